@@ -38,6 +38,11 @@ def round_duration_text(seconds: float) -> str:
     return f"{value:.6g} {unit}"
 
 
+def ms_text(seconds: float) -> str:
+    """Without the unit: 1.234, and below 10 us 0.001234."""
+    return f"{seconds * 1e3:.{6 if 0 < seconds < 1e-5 else 3}f}"
+
+
 def megabytes_text(count: float) -> str:
     """Of bytes, in 10**6, without the unit: 1,234 or 12.3 or 0.456."""
     megabytes = count / 1e6

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embershard.formatting import megabytes_text
 from embershard.package import Plan
 from embershard.package.manifest import TableSpec
 from embershard.package.placement import check_plan_name
@@ -88,7 +89,7 @@ def explained_plan(
         sizes=sizes,
         constraint_costs=_constraint_costs(problem),
         warnings=warnings,
-        costs_of=machine.processor,
+        costs=machine.origin,
     )
     return ExplainedPlan(plan, report)
 
@@ -146,10 +147,9 @@ def _constraint_costs(problem: Problem) -> list[ConstraintCost]:
         without = partial(_busiest, replace(problem, constraints=kept))
         found.append(constraint_cost(f"{name}={','.join(cuts)}", without))
     if problem.fleet.memory_bytes is not None:
-        without = partial(
-            _busiest, replace(problem, fleet=replace(problem.fleet, memory_bytes=None))
-        )
-        found.append(constraint_cost(f"memory of {problem.fleet.memory_bytes:,} bytes", without))
+        cap = f"memory of {megabytes_text(problem.fleet.memory_bytes)} MB"
+        free = replace(problem, fleet=replace(problem.fleet, memory_bytes=None))
+        found.append(constraint_cost(cap, partial(_busiest, free)))
     return found
 
 

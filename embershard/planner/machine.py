@@ -150,6 +150,14 @@ class Machine(Part):
             return None
         return f"costs of {self.processor!r}, this processor is {here!r}"
 
+    @property
+    def origin(self) -> str:
+        """Whose costs these are; of those that ship, also how to replace them."""
+        if self.measured and self.sources:
+            hint = "`embershard calibrate` measures this machine"
+            return f"costs that ship, of {self.processor}; {hint}"
+        return f"costs of {self.processor}"
+
     def kernel(self, optimizer: str) -> Kernel:
         """Of one optimizer.
 

@@ -121,7 +121,7 @@ class EmbeddingShardingPlanner:
             + batch_seconds(problem.tables, machine.batch, ranks),
             constraint_costs=problem.constraint_costs(options),
             warnings=self._topology.warnings,
-            costs_of=machine.processor,
+            costs=machine.origin,
         )
 
     def plan(self, module: nn.Module, sharders: Sequence[Sharder]) -> ShardingPlan:

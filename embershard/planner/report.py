@@ -6,12 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from embershard.errors import InputError
-from embershard.formatting import megabytes_text, names_text
+from embershard.formatting import megabytes_text, ms_text, names_text
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report_html import report_html
-
-SHORT_SECONDS = 1e-5
-"""Below it milliseconds are shown with more digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +95,8 @@ class PlanReport:
     limit: str = ""
     """What the bound comes from."""
 
-    costs_of: str = ""
-    """The processor or GPU whose costs were taken."""
+    costs: str = ""
+    """Which costs were taken, for people."""
 
     unit: str = "step"
     """What takes the seconds."""
@@ -130,19 +127,25 @@ class PlanReport:
         busiest = max(self.ranks, key=lambda each: each.seconds)
         lines = [
             *(f"warning: {each}" for each in self.warnings),
-            f"busiest {busiest.name}: {_ms(busiest.seconds)} ms a {self.unit}, bound "
-            f"{_ms(self.bound_seconds)} ms, gap {self.gap:.1%}; planned in "
+            f"busiest {busiest.name}: {ms_text(busiest.seconds)} ms a {self.unit}, bound "
+            f"{ms_text(self.bound_seconds)} ms, gap {self.gap:.1%}; planned in "
             f"{self.planning_seconds:.2f} s",
         ]
         if self.common_seconds:
             lines.append(
-                f"besides, every rank: {_ms(self.common_seconds)} ms whatever the plan; "
-                f"in all {_ms(self.step_seconds)} ms"
+                f"besides, every rank: {ms_text(self.common_seconds)} ms whatever the plan; "
+                f"in all {ms_text(self.step_seconds)} ms"
             )
         if self.limit:
             lines.append(f"limit: {self.limit}")
-        if self.costs_of:
-            lines.append(f"costs of {self.costs_of}; `embershard calibrate` measures this machine")
+        if self.costs:
+            lines.append(self.costs)
+        alone = [each.examples for each in self.sizes if each.alone == 1]
+        if alone:
+            lines.append(
+                f"batches of up to {max(alone):,.0f} examples are looked up by one thread: sharing "
+                "them among devices would take longer"
+            )
         return lines
 
     def to_text(self, *, tables_max: int = 10) -> str:
@@ -163,20 +166,21 @@ class PlanReport:
         Args:
             tables_max: tables shown.
         """
-        head = f"ms a {self.unit}"
+        head, number = f"ms a {self.unit}", len(self.tables)
+        table = "table" if number <= tables_max else f"table ({tables_max} heaviest of {number:,})"
         found = [
             (
                 ["device", head, "MB", "of MB"],
-                [[each.name, _ms(each.seconds), *_memory(each)] for each in self.ranks],
+                [[each.name, ms_text(each.seconds), *_memory(each)] for each in self.ranks],
             ),
             (
-                ["table", "cut", "ms", "on", "second best", "busiest then, ms"],
+                [table, "cut", "ms", "on", "second best", "busiest then, ms"],
                 [self._table_row(each) for each in self.tables[:tables_max]],
             ),
             (
                 ["examples a batch", "ms", "ms of all devices", "batches of one thread"],
                 [
-                    [f"{each.examples:,.0f}", _ms(each.seconds), _ms(each.work_seconds),
+                    [f"{each.examples:,.0f}", ms_text(each.seconds), ms_text(each.work_seconds),
                      f"{each.alone:.0%}"]
                     for each in self.sizes
                 ],
@@ -184,7 +188,7 @@ class PlanReport:
             (
                 ["without the constraint", "busiest, ms", "it costs"],
                 [
-                    [each.constraint, _ms(each.busiest_seconds),
+                    [each.constraint, ms_text(each.busiest_seconds),
                      f"{max(0.0, self.busiest_seconds / each.busiest_seconds - 1):.1%}"
                      if each.busiest_seconds else "0.0%"]
                     for each in self.constraint_costs
@@ -226,18 +230,18 @@ class PlanReport:
 
     def _explanation(self, choice: TableChoice) -> list[str]:
         total = sum(each.seconds for each in self.ranks)
-        place = self.tables.index(choice) + 1
+        share, place = choice.seconds / total if total else 0, self.tables.index(choice) + 1
         lines = [
             f"{choice.name}: {choice.sharding_type} x {choice.shards} on {self._on(choice)}; "
-            f"{_ms(choice.seconds)} ms a {self.unit}, {choice.seconds / total if total else 0:.1%} "
-            f"of all, {place} of {len(self.tables)}",
-            f"busiest now: {_ms(self.busiest_seconds)} ms",
+            f"{ms_text(choice.seconds)} ms a {self.unit}, {share:.1%} of all, {place} of "
+            f"{len(self.tables)}",
+            f"busiest now: {ms_text(self.busiest_seconds)} ms",
             "",
             "| other cut | ms | busiest then, ms |",
             "|---|---|---|",
         ]
         return lines + [
-            f"| {_cut(each)} | {_ms(each.seconds)} | {_busiest(each)} |"
+            f"| {_cut(each)} | {ms_text(each.seconds)} | {_busiest(each)} |"
             for each in choice.alternatives
         ]
 
@@ -246,19 +250,15 @@ class PlanReport:
         return [
             each.name,
             f"{each.sharding_type} x {each.shards}",
-            _ms(each.seconds),
+            ms_text(each.seconds),
             self._on(each),
-            "none" if other is None else f"{_cut(other)}, {_ms(other.seconds)} ms",
+            "none" if other is None else f"{_cut(other)}, {ms_text(other.seconds)} ms",
             "" if other is None else _busiest(other),
         ]
 
     def _on(self, choice: TableChoice) -> str:
         names = [self.ranks[rank].name for rank in choice.ranks]
         return ", ".join(names) if len(names) <= 8 else f"{len(names)} of {len(self.ranks)}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.{6 if 0 < seconds < SHORT_SECONDS else 3}f}"
 
 
 def _memory(each: RankLoad) -> list[str]:
@@ -271,4 +271,6 @@ def _cut(each: Alternative) -> str:
 
 
 def _busiest(each: Alternative) -> str:
-    return "over the memory" if each.busiest_seconds == float("inf") else _ms(each.busiest_seconds)
+    return (
+        "over the memory" if each.busiest_seconds == float("inf") else ms_text(each.busiest_seconds)
+    )

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from embershard.errors import InputError
+from embershard.formatting import ms_text
 from embershard.planner.bound import lower_bound
 from embershard.planner.options import Option
 from embershard.planner.placing import Bins, Floats, NoRoomError, place
@@ -57,7 +58,7 @@ def build_report(
     sizes: Sequence[SizeLoad] = (),
     constraint_costs: Sequence[ConstraintCost] = (),
     warnings: Sequence[str] = (),
-    costs_of: str = "",
+    costs: str = "",
 ) -> PlanReport:
     """The report.
 
@@ -68,7 +69,7 @@ def build_report(
         sizes: of serving: batches of several sizes.
         constraint_costs: plans without one constraint each.
         warnings: of what makes the costs doubtful.
-        costs_of: whose they are.
+        costs: which were taken, for people.
     """
     bound = lower_bound(given.options, speeds=given.speeds, caps=given.caps)
     choices = [_choice(given, at) for at in range(len(given.tables))]
@@ -83,7 +84,7 @@ def build_report(
         sizes=sizes,
         constraint_costs=constraint_costs,
         warnings=tuple(warnings),
-        costs_of=costs_of,
+        costs=costs,
     )
 
 
@@ -191,7 +192,7 @@ def _limit(given: ReportInput, bound: float) -> str:
     )
     if bound > uncapped * NEAR:
         return (
-            f"memory: with enough of it the bound would be {uncapped * 1e3:.3f} ms, "
+            f"memory: with enough of it the bound would be {ms_text(uncapped)} ms, "
             f"{1 - uncapped / bound:.1%} less"
         )
     work = sum(min(each.total for each in options) for options in given.options)
@@ -203,6 +204,6 @@ def _limit(given: ReportInput, bound: float) -> str:
     if smallest[at] / float(given.speeds.max()) * NEAR >= bound:
         return (
             f"table {'.'.join(filter(None, given.tables[at]))}: no cut of it has a smaller "
-            f"largest shard than {smallest[at] * 1e3:.3f} ms"
+            f"largest shard than {ms_text(smallest[at])} ms"
         )
     return f"cuts: tables too heavy for one rank take {over:.1%} more work when they are cut"

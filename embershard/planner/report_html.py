@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from embershard.formatting import megabytes_text
+from embershard.formatting import megabytes_text, ms_text
 from embershard.planner.rank_load import RankLoad
 
 COLOURS = (
     *("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7"),
     *("#a463f2", "#97bbf5", "#9c6b4e", "#2d6a80", "#b5651d", "#7a9e33"),
 )
-OTHER = "#9498a0"
+OTHER, MARK = "#9498a0", "#d00"
 WIDTH, LABEL, BAR, STEP = 640, 110, 16, 22
 """Pixels: of the bars, of the names beside them, of one bar, and from bar to bar."""
 
@@ -22,7 +22,8 @@ h1 { font-size: 1.5em; } h2 { font-size: 1.1em; margin-top: 1.8em; }
 table { border-collapse: collapse; } th, td { padding: 2px 12px 2px 0; text-align: left; }
 th { border-bottom: 1px solid #999; } td { border-bottom: 1px solid #e3e3e3; }
 svg text { font: 12px system-ui, sans-serif; fill: #1c1e21; }
-.key { display: inline-block; width: 10px; height: 10px; margin: 0 4px 0 14px; }
+.name { white-space: nowrap; margin-right: 14px; }
+.key { display: inline-block; width: 10px; height: 10px; margin-right: 4px; }
 """
 
 
@@ -41,9 +42,10 @@ def report_html(
     body = [f"<h1>{escape(title)}</h1>"]
     body += [f"<p>{escape(line)}</p>" for line in lines]
     body.append(_legend(colours, len(tables)))
-    body.append(f"<h2>Load: ms a {escape(unit)}</h2>")
+    body.append(f"<h2>Load: ms a {escape(unit)}{_marked('bound')}</h2>")
     body.append(_bars(ranks, bound_seconds, colours, memory=False))
-    body.append("<h2>Memory: MB</h2>")
+    capped = any(each.memory_bytes_max is not None for each in ranks)
+    body.append(f"<h2>Memory: MB{_marked('cap') if capped else ''}</h2>")
     body.append(_bars(ranks, bound_seconds, colours, memory=True))
     for head, rows in sections:
         body.append(f"<h2>{escape(head[0].capitalize())}</h2>")
@@ -56,17 +58,20 @@ def report_html(
     )
 
 
+def _marked(what: str) -> str:
+    return f', <span style="color:{MARK}">|</span> {what}'
+
+
 def _legend(colours: dict[str, str], tables: int) -> str:
-    keys = [
-        f'<span class="key" style="background:{colour}"></span>{escape(name)}'
-        for name, colour in colours.items()
-    ]
+    shown = dict(colours)
     if tables > len(colours):
-        keys.append(
-            f'<span class="key" style="background:{OTHER}"></span>'
-            f"{tables - len(colours):,} lighter tables"
-        )
-    return f"<p>{''.join(keys)}</p>"
+        shown[f"{tables - len(colours):,} lighter tables"] = OTHER
+    keys = [
+        f'<span class="name"><span class="key" style="background:{colour}"></span>{escape(name)}'
+        "</span>"
+        for name, colour in shown.items()
+    ]
+    return f"<p>{' '.join(keys)}</p>"
 
 
 def _bars(
@@ -81,12 +86,12 @@ def _bars(
     for row, (rank, mark) in enumerate(zip(ranks, marks, strict=True)):
         top = STEP * row + 4
         total = _total(rank, memory)
-        shown = megabytes_text(total) if memory else f"{total * 1e3:.3f}"
+        shown = megabytes_text(total) if memory else ms_text(total)
         shapes.append(f'<text x="0" y="{top + 12}">{escape(rank.name)}</text>')
         left = 0.0
         for name, size, colour in _stack(rank, colours, memory=memory):
             wide = size / longest * WIDTH
-            value = f"{megabytes_text(size)} MB" if memory else f"{size * 1e3:.3f} ms"
+            value = f"{megabytes_text(size)} MB" if memory else f"{ms_text(size)} ms"
             shapes.append(
                 f'<rect x="{LABEL + left:.2f}" y="{top}" width="{wide:.2f}" height="{BAR}" '
                 f'fill="{colour}"><title>{escape(name)}: {value}</title></rect>'
@@ -97,14 +102,13 @@ def _bars(
             at = LABEL + mark / longest * WIDTH
             shapes.append(
                 f'<line x1="{at:.2f}" x2="{at:.2f}" y1="{top - 3}" y2="{top + BAR + 3}" '
-                f'stroke="#d00" stroke-width="2"><title>{"cap" if memory else "bound"}</title>'
+                f'stroke="{MARK}" stroke-width="2"><title>{"cap" if memory else "bound"}</title>'
                 "</line>"
             )
-    wide = LABEL + WIDTH + 90
+    wide, shown = LABEL + WIDTH + 90, "memory" if memory else "load"
     return (
-        f'<svg role="img" width="{wide}" height="{height}" viewBox="0 0 {wide} {height}">'
-        + "".join(shapes)
-        + "</svg>"
+        f'<svg role="img" aria-label="{shown} of each device" width="{wide}" height="{height}" '
+        f'viewBox="0 0 {wide} {height}">{"".join(shapes)}</svg>'
     )
 
 

@@ -85,3 +85,12 @@ def test_the_machine_that_ships_prices_every_optimizer():
         kernel = machine.kernel(optimizer)
         cached = kernel.forward_cached.seconds(ids=1e4, bags=1e3, row_bytes=256)
         assert 0 < cached < kernel.forward_memory.seconds(ids=1e4, bags=1e3, row_bytes=256)
+
+
+def test_costs_that_ship_are_told_from_measured_ones():
+    ships = Topology(1).machine
+    assert ships.origin == (
+        f"costs that ship, of {ships.processor}; `embershard calibrate` measures this machine"
+    )
+    assert Topology(1, "cuda").machine.origin == "costs of NVIDIA H100 SXM"
+    assert machine_of().origin == "costs of test"

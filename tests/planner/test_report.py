@@ -8,6 +8,7 @@ import pytest
 
 from embershard.errors import InputError
 from embershard.planner.options import Option
+from embershard.planner.report import SizeLoad
 from embershard.planner.report_builder import ReportInput, build_report
 from embershard.planner.search import Placement
 
@@ -119,3 +120,19 @@ def test_a_table_that_is_not_planned_cannot_be_explained():
         InputError, match=r"explain: expected a table of the plan \(t0, t1\), got 'x'"
     ):
         report.explain("x")
+
+
+def test_tables_that_are_not_shown_are_counted():
+    tables = [[option("table", [at + 1], [1])] for at in range(12)]
+    report = build_report(given_of(tables, [0] * 12, [[0]] * 12))
+    assert "| table (10 heaviest of 12) | cut |" in report.to_text()
+    assert "| table | cut |" in report.to_text(tables_max=12)
+
+
+def test_batches_of_one_thread_are_said_to_be():
+    sizes = [
+        SizeLoad(examples=examples, seconds=1e-3, work_seconds=1e-3, alone=alone)
+        for examples, alone in ((1, 1.0), (64, 1.0), (256, 0.5))
+    ]
+    report = build_report(given_of([LIGHT], [0], [[0]]), sizes=sizes)
+    assert "batches of up to 64 examples are looked up by one thread" in report.to_text()
