@@ -9,6 +9,7 @@ from embershard.formatting import (
     devices_text,
     duration_text,
     megabytes_text,
+    ms_text,
     names_text,
     printable,
     rate_text,
@@ -55,6 +56,14 @@ def test_a_duration_that_was_chosen_keeps_its_round_digits(seconds, text):
 )
 def test_megabytes_have_more_digits_the_fewer_they_are(count, text):
     assert megabytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.2345678, "1234.568"), (1e-5, "0.010"), (1.25e-6, "0.001250"), (0, "0.000")],
+)
+def test_milliseconds_below_a_hundredth_have_six_digits(seconds, text):
+    assert ms_text(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def add_calibrate(commands: Any) -> None:
     """Adds `calibrate` to the commands of a parser."""
     command = commands.add_parser(
         "calibrate",
-        help="measure this machine for the planner of sharded training",
+        help="measure this machine for plans of training and of serving",
         description="Measures lookups, updates and messages of this machine, on every core and in "
         "under two minutes when it is idle, and writes what they cost, for "
         "`Topology(machine=read_machine(FILE))` and `embershard plan --machine`.",

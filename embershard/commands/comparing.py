@@ -73,4 +73,5 @@ def _metrics(source: str) -> str:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_SECONDS) as answer:
             return bytes(answer.read(BYTES_MAX)).decode(errors="replace")
     except (OSError, ValueError) as error:
-        raise InputError(f"--compare: expected metrics at {address}, got {error}") from error
+        reason = getattr(error, "reason", error)  # Of URLError: what its text wraps.
+        raise InputError(f"--compare: expected metrics at {address}, got {reason}") from error

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from embershard.planner import ExplainedPlan, Fleet, LookupLoad, Machine
 
 AUTO = "auto"
+BATCH_EXAMPLES = 256
 
 
 def add_plan_command(commands: Any) -> None:
@@ -67,9 +68,8 @@ def _add_measured(command: argparse.ArgumentParser) -> None:
     measured.add_argument(
         "--batch-examples",
         type=int,
-        default=256,
         metavar="N",
-        help="examples of a batch to plan for (default: %(default)s)",
+        help=f"examples of a batch to plan for (default: {BATCH_EXAMPLES})",
     )
     measured.add_argument(
         "--machine",
@@ -117,15 +117,18 @@ def _plan(given: argparse.Namespace) -> None:
         _compare_run(given)
         return
     if given.package is None:
+        got = "neither" if given.compare is None else f"--compare {given.compare}, no folder"
         raise InputError(
-            "plan: expected a package, or --compare with the folder of a run, got none"
+            f"plan: expected a package, or --compare with the folder of a run, got {got}"
         )
     folder = package_folder(given.package)
     if given.compare is not None:
         _compare(given, Package.open(folder))
         return
-    if given.devices is None or given.recalibrate is not None:
-        raise InputError("plan: expected --devices, or --compare with --recalibrate if wanted")
+    if given.recalibrate is not None:
+        raise InputError(f"--recalibrate: expected --compare, got {given.recalibrate} without it")
+    if given.devices is None:
+        raise InputError("plan: expected --devices, or --compare, got neither")
     fleet = parse_fleet(given.devices)
     package, name = Package.open(folder), given.name or fleet.name
     if given.strategy not in {AUTO, *STRATEGIES}:
@@ -157,14 +160,18 @@ def _plan(given: argparse.Namespace) -> None:
         )
 
 
-NOT_COMPARED = ("devices", "constraint", "report", "explain", "default", "dry_run")
+REPORTED = ("constraint", "report", "explain")
+NOT_COMPARED = ("devices", "batch_examples", *REPORTED, "default", "dry_run")
 
 
 def _refuse_compared(given: argparse.Namespace, options: Sequence[str]) -> None:
+    _refuse(given, options, f"expected no --compare, got --compare {given.compare}")
+
+
+def _refuse(given: argparse.Namespace, options: Sequence[str], wanted: str) -> None:
     for option in options:
-        if getattr(given, option):
-            name = option.replace("_", "-")
-            raise InputError(f"--{name}: expected no --compare, got --compare {given.compare}")
+        if getattr(given, option) not in (None, False, []):
+            raise InputError(f"--{option.replace('_', '-')}: {wanted}")
 
 
 def _compare_run(given: argparse.Namespace) -> None:
@@ -234,7 +241,7 @@ def _explained(
         load,
         machine,
         name=name,
-        batch_examples=given.batch_examples,
+        batch_examples=BATCH_EXAMPLES if given.batch_examples is None else given.batch_examples,
         constraints=parse_constraints(given.constraint),
         warnings=warnings,
     )
@@ -275,11 +282,8 @@ def _load(given: argparse.Namespace, package: Package) -> LookupLoad:
 
 def _refuse_measured(given: argparse.Namespace) -> None:
     """Options that only --strategy auto uses."""
-    for option in ("samples", "requests", "machine", "constraint", "report", "explain"):
-        if getattr(given, option):
-            raise InputError(
-                f"--{option}: expected --strategy auto, got --strategy {given.strategy}"
-            )
+    wanted = f"expected --strategy auto, got --strategy {given.strategy}"
+    _refuse(given, ("samples", "requests", "batch_examples", "machine", *REPORTED), wanted)
 
 
 def _device_lines(package: Package, plan: Plan) -> list[str]:

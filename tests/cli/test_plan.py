@@ -138,7 +138,19 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
 @cases(
     ("asked", "words"),
     {
-        "no-devices": ([], "plan: expected --devices, or --compare"),
+        "no-devices": ([], "plan: expected --devices, or --compare, got neither"),
+        "recalibrate-alone": (
+            ["--devices", "2xcpu", "--recalibrate", "m.json"],
+            "--recalibrate: expected --compare, got m.json without it",
+        ),
+        "rule-of-a-batch": (
+            ["--devices", "2xcpu", "--strategy", "row", "--batch-examples", "8"],
+            "--batch-examples: expected --strategy auto, got --strategy row",
+        ),
+        "compare-no-server": (
+            ["--compare", "localhost:1"],
+            "--compare: expected metrics at localhost:1, got [Errno 111] Connection refused",
+        ),
         "gpu": (["--devices", "8xcuda"], "8xcuda: memory: expected bytes of one"),
         "unknown": (["--devices", "2xtpu"], "expected like 2xcpu, cpu or cuda"),
         "short": (

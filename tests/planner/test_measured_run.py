@@ -130,6 +130,7 @@ def test_options_of_a_package_do_not_fit_a_run(run, capsys, asked, words):
 
 def test_a_plan_is_of_a_package_or_a_run(capsys):
     assert main(["plan", "--devices", "2xcpu"]) == 1
-    assert "plan: expected a package, or --compare with the folder of a run" in (
-        capsys.readouterr().err
-    )
+    words = "plan: expected a package, or --compare with the folder of a run, got "
+    assert f"{words}neither" in capsys.readouterr().err
+    assert main(["plan", "--compare", "nowhere"]) == 1
+    assert f"{words}--compare nowhere, no folder" in capsys.readouterr().err
