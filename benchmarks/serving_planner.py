@@ -15,8 +15,9 @@ from embershard.package.manifest import TableSpec
 from embershard.package.row_format import RowFormat
 from embershard.planner import Fleet
 from embershard.planner.bound import lower_bound
-from embershard.planner.inference import Problem, problem_of, solve
+from embershard.planner.inference import solve
 from embershard.planner.inference_cost import shard_bytes
+from embershard.planner.inference_problem import Problem, problem_of
 from embershard.planner.lookup_load import LookupLoad, RowClass
 
 EXAMPLES, REQUESTS = 256, 64

@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,18 +21,24 @@ from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
 from embershard.planner.bound import lower_bound
 from embershard.planner.fleet import Fleet
-from embershard.planner.inference_cost import ServedTable, device_seconds, served_tables
+from embershard.planner.inference_cost import device_seconds
 from embershard.planner.inference_options import (
-    inference_options,
-    partial_replicas,
-    replica_option,
     shards_of,
 )
-from embershard.planner.lookup_load import Batches, LookupLoad
+from embershard.planner.inference_problem import (
+    Choices,
+    Problem,
+    all_options,
+    choices_of,
+    may_replicate,
+    problem_of,
+)
+from embershard.planner.lookup_load import LookupLoad
 from embershard.planner.machine import Machine
 from embershard.planner.options import Option
-from embershard.planner.placement_constraints import check_constraints
-from embershard.planner.search import InfeasibleError, Placement, search
+from embershard.planner.search import fits, search
+from embershard.planner.serving_shortage import serving_shortage
+from embershard.planner.starting_placements import InfeasibleError, Placement
 
 GAIN = 0.995
 """More replicas must shorten a batch to this."""
@@ -44,29 +49,6 @@ WORSE_MAX = 2
 
 class ServingPlanError(InputError):
     """No plan fits the fleet's memory and the constraints; the message says what is missing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Problem:
-    """What a plan is made of."""
-
-    tables: Sequence[ServedTable]
-    batches: Batches
-    fleet: Fleet
-    constraints: Mapping[str, Sequence[str]]
-
-    @property
-    def mean(self) -> Batches:
-        """One batch, the mean of all."""
-        each = self.batches
-        return Batches(
-            each.ids.mean(0, keepdims=True), each.bags.mean(0, keepdims=True), each.examples
-        )
-
-    @property
-    def cap(self) -> float:
-        """Bytes of tables on one device."""
-        return np.inf if self.fleet.memory_bytes is None else float(self.fleet.memory_bytes)
 
 
 class Layout(NamedTuple):
@@ -117,31 +99,6 @@ def plan_package(
     return layout.plan(name, fleet)
 
 
-def problem_of(
-    tables: Sequence[TableSpec],
-    fleet: Fleet,
-    load: LookupLoad,
-    machine: Machine,
-    batch_examples: int,
-    constraints: Mapping[str, Sequence[str]] | None,
-) -> Problem:
-    """As ``plan_package`` takes it.
-
-    Raises:
-        InputError: as there.
-    """
-    if batch_examples < 1:
-        raise InputError(f"batch_examples: expected at least 1, got {batch_examples}")
-    constraints = dict(constraints or {})
-    check_constraints(constraints, [each.name for each in tables])
-    return Problem(
-        tables=served_tables(tables, load, machine, len(fleet.devices)),
-        batches=load.batches(batch_examples),
-        fleet=fleet,
-        constraints=constraints,
-    )
-
-
 def solve(problem: Problem) -> Layout:
     """The best layout that is found.
 
@@ -149,30 +106,48 @@ def solve(problem: Problem) -> Layout:
         ServingPlanError: there is none.
     """
     try:
+        return search_layout(problem)
+    except InfeasibleError as error:
+        reason = serving_shortage(
+            problem.tables, problem.fleet, problem.constraints, error, _fits(problem)
+        )
+        raise ServingPlanError(reason) from error
+
+
+def search_layout(problem: Problem) -> Layout:
+    """As ``solve``.
+
+    Raises:
+        InfeasibleError: there is none.
+    """
+    try:
         return _with_replicas(problem, rows=False)
     except InfeasibleError:
-        pass
-    try:
         return _with_replicas(problem, rows=True)
-    except InfeasibleError as error:
-        raise ServingPlanError(_reason(problem, error)) from error
+
+
+def _fits(problem: Problem) -> Callable[[int], bool]:
+    """Whether ``search_layout`` finds a layout with so many bytes more on each device."""
+    choices = [choices_of(problem, rows=rows) for rows in (False, True)]
+    devices = len(problem.fleet.devices)
+
+    def one_fits(each: Choices, cap: float) -> bool:
+        cap -= _held(each.replicas, each.always)
+        rest = [cuts for cuts in each.cuts if cuts]
+        caps = np.full(devices, cap)
+        return cap >= 0 and (
+            not rest or fits(rest, speeds=np.ones(devices), caps=caps, local_world_size=devices)
+        )
+
+    return lambda more: any(one_fits(each, problem.cap + more) for each in choices)
 
 
 def _with_replicas(problem: Problem, *, rows: bool) -> Layout:
-    devices, mean = len(problem.fleet.devices), problem.mean
-    cuts = [
-        inference_options(each, mean, devices, problem.constraints.get(each.spec.name), rows=rows)
-        for each in problem.tables
-    ]
-    replicas = [replica_option(each, mean, devices) for each in problem.tables]
-    part = sum(each.total for each in replicas) / devices
-    for at, each in enumerate(problem.tables):
-        if replicas[at].total > part and cuts[at] and _may_replicate(problem, at):
-            cuts[at] += partial_replicas(each, mean, devices)
-    always = [at for at, each in enumerate(cuts) if not each]
+    devices = len(problem.fleet.devices)
+    cuts, replicas, always = choices_of(problem, rows=rows)
     best = _searched(problem, cuts, replicas, frozenset(always))
     bound = lower_bound(
-        _all_options(problem, cuts, replicas),
+        all_options(problem, cuts, replicas),
         speeds=np.ones(devices),
         caps=np.full(devices, problem.cap),
     )
@@ -190,19 +165,9 @@ def _with_replicas(problem: Problem, *, rows: bool) -> Layout:
     return best
 
 
-def _all_options(
-    problem: Problem, cuts: Sequence[Sequence[Option]], replicas: Sequence[Option]
-) -> list[list[Option]]:
-    """The cuts of each table, replicas last if they are allowed."""
-    return [
-        [*cuts[at], replicas[at]] if _may_replicate(problem, at) else list(cuts[at])
-        for at in range(len(cuts))
-    ]
-
-
-def _may_replicate(problem: Problem, at: int) -> bool:
-    allowed = problem.constraints.get(problem.tables[at].spec.name)
-    return "replicate" in allowed if allowed is not None else len(problem.fleet.devices) > 1
+def _held(replicas: Sequence[Option], replicated: Iterable[int]) -> float:
+    """Bytes of replicas on each device."""
+    return float(sum(replicas[at].memory[0] for at in replicated))
 
 
 def _replica_sets(
@@ -220,7 +185,7 @@ def _replica_sets(
     )
     for at in hot:
         spec = problem.tables[at].spec
-        if at in always or not _may_replicate(problem, at):
+        if at in always or not may_replicate(problem, at):
             continue
         if spec.table_bytes <= free:
             free -= spec.table_bytes
@@ -245,9 +210,9 @@ def _searched(
         InfeasibleError: they do not fit beside the replicas.
     """
     devices = len(problem.fleet.devices)
-    held = float(sum(replicas[at].memory[0] for at in replicated))
+    held = _held(replicas, replicated)
     rest = [at for at in range(len(cuts)) if at not in replicated]
-    options = _all_options(problem, cuts, replicas)
+    options = all_options(problem, cuts, replicas)
     everywhere = [list(range(devices)) for _ in options]
     placed = Placement([len(each) - 1 for each in options], everywhere)
     if held > problem.cap:
@@ -272,29 +237,3 @@ def _searched(
     tables = {each.spec.name: each for each in problem.tables}
     seconds, _ = device_seconds(shards, tables, problem.batches, devices)
     return Layout(options, placed, shards, float(seconds.max(1).mean()))
-
-
-def _reason(problem: Problem, error: InfeasibleError) -> str:
-    """Which tables do not fit, by how much, and what would."""
-    fleet, cap = problem.fleet, problem.cap
-    needed = sum(
-        each.spec.table_bytes
-        * (len(fleet.devices) if problem.constraints.get(each.spec.name) == ("replicate",) else 1)
-        for each in problem.tables
-    )
-    total = cap * len(fleet.devices)
-    if needed > total:
-        short = needed - total
-        return (
-            f"plan: tables: expected at most {total:,.0f} bytes on {fleet.name}, got "
-            f"{needed:,.0f}: {short:,.0f} bytes short; {-(-short // len(fleet.devices)):,.0f} more "
-            "on each device would hold them"
-        )
-    table = problem.tables[error.table].spec.name
-    given = problem.constraints.get(table)
-    kept = f", which may be cut by {', '.join(given)} only" if given else ""
-    return (
-        f"plan: table {table!r}{kept}: its smallest shard has no device with room: "
-        f"{error.missing_bytes:,.0f} bytes short; give the devices more memory"
-        f"{', or allow further cuts' if given else ''}"
-    )

@@ -16,8 +16,9 @@ from embershard.package.manifest import TableSpec
 from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
 from embershard.planner.fleet import Fleet
-from embershard.planner.inference import Layout, Problem, problem_of, solve
+from embershard.planner.inference import Layout, search_layout, solve
 from embershard.planner.inference_cost import ALONE_BYTES, ServedTable, device_seconds, shard_cost
+from embershard.planner.inference_problem import Problem, problem_of
 from embershard.planner.lookup_load import Batches, LookupLoad
 from embershard.planner.machine import Machine
 from embershard.planner.options import Option
@@ -154,7 +155,7 @@ def _constraint_costs(problem: Problem) -> list[ConstraintCost]:
 
 
 def _busiest(problem: Problem) -> float:
-    layout = solve(problem)
+    layout = search_layout(problem)
     tables = {each.spec.name: each for each in problem.tables}
     seconds, _ = device_seconds(layout.shards, tables, problem.mean, len(problem.fleet.devices))
     return float(seconds.max())

@@ -20,7 +20,7 @@ from embershard.planner.options import Option
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report import PlanReport
 from embershard.planner.report_builder import build_report, rank_loads
-from embershard.planner.search import Placement
+from embershard.planner.starting_placements import Placement
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.planner.training_problem import TrainingProblem
 from embershard.sharding import (

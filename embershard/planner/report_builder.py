@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from embershard.errors import InputError
 from embershard.formatting import ms_text
 from embershard.planner.bound import lower_bound
 from embershard.planner.options import Option
@@ -21,7 +20,7 @@ from embershard.planner.report import (
     SizeLoad,
     TableChoice,
 )
-from embershard.planner.search import Placement
+from embershard.planner.starting_placements import InfeasibleError, Placement
 
 CONSTRAINTS_MAX = 20
 """Of which a report says what they cost."""
@@ -93,11 +92,11 @@ def constraint_cost(constraint: str, busiest_without: Callable[[], float]) -> Co
 
     Args:
         constraint: for people.
-        busiest_without: plans without it; the seconds of the busiest rank.
+        busiest_without: searches without it; the seconds of the busiest rank.
     """
     try:
         busiest = busiest_without()
-    except InputError:  # The search is no proof: it may miss what the constraint allowed.
+    except InfeasibleError:  # The search is no proof: it may miss what the constraint allowed.
         busiest = float("inf")
     return ConstraintCost(constraint=constraint, busiest_seconds=busiest)
 

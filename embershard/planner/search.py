@@ -2,28 +2,25 @@
 least busy.
 
 1. Bound: a linear programme over options whose largest shard fits the bound, bisected.
-2. Assign: shards by decreasing cost, each to the rank that it loads least and that has memory.
+2. Assign: ``starting_placements``.
 3. Improve: move, swap or cut shards of the busiest rank while its load falls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
 from embershard.planner.bound import lower_bound
-from embershard.planner.options import Option
-from embershard.planner.placing import Bins, Floats, NoRoomError, place, place_on_hosts
+from embershard.planner.placing import Bins, Floats, NoRoomError, place
+from embershard.planner.starting_placements import (
+    Found,
+    InfeasibleError,
+    Options,
+    starting_placements,
+)
 
-Options: TypeAlias = Sequence[Sequence[Option]]
 Places = NDArray[np.intp]
-STARTS = (1.0, 1.01, 1.03, 1.1, 1.3, 2.0)
-"""Bounds on the largest shard that are tried, relative to the lower bound."""
-
 CUTS_TRIED = 8
 """Of the busiest rank: its heaviest shards, whose tables are cut further."""
 
@@ -32,38 +29,6 @@ CLOSE = 1.001
 
 LOWER = 1 - 1e-9
 """Of the busiest load: what a change must fall below."""
-
-
-class InfeasibleError(Exception):
-    """No placement keeps to the memory of the ranks."""
-
-    def __init__(self, table: int, missing_bytes: float) -> None:
-        super().__init__(f"table {table}: {missing_bytes:.0f} bytes")
-        self.table, self.missing_bytes = table, missing_bytes
-
-
-@dataclass(slots=True)
-class Placement:
-    """An option of each table, and the rank of each of its shards."""
-
-    chosen: list[int]
-    ranks: list[list[int]]
-
-
-@dataclass(slots=True)
-class Found(Placement):
-    """What the search found."""
-
-    bins: Bins
-    """The ranks with these shards."""
-
-    bound: float
-    """Seconds: no placement of these options has a busiest rank below it."""
-
-    @property
-    def load(self) -> Floats:
-        """Of each rank: seconds."""
-        return self.bins.load
 
 
 def search(options: Options, *, speeds: Floats, caps: Floats, local_world_size: int) -> Found:
@@ -81,91 +46,24 @@ def search(options: Options, *, speeds: Floats, caps: Floats, local_world_size: 
     empty = Bins.empty(speeds, caps, local_world_size)
     bound = lower_bound(options, speeds=speeds, caps=caps)
     best: Found | None = None
-    failure: InfeasibleError | None = None
-    tried = set[tuple[int, ...]]()
-    for start in STARTS:
-        chosen = _choose(options, empty, bound * start)
-        if tuple(chosen) in tried:
-            continue
-        tried.add(tuple(chosen))
-        try:
-            found = _assign(options, chosen, empty, bound)
-        except InfeasibleError as error:
-            failure = failure or error
-            continue
+    for found in starting_placements(options, empty, bound):
         _improve(options, found)
         if best is None or found.load.max() < best.load.max():
             best = found
         if best.load.max() <= bound * CLOSE:
             break
-    if best is None:
-        assert failure is not None
-        raise failure
+    assert best is not None
     return best
 
 
-def _choose(options: Options, empty: Bins, most: float) -> list[int]:
-    """Of each table the cheapest option whose largest shard takes at most so long; if none does,
-    the one whose largest shard is least. A shard must fit the largest rank."""
-    chosen = list[int]()
-    limit, cap = most * empty.speeds.max(), empty.caps.max()
-    for each in options:
-        fitting = [at for at, option in enumerate(each) if option.largest_bytes <= cap]
-        fitting = fitting or [min(range(len(each)), key=lambda at: each[at].largest_bytes)]
-        small = [at for at in fitting if each[at].largest <= limit]
-        if small:
-            chosen.append(min(small, key=lambda at: each[at].total))
-        else:
-            chosen.append(min(fitting, key=lambda at: each[at].largest))
-    return chosen
-
-
-def _assign(options: Options, chosen: list[int], empty: Bins, bound: float) -> Found:
-    """Shards by decreasing cost; if memory runs out, by decreasing memory; if it still does, with
-    tables cut further.
-
-    Raises:
-        InfeasibleError: it still does.
-    """
-    while True:
-        failure: InfeasibleError | None = None
-        for by_memory in (False, True):
-            try:
-                return _assign_in_order(options, chosen, empty, bound, by_memory=by_memory)
-            except InfeasibleError as error:
-                failure = error
-        assert failure is not None
-        cuts = options[failure.table]
-        now = cuts[chosen[failure.table]].largest_bytes
-        smaller = [at for at, each in enumerate(cuts) if each.largest_bytes < now]
-        if not smaller:
-            raise failure
-        chosen[failure.table] = max(smaller, key=lambda at: cuts[at].largest_bytes)
-
-
-def _assign_in_order(
-    options: Options, chosen: list[int], empty: Bins, bound: float, *, by_memory: bool
-) -> Found:
-    ranks = [[-1] * len(options[table][at].spans) for table, at in enumerate(chosen)]
-    found = Found(list(chosen), ranks, empty.copy(), bound)
-    shards = list[tuple[float, float, int, int]]()
-    table = 0
+def fits(options: Options, *, speeds: Floats, caps: Floats, local_world_size: int) -> bool:
+    """Whether ``search`` finds a placement."""
+    empty = Bins.empty(speeds, caps, local_world_size)
     try:
-        for table, at in enumerate(chosen):
-            option = options[table][at]
-            if option.host_columns:
-                ranks[table] = place_on_hosts(option, found.bins)
-                continue
-            sizes = zip(option.seconds.tolist(), option.memory.tolist(), strict=True)
-            shards += [(*each, table, part) for part, each in enumerate(sizes)]
-        shards.sort(key=lambda each: (-each[1 if by_memory else 0], each[2], each[3]))
-        for seconds, size, table, part in shards:
-            rank = found.bins.lightest(seconds, size)
-            found.bins.put(rank, seconds, size)
-            ranks[table][part] = rank
-    except NoRoomError as error:
-        raise InfeasibleError(table, error.missing_bytes) from error
-    return found
+        next(starting_placements(options, empty, lower_bound(options, speeds=speeds, caps=caps)))
+    except InfeasibleError:
+        return False
+    return True
 
 
 class _Shards:

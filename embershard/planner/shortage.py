@@ -1,8 +1,10 @@
-"""``shortage``: why no training plan fits the memory of the ranks."""
+"""``shortage``: why no training plan fits the memory of the ranks; ``smallest_addition``: how much
+more memory would hold it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,19 +12,60 @@ from numpy.typing import NDArray
 from embershard.formatting import megabytes_text
 from embershard.planner.cost import Table
 from embershard.planner.options import Option
-from embershard.planner.search import InfeasibleError
+from embershard.planner.starting_placements import InfeasibleError
 
 LARGEST_SHOWN = 3
 """Of the tables that do not fit."""
+
+SECONDS_MAX = 5.0
+"""Of the search for a smaller addition, once one is found."""
+
+GROWTH = 0.001
+"""Of a rank's memory: the first addition to a bound that does not suffice."""
+
+
+def least_bytes(options: Sequence[Sequence[Option]]) -> float:
+    """Of the smallest cuts of all tables."""
+    return sum(min(each.total_bytes for each in cuts) for cuts in options)
+
+
+def smallest_addition(
+    fits: Callable[[int], bool], *, least: float, held: float, step: int = 1
+) -> int:
+    """Bytes more of each rank that hold the tables: the least multiple of three digits that is
+    found. ``fits`` was true of it.
+
+    Args:
+        fits: whether so many bytes more do, by the search.
+        least: bytes of which it is known that fewer do not.
+        held: of a rank.
+        step: that the result is a multiple of.
+    """
+
+    def unit(size: float) -> int:
+        return max(step, int(10 ** (len(str(int(size))) - 3)))
+
+    def rounded(size: float) -> int:
+        return max(-int(-size // unit(size)), 1) * unit(size)
+
+    end = time.monotonic() + SECONDS_MAX
+    low, high, growth = max(0, int(np.ceil(least)) - 1), rounded(least), GROWTH * held
+    while not fits(high):
+        low, high, growth = high, rounded(high + max(growth, step)), 2 * growth
+    while high - low > unit(high) and time.monotonic() < end:
+        middle = (low + high) // (2 * unit(high)) * unit(high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def shortage(
     tables: Sequence[Table],
     options: Sequence[Sequence[Option]],
     caps: NDArray[np.float64],
-    error: InfeasibleError,
+    error: InfeasibleError | None,
     *,
     reserved: float,
+    fits: Callable[[int], bool],
 ) -> str:
     """What is missing, and what would fit.
 
@@ -30,26 +73,29 @@ def shortage(
         tables: that do not fit.
         options: of each.
         caps: usable bytes of each rank.
-        error: of the search.
+        error: of the search. None: the smallest cuts are larger than all ranks.
         reserved: share of each rank's memory that is not usable.
+        fits: whether so many bytes more on each rank hold the tables.
     """
-    needed = sum(min(each.total_bytes for each in cuts) for cuts in options)
-    total = float(caps.sum())
+    needed, total = least_bytes(options), float(caps.sum())
+    more = smallest_addition(
+        fits,
+        least=max(0.0, needed - total) / len(caps) / (1 - reserved),
+        held=float(caps.max()) / (1 - reserved),
+        step=1000,
+    )
+    advice = f"{megabytes_text(more)} MB more on each rank"
     kept = f"{reserved:.0%} of each rank's memory is reserved"
-    if needed > total:
-        short = needed - total
-        more = short / len(caps) / (1 - reserved)
+    if error is None:
         return (
             f"plan: tables and buffers: expected at most {megabytes_text(total)} MB, got "
-            f"{megabytes_text(needed)} MB: {megabytes_text(short)} MB short; "
-            f"{megabytes_text(more)} MB more on each rank would hold them ({kept}); "
-            f"the largest: {_largest(tables, options)}"
+            f"{megabytes_text(needed)} MB: {megabytes_text(needed - total)} MB short; {advice} "
+            f"would hold them ({kept}); the largest: {_largest(tables, options)}"
         )
     return (
         f"plan: table {tables[error.table].name!r}: its smallest shard has no rank with room: "
         f"{megabytes_text(error.missing_bytes)} MB short ({kept}); allow further sharding "
-        "types or a smaller min_partition, or give a rank "
-        f"{megabytes_text(error.missing_bytes / (1 - reserved))} MB more"
+        f"types or a smaller min_partition; {advice} would hold all tables"
     )
 
 

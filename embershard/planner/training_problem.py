@@ -14,8 +14,9 @@ from embershard.planner.cost import Table, Workload
 from embershard.planner.options import Option, options_of
 from embershard.planner.report import ConstraintCost
 from embershard.planner.report_builder import CONSTRAINTS_MAX, ReportInput, constraint_cost
-from embershard.planner.search import Found, InfeasibleError, Placement, search
-from embershard.planner.shortage import shortage
+from embershard.planner.search import fits, search
+from embershard.planner.shortage import least_bytes, shortage
+from embershard.planner.starting_placements import Found, InfeasibleError, Placement
 from embershard.planner.topology import Topology
 
 Options = Sequence[Sequence[Option]]
@@ -54,7 +55,11 @@ class TrainingProblem:
     @property
     def caps(self) -> NDArray[np.float64]:
         """Usable bytes of each rank."""
-        memory = np.array([each.memory_bytes for each in self.topology.devices])
+        return self._caps(0)
+
+    def _caps(self, more: int) -> NDArray[np.float64]:
+        """With so many bytes more on each rank."""
+        memory = np.array([each.memory_bytes + more for each in self.topology.devices])
         return np.asarray(memory * (1 - self.reservation))
 
     def options(self, tables: Sequence[Table]) -> list[list[Option]]:
@@ -75,12 +80,25 @@ class TrainingProblem:
         Raises:
             PlannerError: none was found that keeps to the memory of the ranks.
         """
-        local, caps = self.topology.local_world_size, self.caps
+        if least_bytes(options) > self.caps.sum():
+            raise PlannerError(self._shortage(options, None))
         try:
-            return search(options, speeds=self.speeds, caps=caps, local_world_size=local)
+            return self._search(options)
         except InfeasibleError as error:
-            text = shortage(self.tables, options, caps, error, reserved=self.reservation)
-            raise PlannerError(text) from error
+            raise PlannerError(self._shortage(options, error)) from error
+
+    def _search(self, options: Options) -> Found:
+        local = self.topology.local_world_size
+        return search(options, speeds=self.speeds, caps=self.caps, local_world_size=local)
+
+    def _shortage(self, options: Options, error: InfeasibleError | None) -> str:
+        def holds(more: int) -> bool:
+            local, caps = self.topology.local_world_size, self._caps(more)
+            return fits(options, speeds=self.speeds, caps=caps, local_world_size=local)
+
+        return shortage(
+            self.tables, options, self.caps, error, reserved=self.reservation, fits=holds
+        )
 
     def constraint_costs(self, options: Options) -> list[ConstraintCost]:
         """The plan with any cut of one constrained table, for each in turn."""
@@ -98,7 +116,7 @@ class TrainingProblem:
         return found
 
     def _busiest(self, options: Options) -> float:
-        return float(self.search(options).load.max())
+        return float(self._search(options).load.max())
 
     def report_input(self, options: Options, placed: Placement, seconds: float) -> ReportInput:
         """For the report of a placement that took so long."""

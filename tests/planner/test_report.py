@@ -10,7 +10,7 @@ from embershard.errors import InputError
 from embershard.planner.options import Option
 from embershard.planner.report import SizeLoad
 from embershard.planner.report_builder import ReportInput, build_report
-from embershard.planner.search import Placement
+from embershard.planner.starting_placements import Placement
 
 
 def option(kind, seconds, memory, host_columns=0):

@@ -6,7 +6,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from embershard.planner.bound import lower_bound
 from embershard.planner.options import Option
-from embershard.planner.search import InfeasibleError, search
+from embershard.planner.search import search
+from embershard.planner.starting_placements import InfeasibleError
 
 
 def option(seconds, memory=None, bound=0):

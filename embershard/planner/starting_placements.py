@@ -1,0 +1,140 @@
+"""``starting_placements``: of all shards, for the search to improve.
+
+Shards go by decreasing cost, each to the rank that it loads least and that has memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from embershard.planner.options import Option
+from embershard.planner.placing import Bins, Floats, NoRoomError, place_on_hosts
+
+Options: TypeAlias = Sequence[Sequence[Option]]
+
+STARTS = (1.0, 1.01, 1.03, 1.1, 1.3, 2.0)
+"""Bounds on the largest shard that are tried, relative to the lower bound."""
+
+
+class InfeasibleError(Exception):
+    """No placement keeps to the memory of the ranks."""
+
+    def __init__(self, table: int, missing_bytes: float) -> None:
+        super().__init__(f"table {table}: {missing_bytes:.0f} bytes")
+        self.table, self.missing_bytes = table, missing_bytes
+
+
+@dataclass(slots=True)
+class Placement:
+    """An option of each table, and the rank of each of its shards."""
+
+    chosen: list[int]
+    ranks: list[list[int]]
+
+
+@dataclass(slots=True)
+class Found(Placement):
+    """What the search found."""
+
+    bins: Bins
+    """The ranks with these shards."""
+
+    bound: float
+    """Seconds: no placement of these options has a busiest rank below it."""
+
+    @property
+    def load(self) -> Floats:
+        """Of each rank: seconds."""
+        return self.bins.load
+
+
+def starting_placements(options: Options, empty: Bins, bound: float) -> Iterator[Found]:
+    """Placements that are to be improved.
+
+    Raises:
+        InfeasibleError: in place of the first: there is none.
+    """
+    failure: InfeasibleError | None = None
+    is_found = False
+    tried = set[tuple[int, ...]]()
+    for start in STARTS:
+        chosen = _choose(options, empty, bound * start)
+        if tuple(chosen) in tried:
+            continue
+        tried.add(tuple(chosen))
+        try:
+            found = _assign(options, chosen, empty, bound)
+        except InfeasibleError as error:
+            failure = failure or error
+            continue
+        is_found = True
+        yield found
+    if not is_found:
+        assert failure is not None
+        raise failure
+
+
+def _choose(options: Options, empty: Bins, most: float) -> list[int]:
+    """Of each table the cheapest option whose largest shard takes at most so long; if none does,
+    the one whose largest shard is least. A shard must fit the largest rank."""
+    chosen = list[int]()
+    limit, cap = most * empty.speeds.max(), empty.caps.max()
+    for each in options:
+        fitting = [at for at, option in enumerate(each) if option.largest_bytes <= cap]
+        fitting = fitting or [min(range(len(each)), key=lambda at: each[at].largest_bytes)]
+        small = [at for at in fitting if each[at].largest <= limit]
+        if small:
+            chosen.append(min(small, key=lambda at: each[at].total))
+        else:
+            chosen.append(min(fitting, key=lambda at: each[at].largest))
+    return chosen
+
+
+def _assign(options: Options, chosen: list[int], empty: Bins, bound: float) -> Found:
+    """Shards by decreasing cost; if memory runs out, by decreasing memory; if it still does, with
+    tables cut further.
+
+    Raises:
+        InfeasibleError: it still does.
+    """
+    while True:
+        failure: InfeasibleError | None = None
+        for by_memory in (False, True):
+            try:
+                return _assign_in_order(options, chosen, empty, bound, by_memory=by_memory)
+            except InfeasibleError as error:
+                failure = error
+        assert failure is not None
+        cuts = options[failure.table]
+        now = cuts[chosen[failure.table]].largest_bytes
+        smaller = [at for at, each in enumerate(cuts) if each.largest_bytes < now]
+        if not smaller:
+            raise failure
+        chosen[failure.table] = max(smaller, key=lambda at: cuts[at].largest_bytes)
+
+
+def _assign_in_order(
+    options: Options, chosen: list[int], empty: Bins, bound: float, *, by_memory: bool
+) -> Found:
+    ranks = [[-1] * len(options[table][at].spans) for table, at in enumerate(chosen)]
+    found = Found(list(chosen), ranks, empty.copy(), bound)
+    shards = list[tuple[float, float, int, int]]()
+    table = 0
+    try:
+        for table, at in enumerate(chosen):
+            option = options[table][at]
+            if option.host_columns:
+                ranks[table] = place_on_hosts(option, found.bins)
+                continue
+            sizes = zip(option.seconds.tolist(), option.memory.tolist(), strict=True)
+            shards += [(*each, table, part) for part, each in enumerate(sizes)]
+        shards.sort(key=lambda each: (-each[1 if by_memory else 0], each[2], each[3]))
+        for seconds, size, table, part in shards:
+            rank = found.bins.lightest(seconds, size)
+            found.bins.put(rank, seconds, size)
+            ranks[table][part] = rank
+    except NoRoomError as error:
+        raise InfeasibleError(table, error.missing_bytes) from error
+    return found
