@@ -20,7 +20,7 @@ from embershard.planner.options import Option
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report import PlanReport
 from embershard.planner.report_builder import build_report, rank_loads
-from embershard.planner.starting_placements import Placement
+from embershard.planner.starting_placements import Found, Placement
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.planner.training_problem import TrainingProblem
 from embershard.sharding import (
@@ -42,7 +42,7 @@ STORAGE_RESERVATION = 0.15
 class _Planned(NamedTuple):
     problem: TrainingProblem
     options: Sequence[Sequence[Option]]
-    placed: Placement
+    placed: Found
     seconds: float
 
 
@@ -58,6 +58,8 @@ class EmbeddingShardingPlanner:
         storage_reservation: share of each rank's memory that is kept free, for the dense part.
         dense_seconds: CPU seconds of a rank's step besides the collections, for the report.
         count_accesses: whether ``DistributedModelParallel`` will count accesses, 8 bytes a row.
+        timeout_seconds: after which the best plan so far is returned and the report warns. None:
+            once no change is found that makes the busiest rank less busy.
 
     Raises:
         InputError: a batch size, reservation or seconds that cannot be used.
@@ -72,6 +74,7 @@ class EmbeddingShardingPlanner:
         storage_reservation: float = STORAGE_RESERVATION,
         dense_seconds: float = 0.0,
         count_accesses: bool = False,
+        timeout_seconds: float | None = None,
     ) -> None:
         if not (isinstance(batch_size, int) and batch_size >= 1):
             raise InputError(f"planner: batch_size: expected an integer from 1, got {batch_size}")
@@ -82,6 +85,9 @@ class EmbeddingShardingPlanner:
             )
         if not 0 <= dense_seconds < math.inf:
             raise InputError(f"planner: dense_seconds: expected at least 0, got {dense_seconds}")
+        if timeout_seconds is not None and not timeout_seconds > 0:
+            raise InputError(f"planner: timeout_seconds: expected above 0, got {timeout_seconds}")
+        self._timeout = math.inf if timeout_seconds is None else timeout_seconds
         self._topology, self._batch_size = topology, batch_size
         self._dense_seconds, self._count_accesses = dense_seconds, count_accesses
         self._constraints = dict(constraints or {})
@@ -115,12 +121,15 @@ class EmbeddingShardingPlanner:
             raise InputError("planner: report: expected a plan before it, got none")
         problem, options, placed, seconds = self._planned
         machine, ranks = self._topology.machine, self._topology.world_size
+        warnings = self._topology.warnings
+        if placed.timed_out:
+            warnings += (f"search: ended by timeout_seconds, {self._timeout:g}",)
         return build_report(
             problem.report_input(options, placed, seconds),
             common_seconds=self._dense_seconds
             + batch_seconds(problem.tables, machine.batch, ranks),
             constraint_costs=problem.constraint_costs(options),
-            warnings=self._topology.warnings,
+            warnings=warnings,
             costs=machine.origin,
         )
 
@@ -145,7 +154,7 @@ class EmbeddingShardingPlanner:
         )
         if not problem.tables:
             return plan
-        placed = problem.search(options)
+        placed = problem.search(options, start + self._timeout)
         for table, cuts, at, ranks in zip(
             problem.tables, options, placed.chosen, placed.ranks, strict=True
         ):

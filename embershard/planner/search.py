@@ -8,6 +8,9 @@ least busy.
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,7 +34,14 @@ LOWER = 1 - 1e-9
 """Of the busiest load: what a change must fall below."""
 
 
-def search(options: Options, *, speeds: Floats, caps: Floats, local_world_size: int) -> Found:
+def search(
+    options: Options,
+    *,
+    speeds: Floats,
+    caps: Floats,
+    local_world_size: int,
+    end: float = math.inf,
+) -> Found:
     """The best placement that is found; the same for the same input.
 
     Args:
@@ -39,6 +49,7 @@ def search(options: Options, *, speeds: Floats, caps: Floats, local_world_size: 
         speeds: of each rank: what a shard's seconds are divided by there.
         caps: of each rank: bytes.
         local_world_size: ranks of a host.
+        end: by ``time.perf_counter``: once it is past, the best placement so far is returned.
 
     Raises:
         InfeasibleError: no placement was found that keeps to the caps.
@@ -47,10 +58,11 @@ def search(options: Options, *, speeds: Floats, caps: Floats, local_world_size: 
     bound = lower_bound(options, speeds=speeds, caps=caps)
     best: Found | None = None
     for found in starting_placements(options, empty, bound):
-        _improve(options, found)
+        timed_out = _improve(options, found, end)
         if best is None or found.load.max() < best.load.max():
             best = found
-        if best.load.max() <= bound * CLOSE:
+        best.timed_out = timed_out
+        if timed_out or best.load.max() <= bound * CLOSE:
             break
     assert best is not None
     return best
@@ -91,19 +103,23 @@ class _Shards:
         self.ranks[at] = rank
 
 
-def _improve(options: Options, found: Found) -> None:
-    """Moves, swaps and cuts until none lowers the busiest rank's load."""
+def _improve(options: Options, found: Found, end: float) -> bool:
+    """Moves, swaps and cuts until none lowers the busiest rank's load, or until ``end``: whether
+    that was first."""
     shards = _Shards(options, found)
     for _ in range(8 * len(options) + 8 * len(found.load)):
         busiest = int(found.load.argmax())
         own = np.flatnonzero(shards.ranks == busiest)
         if found.load[busiest] <= found.bound * CLOSE or not len(own):
-            return
+            return False
+        if time.perf_counter() > end:
+            return True
         if _move(found, shards, own) or _swap(found, shards, own):
             continue
         if not _cut(options, found, shards, own):
-            return
+            return False
         shards = _Shards(options, found)
+    return False
 
 
 def _move(found: Found, shards: _Shards, own: Places) -> bool:

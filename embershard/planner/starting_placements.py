@@ -44,6 +44,9 @@ class Found(Placement):
     bound: float
     """Seconds: no placement of these options has a busiest rank below it."""
 
+    timed_out: bool = False
+    """Whether the search ended before it found no further change."""
+
     @property
     def load(self) -> Floats:
         """Of each rank: seconds."""

@@ -43,9 +43,14 @@ class Topology:
         machine: costs. None: those that ship for this kind of processor, or for the smallest GPU
             with so much memory.
         hbm_cap: of "cuda", in place of ``ddr_cap``. None: 80 GB.
+        inter_host_bw: bytes a millisecond between a rank and other hosts, sent and received
+            together; TorchRec's unit. None:
+            ``machine.network``.
+        intra_host_bw: refused: ``machine.exchange`` has costs that were measured.
 
     Raises:
-        InputError: no rank, no memory, a speed that is not positive, or an unknown device.
+        InputError: no rank, no memory, a speed or bandwidth that is not positive, or an unknown
+            device.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class Topology:
         devices: Sequence[Device] | None = None,
         machine: Machine | None = None,
         hbm_cap: int | None = None,
+        inter_host_bw: float | None = None,
+        intra_host_bw: float | None = None,
     ) -> None:
         if world_size < 1:
             raise InputError(f"topology: world_size: expected at least 1, got {world_size}")
@@ -93,16 +100,31 @@ class Topology:
                 raise InputError(
                     f"topology: rank {rank}: speed: expected a positive number, got {device.speed}"
                 )
+        if intra_host_bw is not None:
+            raise InputError(
+                "topology: intra_host_bw: expected machine=read_machine(FILE), whose costs of "
+                "messages inside a host `embershard calibrate --out FILE` measures, "
+                f"got {intra_host_bw}"
+            )
+        if inter_host_bw is not None and not (math.isfinite(inter_host_bw) and inter_host_bw > 0):
+            raise InputError(
+                "topology: inter_host_bw: expected bytes a millisecond, above 0, "
+                f"got {inter_host_bw}"
+            )
         self.world_size, self.local_world_size = world_size, local
         self.compute_device = compute_device
         self.devices = tuple(devices)
-        self._machine = machine
+        self._machine, self._inter_host_bw = machine, inter_host_bw
 
     @cached_property
     def machine(self) -> Machine:
         """Costs of its processors."""
         largest = max(each.memory_bytes for each in self.devices)
-        return self._machine or default_machine(self.compute_device, largest)
+        found = self._machine or default_machine(self.compute_device, largest)
+        if self._inter_host_bw is None:
+            return found
+        rate = {"bytes_per_second": self._inter_host_bw * 1e3}
+        return found.model_copy(update={"network": found.network.model_copy(update=rate)})
 
     @property
     def warnings(self) -> tuple[str, ...]:

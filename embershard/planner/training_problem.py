@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,8 +75,12 @@ class TrainingProblem:
         except ValueError as error:
             raise PlannerError(f"constraints: {error}") from error
 
-    def search(self, options: Options) -> Found:
+    def search(self, options: Options, end: float = math.inf) -> Found:
         """The best placement that is found.
+
+        Args:
+            options: of each table.
+            end: by ``time.perf_counter``: of the search for a better one.
 
         Raises:
             PlannerError: none was found that keeps to the memory of the ranks.
@@ -83,13 +88,13 @@ class TrainingProblem:
         if least_bytes(options) > self.caps.sum():
             raise PlannerError(self._shortage(options, None))
         try:
-            return self._search(options)
+            return self._search(options, end)
         except InfeasibleError as error:
             raise PlannerError(self._shortage(options, error)) from error
 
-    def _search(self, options: Options) -> Found:
+    def _search(self, options: Options, end: float = math.inf) -> Found:
         local = self.topology.local_world_size
-        return search(options, speeds=self.speeds, caps=self.caps, local_world_size=local)
+        return search(options, speeds=self.speeds, caps=self.caps, local_world_size=local, end=end)
 
     def _shortage(self, options: Options, error: InfeasibleError | None) -> str:
         def holds(more: int) -> bool:

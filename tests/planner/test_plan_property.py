@@ -1,5 +1,8 @@
 """Plans of random topologies and constraints keep to both, or the planner says why not."""
 
+from dataclasses import replace
+
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +43,20 @@ def topologies(draw):
         )
         for _ in range(hosts * local)
     ]
-    return Topology(hosts * local, local_world_size=local, devices=devices, machine=machine_of())
+    return Topology(
+        hosts * local,
+        local_world_size=local,
+        devices=devices,
+        machine=machine_of(),
+        inter_host_bw=draw(st.none() | st.floats(1e3, 1e8)),
+    )
+
+
+def counts_of(rows, skew):
+    """Of rows of which the first ones are looked up most."""
+    if skew is None:
+        return None
+    return (1000 * torch.arange(1, rows + 1, dtype=torch.float64) ** -skew).long()
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -49,19 +65,23 @@ def topologies(draw):
     topology=topologies(),
     kept=st.lists(st.none() | constraints, min_size=8, max_size=8),
     reserved=st.floats(0, 0.6),
+    skews=st.lists(st.none() | st.floats(0, 2), min_size=8, max_size=8),
+    optimizer=st.sampled_from(["rowwise_adagrad", "adagrad", "sgd"]),
 )
 def test_a_plan_keeps_to_its_constraints_or_the_reason_names_a_table(
-    sizes, topology, kept, reserved
+    sizes, topology, kept, reserved, skews, optimizer
 ):
     model = model_of(*sizes)
     given_constraints = {
-        f"t{at}": each for at, each in enumerate(kept[: len(sizes)]) if each is not None
+        f"t{at}": replace(each, access_counts=counts_of(rows, skew))
+        for at, (each, (rows, _), skew) in enumerate(zip(kept, sizes, skews, strict=False))
+        if each is not None
     }
     planner = EmbeddingShardingPlanner(
         topology, 16, constraints=given_constraints, storage_reservation=reserved
     )
     try:
-        plan = planner.plan(model, sharders()).plan["sparse"]
+        plan = planner.plan(model, sharders(optimizer)).plan["sparse"]
     except PlannerError as error:
         reason = str(error)
         plan = None

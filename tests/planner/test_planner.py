@@ -1,7 +1,5 @@
 """Training plans: what they keep to, and what is refused."""
 
-import re
-
 import pytest
 import torch
 from torch import nn
@@ -47,6 +45,26 @@ def test_equal_input_gives_an_equal_plan():
     model = model_of(*[(1000 + at, 64) for at in range(20)])
     first, second = (planner_of(4).plan(model, sharders()).to_json() for _ in range(2))
     assert first == second
+
+
+def test_a_search_that_ends_by_its_time_limit_returns_a_plan_and_warns():
+    model = model_of(*[(1000 + 97 * at, 32 + 4 * at) for at in range(30)])
+
+    def planned(seconds):
+        planner = EmbeddingShardingPlanner(
+            Topology(4, machine=machine_of()), 64, timeout_seconds=seconds
+        )
+        plan = planner.plan(model, sharders())
+        check_module_plan(
+            plan.plan["sparse"], model["sparse"].embedding_bag_configs(), world_size=4, where=""
+        )
+        warned = [each for each in planner.report.warnings if "timeout_seconds" in each]
+        return plan.to_json(), max(each.seconds for each in planner.report.ranks), warned
+
+    ended, unlimited = planned(1e-9), planned(None)
+    assert ended[2] == ["search: ended by timeout_seconds, 1e-09"]
+    assert ended[1] > unlimited[1]
+    assert planned(3600.0) == unlimited == (*unlimited[:2], [])
 
 
 @pytest.mark.parametrize(
@@ -196,6 +214,11 @@ def test_tables_without_lookups_are_planned():
     constraints = {"t0": ParameterConstraints(access_counts=torch.zeros(10), pooling_factors=[0])}
     plan = planner_of(2, constraints=constraints).plan(model_of((10, 8)), sharders())
     assert "t0" in plan.plan["sparse"]
+
+
+def test_a_time_limit_of_no_seconds_is_refused():
+    with pytest.raises(InputError, match="timeout_seconds: expected above 0, got 0"):
+        EmbeddingShardingPlanner(Topology(1), timeout_seconds=0)
 
 
 def test_negative_seconds_of_the_dense_part_are_refused():

@@ -5,6 +5,7 @@ import torch
 
 from embershard.errors import InputError
 from embershard.planner import Device, ParameterConstraints, Topology
+from tests.planner.training_cases import machine_of
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,9 @@ from embershard.planner import Device, ParameterConstraints, Topology
             "rank 0: speed: expected a positive number, got -1",
         ),
         ({"world_size": 2, "devices": [Device(memory_bytes=1)]}, "expected 2 devices, got 1"),
+        ({"world_size": 2, "inter_host_bw": -1.0}, "inter_host_bw: .* above 0, got -1"),
+        ({"world_size": 2, "inter_host_bw": torch.inf}, "inter_host_bw: .* above 0, got inf"),
+        ({"world_size": 2, "intra_host_bw": 6e8}, "intra_host_bw: expected machine=read_machine"),
     ],
 )
 def test_a_bad_topology_is_refused(settings, message):
@@ -48,3 +52,9 @@ def test_a_bad_topology_is_refused(settings, message):
 def test_bad_constraints_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         ParameterConstraints(**settings)
+
+
+def test_a_bandwidth_between_hosts_takes_the_place_of_the_machines():
+    topology = Topology(2, local_world_size=1, machine=machine_of(), inter_host_bw=12.5e6)
+    assert topology.machine.network.bytes_per_second == 12.5e9
+    assert topology.machine.host == machine_of().host
