@@ -4,17 +4,17 @@ least busy.
 1. Bound: a linear programme over options whose largest shard fits the bound, bisected.
 2. Assign: ``starting_placements``.
 3. Improve: move, swap or cut shards of the busiest rank while its load falls.
+4. Perturb: place some tables of the best placement anew, with other cuts, and improve that.
 """
 
 from __future__ import annotations
 
 import math
-import time
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from random import Random
 
 from embershard.planner.bound import lower_bound
+from embershard.planner.local_search import CLOSE, improve
 from embershard.planner.placing import Bins, Floats, NoRoomError, place
 from embershard.planner.starting_placements import (
     Found,
@@ -23,15 +23,19 @@ from embershard.planner.starting_placements import (
     starting_placements,
 )
 
-Places = NDArray[np.intp]
-CUTS_TRIED = 8
-"""Of the busiest rank: its heaviest shards, whose tables are cut further."""
+STEPS_OF_TABLE = 40
+STEPS_BY_SIZE = 200_000
+"""Divided by tables and ranks: perturbations of the best placement, at most 40 a table. Large
+problems have few, and end near their bound."""
 
-CLOSE = 1.001
-"""A load so near to the bound ends the search."""
+CLOSE_ENOUGH = 1.01
+"""Of the bound: a load that is not perturbed."""
 
-LOWER = 1 - 1e-9
-"""Of the busiest load: what a change must fall below."""
+TABLES_MOVED = (2, 3, 4)
+"""In one perturbation, one of them of the busiest rank."""
+
+NEAR = 1.003
+"""Of the least load: the next perturbation begins at a placement so good."""
 
 
 def search(
@@ -41,6 +45,7 @@ def search(
     caps: Floats,
     local_world_size: int,
     end: float = math.inf,
+    perturb: bool = False,
 ) -> Found:
     """The best placement that is found; the same for the same input.
 
@@ -50,6 +55,8 @@ def search(
         caps: of each rank: bytes.
         local_world_size: ranks of a host.
         end: by ``time.perf_counter``: once it is past, the best placement so far is returned.
+        perturb: whether the last of the steps above is done. Not by plans of serving, whose
+            batches are measured after the search: it follows mean batches too closely.
 
     Raises:
         InfeasibleError: no placement was found that keeps to the caps.
@@ -58,14 +65,64 @@ def search(
     bound = lower_bound(options, speeds=speeds, caps=caps)
     best: Found | None = None
     for found in starting_placements(options, empty, bound):
-        timed_out = _improve(options, found, end)
+        timed_out = improve(options, found, end)
         if best is None or found.load.max() < best.load.max():
             best = found
         best.timed_out = timed_out
         if timed_out or best.load.max() <= bound * CLOSE:
             break
     assert best is not None
+    return best if best.timed_out or not perturb else _perturbed(options, best, end)
+
+
+def _perturbed(options: Options, best: Found, end: float) -> Found:
+    """The best of its perturbations, each of the last that came near; drawn alike for the same
+    input."""
+    random, last = Random(0), best
+    size = len(options) * len(best.load)
+    for step in range(min(STEPS_OF_TABLE * len(options), STEPS_BY_SIZE // size)):
+        busiest = int(last.load.argmax())
+        there = [table for table, ranks in enumerate(last.ranks) if busiest in ranks]
+        if best.load.max() <= best.bound * CLOSE_ENOUGH or not there:
+            break
+        count = min(TABLES_MOVED[step % len(TABLES_MOVED)], len(options))
+        tables = random.sample(range(len(options)), count)
+        one = random.choice(there)
+        if one not in tables:
+            tables[0] = one
+        try:
+            found = _placed_anew(options, last, tables, random)
+        except NoRoomError:
+            continue
+        timed_out = improve(options, found, end)
+        if found.load.max() < best.load.max():
+            best = found
+        if found.load.max() <= best.load.max() * NEAR:
+            last = found
+        best.timed_out = timed_out
+        if timed_out:
+            break
     return best
+
+
+def _placed_anew(options: Options, last: Found, tables: Sequence[int], random: Random) -> Found:
+    """A placement with options of some tables that are drawn.
+
+    Raises:
+        NoRoomError: a shard has none.
+    """
+    found = Found(list(last.chosen), list(last.ranks), last.bins.copy(), last.bound)
+    for table in tables:
+        old = options[table][last.chosen[table]]
+        for rank, seconds, size in zip(last.ranks[table], old.seconds, old.memory, strict=True):
+            found.bins.take(rank, seconds, size)
+    for table in tables:
+        at = random.randrange(len(options[table]))
+        ranks = place(options[table][at], found.bins)
+        assert ranks is not None
+        found.chosen[table], found.ranks[table] = at, ranks
+    found.ranks = [list(ranks) for ranks in found.ranks]
+    return found
 
 
 def fits(options: Options, *, speeds: Floats, caps: Floats, local_world_size: int) -> bool:
@@ -75,121 +132,4 @@ def fits(options: Options, *, speeds: Floats, caps: Floats, local_world_size: in
         next(starting_placements(options, empty, lower_bound(options, speeds=speeds, caps=caps)))
     except InfeasibleError:
         return False
-    return True
-
-
-class _Shards:
-    """Shards as arrays; those bound to a host are left out."""
-
-    def __init__(self, options: Options, found: Found) -> None:
-        self.places = list[tuple[int, int]]()
-        parts = list[tuple[Floats, Floats, list[int]]]()
-        for table, ranks in enumerate(found.ranks):
-            option = options[table][found.chosen[table]]
-            if not option.host_columns:
-                self.places += [(table, part) for part in range(len(ranks))]
-                parts.append((option.seconds, option.memory, ranks))
-        seconds, memory, ranks_of = zip(*parts, strict=True) if parts else ([[]], [[]], [[]])
-        self.seconds, self.memory = np.concatenate(seconds), np.concatenate(memory)
-        self.ranks = np.concatenate(ranks_of).astype(int)
-
-    def move(self, found: Found, at: int, rank: int) -> None:
-        """One to another rank."""
-        table, part = self.places[at]
-        size = float(self.seconds[at]), float(self.memory[at])
-        found.bins.take(int(self.ranks[at]), *size)
-        found.bins.put(rank, *size)
-        found.ranks[table][part] = rank
-        self.ranks[at] = rank
-
-
-def _improve(options: Options, found: Found, end: float) -> bool:
-    """Moves, swaps and cuts until none lowers the busiest rank's load, or until ``end``: whether
-    that was first."""
-    shards = _Shards(options, found)
-    for _ in range(8 * len(options) + 8 * len(found.load)):
-        busiest = int(found.load.argmax())
-        own = np.flatnonzero(shards.ranks == busiest)
-        if found.load[busiest] <= found.bound * CLOSE or not len(own):
-            return False
-        if time.perf_counter() > end:
-            return True
-        if _move(found, shards, own) or _swap(found, shards, own):
-            continue
-        if not _cut(options, found, shards, own):
-            return False
-        shards = _Shards(options, found)
-    return False
-
-
-def _move(found: Found, shards: _Shards, own: Places) -> bool:
-    bins, busiest = found.bins, int(shards.ranks[own[0]])
-    seconds, memory = shards.seconds[own], shards.memory[own]
-    after = bins.load[None] + seconds[:, None] / bins.speeds[None]
-    room = bins.memory[None] + memory[:, None] <= bins.caps[None]
-    left = bins.load[busiest] - seconds / bins.speeds[busiest]
-    worst = np.where(room, np.maximum(after, left[:, None]), np.inf)
-    worst[:, busiest] = np.inf
-    at, rank = np.unravel_index(int(worst.argmin()), worst.shape)
-    if not worst[at, rank] < bins.load[busiest] * LOWER:
-        return False
-    shards.move(found, int(own[at]), int(rank))
-    return True
-
-
-def _swap(found: Found, shards: _Shards, own: Places) -> bool:
-    bins, busiest = found.bins, int(shards.ranks[own[0]])
-    others = np.flatnonzero(shards.ranks != busiest)
-    if not len(others):
-        return False
-    seconds, memory, ranks = shards.seconds[others], shards.memory[others], shards.ranks[others]
-    best: tuple[float, int, int] | None = None
-    for at in own:
-        here = bins.load[busiest] + (seconds - shards.seconds[at]) / bins.speeds[busiest]
-        there = bins.load[ranks] + (shards.seconds[at] - seconds) / bins.speeds[ranks]
-        room = bins.memory[busiest] + memory - shards.memory[at] <= bins.caps[busiest]
-        room &= bins.memory[ranks] + shards.memory[at] - memory <= bins.caps[ranks]
-        worst = np.where(room, np.maximum(here, there), np.inf)
-        least = int(worst.argmin())
-        if best is None or worst[least] < best[0]:
-            best = float(worst[least]), int(at), int(others[least])
-    if best is None or not best[0] < bins.load[busiest] * LOWER:
-        return False
-    rank = int(shards.ranks[best[2]])
-    shards.move(found, best[1], rank)
-    shards.move(found, best[2], busiest)
-    return True
-
-
-def _cut(options: Options, found: Found, shards: _Shards, own: Places) -> bool:
-    """Cut a table of the busiest rank further, its shards each to the rank that they load least."""
-    before = float(found.load[shards.ranks[own[0]]])
-    for at in own[np.argsort(-shards.seconds[own], kind="stable")[:CUTS_TRIED]]:
-        table = shards.places[int(at)][0]
-        cuts = options[table]
-        now = cuts[found.chosen[table]]
-        finer = [
-            option_at
-            for option_at, each in enumerate(cuts)
-            if each.largest < now.largest and not each.host_columns
-        ]
-        for option_at in sorted(finer, key=lambda each: cuts[each].total):
-            if _try_cut(options, found, table, option_at, before):
-                return True
-    return False
-
-
-def _try_cut(options: Options, found: Found, table: int, option_at: int, before: float) -> bool:
-    """Use another option of a table if the busiest load falls; else leave all as it was."""
-    bins, old = found.bins.copy(), options[table][found.chosen[table]]
-    for rank, seconds, size in zip(found.ranks[table], old.seconds, old.memory, strict=True):
-        bins.take(rank, seconds, size)
-    limit = before * LOWER
-    try:
-        ranks = place(options[table][option_at], bins, limit=limit)
-    except NoRoomError:
-        return False
-    if ranks is None or not bins.load.max() < limit:
-        return False
-    found.chosen[table], found.ranks[table], found.bins = option_at, ranks, bins
     return True

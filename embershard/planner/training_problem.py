@@ -93,8 +93,14 @@ class TrainingProblem:
             raise PlannerError(self._shortage(options, error)) from error
 
     def _search(self, options: Options, end: float = math.inf) -> Found:
-        local = self.topology.local_world_size
-        return search(options, speeds=self.speeds, caps=self.caps, local_world_size=local, end=end)
+        return search(
+            options,
+            speeds=self.speeds,
+            caps=self.caps,
+            local_world_size=self.topology.local_world_size,
+            end=end,
+            perturb=True,
+        )
 
     def _shortage(self, options: Options, error: InfeasibleError | None) -> str:
         def holds(more: int) -> bool:

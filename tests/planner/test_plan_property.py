@@ -81,7 +81,8 @@ def test_a_plan_keeps_to_its_constraints_or_the_reason_names_a_table(
         topology, 16, constraints=given_constraints, storage_reservation=reserved
     )
     try:
-        plan = planner.plan(model, sharders(optimizer)).plan["sparse"]
+        found = planner.plan(model, sharders(optimizer))
+        plan, ranks = found.plan["sparse"], planner.price(found, model, sharders(optimizer))
     except PlannerError as error:
         reason = str(error)
         plan = None
@@ -91,7 +92,7 @@ def test_a_plan_keeps_to_its_constraints_or_the_reason_names_a_table(
         return
     configs = model["sparse"].embedding_bag_configs()
     check_module_plan(plan, configs, world_size=topology.world_size, where="sparse")
-    for rank, device in zip(planner.report.ranks, topology.devices, strict=True):
+    for rank, device in zip(ranks, topology.devices, strict=True):
         assert rank.memory_bytes <= device.memory_bytes * (1 - reserved) * (1 + 1e-9)
     for name, each in given_constraints.items():
         allowed = KINDS_ALONE if each.sharding_types is None else set(each.sharding_types)

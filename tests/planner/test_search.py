@@ -89,68 +89,67 @@ def test_a_table_without_room_is_named():
     assert caught.value.missing_bytes == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_busiest_rank_is_within_two_percent_of_the_optimum(seed):
+@pytest.mark.parametrize("seed", range(20))
+def test_no_placement_is_two_percent_shorter(seed):
     generator = np.random.default_rng(seed)
     ranks = int(generator.integers(2, 5))
     tables = [
-        cuts(float(generator.lognormal(1, 1)), overhead=0.05)
+        cuts(
+            float(generator.lognormal(1, 1)),
+            overhead=float(generator.uniform(0.01, 0.3)),
+            memory=float(generator.lognormal(2, 1)),
+        )
         for _ in range(int(generator.integers(8, 13)))
     ]
-    assert run(tables, ranks).load.max() <= optimum(tables, ranks) * 1.02
+    total = sum(each[0].total_bytes for each in tables)
+    speeds = generator.choice([np.ones(ranks), generator.uniform(0.5, 2, ranks)])
+    caps = generator.dirichlet(np.full(ranks, 50.0)) * total * generator.choice([1.2, 1.5, 100])
+    found = search(tables, speeds=speeds, caps=caps, local_world_size=ranks, perturb=True)
+    assert not is_feasible(tables, speeds, caps, found.load.max() / 1.02)
 
 
-def optimum(tables, ranks):
-    """Of the mixed integer programme: an option for each table, a rank for each shard."""
-    names = [(t, o, None, None) for t, each in enumerate(tables) for o in range(len(each))]
-    names += [
-        (t, o, place, rank)
-        for t, each in enumerate(tables)
-        for o, chosen in enumerate(each)
-        for place in range(len(chosen.spans))
-        for rank in range(ranks)
-    ]
-    at = {name: place for place, name in enumerate(names)}
-    width = len(names) + 1  # The last variable is the busiest load.
-    rows, low, high = [], [], []
-
-    def add(entries, least, most):
-        row = np.zeros(width)
-        for place, value in entries:
-            row[place] += value
-        rows.append(row)
-        low.append(least)
-        high.append(most)
-
-    for t, each in enumerate(tables):
-        add([(at[t, o, None, None], 1) for o in range(len(each))], 1, 1)
-        for o, chosen in enumerate(each):
-            for place in range(len(chosen.spans)):
-                placed = [(at[t, o, place, rank], 1) for rank in range(ranks)]
-                add([*placed, (at[t, o, None, None], -1)], 0, 0)
-    for rank in range(ranks):
-        load = [
-            (at[t, o, place, rank], chosen.seconds[place])
-            for t, each in enumerate(tables)
-            for o, chosen in enumerate(each)
-            for place in range(len(chosen.spans))
+def is_feasible(tables, speeds, caps, seconds):
+    """Whether a placement takes so long, by the mixed integer programme: an option of each table,
+    and how many of its shards, which are alike, lie on each rank."""
+    ranks = len(speeds)
+    options = [(table, each) for table, cuts_of in enumerate(tables) for each in cuts_of]
+    used, counts = np.eye(len(options)), np.repeat(np.eye(len(options)), ranks, axis=1)
+    on_rank = np.tile(np.eye(ranks), len(options))
+    shards = np.array([len(each.spans) for _, each in options], float)
+    load = on_rank * np.repeat([each.largest for _, each in options], ranks) / speeds[:, None]
+    memory = on_rank * np.repeat([each.largest_bytes for _, each in options], ranks)
+    one = np.array([[float(table == at) for at, _ in options] for table in range(len(tables))])
+    nothing = np.zeros((ranks, len(options)))
+    matrix = np.block(
+        [
+            [one, np.zeros((len(tables), counts.shape[1]))],
+            [-used * shards, counts],
+            [nothing, load],
+            [nothing, memory],
         ]
-        add([*load, (width - 1, -1)], -np.inf, 0)
-    cost = np.zeros(width)
-    cost[-1] = 1
-    upper = np.ones(width)
-    upper[-1] = np.inf
-    integral = np.ones(width)
-    integral[-1] = 0
-    found = milp(
-        cost,
-        constraints=LinearConstraint(np.array(rows), low, high),
-        bounds=Bounds(0, upper),
-        integrality=integral,
-        options={"mip_rel_gap": 0.005, "time_limit": 30},
     )
-    assert found.x is not None
-    return found.mip_dual_bound
+    exactly = np.concatenate([np.ones(len(tables)), np.zeros(len(options))])
+    most = np.concatenate([exactly, np.full(ranks, seconds), caps])
+    least = np.concatenate([exactly, np.full(2 * ranks, -np.inf)])
+    found = milp(
+        np.zeros(matrix.shape[1]),
+        constraints=LinearConstraint(matrix, least, most),
+        bounds=Bounds(0, np.concatenate([np.ones(len(options)), np.repeat(shards, ranks)])),
+        integrality=np.ones(matrix.shape[1]),
+        options={"time_limit": 60},
+    )
+    assert found.status in (0, 2), found.message  # Optimal, infeasible.
+    return found.status == 0
+
+
+def test_the_programme_of_the_comparison_finds_the_optimum():
+    # 5.7 as in the test of a large table above; with 6 bytes a rank the smaller one is cut, too.
+    tables = [cuts(10.0, memory=8.0), cuts(1.0, memory=4.0)]
+    pair = np.ones(2)
+    assert is_feasible(tables, pair, np.full(2, 99.0), 5.7001)
+    assert not is_feasible(tables, pair, np.full(2, 99.0), 5.6999)
+    assert not is_feasible(tables, pair, np.full(2, 5.9), 99.0)
+    assert is_feasible(tables, 2 * pair, np.full(2, 6.0), 2.8501)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
