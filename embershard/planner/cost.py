@@ -104,6 +104,8 @@ class Workload:
     local_world_size: int
     exchange: RowCost
     network: Link
+    batches_ahead: int = 0
+    """Of a pipeline: their ids are in memory beside those of the step."""
 
     @property
     def seconds_of_byte(self) -> float:
@@ -158,7 +160,13 @@ def price(
     memory = weight_bytes(heights, widths, table.data_type)
     memory += state_bytes(heights, widths, table.state_columns, count_accesses=table.count_accesses)
     bags = np.full(len(spans), table.bags)
-    memory += received_bytes(widths, ids, bags, is_pooled=not table.is_sequence)
+    memory += received_bytes(
+        widths,
+        ids,
+        bags,
+        is_pooled=not table.is_sequence,
+        batches_ahead=work.batches_ahead,
+    )
     return seconds, memory
 
 

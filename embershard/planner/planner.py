@@ -37,6 +37,8 @@ from embershard.sharding.types import check_module_plan
 
 BATCH_SIZE = 512
 STORAGE_RESERVATION = 0.15
+BATCHES_AHEAD = 2
+"""Of ``TrainPipelineSparseDist``."""
 
 
 class _Planned(NamedTuple):
@@ -58,6 +60,8 @@ class EmbeddingShardingPlanner:
         storage_reservation: share of each rank's memory that is kept free, for the dense part.
         dense_seconds: CPU seconds of a rank's step besides the collections, for the report.
         count_accesses: whether ``DistributedModelParallel`` will count accesses, 8 bytes a row.
+        pipelined: whether ``TrainPipelineSparseDist`` trains: the ids of two more batches are in
+            memory. `embershard train` has none.
         timeout_seconds: after which the best plan so far is returned and the report warns. None:
             once no change is found that makes the busiest rank less busy.
 
@@ -74,6 +78,7 @@ class EmbeddingShardingPlanner:
         storage_reservation: float = STORAGE_RESERVATION,
         dense_seconds: float = 0.0,
         count_accesses: bool = False,
+        pipelined: bool = False,
         timeout_seconds: float | None = None,
     ) -> None:
         if not (isinstance(batch_size, int) and batch_size >= 1):
@@ -92,6 +97,7 @@ class EmbeddingShardingPlanner:
         self._dense_seconds, self._count_accesses = dense_seconds, count_accesses
         self._constraints = dict(constraints or {})
         self._reservation = storage_reservation
+        self._batches_ahead = BATCHES_AHEAD if pipelined else 0
         self._planned: _Planned | None = None
 
     @property
@@ -223,7 +229,7 @@ class EmbeddingShardingPlanner:
             batch_size=self._batch_size,
             count_accesses=self._count_accesses,
         )
-        return TrainingProblem(self._topology, self._reservation, tables)
+        return TrainingProblem(self._topology, self._reservation, tables, self._batches_ahead)
 
 
 def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSharding:

@@ -36,6 +36,8 @@ class TrainingProblem:
     """Share of each rank's memory that is kept free."""
 
     tables: Sequence[Table]
+    batches_ahead: int = 0
+    """Of a pipeline."""
 
     @property
     def work(self) -> Workload:
@@ -46,6 +48,7 @@ class TrainingProblem:
             local_world_size=topology.local_world_size,
             exchange=topology.machine.exchange,
             network=topology.machine.network,
+            batches_ahead=self.batches_ahead,
         )
 
     @property

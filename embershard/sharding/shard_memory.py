@@ -38,7 +38,9 @@ def state_bytes(
     return rows * numbers * FLOAT_BYTES + rows * (COUNT_BYTES * count_accesses)
 
 
-def received_bytes(columns: Number, ids: Number, bags: Number, *, is_pooled: bool) -> Number:
+def received_bytes(
+    columns: Number, ids: Number, bags: Number, *, is_pooled: bool, batches_ahead: int = 0
+) -> Number:
     """Of a step: ids and bags that a shard's rank receives; vectors and their gradients.
 
     Args:
@@ -46,6 +48,7 @@ def received_bytes(columns: Number, ids: Number, bags: Number, *, is_pooled: boo
         ids: that are looked up in it.
         bags: likewise.
         is_pooled: whether a vector a bag is returned, or a vector an id.
+        batches_ahead: of a pipeline, whose ids and bags are there, too.
     """
     vectors = bags if is_pooled else ids
-    return (ids + bags) * ID_BYTES + columns * vectors * (2 * FLOAT_BYTES)
+    return (ids + bags) * (ID_BYTES * (1 + batches_ahead)) + columns * vectors * (2 * FLOAT_BYTES)

@@ -41,3 +41,10 @@ def test_a_rank_of_just_the_memory_of_its_table_takes_it(data_type, optimizer, c
     assert plan_of(DataType(data_type), optimizer, needed, **settings).plan["sparse"]
     with pytest.raises(PlannerError, match="MB short"):
         plan_of(DataType(data_type), optimizer, needed - 1, **settings)
+
+
+def test_a_pipeline_takes_the_memory_of_the_ids_of_two_more_batches():
+    needed = ROWS * 4 * DIM + STEP + 2 * BATCH * (8 + 8)
+    assert plan_of(DataType.FP32, "sgd", needed, pipelined=True).plan["sparse"]
+    with pytest.raises(PlannerError, match="MB short"):
+        plan_of(DataType.FP32, "sgd", needed - 1, pipelined=True)
