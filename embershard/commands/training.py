@@ -53,6 +53,11 @@ def add_train(commands: Any) -> None:
         help='with sharding.plan = "auto": write the report of the plan there, besides printing it',
     )
     command.add_argument(
+        "--explain",
+        metavar="TABLE",
+        help='with sharding.plan = "auto": print every cut of a table',
+    )
+    command.add_argument(
         "--dry-run",
         action="store_true",
         help="check file, data, model, plan and checkpoint folder for these ranks and print what "
@@ -81,17 +86,19 @@ def _read(given: argparse.Namespace) -> tuple[RunConfig, DataConfig]:
     if data.path and not given.data and not data.path.expanduser().is_dir():
         absolute = data.path.expanduser().absolute()
         raise config.refusal("data", "path", problem=f"expected a folder, found none at {absolute}")
-    if given.plan_report is not None:
-        if not given.plan_report.parent.is_dir():
-            raise InputError(f"--plan-report: expected a file in a folder, got {given.plan_report}")
-        if config.sharding.plan != AUTO:
-            problem = f'expected "{AUTO}" with --plan-report, got {config.sharding.plan}'
+    page = given.plan_report
+    if page is not None and not page.parent.is_dir():
+        raise InputError(f"--plan-report: expected a file in a folder, got {page}")
+    for name, value in (("--plan-report", page), ("--explain", given.explain)):
+        if value is not None and config.sharding.plan != AUTO:
+            problem = f'expected "{AUTO}" with {name}, got {config.sharding.plan}'
             raise config.refusal("sharding", "plan", problem=problem)
     return config, data
 
 
-def _show_plan(report: PlanReport, *, page: Path | None) -> None:
-    print(report.to_text(), flush=True)
+def _show_plan(report: PlanReport, *, page: Path | None, explained: str | None) -> None:
+    text = "" if explained is None else f"\n{report.explain(explained)}"
+    print(report.to_text() + text, flush=True)
     if page is not None:
         page.write_text(report.to_html(title="Plan of training"), encoding="utf-8")
 
@@ -109,7 +116,7 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse
         "resume": given.resume,
         "env": ranks.env,
         "job": ranks.job,
-        "planned": partial(_show_plan, page=given.plan_report),
+        "planned": partial(_show_plan, page=given.plan_report, explained=given.explain),
     }
     if given.dry_run:
         found = dry_run(config, dataset, **options)

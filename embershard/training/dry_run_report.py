@@ -88,8 +88,7 @@ def dry_run(
     group = None if env is None else env.process_group
     from_rank_0(group, lambda: _check_folder(config), error=ConfigError)
     setup = set_up(config, dataset, env)
-    if setup.planner is not None and planned is not None:
-        planned(setup.planner.report)
+    setup.show_plan(planned)
     to_rows(dataset.test)  # Refuses what a run would after training.
     sample_requests(dataset.valid, SAMPLES)
     return DryRun(

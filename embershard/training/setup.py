@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from embershard.data.base import Dataset
 from embershard.data.row_batches import RowExamples, batches, to_rows
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
-from embershard.planner import EmbeddingShardingPlanner
+from embershard.planner import EmbeddingShardingPlanner, PlanReport
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
@@ -22,6 +22,7 @@ from embershard.sharding import (
     ShardingEnv,
     ShardingPlan,
 )
+from embershard.sharding.environment import from_rank_0
 from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan
@@ -55,6 +56,20 @@ class RunSetup:
     plan: ShardingPlan
     planner: EmbeddingShardingPlanner | None
     """On rank 0, of an automatic plan."""
+
+    def show_plan(self, planned: Callable[[PlanReport], None] | None) -> None:
+        """Call ``planned`` on rank 0 if the plan is automatic. Every rank calls this.
+
+        Raises:
+            ConfigError: it raised: the same message on every rank.
+        """
+
+        def show() -> None:
+            if self.planner is not None and planned is not None:
+                planned(self.planner.report)
+
+        if self.env is not None and self.config.sharding.plan == AUTO:
+            from_rank_0(self.env.process_group, show, error=ConfigError)
 
     def build(self) -> nn.Module:
         """The module with new weights: sharded, or whole in a process alone."""

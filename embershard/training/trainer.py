@@ -65,8 +65,7 @@ def train(
             if config.training.threads:
                 torch.set_num_threads(config.training.threads)
             setup = set_up(config, dataset, env)
-            if setup.planner is not None and planned is not None:
-                planned(setup.planner.report)
+            setup.show_plan(planned)
             run = Run(setup, progress)
             if found:
                 run.resume(found)

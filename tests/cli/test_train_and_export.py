@@ -194,9 +194,10 @@ def test_a_configuration_that_is_not_there(tmp_path, capsys):
 
 
 def test_a_plan_report_needs_a_plan_by_the_planner_and_a_folder(config, tmp_path, capsys):
-    assert main(["train", str(config()), "--plan-report", str(tmp_path / "plan.html")]) == 1
-    words = """key 'sharding.plan': expected "auto" with --plan-report, got None"""
-    assert words in capsys.readouterr().err
+    for option in ("--plan-report", str(tmp_path / "plan.html")), ("--explain", "users"):
+        assert main(["train", str(config()), *option]) == 1
+        words = f"""key 'sharding.plan': expected "auto" with {option[0]}, got None"""
+        assert words in capsys.readouterr().err
     assert main(["train", str(config()), "--plan-report", str(tmp_path / "no" / "plan.html")]) == 1
     assert "--plan-report: expected a file in a folder, got " in capsys.readouterr().err
 

@@ -1,12 +1,18 @@
 """Training runs on several ranks."""
 
+import io
+import re
+from contextlib import redirect_stdout
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
+from embershard.commands.training import _show_plan
 from embershard.errors import ConfigError
 from embershard.planner import compare
-from embershard.training import load_checkpoint, train
+from embershard.training import dry_run, load_checkpoint, train
 from tests.cases import cases
 from tests.sharding.training_cases import sharded_config, train_run
 from tests.training.runs import dataset
@@ -167,6 +173,36 @@ def train_planned(env, folder, sharding):
     except ConfigError as error:
         return str(error)
     return result, reports[0] if reports else None
+
+
+def test_a_table_of_an_automatic_plan_is_explained_on_rank_0(workers, tmp_path):
+    said, silent = workers.run(2, explain_planned, tmp_path / "run", "item")
+    assert re.search(r"^sparse\S*\.item: \w+ x \d+ on rank ", said, re.M), said
+    assert "| other cut | ms |" in said
+    assert silent == ""
+
+
+def test_a_table_that_an_automatic_plan_lacks_is_one_message_on_all_ranks(workers, tmp_path):
+    first, second = workers.run(2, explain_planned, tmp_path / "run", "nobody")
+    assert re.search(r"explain: expected a table of the plan \(.*item.*\), got 'nobody'", first)
+    assert first == second
+
+
+def explain_planned(env, folder, table):
+    run = sharded_config(folder, "row_wise", epochs=1)
+    changed = run.model_dump(mode="json", exclude_unset=True) | {"sharding": {"plan": "auto"}}
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said):
+            dry_run(
+                type(run).model_validate(changed),
+                dataset(),
+                env=env,
+                planned=partial(_show_plan, page=None, explained=table),
+            )
+    except ConfigError as error:
+        return str(error)
+    return said.getvalue()
 
 
 def without_labels_on_rank_1(env, folder):
