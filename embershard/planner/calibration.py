@@ -51,7 +51,7 @@ def calibrate(
     Raises:
         RuntimeError: a process beside this one failed, or did not answer within a minute.
     """
-    report = progress or (lambda _: None)
+    report, started = progress or (lambda _: None), time.monotonic()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -91,6 +91,7 @@ def calibrate(
         network=link,
         repeat_error=float(np.median(repeats)),
         fit_error=float(np.mean(errors)),
+        calibration_seconds=round(time.monotonic() - started, 1),
     )
 
 

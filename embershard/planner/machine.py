@@ -135,6 +135,9 @@ class Machine(Part):
     fit_error: Seconds = 0.0
     """Mean relative difference between a measured operation and what these costs say of it."""
 
+    calibration_seconds: Seconds = 0.0
+    """That ``calibrate`` took. 0: not known."""
+
     measured: bool = True
     """False: of figures that others published."""
 
