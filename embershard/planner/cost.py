@@ -13,7 +13,7 @@ a cut by columns repeats them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -107,6 +107,9 @@ class Workload:
     batches_ahead: int = 0
     """Of a pipeline: their ids are in memory beside those of the step."""
 
+    all_reduce: float = 0.0
+    """Seconds of a value of a dense gradient."""
+
     @property
     def seconds_of_byte(self) -> float:
         """Of a byte that a rank sends to or receives from a rank drawn at random, if that lies on
@@ -168,6 +171,18 @@ def price(
         batches_ahead=work.batches_ahead,
     )
     return seconds, memory
+
+
+def price_replica(table: Table, work: Workload) -> tuple[float, float]:
+    """Seconds a step and bytes of a replica on every rank, which looks up its own batch. The
+    caller's optimizer, which trains it, is not counted."""
+    part = replace(table, ids=table.ids / work.world_size, bags=table.bags / work.world_size)
+    whole = ((0, table.rows), (0, table.dim))
+    values = table.rows * table.dim
+    seconds = float(kernel_seconds(part, [whole]).sum()) + values * work.all_reduce
+    kept = state_bytes(float(table.rows), 0.0, (), count_accesses=table.count_accesses)
+    weights = weight_bytes(float(table.rows), float(table.dim), table.data_type)
+    return seconds, weights + kept + values * FLOAT_BYTES
 
 
 def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> float:

@@ -19,7 +19,10 @@ from embershard.sharding import EmbeddingComputeKernel, ParameterSharding, Shard
 from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import Sharder, shardable
 
+DENSE, FUSED = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
 UNCONSTRAINED = ParameterConstraints()
+CALLERS = FusedOptimizer(name="sgd")
+"""In place of the caller's, which is not priced."""
 
 
 def model_tables(
@@ -45,7 +48,7 @@ def model_tables(
         InputError: constraints of a table that is not there, pooling factors that are not one a
             feature, or access counts that are not one a row.
     """
-    named = list(_with_optimizers(module, sharders))
+    named = list(_with_optimizers(module, sharders, constraints))
     names = {table.name for _, table, _ in named}
     for name in constraints:
         if name not in names:
@@ -94,21 +97,29 @@ def model_tables(
 
 
 def _with_optimizers(
-    module: nn.Module, sharders: Sequence[Sharder]
+    module: nn.Module,
+    sharders: Sequence[Sharder],
+    constraints: Mapping[str, ParameterConstraints],
 ) -> Iterator[tuple[str, EmbeddingConfig, FusedOptimizer]]:
-    """Each table with the path of its collection."""
+    """Each table with the path of its collection. Those of data_parallel have none, and are priced
+    as with SGD."""
     for path, collection, sharder in shardable(module, sharders):
         tables = tables_of(collection)
         wanted = {
             table.name: ParameterSharding(
                 sharding_type=ShardingType.TABLE_WISE.value,
-                compute_kernel=EmbeddingComputeKernel.FUSED.value,
+                compute_kernel=(DENSE if _is_replica(table, constraints) else FUSED).value,
                 sharding_spec=(),
             )
             for table in tables
         }
         optimizers = sharder.optimizers(collection, wanted, where=f"module {path!r}")
-        yield from ((path, table, optimizers[table.name]) for table in tables)
+        yield from ((path, table, optimizers.get(table.name, CALLERS)) for table in tables)
+
+
+def _is_replica(table: EmbeddingConfig, constraints: Mapping[str, ParameterConstraints]) -> bool:
+    given = constraints.get(table.name, UNCONSTRAINED)
+    return list(given.sharding_types or ()) == [ShardingType.DATA_PARALLEL.value]
 
 
 def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from embershard.package.rectangles import cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.planner.cost import Span, Table, Workload, price
+from embershard.planner.cost import Span, Table, Workload, price, price_replica
 from embershard.sharding import ShardingType
 
+DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
 MIN_PARTITION = 32
 
 
@@ -57,6 +58,8 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     world, local = work.world_size, work.local_world_size
     least = table.min_partition or MIN_PARTITION
     widest = max(1, table.dim // DIM_MULTIPLE // -(-least // DIM_MULTIPLE))
+    if kinds == (DATA_PARALLEL,):
+        return [replicas(table, work)]
     found = dict[tuple[int, int, int], tuple[str, int, int, int]]()
 
     def add(kind: ShardingType, rows: int, columns: int, bound: int = 0) -> None:
@@ -90,6 +93,18 @@ def options_of(table: Table, work: Workload) -> list[Option]:
             f"{list(kinds or ())}"
         )
     return [_option(table, work, *cut) for cut in found.values()]
+
+
+def replicas(table: Table, work: Workload) -> Option:
+    """A replica on every rank, ``local_world_size`` on each host."""
+    seconds, size = price_replica(table, work)
+    return Option(
+        DATA_PARALLEL,
+        (((0, table.rows), (0, table.dim)),) * work.world_size,
+        np.full(work.world_size, seconds),
+        np.full(work.world_size, size),
+        host_columns=work.local_world_size,
+    )
 
 
 def _powers(most: int) -> list[int]:

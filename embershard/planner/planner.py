@@ -16,7 +16,7 @@ from embershard.errors import InputError
 from embershard.package.rectangles import Shard
 from embershard.planner.cost import Table, batch_seconds, kernel_seconds, price
 from embershard.planner.model_tables import model_tables
-from embershard.planner.options import Option
+from embershard.planner.options import DATA_PARALLEL, Option, replicas
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report import PlanReport
 from embershard.planner.report_builder import build_report, rank_loads
@@ -28,7 +28,6 @@ from embershard.sharding import (
     EmbeddingModuleShardingPlan,
     ParameterSharding,
     ShardingPlan,
-    ShardingType,
 )
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.plan import tables_of
@@ -102,7 +101,7 @@ class EmbeddingShardingPlanner:
 
     @property
     def kernel_seconds(self) -> NDArray[np.float64]:
-        """Of the last plan: CPU seconds of lookups and of updates of each rank, a step."""
+        """Of the last plan: CPU seconds of lookups and of updates of each rank's shards, a step."""
         found = np.zeros((self._topology.world_size, 2))
         if self._planned is None:
             return found
@@ -110,7 +109,8 @@ class EmbeddingShardingPlanner:
         for table, cuts, at, ranks in zip(
             problem.tables, options, placed.chosen, placed.ranks, strict=True
         ):
-            np.add.at(found, ranks, kernel_seconds(table, cuts[at].spans).T)
+            if cuts[at].sharding_type != DATA_PARALLEL:
+                np.add.at(found, ranks, kernel_seconds(table, cuts[at].spans).T)
         for kernel in {id(table.kernel): table.kernel for table in problem.tables}.values():
             starts = kernel.forward_cached.start, kernel.backward_cached.start
             found += np.where(found.any(1, keepdims=True), starts, 0.0)
@@ -174,12 +174,12 @@ class EmbeddingShardingPlanner:
         """What any plan costs each rank, by the costs that ``plan`` compares plans by.
 
         Args:
-            plan: of the model, of sharding types other than data_parallel.
+            plan: of the model.
             module: as in ``plan``.
             sharders: likewise.
 
         Raises:
-            InputError: the plan is not of this model and these ranks, or a table is data_parallel.
+            InputError: the plan is not of this model and these ranks.
         """
         for path, collection, _ in shardable(module, sharders):
             check_module_plan(
@@ -192,10 +192,10 @@ class EmbeddingShardingPlanner:
         options, ranks = list[list[Option]](), list[list[int]]()
         for table in problem.tables:
             cut = plan.plan[table.path][table.name]
-            if cut.sharding_type == ShardingType.DATA_PARALLEL.value:
-                raise InputError(
-                    f"price: table {table.name!r}: expected a sharded table, got data_parallel"
-                )
+            if cut.sharding_type == DATA_PARALLEL:
+                options.append([replicas(table, problem.work)])
+                ranks.append(list(range(self._topology.world_size)))
+                continue
             spans = tuple((each.rows, each.columns) for each in cut.sharding_spec)
             options.append([Option(cut.sharding_type, spans, *price(table, problem.work, spans))])
             ranks.append([each.devices[0] for each in cut.sharding_spec])
@@ -233,6 +233,14 @@ class EmbeddingShardingPlanner:
 
 
 def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSharding:
+    if option.sharding_type == DATA_PARALLEL:
+        (rows, columns), *_ = option.spans
+        whole = Shard(table=table.name, rows=rows, columns=columns, devices=tuple(sorted(ranks)))
+        return ParameterSharding(
+            sharding_type=DATA_PARALLEL,
+            compute_kernel=EmbeddingComputeKernel.DENSE.value,
+            sharding_spec=(whole,),
+        )
     return ParameterSharding(
         sharding_type=option.sharding_type,
         compute_kernel=EmbeddingComputeKernel.FUSED.value,

@@ -14,6 +14,7 @@ from embershard.planner.default_machine import default_machine
 from embershard.planner.machine import Machine
 from embershard.planner.published_gpus import GPUS
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
+from embershard.sharding.shard_memory import FLOAT_BYTES
 
 GIB = 1 << 30
 COMPUTE_DEVICES = ("cpu", "cuda")
@@ -134,6 +135,12 @@ class Topology:
         found = None if ships else self.machine.mismatch()
         return () if found is None else (f"machine: {found}",)
 
+    def all_reduce_seconds(self, values: float) -> float:
+        """Of so many float32 values on every rank: each sends and receives them twice, but its
+        part."""
+        link = self.machine.host if self.hosts == 1 else self.machine.network
+        return 4 * FLOAT_BYTES * values * (1 - 1 / self.world_size) / link.bytes_per_second
+
     @property
     def hosts(self) -> int:
         """Number of hosts."""
@@ -150,7 +157,7 @@ class ParameterConstraints:
 
     sharding_types: Sequence[str] | None = None
     """Values of ``ShardingType`` to choose from. None: table_wise, column_wise and row_wise, where
-    row_wise may cover fewer than all ranks."""
+    row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank."""
 
     compute_kernels: Sequence[str] | None = None
     """Values of ``EmbeddingComputeKernel``; ``fused`` is what is planned."""

@@ -49,6 +49,7 @@ class TrainingProblem:
             exchange=topology.machine.exchange,
             network=topology.machine.network,
             batches_ahead=self.batches_ahead,
+            all_reduce=topology.all_reduce_seconds(1),
         )
 
     @property

@@ -28,7 +28,6 @@ from embershard.training.config import RunConfig
 from embershard.training.dense_step import dense_step_seconds
 
 BATCH_SIZE = 1 << 16
-FLOAT_BYTES = 4
 EXAMPLES_MAX = 1 << 20
 """Whose lookups are counted."""
 
@@ -105,16 +104,14 @@ def _planned(
 
 
 def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology: Topology) -> float:
-    """Of the gradients of the dense part: each rank sends and receives them twice, but its part."""
+    """Of the gradients of the dense part."""
     tables = {
         id(parameter)
         for _, module, _ in shardable(model, sharders)
         for parameter in module.parameters()
     }
     values = sum(each.numel() for each in model.parameters() if id(each) not in tables)
-    link = topology.machine.host if topology.hosts == 1 else topology.machine.network
-    others = 1 - 1 / topology.world_size
-    return 4 * FLOAT_BYTES * values * others / link.bytes_per_second
+    return topology.all_reduce_seconds(values)
 
 
 def _constraints(

@@ -16,7 +16,7 @@ from embershard.planner import (
 from embershard.sharding.types import ShardingType, check_module_plan
 from tests.planner.training_cases import machine_of, model_of, sharders
 
-KINDS = [each.value for each in ShardingType if each is not ShardingType.DATA_PARALLEL]
+KINDS = [each.value for each in ShardingType]
 KINDS_ALONE = {"table_wise", "column_wise", "row_wise"}
 
 tables = st.lists(

@@ -13,6 +13,7 @@ from embershard.planner import (
     Topology,
 )
 from embershard.sharding import (
+    EmbeddingBagCollectionSharder,
     EmbeddingModuleShardingPlan,
     ShardingPlan,
     construct_module_sharding_plan,
@@ -20,7 +21,6 @@ from embershard.sharding import (
     row_wise,
 )
 from embershard.sharding.types import check_module_plan
-from tests.cases import cases
 from tests.planner.training_cases import machine_of, model_of, planner_of, sharders
 from tests.sharding.cases import collection_of, train
 from tests.sharding.reference import make_case
@@ -168,21 +168,51 @@ def test_a_plan_by_hand_is_priced():
     assert [each.seconds for each in loads] == pytest.approx([seconds, seconds])
 
 
-@cases(
-    ("cut", "ranks", "words"),
-    {
-        "data parallel": (data_parallel(), 2, "table 't0': expected a sharded table, got data"),
-        "other ranks": (row_wise(), 3, r"shards\.2\.ranks\.0: expected 0 \.\. 1, got 2"),
-    },
-)
-def test_a_plan_that_has_no_price_is_refused(cut, ranks, words):
+def test_a_plan_of_other_ranks_is_refused():
     model = model_of((1000, 8))
-    wanted = construct_module_sharding_plan(
-        model["sparse"], {"t0": cut}, local_size=ranks, world_size=ranks
+    cut = construct_module_sharding_plan(
+        model["sparse"], {"t0": row_wise()}, local_size=3, world_size=3
     )
-    plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(wanted)})
-    with pytest.raises(InputError, match=words):
+    plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(cut)})
+    with pytest.raises(InputError, match=r"shards\.2\.ranks\.0: expected 0 \.\. 1, got 2"):
         planner_of(2).price(plan, model, sharders())
+
+
+REPLICA = ParameterConstraints(sharding_types=["data_parallel"], cached_share=0.0)
+
+
+def test_a_replica_loads_every_rank_with_its_own_batch_and_its_gradient():
+    planner, model = planner_of(2, constraints={"t0": REPLICA}), model_of((1000, 8))
+    plan = planner.plan(model, [EmbeddingBagCollectionSharder()])  # Without a fused optimizer.
+    wanted = construct_module_sharding_plan(
+        model["sparse"], {"t0": data_parallel()}, local_size=2, world_size=2
+    )
+    assert plan.plan["sparse"] == wanted
+    # 64 ids and bags of 32 bytes, there and back; 8,000 values are sent and received twice, half
+    # of them to the other rank.
+    seconds = 2 * (64 * 1.032e-6 + 64 * 1e-8) + 8000 * 4 * 4 / 2 / 1e9
+    for ranks in planner.report.ranks, planner.price(plan, model, sharders()):
+        assert [each.seconds for each in ranks] == pytest.approx([seconds, seconds])
+        assert [each.memory_bytes for each in ranks] == [2 * 4 * 8000] * 2
+    assert not planner.kernel_seconds.any()  # Those of shards.
+
+
+def test_other_tables_go_where_replicas_leave_memory():
+    devices = [Device(memory_bytes=100_000), Device(memory_bytes=200_000)] * 2
+    whole = ParameterConstraints(sharding_types=["table_wise"])
+    planner = planner_of(
+        4, devices=devices, local_world_size=2, constraints={"t0": REPLICA, "t1": whole}
+    )
+    plan = planner.plan(model_of((1000, 8), (1000, 8)), sharders()).plan["sparse"]
+    assert plan["t0"].ranks == [0, 1, 2, 3]
+    assert plan["t1"].ranks[0] in (1, 3)
+
+
+def test_replicas_without_memory_are_refused_by_name():
+    with pytest.raises(PlannerError, match=r"0\.020 MB more on each rank .* 't0' 0\.128 MB"):
+        planner_of(2, ddr_cap=44_000, constraints={"t0": REPLICA}).plan(
+            model_of((1000, 8)), sharders()
+        )
 
 
 def test_a_model_without_collections_has_an_empty_plan():
