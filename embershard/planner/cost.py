@@ -142,7 +142,8 @@ def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.flo
 def price(
     table: Table, work: Workload, spans: Sequence[tuple[Span, Span]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds a step and bytes of each shard.
+    """Seconds a step, ``(2, shards)``, and bytes of each shard. The first phase of a step ends with
+    the vectors, of which half of the exchange's seconds are, the second with the updates.
 
     Args:
         table: that is cut.
@@ -154,12 +155,14 @@ def price(
     edges = np.array([row for row, _ in spans])
     ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
     row_bytes = widths * FLOAT_BYTES
-    seconds = kernel_seconds(table, spans).sum(0)
+    seconds = kernel_seconds(table, spans)
     returned = ids if table.is_sequence else np.full(len(spans), table.bags)
-    seconds += work.exchange.seconds(ids=ids, bags=returned, row_bytes=row_bytes)
-    vectors = returned * widths * FLOAT_BYTES
-    sent = ids * ID_BYTES + table.bags * LENGTH_BYTES + 2 * vectors
-    seconds += sent * work.seconds_of_byte
+    of_ids = work.exchange.seconds(ids=ids, bags=0.0, row_bytes=row_bytes)
+    of_vectors = work.exchange.seconds(ids=0.0, bags=returned, row_bytes=row_bytes)
+    vectors = returned * row_bytes * work.seconds_of_byte
+    sent = (ids * ID_BYTES + table.bags * LENGTH_BYTES) * work.seconds_of_byte
+    seconds[0] += of_ids + of_vectors / 2 + sent + vectors
+    seconds[1] += of_vectors / 2 + vectors
     memory = weight_bytes(heights, widths, table.data_type)
     memory += state_bytes(heights, widths, table.state_columns, count_accesses=table.count_accesses)
     bags = np.full(len(spans), table.bags)
@@ -173,13 +176,14 @@ def price(
     return seconds, memory
 
 
-def price_replica(table: Table, work: Workload) -> tuple[float, float]:
-    """Seconds a step and bytes of a replica on every rank, which looks up its own batch. The
-    caller's optimizer, which trains it, is not counted."""
+def price_replica(table: Table, work: Workload) -> tuple[NDArray[np.float64], float]:
+    """Seconds of each phase of a step, and bytes, of a replica on every rank, which looks up its
+    own batch. The caller's optimizer, which trains it, is not counted."""
     part = replace(table, ids=table.ids / work.world_size, bags=table.bags / work.world_size)
     whole = ((0, table.rows), (0, table.dim))
     values = table.rows * table.dim
-    seconds = float(kernel_seconds(part, [whole]).sum()) + values * work.all_reduce
+    seconds = kernel_seconds(part, [whole])[:, 0]
+    seconds[1] += values * work.all_reduce
     kept = state_bytes(float(table.rows), 0.0, (), count_accesses=table.count_accesses)
     weights = weight_bytes(float(table.rows), float(table.dim), table.data_type)
     return seconds, weights + kept + values * FLOAT_BYTES

@@ -33,6 +33,9 @@ class Option:
     host_columns: int = 0
     """Of a type that is bound to hosts: shards in a row that lie on one host. 0: not bound."""
 
+    phases: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    """Seconds by the phase of a step, ``(phases, shards)``. Left out: one phase."""
+
     largest: float = field(init=False)
     """Seconds of the heaviest shard."""
 
@@ -43,6 +46,8 @@ class Option:
     total_bytes: float = field(init=False)
 
     def __post_init__(self) -> None:
+        if not len(self.phases):
+            object.__setattr__(self, "phases", self.seconds[None])
         for name, values in (("", self.seconds), ("_bytes", self.memory)):
             object.__setattr__(self, f"largest{name}", float(values.max()))
             object.__setattr__(self, f"total{name}", float(values.sum()))
@@ -97,13 +102,15 @@ def options_of(table: Table, work: Workload) -> list[Option]:
 
 def replicas(table: Table, work: Workload) -> Option:
     """A replica on every rank, ``local_world_size`` on each host."""
-    seconds, size = price_replica(table, work)
+    phases, size = price_replica(table, work)
+    count = work.world_size
     return Option(
         DATA_PARALLEL,
-        (((0, table.rows), (0, table.dim)),) * work.world_size,
-        np.full(work.world_size, seconds),
-        np.full(work.world_size, size),
-        host_columns=work.local_world_size,
+        (((0, table.rows), (0, table.dim)),) * count,
+        np.full(count, phases.sum()),
+        np.full(count, size),
+        work.local_world_size,
+        np.repeat(phases[:, None], count, 1),
     )
 
 
@@ -118,4 +125,16 @@ def _option(
     rows = cut_evenly(table.rows, row_cuts, 1)
     columns = cut_evenly(table.dim, column_cuts, DIM_MULTIPLE)
     spans = tuple((row, column) for column in columns for row in rows)
-    return Option(kind, spans, *price(table, work, spans), bound)
+    return priced(table, work, kind, spans, bound)
+
+
+def priced(
+    table: Table,
+    work: Workload,
+    kind: str,
+    spans: tuple[tuple[Span, Span], ...],
+    host_columns: int = 0,
+) -> Option:
+    """A cut with its costs."""
+    phases, memory = price(table, work, spans)
+    return Option(kind, spans, phases.sum(0), memory, host_columns, phases)

@@ -14,9 +14,9 @@ from torch import nn
 
 from embershard.errors import InputError
 from embershard.package.rectangles import Shard
-from embershard.planner.cost import Table, batch_seconds, kernel_seconds, price
+from embershard.planner.cost import Table, batch_seconds, kernel_seconds
 from embershard.planner.model_tables import model_tables
-from embershard.planner.options import DATA_PARALLEL, Option, replicas
+from embershard.planner.options import DATA_PARALLEL, Option, priced, replicas
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report import PlanReport
 from embershard.planner.report_builder import build_report, rank_loads
@@ -197,7 +197,7 @@ class EmbeddingShardingPlanner:
                 ranks.append(list(range(self._topology.world_size)))
                 continue
             spans = tuple((each.rows, each.columns) for each in cut.sharding_spec)
-            options.append([Option(cut.sharding_type, spans, *price(table, problem.work, spans))])
+            options.append([priced(table, problem.work, cut.sharding_type, spans)])
             ranks.append([each.devices[0] for each in cut.sharding_spec])
         return rank_loads(problem.report_input(options, Placement([0] * len(ranks), ranks), 0.0))
 

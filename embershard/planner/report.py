@@ -104,6 +104,10 @@ class PlanReport:
     common_seconds: float = 0.0
     """Of every rank, whatever the plan: its own batch, and of training the dense part."""
 
+    phase_seconds: Sequence[float] = ()
+    """Of training: of the rank that is busiest up to the vectors, and of the one that is from the
+    gradients on. The exchanges make all ranks wait for them."""
+
     sizes: Sequence[SizeLoad] = ()
     constraint_costs: Sequence[ConstraintCost] = ()
 
@@ -131,6 +135,13 @@ class PlanReport:
             f"{ms_text(self.bound_seconds)} ms, gap {self.gap:.1%}; planned in "
             f"{self.planning_seconds:.2f} s",
         ]
+        if self.phase_seconds:
+            waited, phases = sum(self.phase_seconds), map(ms_text, self.phase_seconds)
+            above = waited / self.bound_seconds - 1 if self.bound_seconds else 0.0
+            lines.append(
+                f"all wait for the busiest rank of each phase: {' + '.join(phases)} ms, lookups "
+                f"and updates, {above:.1%} above the bound"
+            )
         if self.common_seconds:
             lines.append(
                 f"besides, every rank: {ms_text(self.common_seconds)} ms whatever the plan; "

@@ -11,6 +11,7 @@ import numpy as np
 from embershard.formatting import ms_text
 from embershard.planner.bound import lower_bound
 from embershard.planner.options import Option
+from embershard.planner.phase_search import phase_loads
 from embershard.planner.placing import Bins, Floats, NoRoomError, place
 from embershard.planner.rank_load import RankLoad, TablePart
 from embershard.planner.report import (
@@ -72,6 +73,7 @@ def build_report(
     """
     bound = lower_bound(given.options, speeds=given.speeds, caps=given.caps)
     choices = [_choice(given, at) for at in range(len(given.tables))]
+    phases = phase_loads(given.options, given.placed, given.speeds)
     return PlanReport(
         ranks=rank_loads(given),
         tables=sorted(choices, key=lambda each: (-each.seconds, each.name)),
@@ -80,6 +82,7 @@ def build_report(
         limit=_limit(given, bound),
         unit=unit,
         common_seconds=common_seconds,
+        phase_seconds=phases.max(1).tolist() if len(phases) > 1 else (),
         sizes=sizes,
         constraint_costs=constraint_costs,
         warnings=tuple(warnings),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from embershard.errors import InputError
 from embershard.planner.cost import Table, Workload
 from embershard.planner.options import Option, options_of
+from embershard.planner.phase_search import balance_phases
 from embershard.planner.report import ConstraintCost
 from embershard.planner.report_builder import CONSTRAINTS_MAX, ReportInput, constraint_cost
 from embershard.planner.search import fits, search
@@ -97,7 +98,7 @@ class TrainingProblem:
             raise PlannerError(self._shortage(options, error)) from error
 
     def _search(self, options: Options, end: float = math.inf) -> Found:
-        return search(
+        found = search(
             options,
             speeds=self.speeds,
             caps=self.caps,
@@ -105,6 +106,9 @@ class TrainingProblem:
             end=end,
             perturb=True,
         )
+        if not found.timed_out:
+            balance_phases(options, found, end)
+        return found
 
     def _shortage(self, options: Options, error: InfeasibleError | None) -> str:
         def holds(more: int) -> bool:
