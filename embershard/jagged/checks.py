@@ -170,6 +170,18 @@ def totals_fault(keys: list[str], length_per_key: list[int], total: int) -> str:
     return ""
 
 
+def negative_fault(keys: list[str], stride: int, lengths: Tensor) -> str:
+    """Names the first negative length. ``stride``: examples of each key."""
+    below = torch.nonzero(lengths < 0)
+    if below.size(0) == 0:
+        return ""
+    at = int(below[0])
+    return (
+        f"feature '{keys[at // stride]}', example {at % stride}: "
+        f"expected a length of at least 0, got {int(lengths[at])}"
+    )
+
+
 def keys_fault(keys: list[str]) -> str:
     """Names the first key that comes twice."""
     first: dict[str, int] = {}

@@ -267,6 +267,9 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             counts = segments.counts_of_lengths(self.lengths(), len(self._keys))
         fault = checks.totals_fault(self._keys, counts, self._values.size(0))
         if fault != "":
+            if self._strides is None and not self._by_offsets:
+                negative = checks.negative_fault(self._keys, self._stride, self.lengths())
+                fault = negative if negative != "" else fault
             raise InputError(f"KeyedJaggedTensor {fault}")
         self._length_per_key = counts
         return counts

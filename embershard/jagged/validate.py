@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from embershard.errors import InputError
-from embershard.jagged.checks import jagged_fault, keyed_jagged_fault, keys_fault
+from embershard.jagged.checks import jagged_fault, keyed_jagged_fault, keys_fault, negative_fault
 from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
 from embershard.jagged.segments import counts_of_lengths
 
@@ -44,10 +44,9 @@ def _refuse(fault: str) -> None:
 
 
 def _lengths_fault(keys: list[str], stride: int, lengths: Tensor, total: int) -> str:
-    at = _first(lengths < 0)
-    if at is not None:
-        got = int(lengths[at])
-        return f"{_where(keys, stride, at)}: expected a length of at least 0, got {got}"
+    negative = negative_fault(keys, stride, lengths)
+    if negative:
+        return negative
     found = int(lengths.sum())  # int64 whatever the lengths are
     if found != total:
         return f"sum of lengths: expected {total}, the number of values, got {found}"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
+from embershard.jagged.checks import negative_fault
 from embershard.kernels import permute_segments
 from embershard.modules import EmbeddingConfig
 from embershard.modules.bags import read_lists, rows_in, weights_in
@@ -141,7 +142,8 @@ class Sorter:
         is_read = self._is_weighted and self._max_lengths is None
         weights = weights_in(features) if is_read else None
         if is_read and weights is None:
-            raise InputError(f"features {features.keys()}: expected weights, got none")
+            feature = self._features[0] if self._features else features.keys()
+            raise InputError(f"feature {feature!r}: expected weights, got none")
         if weights is not None and weights.requires_grad:
             raise InputError(
                 "weights: expected none that require a gradient in sharded training, where they "
@@ -156,7 +158,7 @@ class Sorter:
                 )
         lengths = features.lengths().long().view(len(keys), features.stride())
         if lengths.numel() and int(lengths.min()) < 0:
-            raise InputError(f"lengths: expected at least 0, got {int(lengths.min())}")
+            raise InputError(negative_fault(features.keys(), lengths.shape[1], lengths.flatten()))
         features.length_per_key()  # Raises unless the lengths sum to the number of values.
         ids = rows_in(features)
         weights = None if weights is None else weights.float()
@@ -178,9 +180,10 @@ class Sorter:
             return
         at = int(outside.nonzero()[0])
         lookup = self._layout.lookups[int(lookup_of_id[at])]
+        position = at - int((lookup_of_id == lookup_of_id[at]).nonzero()[0])
         raise InputError(
-            f"feature {lookup.feature!r}, table {lookup.table.name!r}: row {int(ids[at])} is not "
-            f"in 0..{lookup.table.num_embeddings - 1}, nor -1 for a zero vector"
+            f"feature {lookup.feature!r}, table {lookup.table.name!r}: row {int(ids[at])} at value "
+            f"{position} is not in 0..{lookup.table.num_embeddings - 1}, nor -1 for a zero vector"
         )
 
 

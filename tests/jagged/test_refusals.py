@@ -133,6 +133,15 @@ def test_lengths_that_do_not_sum_to_the_values_are_refused_when_read(read):
         read(kjt)
 
 
+def test_a_negative_length_is_named_before_the_sum():
+    kjt = KeyedJaggedTensor(["a", "b"], ints(1, 2, 3), lengths=ints(1, 1, 2, -2))
+    with pytest.raises(InputError) as raised:
+        kjt.length_per_key()
+    assert str(raised.value) == (
+        "KeyedJaggedTensor feature 'b', example 1: expected a length of at least 0, got -2"
+    )
+
+
 def test_sync_constructors_refuse_contradictory_contents():
     with pytest.raises(InputError, match=r"sum of lengths: expected 3, .* got 4"):
         KeyedJaggedTensor.from_lengths_sync(["a", "b"], ints(1, 2, 3), ints(2, 2))

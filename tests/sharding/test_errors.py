@@ -38,15 +38,18 @@ CASE = make_case(2, sizes=[3, 3], steps=1)
         ),
         "row-outside": (
             KeyedJaggedTensor(
-                ["u", "v", "i", "v2"], torch.tensor([1, 50, 0, 0]), lengths=torch.ones(4).long()
+                ["u", "v", "i", "v2"],
+                torch.tensor([1, 1, 0, 50, 0, 0, 0, 0]),
+                lengths=torch.ones(8).long(),
             ),
-            "rank 1: feature 'v', table 'users': row 50 is not in 0..49, nor -1 for a zero vector",
+            "rank 1: feature 'v', table 'users': row 50 at value 1 is not in 0..49, nor -1 for a "
+            "zero vector",
         ),
         "negative-length": (
             KeyedJaggedTensor(
                 ["u", "v", "i", "v2"], torch.tensor([1]), lengths=torch.tensor([1, 1, -1, 0])
             ),
-            "rank 1: lengths: expected at least 0, got -1",
+            "rank 1: feature 'i', example 0: expected a length of at least 0, got -1",
         ),
         "ids-that-are-no-integers": (
             KeyedJaggedTensor(NAMES, torch.ones(4), lengths=torch.ones(4).long()),
@@ -201,3 +204,11 @@ def test_optimizers_in_backward_are_those_of_the_parameters():
     found = sharder.optimizers(module, plan_of(CASE, row_wise()), where="here")
     assert found["users"] == expected
     assert found["items"] == FusedOptimizer(name="sgd", learning_rate=0.1)
+
+
+def test_missing_weights_name_a_feature_that_needs_them(workers):
+    case = make_case(2, sizes=[3, 3], steps=1, is_weighted=True)
+    batch = KeyedJaggedTensor(NAMES, torch.ones(4).long(), lengths=torch.ones(4).long())
+    message = "rank 1: feature 'u': expected weights, got none"
+    found = workers.run(2, bad_batch, case, plan_of(case, row_wise()), batch)
+    assert found == [message, message]

@@ -120,7 +120,8 @@ def test_an_argument_that_is_not_given_again_is_one_message_on_all(workers):
             KeyedJaggedTensor(
                 ["u", "v", "i", "v2"], torch.tensor([1, 50, 0, 0]), lengths=torch.ones(4).long()
             ),
-            "rank 1: feature 'v', table 'users': row 50 is not in 0..49, nor -1 for a zero vector",
+            "rank 1: feature 'v', table 'users': row 50 at value 0 is not in 0..49, nor -1 for a "
+            "zero vector",
         ),
         "no-batch": (None, "rank 1: features: expected a KeyedJaggedTensor, got NoneType"),
     },

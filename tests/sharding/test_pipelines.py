@@ -25,7 +25,9 @@ from tests.sharding.reference import make_case
 CASE = make_case(2, sizes=[5, 3], steps=5)
 PLANS = [plan_of(CASE, generator) for generator in (table_wise(rank=0), row_wise())]
 ENDED = "rank 1: data: expected a batch, as rank 0 has one, got the end"
-OUTSIDE = "feature 'u', table 'users': row 1000000 is not in 0..49, nor -1 for a zero vector"
+OUTSIDE = (
+    "feature 'u', table 'users': row 1000000 at value 0 is not in 0..49, nor -1 for a zero vector"
+)
 
 
 @pytest.mark.parametrize("kind", [Model, ComputedInput])
