@@ -38,6 +38,7 @@ from embershard.package.schema import Schema
 from embershard.package.schema_json import vocabulary_files
 from embershard.package.writer import PackageContents, PackageWriter
 from embershard.planner import Fleet, parse_fleet
+from embershard.sharding import DistributedModelParallel
 
 PROGRAM_FILE = "programs/dense.pt"
 FBGEMM_DISTRIBUTIONS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
@@ -192,6 +193,11 @@ def _check_kinds(module: object, schema: object) -> None:
         if not isinstance(given, kind):
             got = f"the class {given.__name__} itself" if isinstance(given, type) else given
             raise ExportError(f"{name}: expected a {kind.__name__}, got {got!s:.80}")
+    if isinstance(module, DistributedModelParallel):
+        raise ExportError(
+            "module: expected one that lies in this process, got DistributedModelParallel; "
+            "save_state it, then call export_checkpoint(folder, out, model=...)"
+        )
 
 
 class _Written:

@@ -37,6 +37,11 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
     names = list(tables)
     if isinstance(weights, str):
         return dict.fromkeys(names, _known(weights))
+    for each in weights:
+        if not fnmatch.filter(names, each):
+            raise ExportError(
+                f"weights: pattern {each!r}: expected to fit a table, the tables are {names}"
+            )
     chosen: dict[str, WeightType] = {}
     counting: dict[str, str] = {}
     for name in names:
@@ -49,12 +54,8 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
         chosen[name] = _known(weights[pattern])
         counting[name] = pattern
     for pattern in weights:
-        fitting = fnmatch.filter(names, pattern)
-        if not fitting:
-            raise ExportError(
-                f"weights: pattern {pattern!r}: expected to fit a table, the tables are {names}"
-            )
         if pattern not in counting.values():
+            fitting = fnmatch.filter(names, pattern)
             raise ExportError(
                 f"weights: pattern {pattern!r}: expected to fit a table that no pattern before it "
                 f"fits, but {fitting[0]!r} has {counting[fitting[0]]!r}; the first that fits counts"

@@ -38,7 +38,13 @@ def add_package(command: argparse.ArgumentParser, *, optional: bool = False) -> 
 
 
 def package_folder(given: Path) -> Path:
-    """Refuses a folder one or two levels too high, naming the packages below."""
+    """Refuses a file, and a folder one or two levels too high, naming the packages below."""
+    if given.is_file():
+        hint = "; `embershard train FILE --dry-run` prints the plan of a training run"
+        raise PackageError(
+            f"{given}: expected the folder of a package, got a file"
+            f"{hint if given.suffix == '.toml' else ''}"
+        )
     if not (given / "manifest.json").exists():
         for pattern, kind in (("*", "the folder of one model"), ("*/*", "a repository")):
             below = sorted(file.parent for file in given.glob(f"{pattern}/manifest.json"))

@@ -79,7 +79,9 @@ def parse_devices(text: str) -> list[str]:
         number = int(count)
     if kind not in ("cpu", "cuda") or not 1 <= number <= DEVICES_MAX:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
-        raise InputError(f"devices: expected like 2xcpu, cpu or cuda, got {shown!r}")
+        raise InputError(
+            f"devices: expected KIND or NxKIND of cpu or cuda, as 2xcpu, got {shown!r}"
+        )
     return [f"{kind}:{index}" for index in range(number)]
 
 

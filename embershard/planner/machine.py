@@ -202,7 +202,7 @@ def read_machine(path: str | Path) -> Machine:
     except OSError as error:
         raise InputError(f"{path}: expected a calibration, got {error.strerror}") from error
     except PackageError as error:
-        raise InputError(str(error)) from error
+        raise InputError(f"{error}; expected a file that embershard calibrate wrote") from error
     return machine
 
 

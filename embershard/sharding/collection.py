@@ -192,8 +192,8 @@ class ShardedCollection(nn.Module):
     def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
         if self.shards.layout.lookups:
             raise InputError(
-                "state_dict: expected data_parallel tables only, got sharded ones; "
-                "local_shards() holds those of this rank"
+                "state_dict: expected data_parallel tables only, got sharded ones; save_state "
+                "saves them, local_shards() holds those of this rank"
             )
         super()._save_to_state_dict(*args, **kwargs)
 

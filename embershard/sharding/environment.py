@@ -63,9 +63,14 @@ class ShardingEnv:
                 ranks, partial sums are added inside hosts first.
 
         Raises:
-            InputError: ``local_size`` does not divide the number of ranks, or differs between
-                them: the same message on every rank.
+            InputError: no process group is initialized; or ``local_size`` does not divide the
+                number of ranks, or differs between them: the same message on every rank.
         """
+        if not dist.is_initialized():
+            raise InputError(
+                "ShardingEnv: expected an initialized process group, got none; call "
+                "torch.distributed.init_process_group('gloo') first, under torchrun"
+            )
         backends = [dist.get_backend(pg), dist.get_backend(pg), "gloo"]
         groups = [
             dist.new_group(dist.get_process_group_ranks(pg), timeout=timeout, backend=backend)

@@ -208,6 +208,10 @@ def _check_shards(
             raise InputError(
                 f"{at}: shards.{place}.table: expected {table.name!r}, got {shard.table!r}"
             )
+        if (most := max(shard.devices, default=0)) >= world_size:
+            raise InputError(
+                f"{at}: expected a plan for world size {world_size}, got a shard on rank {most}"
+            )
         fault = shard_fault(shard, rows=rows, dim=dim, devices=world_size)
         if fault:
             field = fault.field.replace("devices", "ranks")

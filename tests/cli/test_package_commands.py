@@ -9,6 +9,7 @@ import pytest
 
 from embershard.cli import main
 from embershard.package import Package, describe_package, read_samples, write_samples
+from tests.cases import cases
 from tests.serving.models import seal
 
 
@@ -100,3 +101,21 @@ def test_a_folder_that_is_no_package_is_refused(tmp_path, capsys, command):
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith(f"embershard {command}: PackageError: manifest")
+
+
+@cases(
+    ("file", "hint"),
+    {
+        "configuration": (
+            "run.toml",
+            "; `embershard train FILE --dry-run` prints the plan of a training run",
+        ),
+        "other": ("manifest.json", ""),
+    },
+)
+def test_a_file_in_place_of_a_package_is_refused(tmp_path, capsys, file, hint):
+    path = tmp_path / file
+    path.touch()
+    assert main(["plan", str(path), "--devices", "2xcpu"]) == 1
+    said = f"{path}: expected the folder of a package, got a file{hint}\n"
+    assert capsys.readouterr().err.endswith(said)

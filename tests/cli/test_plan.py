@@ -152,7 +152,7 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
             "--compare: expected metrics at localhost:1, got [Errno 111] Connection refused",
         ),
         "gpu": (["--devices", "8xcuda"], "8xcuda: memory: expected bytes of one"),
-        "unknown": (["--devices", "2xtpu"], "expected like 2xcpu, cpu or cuda"),
+        "unknown": (["--devices", "2xtpu"], "expected KIND or NxKIND of cpu or cuda"),
         "short": (
             ["--devices", "2xcpu:1B"],
             "plan: tables: expected at most 2 bytes on 2xcpu, got ",

@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from embershard.errors import ExportError, InputError
 from embershard.export import export_model
 from embershard.package.manifest import Limits
+from embershard.sharding import DistributedModelParallel, ShardingPlan
 from tests.cases import cases
 from tests.export.expanding import Forward
 from tests.export.models import REQUEST, SCHEMA, collection, dlrm
@@ -25,8 +27,13 @@ from tests.serving.models import ranker
         "leading-zero": ({"out": "01"}, ExportError, "the version a number from 1"),
         "too-large": ({"out": str(2**63)}, ExportError, "a number from 1"),
         "model-name": ({"model": ".hidden"}, ExportError, "not first a dot"),
-        "no-devices": ({"devices": "0xcpu"}, InputError, "expected like 2xcpu"),
+        "no-devices": ({"devices": "0xcpu"}, InputError, "expected KIND or NxKIND"),
         "gpu": ({"devices": "2xcuda"}, ExportError, "cpu, got '2xcuda': .*CPU only"),
+        "pattern": (
+            {"weights": {"user": "int8"}},
+            ExportError,
+            r"pattern 'user': expected to fit a table, the tables are \[",
+        ),
         "type": ({"weights": "int3"}, ExportError, "int8, int4, fp16, fp32, got 'int3'"),
         "left-out": ({"weights": {"users": "int8"}}, ExportError, "table 'items'"),
         "no-table": ({"weights": {"*": "int8", "itms": "int4"}}, ExportError, "pattern 'itms'"),
@@ -144,3 +151,17 @@ def test_a_failure_while_writing_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1", progress=fail)
     assert list((tmp_path / "dlrm").iterdir()) == []
+
+
+def test_a_sharded_model_is_refused_with_the_way_to_export_it(tmp_path):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        parallel = DistributedModelParallel(torch.nn.Linear(1, 1), plan=ShardingPlan())
+        with pytest.raises(ExportError) as raised:
+            export_model(parallel, EVERY_KIND, tmp_path / "1")
+    finally:
+        dist.destroy_process_group()
+    assert str(raised.value) == (
+        "module: expected one that lies in this process, got DistributedModelParallel; "
+        "save_state it, then call export_checkpoint(folder, out, model=...)"
+    )

@@ -90,5 +90,7 @@ def test_devices(text, devices):
     ],
 )
 def test_devices_refused(text):
-    with pytest.raises(InputError, match="devices: expected like 2xcpu, cpu or cuda, got"):
+    with pytest.raises(
+        InputError, match="devices: expected KIND or NxKIND of cpu or cuda, as 2xcpu, got"
+    ):
         parse_devices(text)

@@ -11,6 +11,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagCollection
 from embershard.sharding import (
+    DistributedModelParallel,
     EmbeddingBagCollectionSharder,
     RowWiseAdagrad,
     ShardingPlan,
@@ -135,9 +136,18 @@ def test_a_model_that_differs_on_one_rank_is_refused(workers):
     assert found == [message, message]
 
 
-@pytest.mark.parametrize("rank", [-1, 2])
-def test_a_plan_names_ranks_that_there_are(rank):
-    with pytest.raises(InputError, match=rf"shards.0.ranks.0: expected 0 .. 1, got {rank}"):
+@cases(
+    ("rank", "message"),
+    {
+        "negative": (-1, r"shards\.0\.ranks\.0: expected 0 \.\. 1, got -1"),
+        "of-more-ranks": (
+            2,
+            "^plan: table 'users': expected a plan for world size 2, got a shard on rank 2$",
+        ),
+    },
+)
+def test_a_plan_names_ranks_that_there_are(rank, message):
+    with pytest.raises(InputError, match=message):
         plan_of(CASE, table_wise(rank))
 
 
@@ -212,3 +222,12 @@ def test_missing_weights_name_a_feature_that_needs_them(workers):
     message = "rank 1: feature 'u': expected weights, got none"
     found = workers.run(2, bad_batch, case, plan_of(case, row_wise()), batch)
     assert found == [message, message]
+
+
+def test_training_without_a_process_group_is_refused():
+    with pytest.raises(InputError) as raised:
+        DistributedModelParallel(torch.nn.Linear(1, 1), plan=ShardingPlan())
+    assert str(raised.value) == (
+        "ShardingEnv: expected an initialized process group, got none; call "
+        "torch.distributed.init_process_group('gloo') first, under torchrun"
+    )
