@@ -38,12 +38,12 @@ def configuration_page() -> str:
         parts += _section(f"`[model]` with `name = {json.dumps(name)}`", model)
     parts += _section("`[training]`", TrainingConfig)
     parts += _section("`[checkpoint]`", CheckpointConfig)
-    parts += _section("`[sharding]`", ShardingConfig)
+    parts += _section("`[sharding]`", ShardingConfig, note=f"{ShardingConfig.__doc__}\n\n")
     return "\n".join(parts)
 
 
-def _section(title: str, section: type[BaseModel]) -> Iterator[str]:
-    yield f"## {title}\n\n| key | type | default | meaning |\n|---|---|---|---|"
+def _section(title: str, section: type[BaseModel], *, note: str = "") -> Iterator[str]:
+    yield f"## {title}\n\n{note}| key | type | default | meaning |\n|---|---|---|---|"
     for name, field in section.model_fields.items():
         meaning = " ".join((field.description or "").split()).replace("``", "`")
         cells = (f"`{name}`", _type(field), _default(field), meaning)

@@ -16,6 +16,7 @@ from embershard.memory_limit import memory_limit
 from embershard.modules import EmbeddingConfig
 from embershard.planner import (
     EmbeddingShardingPlanner,
+    Machine,
     ParameterConstraints,
     Topology,
     read_machine,
@@ -75,18 +76,12 @@ def _planned(
 ) -> tuple[ShardingPlan, EmbeddingShardingPlanner]:
     settings = config.sharding
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    machine = None
-    if settings.machine is not None:
-        try:
-            machine = read_machine(Path(settings.machine).expanduser())
-        except EmbershardError as error:
-            raise config.refusal("sharding", "machine", problem=str(error)) from error
     tables = [table for _, module, _ in shardable(model, sharders) for table in tables_of(module)]
     topology = Topology(
         world_size,
         ddr_cap=settings.memory_bytes or memory_limit() // local_size,
         local_world_size=local_size,
-        machine=machine,
+        machine=machine_of(config),
     )
     planner = EmbeddingShardingPlanner(
         topology,
@@ -101,6 +96,16 @@ def _planned(
     except EmbershardError as error:
         raise config.refusal("sharding", "plan", problem=str(error)) from error
     return plan, planner
+
+
+def machine_of(config: RunConfig) -> Machine | None:
+    """The costs that a run names. None: those that ship."""
+    if config.sharding.machine is None:
+        return None
+    try:
+        return read_machine(Path(config.sharding.machine).expanduser())
+    except EmbershardError as error:
+        raise config.refusal("sharding", "machine", problem=str(error)) from error
 
 
 def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology: Topology) -> float:

@@ -143,7 +143,7 @@ AUTO = "auto"
 
 
 class ShardingConfig(Section):
-    """How tables are cut over the ranks that torchrun starts. A process alone cuts none."""
+    """How tables are cut over the ranks that torchrun starts. One process checks and ignores it."""
 
     tables: dict[str, Cut] = {"*": "table_wise"}
     """Sharding type for each pattern of table names; the first pattern that matches counts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +26,13 @@ from embershard.sharding import (
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
-from embershard.training.auto_plan import auto_plan
+from embershard.training.auto_plan import auto_plan, machine_of
 from embershard.training.config import AUTO, RunConfig
 from embershard.training.initial_model import Collection, fill_whole, fused_settings, meta_model
 from embershard.training.parts import model_arguments
 from embershard.training.placement import plan_of, whole_plan
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +118,7 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
     try:
         if env is None:
             plan = whole_plan(collections)
+            _check_ignored(config, collections)
         else:
             if config.sharding.plan == AUTO:
                 plan, planner = auto_plan(config, module, sharders, train, env)
@@ -167,6 +171,19 @@ def _check(config: RunConfig, train: RowExamples, env: ShardingEnv | None) -> No
             "training",
             "count_accesses",
             problem="expected ranks of torchrun (--nproc-per-node 1 will do), got a process alone",
+        )
+
+
+def _check_ignored(config: RunConfig, collections: Mapping[str, Collection]) -> None:
+    """The ``[sharding]`` section of a process alone."""
+    if config.sharding.plan == AUTO:
+        machine_of(config)
+    else:
+        plan_of(config, collections, world_size=1)
+    if config.sharding.model_fields_set:
+        LOG.warning(
+            "sharding: checked and ignored in one process; start it with torchrun "
+            "--nproc-per-node N to cut tables"
         )
 
 

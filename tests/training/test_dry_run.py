@@ -71,6 +71,34 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
         dry_run(config(tmp_path / "file/run"), DATA)
 
 
+@cases(
+    ("sharding", "message"),
+    {
+        "machine": ({"plan": "auto", "machine": "nope.json"}, "expected a calibration, got No"),
+        "machine-without-auto": ({"machine": "nope.json"}, "expected none without plan = 'auto'"),
+        "pattern": (
+            {"tables": {"usr": "row_wise", "*": "table_wise"}},
+            "'sharding.tables.usr': expected a pattern that fits a table",
+        ),
+    },
+)
+def test_one_process_refuses_a_sharding_section_that_ranks_would(tmp_path, sharding, message):
+    settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(**sharding)})
+    with pytest.raises(ConfigError, match=message):
+        dry_run(settings, DATA)
+
+
+def test_one_process_says_that_it_ignores_the_sharding_section(tmp_path, caplog):
+    dry_run(config(tmp_path), DATA)
+    assert not caplog.messages
+    sharding = ShardingConfig(tables={"*": "row_wise"})
+    dry_run(config(tmp_path).model_copy(update={"sharding": sharding}), DATA)
+    assert caplog.messages == [
+        "sharding: checked and ignored in one process; start it with torchrun --nproc-per-node N "
+        "to cut tables"
+    ]
+
+
 def test_memory_of_two_ranks_is_that_of_their_shards_replicas_and_vectors(tmp_path):
     tables = {"user": "row_wise", "history": "data_parallel", "item": "table_wise"}
     settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(tables=tables)})
