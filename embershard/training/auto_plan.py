@@ -99,7 +99,7 @@ def _planned(
 
 
 def machine_of(config: RunConfig) -> Machine | None:
-    """The costs that a run names. None: those that ship."""
+    """Of ``sharding.machine``. None: the costs that ship."""
     if config.sharding.machine is None:
         return None
     try:
