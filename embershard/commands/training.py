@@ -67,6 +67,8 @@ def add_train(commands: Any) -> None:
 
 
 def _train(given: argparse.Namespace) -> None:
+    if "RANK" not in os.environ and not given.config.exists():  # Said before torch is imported.
+        raise ConfigError(f"{given.config}: there is no such file")
     from embershard.malloc_options import set_malloc_options
     from embershard.training.ranks import ranks_of_torchrun
 

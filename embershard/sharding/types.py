@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from embershard.errors import InputError
+from embershard.errors import DataError, InputError, PackageError
 from embershard.modules import EmbeddingConfig
 from embershard.package.manifest_inputs import Part
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
@@ -116,10 +116,13 @@ class ShardingPlan:
             name: of the file, for messages.
 
         Raises:
-            PackageError: "<name>: <field>: expected ..., got ...".
+            DataError: "<name>: <field>: expected ..., got ...".
         """
         data = text.encode() if isinstance(text, str) else text
-        file, _ = parse_model(_PlanFile, data, name)
+        try:
+            file, _ = parse_model(_PlanFile, data, name)
+        except PackageError as error:
+            raise DataError(f"{error}; expected what ShardingPlan.save wrote") from error
         return ShardingPlan(
             {path: EmbeddingModuleShardingPlan(tables) for path, tables in file.plan.items()}
         )
@@ -134,7 +137,7 @@ class ShardingPlan:
 
         Raises:
             OSError: it cannot be read.
-            PackageError: it is no plan; with file and field.
+            DataError: it is no plan; with file and field.
         """
         return ShardingPlan.from_json(Path(path).read_bytes(), name=str(path))
 
