@@ -62,9 +62,10 @@ def model_tables(
         factors = list(given.pooling_factors or [1.0])
         features = len(table.feature_names)
         if len(factors) not in (1, features):
+            one_each = f" or {features}, one a feature" if features > 1 else ""
             raise InputError(
-                f"constraints: table {table.name!r}: pooling_factors: expected 1 or "
-                f"{features}, got {len(factors)}"
+                f"constraints: table {table.name!r}: pooling_factors: expected 1 number{one_each}, "
+                f"got {len(factors)}"
             )
         mean = sum(factors) / len(factors)
         found.append(

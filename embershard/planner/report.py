@@ -144,8 +144,8 @@ class PlanReport:
             )
         if self.common_seconds:
             lines.append(
-                f"besides, every rank: {ms_text(self.common_seconds)} ms whatever the plan; "
-                f"in all {ms_text(self.step_seconds)} ms"
+                f"besides, every rank: {ms_text(self.common_seconds)} ms whatever the plan, of its "
+                f"own batch and the dense part; in all {ms_text(self.step_seconds)} ms"
             )
         if self.limit:
             lines.append(f"limit: {self.limit}")
@@ -244,13 +244,14 @@ class PlanReport:
         share, place = choice.seconds / total if total else 0, self.tables.index(choice) + 1
         lines = [
             f"{choice.name}: {choice.sharding_type} x {choice.shards} on {self._on(choice)}; "
-            f"{ms_text(choice.seconds)} ms a {self.unit}, {share:.1%} of all, {place} of "
-            f"{len(self.tables)}",
+            f"{ms_text(choice.seconds)} ms a {self.unit}, {share:.1%} of all, "
+            f"number {place} of {len(self.tables)} tables by time",
             f"busiest now: {ms_text(self.busiest_seconds)} ms",
             "",
-            "| other cut | ms | busiest then, ms |",
-            "|---|---|---|",
         ]
+        if not choice.alternatives:
+            return [*lines, "no other cut"]
+        lines += ["| other cut | ms | busiest then, ms |", "|---|---|---|"]
         return lines + [
             f"| {_cut(each)} | {ms_text(each.seconds)} | {_busiest(each)} |"
             for each in choice.alternatives

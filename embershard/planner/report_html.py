@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -40,7 +41,8 @@ def report_html(
     """The page of a report; tables by name, the heaviest first."""
     colours = dict(zip(tables, COLOURS, strict=False))
     body = [f"<h1>{escape(title)}</h1>"]
-    body += [f"<p>{escape(line)}</p>" for line in lines]
+    marked = (re.sub("`([^`]+)`", r"<code>\1</code>", escape(line)) for line in lines)
+    body += [f"<p>{line}</p>" for line in marked]
     body.append(_legend(colours, len(tables)))
     body.append(f"<h2>Load: ms a {escape(unit)}{_marked('bound')}</h2>")
     body.append(_bars(ranks, bound_seconds, colours, memory=False))

@@ -228,7 +228,7 @@ def test_constraints_of_no_table_are_refused():
 
 def test_pooling_factors_are_one_or_one_a_feature():
     constraints = {"t0": ParameterConstraints(pooling_factors=[1.0, 2.0])}
-    with pytest.raises(InputError, match="pooling_factors: expected 1 or 1, got 2"):
+    with pytest.raises(InputError, match="pooling_factors: expected 1 number, got 2"):
         planner_of(1, constraints=constraints).plan(model_of((10, 8)), sharders())
 
 

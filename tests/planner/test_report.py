@@ -65,7 +65,20 @@ def test_another_cut_that_does_not_fit_the_memory_is_said_to():
     report = build_report(given_of(options, [1, 0], [[0, 1], [1]], caps=(65.0, 65.0)))
     text = report.explain("t0")
     assert "| replicate x 2 | 4000.000 | over the memory |" in text
-    assert "t0: column x 2 on a, b; 8000.000 ms a step, 72.7% of all, 1 of 2" in text
+    assert (
+        "t0: column x 2 on a, b; 8000.000 ms a step, 72.7% of all, number 1 of 2 tables by time\n"
+        in text
+    )
+
+
+def test_a_table_without_other_cuts_is_said_to_have_none():
+    report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
+    assert report.explain("t1").endswith(" ms\n\nno other cut\n")
+
+
+def test_names_of_commands_are_code_on_the_page():
+    report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]), costs="of `a & b`")
+    assert "<p>of <code>a &amp; b</code></p>" in report.to_html()
 
 
 @pytest.mark.parametrize(
