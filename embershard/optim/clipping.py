@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, unique
 from typing import Any, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from embershard.errors import InputError
 from embershard.optim.combined import CombinedOptimizer
 from embershard.optim.fused import FusedKeyedOptimizer
 from embershard.optim.keyed import KeyedOptimizer, OptimizerWrapper
+
+_MODELS: Any = WeakIdKeyDictionary()
+"""Parameter of a model with shards -> whether it is one, and the group of the model's ranks."""
+
+
+def tell_shards(shards: Iterable[Tensor], replicas: Iterable[Tensor], group: Any) -> None:
+    """Let gradient clipping know which parameters of a model are shards. Every rank calls it.
+
+    Args:
+        shards: that this rank holds, maybe none.
+        replicas: the other parameters of the model, the same on every rank.
+        group: of the model's ranks.
+    """
+    for is_shard, parameters in ((True, shards), (False, replicas)):
+        for each in parameters:
+            _MODELS[each] = is_shard, group
 
 
 @unique
@@ -31,7 +48,8 @@ class GradientClippingOptimizer(OptimizerWrapper):
     """Clips gradients before each step.
 
     The norm is that of the whole model: shards of all ranks are summed up and replicas, whose
-    gradients are the same on every rank, are counted once. Every rank calls ``step()``.
+    gradients are the same on every rank, are counted once. Every rank calls ``step()``. Shards of
+    a ``DistributedModelParallel`` are known without ``param_to_pgs``.
 
     Fused tables are updated in backward, before any norm is known: with them NORM is refused, and
     VALUE needs tables that are clipped to the same value by their kernel (``max_gradient`` of
@@ -42,8 +60,9 @@ class GradientClippingOptimizer(OptimizerWrapper):
         clipping: how.
         max_gradient: largest norm, or value.
         norm_type: p of the norm; ``inf``: the largest value.
-        enable_global_grad_clip: whether ``param_to_pgs`` is read. False: all are replicas.
-        param_to_pgs: sharded parameter -> the groups over whose ranks its shards lie.
+        enable_global_grad_clip: whether ``param_to_pgs`` is read.
+        param_to_pgs: parameter that is sharded by other means -> the groups over whose ranks its
+            shards lie.
         process_groups: of sharded parameters of which this rank may hold none: it still enters
             their collectives.
 
@@ -73,10 +92,17 @@ class GradientClippingOptimizer(OptimizerWrapper):
             (group,): [] for group in process_groups
         }
         self._replicas = list[Tensor]()
+        shards = list[tuple[tuple[Any, ...], Tensor]]()
         for parameter in self.params.values():
-            groups = tuple(groups_of.get(parameter, ()))
-            members = self._sharded.setdefault(groups, []) if groups else self._replicas
-            members.append(parameter)
+            is_shard, group = _MODELS.get(parameter, (False, None))
+            if group is not None:  # Its collective, also if this rank holds no shard.
+                self._sharded.setdefault((group,), [])
+            if groups := tuple(groups_of.get(parameter, (group,) if is_shard else ())):
+                shards.append((groups, parameter))
+            else:
+                self._replicas.append(parameter)
+        for groups, parameter in shards:
+            self._sharded.setdefault(groups, []).append(parameter)
 
     def step(self, closure: Any = None) -> Any:
         """Clip, then step.

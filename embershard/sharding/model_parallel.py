@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.optim import CombinedOptimizer
+from embershard.optim.clipping import tell_shards
 from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.collectives import collective
 from embershard.sharding.environment import ShardingEnv
@@ -74,7 +75,7 @@ class DistributedModelParallel(nn.Module):
                 continue
             module.set_submodule(path, sharded)
         self.module = module
-        self._gradients = _DenseGradients(module, env)
+        self._gradients = _DenseGradients(module, env, has_shards=_has_dense_shards(plan))
         self._inputs = ModelInputs(module, env)
         if count_accesses:
             for each in self.sharded_modules().values():
@@ -176,11 +177,18 @@ class _DenseGradients:
     rank whose loss reaches no replicated parameter enters it with the others.
     """
 
-    def __init__(self, module: nn.Module, env: ShardingEnv) -> None:
+    def __init__(self, module: nn.Module, env: ShardingEnv, *, has_shards: bool) -> None:
         self._env = env
         collections = [each for each in module.modules() if isinstance(each, ShardedCollection)]
-        shards = {local.parameter for each in collections for local in each.local_shards()}
+        shards = {
+            local.parameter
+            for each in collections
+            for local in each.local_shards()
+            if local.parameter is not None
+        }
         replicas = [each for each in module.parameters() if each not in shards]
+        if has_shards:
+            tell_shards(shards, replicas, env.process_group)
         self._parameters = [each for each in replicas if each.requires_grad]
         self._is_queued = False
         with torch.no_grad(), collective(env.process_group):
@@ -220,3 +228,12 @@ class _DenseGradients:
         for parameter, part, count in zip(self._parameters, parts, present.tolist(), strict=True):
             if count:
                 parameter.grad = part.view_as(parameter).to(parameter.dtype)
+
+
+def _has_dense_shards(plan: ShardingPlan) -> bool:
+    """Whether some rank holds shards that the caller's optimizer trains."""
+    return any(
+        each.compute_kernel == "dense" and each.sharding_type != "data_parallel"
+        for tables in plan.plan.values()
+        for each in tables.values()
+    )

@@ -4,11 +4,22 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
-from embershard.optim import GradientClipping, GradientClippingOptimizer
+from embershard.optim import GradientClipping, GradientClippingOptimizer, KeyedOptimizerWrapper
+from embershard.sharding import (
+    DistributedModelParallel,
+    ShardingPlan,
+    column_wise,
+    data_parallel,
+    row_wise,
+    table_wise,
+)
 from tests.cases import cases
 from tests.optim.test_clipping import optimizer_of
+from tests.sharding.cases import collection_of, features_of, plan_of
+from tests.sharding.reference import loss_of, make_case
 
 
 def step_on_two_ranks(env, norm_type):
@@ -39,3 +50,61 @@ def test_the_norm_is_over_all_shards_with_replicas_once(workers, norm_type, norm
         assert_close(gradients["replica"], torch.tensor([3.0]) / norm)
         if "shard" in gradients:
             assert_close(gradients["shard"], torch.tensor([4.0, 12.0]) / norm)
+
+
+WORDS = "sparse.embedding_bags.words.weight"
+
+
+class Scaled(nn.Module):
+    """A collection, and a dense parameter."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.sparse, self.scale = collection_of(case), nn.Parameter(torch.tensor([1.5]))
+
+    def forward(self, features):
+        return self.sparse(features).values() * self.scale
+
+
+def step_of_a_model(env, case, plan, bound, norm_type):
+    """The norm; the shards of this rank, and the replicas, after a step."""
+    parallel = DistributedModelParallel(Scaled(case), env, plan=ShardingPlan({"sparse": plan}))
+    parameters = dict(parallel.named_parameters())
+    dense = KeyedOptimizerWrapper(parameters, lambda each: torch.optim.SGD(each, lr=0.1))
+    optimizer = GradientClippingOptimizer(dense, GradientClipping.NORM, bound, norm_type)
+    loss_of(parallel(features_of(case, case.batches[0][env.rank])), 0).backward()
+    norm = optimizer.gradient_norm()
+    optimizer.step()
+    shards = [(each.shard, each.weight) for each in parallel.module.sparse.local_shards()]
+    words = parallel.module.sparse.embedding_bags["words"].weight
+    return norm, shards, {"scale": parallel.module.scale.detach(), WORDS: words.detach()}
+
+
+DENSE = {"compute_kernel": "dense"}
+CUT = {"users": row_wise(**DENSE), "items": column_wise(**DENSE)}
+ON_RANK_0 = {"users": table_wise(0, **DENSE), "items": table_wise(0, **DENSE)}
+
+
+@cases(
+    ("norm_type", "cuts"),
+    {"two": (2.0, CUT), "inf": (math.inf, CUT), "rank-without-shards": (2.0, ON_RANK_0)},
+)
+def test_a_model_of_dense_shards_and_replicas_is_clipped_as_unsharded(workers, norm_type, cuts):
+    case = make_case(2, sizes=[3, 4], steps=1)
+    whole = Scaled(case)
+    losses = [loss_of(whole(features_of(case, batch)), 0) for batch in case.batches[0]]
+    (sum(losses) / 2).backward()
+    parameters = dict(whole.named_parameters())
+    expected = torch.nn.utils.get_total_norm([each.grad for each in parameters.values()], norm_type)
+    bound = expected.item() / 3
+    torch.nn.utils.clip_grad_norm_(parameters.values(), bound, norm_type)
+    torch.optim.SGD(parameters.values(), lr=0.1).step()
+    plan = plan_of(case, data_parallel(), **cuts)
+    found = workers.run(2, step_of_a_model, case, plan, bound, norm_type)
+    for norm, shards, replicas in found:
+        assert_close(norm, expected)
+        for shard, weight in shards:
+            of = parameters[f"sparse.embedding_bags.{shard.table}.weight"].detach()
+            assert_close(weight, of[slice(*shard.rows), slice(*shard.columns)])
+        for name, replica in replicas.items():
+            assert_close(replica, parameters[name].detach())

@@ -80,6 +80,17 @@ def test_a_bad_batch_on_one_rank_is_one_message_on_all(workers, batch, message):
     assert found == [message, message]
 
 
+def test_weights_of_ids_that_require_a_gradient_are_refused(workers):
+    case = make_case(2, sizes=[3, 3], steps=1, is_weighted=True)
+    ids, weights = torch.ones(4).long(), torch.ones(4, requires_grad=True)
+    batch = KeyedJaggedTensor(NAMES, ids, weights, lengths=torch.ones(4).long())
+    message = (
+        "rank 1: weights: expected none that require a gradient in sharded training, where they "
+        "get none; FeatureProcessedEmbeddingBagCollection trains position weights"
+    )
+    assert workers.run(2, bad_batch, case, plan_of(case, row_wise()), batch) == [message, message]
+
+
 def test_ranks_with_different_plans_are_refused(workers):
     plans = [plan_of(CASE, table_wise(0)), plan_of(CASE, table_wise(1))]
     found = workers.run(2, bad_plan, CASE, plans)
