@@ -174,7 +174,7 @@ def test_a_plan_of_other_ranks_is_refused():
         model["sparse"], {"t0": row_wise()}, local_size=3, world_size=3
     )
     plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(cut)})
-    with pytest.raises(InputError, match=r"shards\.2\.ranks\.0: expected 0 \.\. 1, got 2"):
+    with pytest.raises(InputError, match="plan for world size 2, got a shard on rank 2"):
         planner_of(2).price(plan, model, sharders())
 
 
