@@ -1,0 +1,73 @@
+"""The examples' configurations under torchrun, on two ranks."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embershard.data import DEFAULT_CACHE, load_dataset
+from embershard.training import latest_checkpoint, read_config, train
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MOVIELENS = DEFAULT_CACHE.expanduser() / "movielens-100k"
+DEADLINE_SECONDS = 150
+pytestmark = pytest.mark.slow
+
+
+def configured(name, folder, **changes):
+    """A configuration with some keys set, and checkpoints in a folder."""
+    text = (EXAMPLES / name).read_text()
+    for key, value in {"folder": f'"{folder}/run"', **changes}.items():
+        text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+        assert count == 1, key
+    file = folder / "run.toml"
+    file.write_text(text)
+    return file
+
+
+def train_on_2_ranks(file):
+    """What the command says, and the validation AUC that its checkpoint keeps."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    process = subprocess.run(
+        [sys.executable, *launch, "-m", "embershard", "train", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert process.returncode == 0, process.stdout
+    checkpoint = latest_checkpoint(file.parent / "run")
+    metrics = json.loads((checkpoint / "checkpoint.json").read_text())["metrics"]
+    return process.stdout, metrics["valid_auc"]
+
+
+def test_the_configuration_of_criteos_shape_trains_on_2_ranks(tmp_path):
+    file = configured("criteo/synthetic.toml", tmp_path, examples=6000, batch_size=1024)
+    said, _ = train_on_2_ranks(file)
+    assert said.count("all epochs after step 5") == 1, said
+    assert said.count("test        auc") == 1, said
+
+
+def test_movielens_has_one_auc_after_157_steps_on_1_and_2_ranks(tmp_path):
+    assert MOVIELENS.is_dir(), (
+        f"needs MovieLens-100K in {MOVIELENS}: run `make data`, or `make test`"
+    )
+    one, two = tmp_path / "one", tmp_path / "two"
+    files = []
+    for folder in (one, two):
+        folder.mkdir()
+        # Looks once, at the end. Row-wise state of tables cut by columns would differ.
+        given = {"epochs": 1, "evaluate_every_steps": 1000, "item": '"row_wise"'}
+        files.append(configured("movielens/sharded.toml", folder, **given))
+    config = read_config(files[0])
+    alone = train(config, load_dataset(config.data))
+    said, auc = train_on_2_ranks(files[1])
+    print(f"\nmovielens: validation AUC {alone.valid.auc} on one rank, {auc} on two")
+    assert alone.steps == 157
+    assert said.count("all epochs after step 157") == 1, said
+    assert auc == pytest.approx(alone.valid.auc, abs=1e-4)
+    assert auc > 0.7
