@@ -13,11 +13,10 @@ import numpy as np
 from benchmarks.planner_tables import DrawnTable, head_of, parser_of, reuse_tables
 from embershard.package.manifest import TableSpec
 from embershard.package.row_format import RowFormat
-from embershard.planner import Fleet
+from embershard.planner import Fleet, ServingProblem, serving_problem
 from embershard.planner.bound import lower_bound
 from embershard.planner.inference import solve
 from embershard.planner.inference_cost import shard_bytes
-from embershard.planner.inference_problem import Problem, problem_of
 from embershard.planner.lookup_load import LookupLoad, RowClass
 
 EXAMPLES, REQUESTS = 256, 64
@@ -63,7 +62,7 @@ def load(tables: Sequence[DrawnTable]) -> LookupLoad:
     )
 
 
-def row(problem: Problem, seconds: float) -> str:
+def row(problem: ServingProblem, seconds: float) -> str:
     """Of a table; ``seconds`` were spent on ``problem`` itself."""
     start = time.process_time()
     layout = solve(problem)
@@ -99,7 +98,9 @@ def main() -> None:
             names = tuple(f"cpu:{at}" for at in range(count))
             start = time.process_time()
             fleet = Fleet(devices=names, memory_bytes=cap)
-            problem = problem_of(tables, fleet, lookups, given.machine, EXAMPLES, None)
+            problem = serving_problem(
+                tables, fleet, lookups, given.machine, batch_examples=EXAMPLES
+            )
             print(row(problem, time.process_time() - start), flush=True)
 
 

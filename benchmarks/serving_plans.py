@@ -48,7 +48,7 @@ from embershard.package import (
     add_plan,
     make_plan,
 )
-from embershard.planner import Machine, load_of, parse_fleet, plan_package
+from embershard.planner import Machine, load_of, parse_fleet, plan_package, serving_problem
 from embershard.planner.served_devices import ServedBatches, compare_devices
 from embershard.serving import Server, ServerOptions
 
@@ -105,9 +105,8 @@ def plans(package: Package, tables: Sequence[SkewedTable], machine: Machine) -> 
     """One a side."""
     manifest, fleet = package.manifest, parse_fleet(DEVICES)
     load = load_of(manifest.tables, manifest.sparse, package.samples(), source="samples")
-    ours = plan_package(
-        manifest.tables, fleet, load, machine, name="planner", batch_examples=EXAMPLES
-    )
+    problem = serving_problem(manifest.tables, fleet, load, machine, batch_examples=EXAMPLES)
+    ours = plan_package(problem, name="planner")
     rule = shards_of(greedy(tables, len(fleet.devices), "greedy by lookups"))
     return {
         "planner": ours,

@@ -10,7 +10,7 @@ from embershard.package.manifest_inputs import InputSpec, SparseInputSpec
 from embershard.package.placement import STRATEGIES
 from embershard.package.plan import Plan
 from embershard.package.samples import SampleRequest
-from embershard.planner import Fleet, check_memory, load_of, plan_package
+from embershard.planner import Fleet, check_memory, load_of, plan_package, serving_problem
 from embershard.planner.default_machine import default_machine
 
 NAME = "default"
@@ -38,7 +38,7 @@ def place(
         sparse = [each for each in inputs if isinstance(each, SparseInputSpec)]
         load = load_of(tables, sparse, samples, source="the samples")
         machine = default_machine(fleet.kind, fleet.memory_bytes or 0)
-        return plan_package(tables, fleet, load, machine, name=NAME)
+        return plan_package(serving_problem(tables, fleet, load, machine), name=NAME)
     shards = tuple(STRATEGIES[strategy](tables, fleet.devices))
     plan = Plan(format_version=FORMAT_VERSION, name=NAME, devices=fleet.devices, shards=shards)
     check_memory(plan, tables, fleet)

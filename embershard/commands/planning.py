@@ -13,7 +13,7 @@ from embershard.errors import InputError
 
 if TYPE_CHECKING:
     from embershard.package import Package, Plan
-    from embershard.planner import ExplainedPlan, Fleet, LookupLoad, Machine
+    from embershard.planner import Fleet, LookupLoad, Machine
 
 AUTO = "auto"
 BATCH_EXAMPLES = 256
@@ -229,22 +229,21 @@ def _explained(
     given: argparse.Namespace, package: Package, fleet: Fleet, name: str
 ) -> tuple[Plan, str]:
     """The plan, and what is printed of it; writes the report."""
-    from embershard.planner import explained_plan, parse_constraints
+    from embershard.planner import explained_plan, parse_constraints, serving_problem
 
     check_folder("--report", given.report)
     machine, warnings = _machine(given, fleet)
     _warn(warnings)
     load = _load(given, package)
-    found: ExplainedPlan = explained_plan(
+    problem = serving_problem(
         package.manifest.tables,
         fleet,
         load,
         machine,
-        name=name,
         batch_examples=BATCH_EXAMPLES if given.batch_examples is None else given.batch_examples,
         constraints=parse_constraints(given.constraint),
-        warnings=warnings,
     )
+    found = explained_plan(problem, name=name, warnings=warnings)
     text = f"load of {load.source}\n{found.report.to_text()}"
     if given.explain is not None:
         text += f"\n{found.report.explain(given.explain)}"

@@ -3,6 +3,7 @@
 from embershard.planner.calibration import calibrate
 from embershard.planner.fleet import Fleet, check_memory, parse_fleet
 from embershard.planner.inference import ServingPlanError, plan_package
+from embershard.planner.inference_problem import ServingProblem, serving_problem
 from embershard.planner.inference_report import ExplainedPlan, explained_plan
 from embershard.planner.lookup_load import LookupLoad, load_of
 from embershard.planner.machine import Machine, read_machine
@@ -25,6 +26,7 @@ __all__ = [
     "PlanReport",
     "PlannerError",
     "ServingPlanError",
+    "ServingProblem",
     "Topology",
     "calibrate",
     "check_memory",
@@ -36,4 +38,5 @@ __all__ = [
     "plan_package",
     "read_machine",
     "recalibrate",
+    "serving_problem",
 ]

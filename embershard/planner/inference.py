@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from embershard.errors import InputError
 from embershard.package import Plan
-from embershard.package.manifest import FORMAT_VERSION, TableSpec
+from embershard.package.manifest import FORMAT_VERSION
 from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
 from embershard.planner.bound import lower_bound
@@ -27,14 +27,11 @@ from embershard.planner.inference_options import (
 )
 from embershard.planner.inference_problem import (
     Choices,
-    Problem,
+    ServingProblem,
     all_options,
     choices_of,
     may_replicate,
-    problem_of,
 )
-from embershard.planner.lookup_load import LookupLoad
-from embershard.planner.machine import Machine
 from embershard.planner.options import Option
 from embershard.planner.search import fits, search
 from embershard.planner.serving_shortage import serving_shortage
@@ -69,37 +66,22 @@ class Layout(NamedTuple):
         )
 
 
-def plan_package(
-    tables: Sequence[TableSpec],
-    fleet: Fleet,
-    load: LookupLoad,
-    machine: Machine,
-    *,
-    name: str,
-    batch_examples: int = 256,
-    constraints: Mapping[str, Sequence[str]] | None = None,
-) -> Plan:
-    """A plan of a package's tables, the same for the same input.
+def plan_package(problem: ServingProblem, *, name: str) -> Plan:
+    """A plan, the same for the same input.
 
     Args:
-        tables: of the package.
-        fleet: that the plan is for.
-        load: of the package's tables.
-        machine: whose ``lookups`` are used.
+        problem: a package's.
         name: of the plan.
-        batch_examples: of a batch.
-        constraints: by table: cuts to choose from.
 
     Raises:
-        InputError: constraints of other tables, or rows whose lookup was not measured.
+        InputError: a cut that a constraint asks for is not possible.
         ServingPlanError: memory or constraints leave no plan.
     """
     check_plan_name(name)
-    layout = solve(problem_of(tables, fleet, load, machine, batch_examples, constraints))
-    return layout.plan(name, fleet)
+    return solve(problem).plan(name, problem.fleet)
 
 
-def solve(problem: Problem) -> Layout:
+def solve(problem: ServingProblem) -> Layout:
     """The best layout that is found.
 
     Raises:
@@ -114,7 +96,7 @@ def solve(problem: Problem) -> Layout:
         raise ServingPlanError(reason) from error
 
 
-def search_layout(problem: Problem) -> Layout:
+def search_layout(problem: ServingProblem) -> Layout:
     """As ``solve``.
 
     Raises:
@@ -126,7 +108,7 @@ def search_layout(problem: Problem) -> Layout:
         return _with_replicas(problem, rows=True)
 
 
-def _fits(problem: Problem) -> Callable[[int], bool]:
+def _fits(problem: ServingProblem) -> Callable[[int], bool]:
     """Whether ``search_layout`` finds a layout with so many bytes more on each device."""
     choices = [choices_of(problem, rows=rows) for rows in (False, True)]
     devices = len(problem.fleet.devices)
@@ -142,7 +124,7 @@ def _fits(problem: Problem) -> Callable[[int], bool]:
     return lambda more: any(one_fits(each, problem.cap + more) for each in choices)
 
 
-def _with_replicas(problem: Problem, *, rows: bool) -> Layout:
+def _with_replicas(problem: ServingProblem, *, rows: bool) -> Layout:
     devices = len(problem.fleet.devices)
     cuts, replicas, always = choices_of(problem, rows=rows)
     best = _searched(problem, cuts, replicas, frozenset(always))
@@ -171,7 +153,7 @@ def _held(replicas: Sequence[Option], replicated: Iterable[int]) -> float:
 
 
 def _replica_sets(
-    problem: Problem,
+    problem: ServingProblem,
     cuts: Sequence[Sequence[Option]],
     replicas: Sequence[Option],
     always: Sequence[int],
@@ -199,7 +181,7 @@ def _replica_sets(
 
 
 def _searched(
-    problem: Problem,
+    problem: ServingProblem,
     cuts: Sequence[Sequence[Option]],
     replicas: Sequence[Option],
     replicated: frozenset[int],

@@ -1,4 +1,4 @@
-"""``Problem``: the tables of a package on the devices of a fleet; ``Choices``: how each may lie."""
+"""``ServingProblem``: tables of a package on devices of a fleet; ``Choices``: how each may lie."""
 
 from __future__ import annotations
 
@@ -22,14 +22,19 @@ from embershard.planner.machine import Machine
 from embershard.planner.options import Option
 from embershard.planner.placement_constraints import check_constraints
 
+BATCH_EXAMPLES = 256
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Problem:
-    """What a plan is made of."""
+class ServingProblem:
+    """What a plan of serving is made of; ``serving_problem`` makes it."""
 
     tables: Sequence[ServedTable]
-    batches: Batches
     fleet: Fleet
+    load: LookupLoad
+    machine: Machine
+    batch_examples: int
+    batches: Batches
     constraints: Mapping[str, Sequence[str]]
 
     @property
@@ -46,27 +51,39 @@ class Problem:
         return np.inf if self.fleet.memory_bytes is None else float(self.fleet.memory_bytes)
 
 
-def problem_of(
+def serving_problem(
     tables: Sequence[TableSpec],
     fleet: Fleet,
     load: LookupLoad,
     machine: Machine,
-    batch_examples: int,
-    constraints: Mapping[str, Sequence[str]] | None,
-) -> Problem:
-    """As ``plan_package`` takes it.
+    *,
+    batch_examples: int = BATCH_EXAMPLES,
+    constraints: Mapping[str, Sequence[str]] | None = None,
+) -> ServingProblem:
+    """What ``plan_package`` and ``explained_plan`` take.
+
+    Args:
+        tables: of the package.
+        fleet: that the plan is for.
+        load: of the package's tables.
+        machine: whose ``lookups`` are used.
+        batch_examples: of a batch.
+        constraints: by table: cuts to choose from.
 
     Raises:
-        InputError: as there.
+        InputError: constraints of other tables, or rows whose lookup was not measured.
     """
     if batch_examples < 1:
         raise InputError(f"batch_examples: expected at least 1, got {batch_examples}")
     constraints = dict(constraints or {})
     check_constraints(constraints, [each.name for each in tables])
-    return Problem(
+    return ServingProblem(
         tables=served_tables(tables, load, machine, len(fleet.devices)),
-        batches=load.batches(batch_examples),
         fleet=fleet,
+        load=load,
+        machine=machine,
+        batch_examples=batch_examples,
+        batches=load.batches(batch_examples),
         constraints=constraints,
     )
 
@@ -79,7 +96,7 @@ class Choices(NamedTuple):
     always: list[int]
 
 
-def choices_of(problem: Problem, *, rows: bool) -> Choices:
+def choices_of(problem: ServingProblem, *, rows: bool) -> Choices:
     devices, mean = len(problem.fleet.devices), problem.mean
     cuts = [
         inference_options(each, mean, devices, problem.constraints.get(each.spec.name), rows=rows)
@@ -94,7 +111,7 @@ def choices_of(problem: Problem, *, rows: bool) -> Choices:
 
 
 def all_options(
-    problem: Problem, cuts: Sequence[Sequence[Option]], replicas: Sequence[Option]
+    problem: ServingProblem, cuts: Sequence[Sequence[Option]], replicas: Sequence[Option]
 ) -> list[list[Option]]:
     """The cuts of each table, replicas last if they are allowed."""
     return [
@@ -103,6 +120,6 @@ def all_options(
     ]
 
 
-def may_replicate(problem: Problem, at: int) -> bool:
+def may_replicate(problem: ServingProblem, at: int) -> bool:
     allowed = problem.constraints.get(problem.tables[at].spec.name)
     return "replicate" in allowed if allowed is not None else len(problem.fleet.devices) > 1

@@ -12,15 +12,12 @@ import numpy as np
 
 from embershard.formatting import megabytes_text
 from embershard.package import Plan
-from embershard.package.manifest import TableSpec
 from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
-from embershard.planner.fleet import Fleet
 from embershard.planner.inference import Layout, search_layout, solve
 from embershard.planner.inference_cost import ALONE_BYTES, ServedTable, device_seconds, shard_cost
-from embershard.planner.inference_problem import Problem, problem_of
-from embershard.planner.lookup_load import Batches, LookupLoad
-from embershard.planner.machine import Machine
+from embershard.planner.inference_problem import ServingProblem
+from embershard.planner.lookup_load import Batches
 from embershard.planner.options import Option
 from embershard.planner.report import ConstraintCost, PlanReport, SizeLoad
 from embershard.planner.report_builder import (
@@ -41,20 +38,13 @@ class ExplainedPlan(NamedTuple):
 
 
 def explained_plan(
-    tables: Sequence[TableSpec],
-    fleet: Fleet,
-    load: LookupLoad,
-    machine: Machine,
-    *,
-    name: str,
-    batch_examples: int = 256,
-    constraints: Mapping[str, Sequence[str]] | None = None,
-    warnings: Sequence[str] = (),
+    problem: ServingProblem, *, name: str, warnings: Sequence[str] = ()
 ) -> ExplainedPlan:
     """``plan_package``, with its report.
 
     Args:
-        tables, fleet, load, machine, name, batch_examples, constraints: as there.
+        problem: a package's.
+        name: of the plan.
         warnings: of what makes the costs doubtful.
 
     Raises:
@@ -63,11 +53,10 @@ def explained_plan(
     """
     check_plan_name(name)
     start = time.perf_counter()
-    problem = problem_of(tables, fleet, load, machine, batch_examples, constraints)
     layout = solve(problem)
     seconds = time.perf_counter() - start
+    fleet = problem.fleet
     devices = len(fleet.devices)
-    plan = layout.plan(name, fleet)
     given = ReportInput(
         tables=[("", each.spec.name) for each in problem.tables],
         options=_with_shares(problem, layout),
@@ -81,8 +70,8 @@ def explained_plan(
     )
     named = {each.spec.name: each for each in problem.tables}
     sizes = [
-        size_load(plan.shards, named, load.batches(examples), devices)
-        for examples in sorted({*BATCH_SIZES, batch_examples})
+        size_load(layout.shards, named, problem.load.batches(examples), devices)
+        for examples in sorted({*BATCH_SIZES, problem.batch_examples})
     ]
     report = build_report(
         given,
@@ -90,9 +79,9 @@ def explained_plan(
         sizes=sizes,
         constraint_costs=_constraint_costs(problem),
         warnings=warnings,
-        costs=machine.origin,
+        costs=problem.machine.origin,
     )
-    return ExplainedPlan(plan, report)
+    return ExplainedPlan(layout.plan(name, fleet), report)
 
 
 def size_load(
@@ -120,7 +109,7 @@ def size_load(
     )
 
 
-def _with_shares(problem: Problem, layout: Layout) -> list[list[Option]]:
+def _with_shares(problem: ServingProblem, layout: Layout) -> list[list[Option]]:
     """The options, with the parts of lookups in replicas on all devices that each device gets in
     the mean batch."""
     mean, devices = problem.mean, len(problem.fleet.devices)
@@ -140,7 +129,7 @@ def _with_shares(problem: Problem, layout: Layout) -> list[list[Option]]:
     return options
 
 
-def _constraint_costs(problem: Problem) -> list[ConstraintCost]:
+def _constraint_costs(problem: ServingProblem) -> list[ConstraintCost]:
     """The plan without each constraint, and with as much memory as it wants."""
     found = list[ConstraintCost]()
     for name, cuts in list(problem.constraints.items())[:CONSTRAINTS_MAX]:
@@ -154,7 +143,7 @@ def _constraint_costs(problem: Problem) -> list[ConstraintCost]:
     return found
 
 
-def _busiest(problem: Problem) -> float:
+def _busiest(problem: ServingProblem) -> float:
     layout = search_layout(problem)
     tables = {each.spec.name: each for each in problem.tables}
     seconds, _ = device_seconds(layout.shards, tables, problem.mean, len(problem.fleet.devices))

@@ -5,7 +5,7 @@ import pytest
 from embershard.errors import InputError
 from embershard.export.placing import check_strategy, place
 from embershard.package import STRATEGIES, Package
-from embershard.planner import load_of, parse_fleet, plan_package
+from embershard.planner import load_of, parse_fleet, plan_package, serving_problem
 from embershard.planner.default_machine import default_machine
 from tests.hostile.draft import GOLDEN
 
@@ -33,8 +33,8 @@ def test_a_rule_places_as_the_command_does(strategy):
 def test_auto_is_the_planner_with_the_load_of_the_samples():
     manifest, fleet = PACKAGE.manifest, parse_fleet("2xcpu:4KiB")
     load = load_of(manifest.tables, manifest.sparse, PACKAGE.samples(), source="samples")
-    expected = plan_package(manifest.tables, fleet, load, default_machine(), name="default")
-    assert placed("2xcpu:4KiB", "auto") == expected
+    problem = serving_problem(manifest.tables, fleet, load, default_machine())
+    assert placed("2xcpu:4KiB", "auto") == plan_package(problem, name="default")
 
 
 def test_a_rule_that_goes_over_the_memory_is_refused():

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from embershard.errors import InputError
 from embershard.package.plan import Plan, parse_plan, plan_json
 from embershard.package.rectangles import Shard
-from embershard.planner import Fleet, ServingPlanError
+from embershard.planner import Fleet, ServingPlanError, serving_problem
 from embershard.planner.inference import solve
 from embershard.planner.inference_cost import device_seconds, shard_bytes
-from embershard.planner.inference_problem import problem_of
 from embershard.planner.lookup_load import Batches
 from tests.package.building import table_spec
 from tests.planner.serving_cases import cost_of, load_of_ids, machine_of
@@ -36,7 +35,9 @@ def fleet_of(devices, memory_bytes=None):
 def solved(tables, ids, devices, machine=BY_ID, *, memory=None, constraints=None, batch=1):
     fleet = fleet_of(devices, memory)
     load = load_of_ids(tables, ids)
-    return solve(problem_of(tables, fleet, load, machine, batch, constraints))
+    return solve(
+        serving_problem(tables, fleet, load, machine, batch_examples=batch, constraints=constraints)
+    )
 
 
 def places(layout):
@@ -124,7 +125,8 @@ def test_without_lookups_tables_are_spread_by_bytes():
 
 def test_replicas_go_to_the_device_with_fewest_bytes_so_far():
     tables = [table_spec("fixed", 10), table_spec("shared", 10)]
-    problem = problem_of(tables, fleet_of(2), load_of_ids(tables, [4, 12]), BY_ID, 1, None)
+    load = load_of_ids(tables, [4, 12])
+    problem = serving_problem(tables, fleet_of(2), load, BY_ID, batch_examples=1)
     shards = [
         Shard(table="fixed", rows=(0, 10), columns=(0, 8), devices=(0,)),
         Shard(table="shared", rows=(0, 10), columns=(0, 8), devices=(0, 1)),
