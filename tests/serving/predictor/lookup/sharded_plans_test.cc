@@ -43,11 +43,15 @@ json ShardOf(const std::string& table, int64_t row_begin, int64_t row_end, int64
           {"devices", devices}};
 }
 
-// Dims that are a multiple of 4 and that are none.
+// Of each way to store rows; dims that are a multiple of 4 and that are none.
 std::vector<TestTable> Tables() {
   return {MakeTable("bytes", WeightType::kInt8, 90, 20, 1),
           MakeTable("nibbles", WeightType::kInt4, 70, 35, 2),
-          MakeTable("halves", WeightType::kFp16, 50, 10, 3)};
+          MakeTable("halves", WeightType::kFp16, 50, 10, 3),
+          MakeTable("singles", WeightType::kFp32, 60, 16, 4),
+          MakeTable("nibbles_wide", WeightType::kInt4, 33, 64, 5),
+          MakeTable("nibbles_of_7", WeightType::kInt4, 40, 7, 6),
+          MakeTable("bytes_of_1", WeightType::kInt8, 40, 1, 7)};
 }
 
 // Sums and means, weighted and not, and sequences, in both scopes, over tables of every weight
@@ -57,15 +61,16 @@ PackageBuilder WithoutPlan() {
   for (const TestTable& table : Tables()) builder.AddTable(table);
   for (const Scope scope : {Scope::kRequest, Scope::kExample}) {
     for (const bool weighted : {false, true}) {
-      for (const std::string table : {"bytes", "nibbles", "halves"}) {
-        const std::string name = table + (weighted ? " weighted" : " plain") +
+      for (const TestTable& table : Tables()) {
+        const std::string name = table.name + (weighted ? " weighted" : " plain") +
                                  (scope == Scope::kRequest ? " request" : " example");
-        builder.AddSparse(name, scope, weighted, {{table}, {table, Pooling::kMean}});
+        builder.AddSparse(name, scope, weighted, {{table.name}, {table.name, Pooling::kMean}});
       }
     }
   }
-  for (const std::string table : {"bytes", "nibbles", "halves"}) {
-    builder.AddSparse(table + " listed", Scope::kExample, false, {{table, Pooling::kSum, true}});
+  for (const TestTable& table : Tables()) {
+    builder.AddSparse(table.name + " listed", Scope::kExample, false,
+                      {{table.name, Pooling::kSum, true}});
   }
   builder.AddSparse("bytes listed request", Scope::kRequest, false,
                     {{"bytes", Pooling::kSum, true}});
@@ -75,9 +80,16 @@ PackageBuilder WithoutPlan() {
 
 OpenLookup Unsharded() { return OpenLookup(WithoutPlan(), {}, kThreadings[0]); }
 
-OpenLookup Sharded(const std::vector<std::string>& devices, const json& shards,
+// Tables that `shards` leaves out lie whole on the first device.
+OpenLookup Sharded(const std::vector<std::string>& devices, json shards,
                    const ShardedLookupOptions& options) {
   PackageBuilder builder = WithoutPlan();
+  for (const TestTable& table : Tables()) {
+    const auto is_of = [&table](const json& shard) { return shard["table"] == table.name; };
+    if (std::ranges::none_of(shards, is_of)) {
+      shards.push_back(ShardOf(table.name, 0, table.rows, 0, table.dim, {0}));
+    }
+  }
   builder.AddPlanOfShards("cut", devices, shards);
   return OpenLookup(builder, {}, options);
 }
@@ -174,7 +186,7 @@ void CutAtRandom(const std::string& table, int64_t row_begin, int64_t row_end, i
   const bool rows = (*random)() % 2 == 0;
   const int64_t choices = rows ? row_end - row_begin - 1 : (column_end - column_begin + 3) / 4 - 1;
   if ((*random)() % 3 == 0 || choices == 0) {
-    std::vector<size_t> devices = {0, 1, 2};
+    std::vector<size_t> devices = {0, 1, 2, 3};
     std::ranges::shuffle(devices, *random);
     devices.resize((*random)() % 4 == 0 ? 2 : 1);
     shards->push_back(ShardOf(table, row_begin, row_end, column_begin, column_end, devices));
@@ -197,7 +209,7 @@ TEST(ShardedPlans, PlansCutAtRandomGiveTheSumsOfTheirParts) {
       CutAtRandom(table.name, 0, table.rows, 0, table.dim, &random, &shards);
     }
     std::shuffle(shards.begin(), shards.end(), random);
-    ExpectLikeUnsharded({"cpu:0", "cpu:1", "cpu:2"}, shards, false);
+    ExpectLikeUnsharded({"cpu:0", "cpu:1", "cpu:2", "cpu:3"}, shards, false);
   }
 }
 
