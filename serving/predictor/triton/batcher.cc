@@ -1,5 +1,5 @@
 // The five functions by which Triton's dynamic batcher asks what may join a batch. What it holds
-// for them: a Batcher for each model, a FormingBatch for each batch in the making.
+// for them: a Batcher for each model, and a copy of it for each batch in the making.
 
 #include <deque>
 #include <memory>
@@ -14,11 +14,6 @@ namespace embershard::triton {
 namespace {
 
 struct Batcher {
-  const TritonModel* model;
-  BatchBudget budget;
-};
-
-struct FormingBatch {
   const TritonModel* model;
   BatchBudget budget;
 };
@@ -60,7 +55,6 @@ using embershard::Status;
 using embershard::triton::Answered;
 using embershard::triton::Batcher;
 using embershard::triton::Finalized;
-using embershard::triton::FormingBatch;
 using embershard::triton::ToTriton;
 using embershard::triton::TritonModel;
 
@@ -93,8 +87,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batch
   *userp = nullptr;
   if (batcher == nullptr) return nullptr;  // As of a model that is finalized.
   return Answered([batcher, userp] {
-    const auto* const of_model = reinterpret_cast<const Batcher*>(batcher);
-    *userp = new FormingBatch{of_model->model, of_model->budget};
+    *userp = new Batcher(*reinterpret_cast<const Batcher*>(batcher));
     return Status();
   });
 }
@@ -104,13 +97,13 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchIncludeRequest(TRITONBACKEND_Request
   *should_include = true;
   if (userp == nullptr) return nullptr;  // Nothing is known of the batch.
   return Answered([request, userp, should_include] {
-    auto* const batch = static_cast<FormingBatch*>(userp);
+    auto* const batch = static_cast<Batcher*>(userp);
     *should_include = batch->budget.Take(embershard::triton::SizeOf(*batch->model, request));
     return Status();
   });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void* userp) {
-  const std::unique_ptr<FormingBatch> batch(static_cast<FormingBatch*>(userp));
+  const std::unique_ptr<Batcher> batch(static_cast<Batcher*>(userp));
   return nullptr;
 }
