@@ -15,7 +15,7 @@
 #include "grpc/health/health_service.h"
 #include "grpc/open_inference/oip_service.h"
 #include "grpc/reflection/reflection_service.h"
-#include "grpc/torchrec/torchrec_service.h"
+#include "grpc/torchrec/torchrec_messages.h"
 
 namespace embershard::rpc {
 namespace {
@@ -26,6 +26,8 @@ constexpr std::chrono::milliseconds kLastWords{200};
 
 using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+
+std::shared_ptr<WireMessages> MakeTorchRec() { return std::make_shared<TorchRecMessages>(); }
 
 // Null where nothing is to be recorded.
 Result<std::unique_ptr<Recorder>> OpenRecorder(const ServedModels& served,
@@ -52,7 +54,9 @@ struct Server::State {
         connections(options.connections.max_connections, options.connections.report),
         service(served.get(), this->recorder.get(), options, Authenticated()),
         oip(served.get(), control, options, Authenticated()),
-        torchrec(served.get(), options, Authenticated()) {}
+        torchrec("predictor.Predictor", served.get(), nullptr, options, Authenticated()) {
+    torchrec.AddPredict("Predict", MakeTorchRec);
+  }
 
   // Where services tell of authenticated calls; null if calls need no token.
   OpenConnections* Authenticated() { return security->has_token() ? &connections : nullptr; }
@@ -63,10 +67,10 @@ struct Server::State {
   OpenConnections connections;
   PredictorService service;
   OipService oip;
-  TorchRecService torchrec;
+  PredictService torchrec;  // Its calls are not recorded.
   HealthService health;
-  ReflectionService reflection{ReflectionService::kV1};
-  ReflectionService reflection_v1alpha{ReflectionService::kV1Alpha};
+  ReflectionService reflection{"v1"};
+  ReflectionService reflection_v1alpha{"v1alpha"};
   std::once_flag drained;
   std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
   std::unique_ptr<Acceptor> acceptor;
@@ -139,12 +143,10 @@ void Server::Drain(std::chrono::milliseconds timeout) {
     // While the port is open, calls that come too late are told so by the service. In the
     // moment that it closes, gRPC can only tell them CANCELLED.
     const Clock::time_point deadline = Clock::now() + timeout;
-    state_->service.RefuseNew();
-    state_->oip.RefuseNew();
-    state_->torchrec.RefuseNew();
-    state_->service.WaitUntilDone(deadline);
-    state_->oip.WaitUntilDone(deadline);
-    state_->torchrec.WaitUntilDone(deadline);
+    const auto services = {static_cast<PredictService*>(&state_->service),
+                           static_cast<PredictService*>(&state_->oip), &state_->torchrec};
+    for (PredictService* const each : services) each->RefuseNew();
+    for (PredictService* const each : services) each->WaitUntilDone(deadline);
     state_->listener->Stop();
     state_->connections.Stop();
     const auto left = std::min<Clock::duration>(kLastWords, deadline - Clock::now());

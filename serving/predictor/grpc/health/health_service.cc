@@ -1,8 +1,5 @@
 #include "grpc/health/health_service.h"
 
-#include <grpcpp/generic/async_generic_service.h>  // CallbackBidiHandler, in every release.
-#include <grpcpp/support/server_callback.h>
-
 #include <exception>
 #include <list>
 #include <optional>
@@ -14,15 +11,13 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "grpc/health/v1/health.pb.h"
-#include "grpc/predict/message_parser.h"
-#include "grpc/predict/wire_messages.h"
 
 namespace embershard::rpc {
 namespace {
 
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
-using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+using Reactor = RawService::StreamReactor;
 using ServingStatus = HealthCheckResponse::ServingStatus;
 
 constexpr size_t kRequestBytesMax = 4096;
@@ -327,18 +322,10 @@ void HealthService::Calls::CancelOverdueCalls() {
   }
 }
 
-HealthService::HealthService(const HealthLimits& limits) : calls_(std::make_unique<Calls>(limits)) {
-  using grpc::internal::RpcServiceMethod;
-  const auto add = [this](int index, const char* path, Method method) {
-    AddMethod(new RpcServiceMethod(path, RpcServiceMethod::BIDI_STREAMING, nullptr));
-    MarkMethodRawCallback(
-        index, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
-                   [this, method](grpc::CallbackServerContext* context) {
-                     return calls_->Open(context, method);
-                   }));
-  };
-  add(0, "/grpc.health.v1.Health/Check", Method::kCheck);
-  add(1, "/grpc.health.v1.Health/Watch", Method::kWatch);
+HealthService::HealthService(const HealthLimits& limits)
+    : RawService("grpc.health.v1.Health"), calls_(std::make_unique<Calls>(limits)) {
+  AddStream("Check", [this](Context* context) { return calls_->Open(context, Method::kCheck); });
+  AddStream("Watch", [this](Context* context) { return calls_->Open(context, Method::kWatch); });
   SetServing("", true);
 }
 

@@ -4,12 +4,12 @@
 #ifndef EMBERSHARD_GRPC_HEALTH_HEALTH_SERVICE_H_
 #define EMBERSHARD_GRPC_HEALTH_HEALTH_SERVICE_H_
 
-#include <grpcpp/impl/service_type.h>
-
 #include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
+
+#include "grpc/predict/raw_service.h"
 
 namespace embershard::rpc {
 
@@ -31,7 +31,7 @@ struct HealthLimits {
 };
 
 // Thread-safe. A thread of its own cancels calls that wait for their client for too long.
-class HealthService final : public grpc::Service {
+class HealthService final : public RawService {
  public:
   explicit HealthService(const HealthLimits& limits = {});
   HealthService(const HealthService&) = delete;

@@ -5,7 +5,7 @@
 
 #include "base/mutex.h"
 #include "engine/engine.h"
-#include "grpc/predict/answer_now.h"
+#include "grpc/predict/raw_service.h"
 #include "grpc/status_map.h"
 
 namespace embershard::rpc {

@@ -1,123 +1,106 @@
 #include "grpc/open_inference/oip_service.h"
 
 #include <chrono>
-#include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "grpc/open_inference/model_control_call.h"
 #include "grpc/open_inference/oip_descriptions.h"
-#include "grpc/predict/answer_now.h"
-#include "grpc/predict/message_parser.h"
-#include "grpc/predict/predict_call.h"
-#include "grpc/status_map.h"
+#include "grpc/open_inference/oip_messages.h"
 
 namespace embershard::rpc {
 namespace {
 
-using Bytes = grpc::ByteBuffer;
-using Context = grpc::CallbackServerContext;
-using Reactor = grpc::ServerUnaryReactor;
-
 constexpr char kNoSharedMemory[] =
     "shared memory is not served here: send tensors with the request";
 constexpr char kNoSettings[] = "trace and log settings are flags of the server, not calls";
+constexpr char kNotTaken[] =
+    "this server takes no load or unload requests from clients: embershard serve --model-control "
+    "has it take them";
+constexpr std::pair<const char*, const char*> kUnserved[] = {
+    {"SystemSharedMemoryStatus", kNoSharedMemory},
+    {"SystemSharedMemoryRegister", kNoSharedMemory},
+    {"SystemSharedMemoryUnregister", kNoSharedMemory},
+    {"CudaSharedMemoryStatus", kNoSharedMemory},
+    {"CudaSharedMemoryRegister", kNoSharedMemory},
+    {"CudaSharedMemoryUnregister", kNoSharedMemory},
+    {"TraceSetting", kNoSettings},
+    {"LogSettings", kNoSettings}};
 
-std::unique_ptr<WireMessages> MakeOipMessages() {
-  return std::make_unique<OipMessages>(/*on_stream=*/true);
+// Of an unload: models here do not depend on each other.
+constexpr char kDependents[] = "unload_dependents";
+
+template <bool kOnStream>
+std::shared_ptr<WireMessages> MakeOipMessages() {
+  return std::make_shared<OipMessages>(kOnStream);
 }
 
-// Has `give` hand over the order that the message is.
-template <class Request, class Response, class Give>
-Reactor* Ordered(Context* context, const Bytes* message, Bytes* bytes, Give give) {
-  try {
-    Request request;
-    const Status status = ParseMessage(const_cast<Bytes*>(message), &request);
-    if (!status.ok()) return EndNow(context, ToGrpcStatus(status));
-    *bytes = WriteMessage(Response());
-    return give(request);
-  } catch (const std::exception& error) {  // Memory has run out, say.
-    return EndNow(context, ToGrpcStatus(Internal(std::string("the call failed: ") + error.what())));
+Status CheckRepository(const std::string& name) {
+  if (name.empty()) return {};
+  return InvalidArgument(
+      "repository_name: expected none, since a server has one repository, got '" + name + "'");
+}
+
+// Of a request to load or unload. `known`: as OipService::AddOrder() has it.
+template <class Request>
+Status Check(const Request& request, const std::string& known) {
+  if (Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
+  for (const auto& [key, value] : request.parameters()) {
+    if (key == known) continue;
+    return InvalidArgument("parameter '" + key +
+                           "': expected none, since the package says all of a model");
   }
-}
-
-Reactor* Unserved(Context* context, const char* why) {
-  return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, why));
+  return {};
 }
 
 }  // namespace
 
 OipService::OipService(ServedModels* served, ModelControl* control, const ServerOptions& options,
                        OpenConnections* connections)
-    : served_(served),
-      options_(options),
-      handler_(served, nullptr, options.default_timeout, connections),
-      orders_(served, control, options.model_control),
-      streams_(&handler_, MakeOipMessages, StreamOptionsOf(options)) {}
-
-void OipService::RefuseNew() {
-  calls_.RefuseNew();
-  streams_.Close();
+    : PredictService("inference.GRPCInferenceService", served, nullptr, options, connections),
+      control_(control) {
+  AddPredict("ModelInfer", MakeOipMessages</*kOnStream=*/false>);
+  AddPredictStream("ModelStreamInfer", MakeOipMessages</*kOnStream=*/true>);
+  AddQuestions();
+  AddModelControl();
+  for (const auto& [method, why] : kUnserved) {
+    AddUnary(method, [why = why](Context* context, const Bytes*, Bytes*) {
+      return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, why));
+    });
+  }
 }
 
-void OipService::WaitUntilDone(Clock::time_point deadline) {
-  streams_.WaitUntilEnded(deadline);
-  calls_.WaitUntilIdle(deadline);
-}
-
-Reactor* OipService::ServerLive(Context* context, const Bytes* message, Bytes* answer) {
-  return AnswerNow<inference::ServerLiveRequest, inference::ServerLiveResponse>(
-      context, message, answer, [](const auto&, auto* response) {
+void OipService::AddQuestions() {
+  AddQuestion<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+      "ServerLive", [](const auto&, auto* response) {
         response->set_live(true);
         return Status();
       });
-}
-
-Reactor* OipService::ServerReady(Context* context, const Bytes* message, Bytes* answer) {
-  return AnswerNow<inference::ServerReadyRequest, inference::ServerReadyResponse>(
-      context, message, answer, [this](const auto&, auto* response) {
+  AddQuestion<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+      "ServerReady", [this](const auto&, auto* response) {
         response->set_ready(!calls_.refuses() && !served_->List().empty());
         return Status();
       });
-}
-
-Reactor* OipService::ModelReady(Context* context, const Bytes* message, Bytes* answer) {
-  return AnswerNow<inference::ModelReadyRequest, inference::ModelReadyResponse>(
-      context, message, answer, [this](const auto& request, auto* response) {
+  AddQuestion<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+      "ModelReady", [this](const auto& request, auto* response) {
         const bool found = FindOip(*served_, request.name(), request.version()).ok();
         response->set_ready(found && !calls_.refuses());
         return Status();
       });
-}
-
-Reactor* OipService::ServerMetadata(Context* context, const Bytes* message, Bytes* answer) {
-  return AnswerNow<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
-      context, message, answer, [](const auto&, auto* response) {
+  AddQuestion<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+      "ServerMetadata", [](const auto&, auto* response) {
         DescribeServer(response);
         return Status();
       });
-}
-
-Reactor* OipService::ModelMetadata(Context* context, const Bytes* message, Bytes* answer) {
-  return AnswerNow<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
-      context, message, answer, [this](const auto& request, auto* response) {
+  AddQuestion<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+      "ModelMetadata", [this](const auto& request, auto* response) {
         const auto engine = FindOip(*served_, request.name(), request.version());
         if (engine.ok()) DescribeModel(**engine, *served_, response);
         return engine.status();
       });
-}
-
-Reactor* OipService::ModelInfer(Context* context, const Bytes* message, Bytes* answer) {
-  return PredictCall::Start(&handler_, &calls_, options_.retry_pushback, context,
-                            std::make_shared<OipMessages>(/*on_stream=*/false), message, answer);
-}
-
-OipService::StreamReactor* OipService::ModelStreamInfer(Context* context) {
-  return streams_.Open(context);
-}
-
-Reactor* OipService::ModelConfig(Context* context, const Bytes* message, Bytes* answer) {
-  return AnswerNow<inference::ModelConfigRequest, inference::ModelConfigResponse>(
-      context, message, answer, [this](const auto& request, auto* response) {
+  AddQuestion<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+      "ModelConfig", [this](const auto& request, auto* response) {
         const auto engine = FindOip(*served_, request.name(), request.version());
         const std::chrono::microseconds timeout = options_.default_timeout;
         if (engine.ok()) {
@@ -126,11 +109,8 @@ Reactor* OipService::ModelConfig(Context* context, const Bytes* message, Bytes* 
         }
         return engine.status();
       });
-}
-
-Reactor* OipService::ModelStatistics(Context* context, const Bytes* message, Bytes* answer) {
-  return AnswerNow<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
-      context, message, answer, [this](const auto& request, auto* response) -> Status {
+  AddQuestion<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+      "ModelStatistics", [this](const auto& request, auto* response) -> Status {
         if (request.name().empty()) {
           for (const auto& engine : served_->Engines()) {
             DescribeStatistics(*engine, response->add_model_stats());
@@ -143,54 +123,47 @@ Reactor* OipService::ModelStatistics(Context* context, const Bytes* message, Byt
       });
 }
 
-Reactor* OipService::RepositoryIndex(Context* context, const Bytes* message, Bytes* answer) {
-  return AnswerNow<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
-      context, message, answer,
-      [this](const auto& request, auto* response) { return orders_.Index(request, response); });
+void OipService::AddModelControl() {
+  AddQuestion<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+      "RepositoryIndex", [this](const auto& request, auto* response) -> Status {
+        if (Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
+        const Result<std::vector<ServedVersion>> index = Index();
+        if (index.ok()) DescribeRepository(*index, request.ready(), response);
+        return index.status();
+      });
+  AddOrder<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
+      "RepositoryModelLoad", "", [this](const std::string& model, auto done, auto abandoned) {
+        control_->Load(model, 0, Swap::kBeside, std::move(done), std::move(abandoned));
+      });
+  AddOrder<inference::RepositoryModelUnloadRequest, inference::RepositoryModelUnloadResponse>(
+      "RepositoryModelUnload", kDependents,
+      [this](const std::string& model, auto done, auto abandoned) {
+        control_->Unload(model, 0, std::move(done), std::move(abandoned));
+      });
 }
 
-Reactor* OipService::RepositoryModelLoad(Context* context, const Bytes* message, Bytes* answer) {
-  return Ordered<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
-      context, message, answer,
-      [&](const auto& request) { return orders_.Load(context, request, &calls_); });
+template <class Request, class Response, class Give>
+void OipService::AddOrder(const char* method, const char* known, Give give) {
+  AddParsed<Request>(
+      method,
+      [this, known, give](Context* context, const Request& request, Bytes* bytes,
+                          Status* status) -> UnaryReactor* {
+        if (!options_.model_control || control_ == nullptr) {
+          return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNotTaken));
+        }
+        *status = Check(request, known);
+        if (!status->ok()) return nullptr;
+        *bytes = WriteMessage(Response());
+        return ModelControlCall::Start(
+            context, &calls_, [&](ModelControl::Done done, ModelControl::Abandoned abandoned) {
+              give(request.model_name(), std::move(done), std::move(abandoned));
+            });
+      });
 }
 
-Reactor* OipService::RepositoryModelUnload(Context* context, const Bytes* message, Bytes* answer) {
-  return Ordered<inference::RepositoryModelUnloadRequest, inference::RepositoryModelUnloadResponse>(
-      context, message, answer,
-      [&](const auto& request) { return orders_.Unload(context, request, &calls_); });
-}
-
-Reactor* OipService::SystemSharedMemoryStatus(Context* context, const Bytes*, Bytes*) {
-  return Unserved(context, kNoSharedMemory);
-}
-
-Reactor* OipService::SystemSharedMemoryRegister(Context* context, const Bytes*, Bytes*) {
-  return Unserved(context, kNoSharedMemory);
-}
-
-Reactor* OipService::SystemSharedMemoryUnregister(Context* context, const Bytes*, Bytes*) {
-  return Unserved(context, kNoSharedMemory);
-}
-
-Reactor* OipService::CudaSharedMemoryStatus(Context* context, const Bytes*, Bytes*) {
-  return Unserved(context, kNoSharedMemory);
-}
-
-Reactor* OipService::CudaSharedMemoryRegister(Context* context, const Bytes*, Bytes*) {
-  return Unserved(context, kNoSharedMemory);
-}
-
-Reactor* OipService::CudaSharedMemoryUnregister(Context* context, const Bytes*, Bytes*) {
-  return Unserved(context, kNoSharedMemory);
-}
-
-Reactor* OipService::TraceSetting(Context* context, const Bytes*, Bytes*) {
-  return Unserved(context, kNoSettings);
-}
-
-Reactor* OipService::LogSettings(Context* context, const Bytes*, Bytes*) {
-  return Unserved(context, kNoSettings);
+Result<std::vector<ServedVersion>> OipService::Index() const {
+  if (control_ == nullptr) return served_->List();
+  return control_->Index();
 }
 
 }  // namespace embershard::rpc

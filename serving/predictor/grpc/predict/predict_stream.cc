@@ -12,7 +12,7 @@ namespace embershard::rpc {
 
 // One request of the stream, from its message to its answer.
 struct PredictStream::Entry {
-  std::unique_ptr<WireMessages> messages;
+  std::shared_ptr<WireMessages> messages;
   Status read;       // Why the message is no request.
   size_t bytes = 0;  // Of the message.
   Exchange exchange;

@@ -33,7 +33,7 @@ struct PredictStreamOptions {
 };
 
 // A request that is to be read and its answer, of the protocol that a stream speaks.
-using MakeMessages = std::unique_ptr<WireMessages> (*)();
+using MakeMessages = std::shared_ptr<WireMessages> (*)();
 
 // Reads one message at a time, hands it on, and reads the next, as long as fewer than `in_flight`
 // are unanswered or their answers unsent, and these are not too many bytes. Answers are sent one at

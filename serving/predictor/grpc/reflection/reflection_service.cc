@@ -2,8 +2,6 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
-#include <grpcpp/generic/async_generic_service.h>  // CallbackBidiHandler, in every release.
-#include <grpcpp/support/server_callback.h>
 
 #include <exception>
 #include <set>
@@ -12,10 +10,7 @@
 
 #include "embershard/v1/predictor.pb.h"
 #include "grpc/health/v1/health.pb.h"
-#include "grpc/predict/message_parser.h"
-#include "grpc/predict/wire_messages.h"
 #include "grpc/reflection/v1/reflection.pb.h"
-#include "grpc/status_map.h"
 #include "inference/open_inference.pb.h"
 #include "torchrec/predictor.pb.h"
 
@@ -88,7 +83,7 @@ void AnswerReflection(const Request& request, Response* response) {
 }
 
 // One stream: reads a request, sends its answer, reads the next. It holds one of each at most.
-class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ReflectionStream final : public RawService::StreamReactor {
  public:
   ReflectionStream() { StartRead(&incoming_); }
 
@@ -131,12 +126,9 @@ class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, 
 
 }  // namespace
 
-ReflectionService::ReflectionService(const char* path) {
-  using grpc::internal::RpcServiceMethod;
-  AddMethod(new RpcServiceMethod(path, RpcServiceMethod::BIDI_STREAMING, nullptr));
-  MarkMethodRawCallback(0,
-                        new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
-                            [](grpc::CallbackServerContext*) { return new ReflectionStream(); }));
+ReflectionService::ReflectionService(const std::string& version)
+    : RawService("grpc.reflection." + version + ".ServerReflection") {
+  AddStream("ServerReflectionInfo", [](Context*) { return new ReflectionStream(); });
 }
 
 }  // namespace embershard::rpc

@@ -3,9 +3,10 @@
 #ifndef EMBERSHARD_GRPC_REFLECTION_REFLECTION_SERVICE_H_
 #define EMBERSHARD_GRPC_REFLECTION_REFLECTION_SERVICE_H_
 
-#include <grpcpp/impl/service_type.h>
-
 #include <cstddef>
+#include <string>
+
+#include "grpc/predict/raw_service.h"
 
 namespace embershard::rpc {
 
@@ -13,15 +14,11 @@ namespace embershard::rpc {
 inline constexpr size_t kReflectionRequestBytesMax = 4096;
 
 // One version of the reflection protocol. The messages of v1 and v1alpha are the same bytes; only
-// the paths differ.
-class ReflectionService final : public grpc::Service {
+// the names differ.
+class ReflectionService final : public RawService {
  public:
-  static constexpr char kV1[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-  static constexpr char kV1Alpha[] =
-      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-
-  // `path`: of the only method, one of the two above.
-  explicit ReflectionService(const char* path);
+  // `version`: "v1" or "v1alpha".
+  explicit ReflectionService(const std::string& version);
 };
 
 }  // namespace embershard::rpc

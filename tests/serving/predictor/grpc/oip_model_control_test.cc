@@ -1,7 +1,5 @@
 // Load and unload requests of clients of the Open Inference Protocol.
 
-#include "grpc/open_inference/oip_model_control.h"
-
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +15,7 @@
 
 #include "engine/fake_source.h"
 #include "engine/model_control.h"
+#include "grpc/open_inference/oip_service.h"
 #include "grpc/server.h"
 #include "inference/open_inference.grpc.pb.h"
 #include "testing/wait_for.h"

@@ -1,0 +1,53 @@
+// What the services of predictions share, whatever protocol their messages are of.
+
+#ifndef EMBERSHARD_GRPC_PREDICT_PREDICT_SERVICE_H_
+#define EMBERSHARD_GRPC_PREDICT_PREDICT_SERVICE_H_
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "engine/served_models.h"
+#include "grpc/predict/open_calls.h"
+#include "grpc/predict/predict_handler.h"
+#include "grpc/predict/predict_streams.h"
+#include "grpc/predict/raw_service.h"
+#include "grpc/recorder.h"
+#include "grpc/server.h"
+
+namespace embershard::rpc {
+
+// Handlers run on gRPC's threads and never wait for the model. A call is finished when its
+// request is answered: at its deadline, and when its client leaves, at the latest. Its messages
+// live until then, and until the model has done with them.
+//
+// WaitUntilDone() waits until gRPC is done with the calls. Calls whose message never
+// comes, or is too large, are not counted by anybody.
+class PredictService : public RawService {
+ public:
+  // Owns neither `served` nor `recorder` (null: none), which must outlive it.
+  PredictService(const std::string& name, ServedModels* served, Recorder* recorder,
+                 const ServerOptions& options, OpenConnections* connections);
+
+  // A method that asks for one prediction, and one that asks for many: at most one of these.
+  void AddPredict(const std::string& method, MakeMessages make_messages);
+  void AddPredictStream(const std::string& method, MakeMessages make_messages);
+
+  // From now on every prediction is answered UNAVAILABLE, and streams read nothing more.
+  void RefuseNew();
+  // Returns when the calls that had arrived before are done, or at `deadline`.
+  void WaitUntilDone(Clock::time_point deadline);
+
+ protected:
+  ServedModels* const served_;
+  const ServerOptions options_;
+  OpenCalls calls_;
+
+ private:
+  const PredictHandler handler_;
+  std::unique_ptr<PredictStreams> streams_;  // Null: no method is one.
+};
+
+}  // namespace embershard::rpc
+
+#endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_SERVICE_H_
