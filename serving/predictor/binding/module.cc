@@ -86,19 +86,8 @@ py::dict ProgramDict(const ProgramReport& program) {
   return py::dict("target"_a = ToPythonText(program.target), "why"_a = ToPythonText(program.why));
 }
 
-const char* NameOf(VersionState state) {
-  switch (state) {
-    case VersionState::kUnloaded:
-      return "unloaded";
-    case VersionState::kLoading:
-      return "loading";
-    case VersionState::kReady:
-      return "ready";
-    case VersionState::kFailed:
-      break;
-  }
-  return "failed";
-}
+// In the order of VersionState.
+constexpr const char* kStateNames[] = {"unloaded", "loading", "ready", "failed"};
 
 // A repository behind a port.
 class Server {
@@ -220,7 +209,7 @@ class Server {
       described["version"] = version.version;
       described["labels"] = version.labels;
       described["is_default"] = version.is_default;
-      described["state"] = NameOf(version.state);
+      described["state"] = kStateNames[static_cast<size_t>(version.state)];
       described["reason"] = ToPythonText(version.reason);
       described["program"] = ProgramDict(version.program);
       list.append(described);

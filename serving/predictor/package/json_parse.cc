@@ -108,26 +108,15 @@ class Builder final : public Json::json_sax_t {
 // below 1e-4 and from 1e16 on.
 std::string CanonicalNumber(double value) {
   std::array<char, 40> text;
-  // "-d.ddde-xx", or "-de-xx": the digits, and where the point stands.
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::scientific)
-          .ptr;
-  const std::string scientific(text.data(), end);
-  const size_t mark = scientific.find('e');
-  const int exponent = std::atoi(scientific.c_str() + mark + 1);
+  const auto digits = [&text, value](std::chars_format format) {
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), value, format).ptr;
+    return std::string(text.data(), end);
+  };
+  const std::string scientific = digits(std::chars_format::scientific);  // "-d.ddde-xx"
+  const int exponent = std::atoi(scientific.c_str() + scientific.find('e') + 1);
   if (exponent < -4 || exponent >= 16) return scientific;
-
-  const bool negative = scientific[0] == '-';
-  std::string digits;
-  for (size_t i = negative; i < mark; ++i) {
-    if (scientific[i] != '.') digits += scientific[i];
-  }
-  std::string number = negative ? "-" : "";
-  if (exponent < 0) return number + "0." + std::string(-exponent - 1, '0') + digits;
-  const auto whole = static_cast<size_t>(exponent) + 1;
-  if (digits.size() <= whole)
-    return number + digits + std::string(whole - digits.size(), '0') + ".0";
-  return number + digits.substr(0, whole) + "." + digits.substr(whole);
+  const std::string number = digits(std::chars_format::fixed);
+  return number.find('.') == std::string::npos ? number + ".0" : number;
 }
 
 void Append(const Json& value, std::string* out) {

@@ -1,40 +1,32 @@
 #include "telemetry/outcome.h"
 
-namespace embershard {
+#include <iterator>
 
-OutcomeName NameOf(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kOk:
-      return {"OK", "", ""};
-    case Outcome::kMalformed:
-      return {"INVALID_ARGUMENT", "malformed", "OTHER"};
-    case Outcome::kRefused:
-      return {"INVALID_ARGUMENT", "refused", "OTHER"};
-    case Outcome::kTooLarge:
-      return {"INVALID_ARGUMENT", "too_large", "OTHER"};
-    case Outcome::kNotFound:
-      return {"NOT_FOUND", "not_found", "OTHER"};
-    case Outcome::kStaleSchema:
-      return {"FAILED_PRECONDITION", "stale_schema", "OTHER"};
-    case Outcome::kQueueFull:
-      return {"RESOURCE_EXHAUSTED", "queue_full", "REJECTED"};
-    case Outcome::kDeadlineInfeasible:
-      return {"RESOURCE_EXHAUSTED", "deadline_infeasible", "REJECTED"};
-    case Outcome::kExpired:
-      return {"DEADLINE_EXCEEDED", "expired", "REJECTED"};
-    case Outcome::kAbandoned:
-      return {"DEADLINE_EXCEEDED", "abandoned", "CANCELED"};
-    case Outcome::kShuttingDown:
-      return {"UNAVAILABLE", "shutting_down", "REJECTED"};
-    case Outcome::kModelFailed:
-      return {"INTERNAL", "model_failed", "BACKEND"};
-    case Outcome::kNotFinite:
-      return {"INTERNAL", "not_finite", "BACKEND"};
-    case Outcome::kOutOfMemory:
-      break;
-  }
-  return {"INTERNAL", "out_of_memory", "BACKEND"};
-}
+namespace embershard {
+namespace {
+
+// In the order of Outcome.
+constexpr OutcomeName kNames[] = {
+    {"OK", "", ""},
+    {"INVALID_ARGUMENT", "malformed", "OTHER"},
+    {"INVALID_ARGUMENT", "refused", "OTHER"},
+    {"INVALID_ARGUMENT", "too_large", "OTHER"},
+    {"NOT_FOUND", "not_found", "OTHER"},
+    {"FAILED_PRECONDITION", "stale_schema", "OTHER"},
+    {"RESOURCE_EXHAUSTED", "queue_full", "REJECTED"},
+    {"RESOURCE_EXHAUSTED", "deadline_infeasible", "REJECTED"},
+    {"DEADLINE_EXCEEDED", "expired", "REJECTED"},
+    {"DEADLINE_EXCEEDED", "abandoned", "CANCELED"},
+    {"UNAVAILABLE", "shutting_down", "REJECTED"},
+    {"INTERNAL", "model_failed", "BACKEND"},
+    {"INTERNAL", "not_finite", "BACKEND"},
+    {"INTERNAL", "out_of_memory", "BACKEND"},
+};
+static_assert(std::size(kNames) == kOutcomes);
+
+}  // namespace
+
+OutcomeName NameOf(Outcome outcome) { return kNames[static_cast<size_t>(outcome)]; }
 
 Outcome OutcomeOf(const Status& status) {
   switch (status.code()) {

@@ -14,15 +14,9 @@ uint64_t Value(const std::atomic<uint64_t>& counter) {
 }  // namespace
 
 const char* NameOf(ShadowDrop drop) {
-  switch (drop) {
-    case ShadowDrop::kSchema:
-      return "schema";
-    case ShadowDrop::kCopiesUnderWay:
-      return "copies_under_way";
-    case ShadowDrop::kBytesUnderWay:
-      break;
-  }
-  return "bytes_under_way";
+  constexpr std::array<const char*, kShadowDrops> kNames = {"schema", "copies_under_way",
+                                                            "bytes_under_way"};
+  return kNames[static_cast<size_t>(drop)];
 }
 
 Telemetry::Telemetry(const TelemetryOptions& options)

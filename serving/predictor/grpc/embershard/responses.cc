@@ -8,15 +8,8 @@ v1::Scope WireScope(Scope scope) {
 }
 
 v1::Keep WireKeep(Keep keep) {
-  switch (keep) {
-    case Keep::kFirst:
-      return v1::KEEP_FIRST;
-    case Keep::kLast:
-      return v1::KEEP_LAST;
-    case Keep::kReject:
-      break;
-  }
-  return v1::KEEP_REJECT;
+  if (keep == Keep::kReject) return v1::KEEP_REJECT;
+  return keep == Keep::kFirst ? v1::KEEP_FIRST : v1::KEEP_LAST;
 }
 
 uint64_t KnownIds(const IdMapSpec& ids) {

@@ -27,16 +27,8 @@ void Describe(const TensorSpec& spec, inference::ModelMetadataResponse::TensorMe
 }
 
 const char* StateName(VersionState state) {
-  switch (state) {
-    case VersionState::kLoading:
-      return "LOADING";
-    case VersionState::kReady:
-      return "READY";
-    case VersionState::kUnloaded:
-    case VersionState::kFailed:
-      break;
-  }
-  return "UNAVAILABLE";
+  if (state == VersionState::kReady) return "READY";
+  return state == VersionState::kLoading ? "LOADING" : "UNAVAILABLE";
 }
 
 uint64_t CountOf(const HistogramSnapshot& histogram) {
