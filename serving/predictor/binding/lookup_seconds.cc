@@ -1,10 +1,10 @@
 #include "binding/lookup_seconds.h"
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <span>
 
+#include "binding/calls.h"
 #include "binding/errors.h"
 #include "lookup/lookup_times.h"
 
@@ -17,9 +17,8 @@ template <class T>
 std::span<const T> SpanOf(const char* name, const py::buffer_info& info) {
   const bool dense = info.ndim == 1 && info.strides[0] == info.itemsize;
   if (!dense || info.itemsize != static_cast<py::ssize_t>(sizeof(T))) {
-    RaiseIfFailed({StatusCode::kInvalidArgument, std::string(name) +
-                                                     ": expected one contiguous dimension of " +
-                                                     std::to_string(sizeof(T)) + " bytes a value"});
+    RaiseIfFailed(InvalidArgument(std::string(name) + ": expected one contiguous dimension of " +
+                                  std::to_string(sizeof(T)) + " bytes a value"));
   }
   return {static_cast<const T*>(info.ptr), static_cast<size_t>(info.size)};
 }
@@ -31,8 +30,8 @@ WeightType WeightsOf(const std::string& name) {
                                                            {"fp32", WeightType::kFp32}};
   const auto found = kNamed.find(name);
   if (found == kNamed.end()) {
-    RaiseIfFailed({StatusCode::kInvalidArgument,
-                   "weights: expected int8, int4, fp16 or fp32, got '" + name + "'"});
+    RaiseIfFailed(
+        InvalidArgument("weights: expected int8, int4, fp16 or fp32, got '" + name + "'"));
   }
   return found->second;
 }
@@ -47,14 +46,7 @@ std::vector<double> LookupSeconds(const py::buffer& rows, const std::string& wei
   const MeasuredTable table{SpanOf<std::byte>("rows", row_info), WeightsOf(weights), dim};
   const auto id_span = SpanOf<int64_t>("ids", id_info);
   const auto offset_span = SpanOf<int64_t>("offsets", offset_info);
-  auto times = [&] {
-    const py::gil_scoped_release released;
-    return LookupTimes(table, id_span, offset_span);
-  }();
-  RaiseIfFailed(times.status());
-  std::vector<double> seconds;
-  for (const auto each : *times) seconds.push_back(std::chrono::duration<double>(each).count());
-  return seconds;
+  return ValueOrRaise(Released([&] { return LookupTimes(table, id_span, offset_span); }));
 }
 
 }  // namespace embershard::binding

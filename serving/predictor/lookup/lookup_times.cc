@@ -1,9 +1,9 @@
 #include "lookup/lookup_times.h"
 
 #include <algorithm>
-#include <ctime>
 #include <string>
 
+#include "base/clock.h"
 #include "lookup/batch_cut.h"
 #include "lookup/lookup_device.h"
 #include "lookup/lookup_part.h"
@@ -15,12 +15,6 @@ namespace {
 // other columns: in a server too, a table's columns are no longer in the core's caches.
 constexpr size_t kMatrixColumns = 4096;
 constexpr size_t kMatrixValues = size_t{4} << 20;
-
-std::chrono::nanoseconds ThreadTime() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-}
 
 LookupPart WholeTable(const MeasuredTable& table, size_t row_bytes) {
   LookupPart part;
@@ -39,30 +33,27 @@ LookupPart WholeTable(const MeasuredTable& table, size_t row_bytes) {
 
 Status Check(const MeasuredTable& table, size_t row_bytes, std::span<const int64_t> ids,
              std::span<const int64_t> offsets) {
-  if (table.dim == 0) return {StatusCode::kInvalidArgument, "dim: expected at least 1, got 0"};
+  if (table.dim == 0) return InvalidArgument("dim: expected at least 1, got 0");
   if (table.rows.empty() || table.rows.size() % row_bytes != 0) {
-    return {StatusCode::kInvalidArgument, "rows: expected whole rows of " +
-                                              std::to_string(row_bytes) + " bytes, got " +
-                                              std::to_string(table.rows.size()) + " bytes"};
+    return InvalidArgument("rows: expected whole rows of " + std::to_string(row_bytes) +
+                           " bytes, got " + std::to_string(table.rows.size()) + " bytes");
   }
   const bool ascending = std::ranges::is_sorted(offsets);
   if (offsets.size() < 2 || offsets.front() != 0 || !ascending || offsets.back() == 0) {
-    return {StatusCode::kInvalidArgument, "offsets: expected 0 first, and ascending"};
+    return InvalidArgument("offsets: expected 0 first, and ascending");
   }
   const auto of_batch = static_cast<size_t>(offsets.back());
   if (ids.empty() || ids.size() % of_batch != 0) {
-    return {StatusCode::kInvalidArgument, "ids: expected whole batches of " +
-                                              std::to_string(of_batch) + ", got " +
-                                              std::to_string(ids.size())};
+    return InvalidArgument("ids: expected whole batches of " + std::to_string(of_batch) + ", got " +
+                           std::to_string(ids.size()));
   }
   return {};
 }
 
 }  // namespace
 
-Result<std::vector<std::chrono::nanoseconds>> LookupTimes(const MeasuredTable& table,
-                                                          std::span<const int64_t> ids,
-                                                          std::span<const int64_t> offsets) {
+Result<std::vector<double>> LookupTimes(const MeasuredTable& table, std::span<const int64_t> ids,
+                                        std::span<const int64_t> offsets) {
   const size_t row_bytes = ColumnByte(table.weights, StoredColumns(table.dim));
   if (Status status = Check(table, row_bytes, ids, offsets); !status.ok()) return status;
   std::vector<LookupPart> parts = {WholeTable(table, row_bytes)};
@@ -73,7 +64,7 @@ Result<std::vector<std::chrono::nanoseconds>> LookupTimes(const MeasuredTable& t
       {.values = sums.data(), .bags = bags, .columns = columns}};
   BatchCut cut(parts, 1);
   LookupDevice device("cpu:0", table.rows.size(), 1, 1, BestBagSums());
-  std::vector<std::chrono::nanoseconds> times;
+  std::vector<double> times;
   const auto of_batch = static_cast<size_t>(offsets.back());
   for (size_t begin = 0; begin < ids.size(); begin += of_batch) {
     const std::vector<JaggedRows> lists = {{.rows = &ids[begin], .offsets = offsets.data()}};
@@ -81,9 +72,9 @@ Result<std::vector<std::chrono::nanoseconds>> LookupTimes(const MeasuredTable& t
     cut.Cut(parts, lists, matrices);
     const LookupBatch batch{parts, lists, matrices, &cut, nullptr};
     device.Begin(LookupPhase::kSum, batch, cut.shares()[0]);
-    const std::chrono::nanoseconds start = ThreadTime();
+    const double start = ThreadCpuSeconds();
     device.Work(0);
-    times.push_back(ThreadTime() - start);
+    times.push_back(ThreadCpuSeconds() - start);
     if (Status status = device.End(); !status.ok()) return status;
   }
   return times;

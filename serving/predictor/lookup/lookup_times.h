@@ -3,7 +3,6 @@
 #ifndef EMBERSHARD_LOOKUP_LOOKUP_TIMES_H_
 #define EMBERSHARD_LOOKUP_LOOKUP_TIMES_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,12 +20,11 @@ struct MeasuredTable {
   size_t dim = 0;
 };
 
-// CPU time of one lookup of each batch, as a device of a plan does it: `ids` holds the batches
-// concatenated, each of offsets.back() row numbers. kInvalidArgument where the sizes do not
+// Seconds of CPU time of one lookup of each batch, as a device of a plan does it: `ids` holds the
+// batches concatenated, each of offsets.back() row numbers. kInvalidArgument where the sizes do not
 // fit; kInternal where a row is not one of the table.
-Result<std::vector<std::chrono::nanoseconds>> LookupTimes(const MeasuredTable& table,
-                                                          std::span<const int64_t> ids,
-                                                          std::span<const int64_t> offsets);
+Result<std::vector<double>> LookupTimes(const MeasuredTable& table, std::span<const int64_t> ids,
+                                        std::span<const int64_t> offsets);
 
 }  // namespace embershard
 
