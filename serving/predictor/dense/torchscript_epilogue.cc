@@ -1,5 +1,3 @@
-#include "dense/torchscript_epilogue.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
@@ -12,7 +10,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "dense/torchscript_linear.h"
+#include "dense/torchscript_passes.h"
 
 namespace embershard {
 namespace {

@@ -1,5 +1,3 @@
-#include "dense/torchscript_linear.h"
-
 #include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -14,6 +12,7 @@
 #include "base/core_count.h"
 #include "base/divide_up.h"
 #include "dense/torchscript_layer.h"
+#include "dense/torchscript_passes.h"
 
 namespace embershard {
 namespace {

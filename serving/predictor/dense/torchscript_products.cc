@@ -1,5 +1,3 @@
-#include "dense/torchscript_products.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bmm.h>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/core_count.h"
+#include "dense/torchscript_passes.h"
 #include "dense/vector_products.h"
 
 namespace embershard {

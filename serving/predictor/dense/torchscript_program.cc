@@ -12,9 +12,7 @@
 #include "base/core_count.h"
 #include "dense/dense_program.h"
 #include "dense/tensors.h"
-#include "dense/torchscript_epilogue.h"
-#include "dense/torchscript_linear.h"
-#include "dense/torchscript_products.h"
+#include "dense/torchscript_passes.h"
 
 namespace embershard {
 namespace {

@@ -1,5 +1,3 @@
-#include "dense/torchscript_epilogue.h"
-
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/sub.h>
@@ -8,7 +6,7 @@
 #include <cmath>
 
 #include "dense/programs.h"
-#include "dense/torchscript_linear.h"
+#include "dense/torchscript_passes.h"
 
 namespace embershard {
 namespace {

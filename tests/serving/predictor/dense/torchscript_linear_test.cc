@@ -1,5 +1,3 @@
-#include "dense/torchscript_linear.h"
-
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "dense/programs.h"
+#include "dense/torchscript_passes.h"
 
 namespace embershard {
 namespace {

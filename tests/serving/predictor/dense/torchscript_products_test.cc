@@ -1,5 +1,3 @@
-#include "dense/torchscript_products.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/linspace.h>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "dense/programs.h"
+#include "dense/torchscript_passes.h"
 #include "dense/vector_products.h"
 
 namespace embershard {
