@@ -17,7 +17,7 @@ std::chrono::nanoseconds PredictMessages::timeout() const {
 }
 
 Status PredictMessages::Parse(const Engine& engine, Request* request) {
-  return RequestParser(&engine).Parse(asked_, request);
+  return ParseRequest(engine, asked_, request);
 }
 
 void PredictMessages::Fill(const Engine& engine, const Response& answer) {

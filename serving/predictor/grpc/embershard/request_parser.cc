@@ -13,6 +13,7 @@
 #include "batching/find_names.h"
 #include "batching/packed.h"
 #include "batching/request_validation.h"
+#include "grpc/predict/wire_messages.h"
 #include "tensors/request_parameters.h"
 
 namespace embershard::rpc {
@@ -23,17 +24,6 @@ std::string Hex(uint64_t value) {
   const auto end = std::to_chars(digits, digits + sizeof(digits), value, 16).ptr;
   const std::string text(digits, end);
   return std::string(16 - text.size(), '0') + text;
-}
-
-// Views `bytes` as values of type T. `where` names them in a refusal.
-template <class T>
-Status View(const std::string& bytes, const std::string& where, Unaligned<T>* view) {
-  if (bytes.size() % sizeof(T) != 0) {
-    return InvalidArgument(where + ": expected a multiple of " + std::to_string(sizeof(T)) +
-                           " bytes, got " + std::to_string(bytes.size()));
-  }
-  *view = Unaligned<T>(bytes.data(), bytes.size() / sizeof(T));
-  return {};
 }
 
 // Refuses an input that was sent before.
@@ -68,34 +58,7 @@ uint64_t HeldBytes(const v1::PredictRequest& message) {
   return bytes;
 }
 
-}  // namespace
-
-void SilenceProtobuf() {
-  static std::once_flag silenced;
-  std::call_once(silenced, [] { google::protobuf::SetLogHandler(nullptr); });
-}
-
-Status RequestParser::Parse(const v1::PredictRequest& message, Request* request) const {
-  Status status = CheckSize("request_id", message.request_id(), kRequestIdBytesMax);
-  if (status.ok()) status = CheckSize("traffic_key", message.traffic_key(), kTrafficKeyBytesMax);
-  if (status.ok()) status = ParsePriority(message, request);
-  if (!status.ok()) return status;
-  Result<std::vector<size_t>> outputs = FindOutputs(schema_, engine_->names(), message.outputs());
-  if (!outputs.ok()) return outputs.status();
-  request->outputs_wanted = std::move(*outputs);
-  request->num_examples = message.num_examples();
-  request->held_bytes = HeldBytes(message);
-  if (message.has_packed()) {
-    if (message.dense_size() + message.sparse_size() > 0) {
-      return InvalidArgument("request: expected packed or named inputs, got both");
-    }
-    return ParsePacked(message.packed(), request);
-  }
-  status = ParseDense(message, request);
-  return status.ok() ? ParseSparse(message, request) : status;
-}
-
-Status RequestParser::ParsePriority(const v1::PredictRequest& message, Request* request) {
+Status ParsePriority(const v1::PredictRequest& message, Request* request) {
   switch (message.priority()) {
     case v1::PRIORITY_UNSPECIFIED:
     case v1::PRIORITY_INTERACTIVE:
@@ -109,9 +72,10 @@ Status RequestParser::ParsePriority(const v1::PredictRequest& message, Request* 
   }
 }
 
-Status RequestParser::ParsePacked(const v1::Packed& packed, Request* request) const {
-  if (packed.schema() != schema_.fingerprint) {
-    return {StatusCode::kFailedPrecondition, "packed.schema: expected " + Hex(schema_.fingerprint) +
+Status ParsePacked(const Engine& engine, const v1::Packed& packed, Request* request) {
+  const Schema& schema = engine.manifest().schema;
+  if (packed.schema() != schema.fingerprint) {
+    return {StatusCode::kFailedPrecondition, "packed.schema: expected " + Hex(schema.fingerprint) +
                                                  ", got " + Hex(packed.schema()) +
                                                  "; ask GetModel for the schema being served"};
   }
@@ -123,14 +87,15 @@ Status RequestParser::ParsePacked(const v1::Packed& packed, Request* request) co
   if (status.ok()) status = View(packed.lengths(), "packed.lengths", &arrays.lengths);
   if (status.ok()) status = View(packed.values(), "packed.values", &arrays.values);
   if (status.ok()) status = View(packed.weights(), "packed.weights", &arrays.weights);
-  return status.ok() ? SplitPacked(schema_, engine_->limits(), arrays, request) : status;
+  return status.ok() ? SplitPacked(schema, engine.limits(), arrays, request) : status;
 }
 
-Status RequestParser::ParseDense(const v1::PredictRequest& message, Request* request) const {
-  request->dense.assign(schema_.dense.size(), {});
-  std::vector<bool> seen(schema_.dense.size());
+Status ParseDense(const Engine& engine, const v1::PredictRequest& message, Request* request) {
+  const Schema& schema = engine.manifest().schema;
+  request->dense.assign(schema.dense.size(), {});
+  std::vector<bool> seen(schema.dense.size());
   for (const v1::DenseValues& input : message.dense()) {
-    const Result<size_t> position = FindDense(schema_, engine_->names(), input.name());
+    const Result<size_t> position = FindDense(schema, engine.names(), input.name());
     if (!position.ok()) return position.status();
     Status status = Once(input.name(), *position, &seen);
     if (!status.ok()) return status;
@@ -141,11 +106,12 @@ Status RequestParser::ParseDense(const v1::PredictRequest& message, Request* req
   return {};
 }
 
-Status RequestParser::ParseSparse(const v1::PredictRequest& message, Request* request) const {
-  request->sparse.assign(schema_.sparse.size(), {});
-  std::vector<bool> seen(schema_.sparse.size());
+Status ParseSparse(const Engine& engine, const v1::PredictRequest& message, Request* request) {
+  const Schema& schema = engine.manifest().schema;
+  request->sparse.assign(schema.sparse.size(), {});
+  std::vector<bool> seen(schema.sparse.size());
   for (const v1::SparseValues& input : message.sparse()) {
-    const Result<size_t> position = FindSparse(schema_, engine_->names(), input.name());
+    const Result<size_t> position = FindSparse(schema, engine.names(), input.name());
     if (!position.ok()) return position.status();
     Status status = Once(input.name(), *position, &seen);
     if (!status.ok()) return status;
@@ -157,6 +123,34 @@ Status RequestParser::ParseSparse(const v1::PredictRequest& message, Request* re
     if (!status.ok()) return status;
   }
   return {};
+}
+
+}  // namespace
+
+void SilenceProtobuf() {
+  static std::once_flag silenced;
+  std::call_once(silenced, [] { google::protobuf::SetLogHandler(nullptr); });
+}
+
+Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Request* request) {
+  Status status = CheckSize("request_id", message.request_id(), kRequestIdBytesMax);
+  if (status.ok()) status = CheckSize("traffic_key", message.traffic_key(), kTrafficKeyBytesMax);
+  if (status.ok()) status = ParsePriority(message, request);
+  if (!status.ok()) return status;
+  Result<std::vector<size_t>> outputs =
+      FindOutputs(engine.manifest().schema, engine.names(), message.outputs());
+  if (!outputs.ok()) return outputs.status();
+  request->outputs_wanted = std::move(*outputs);
+  request->num_examples = message.num_examples();
+  request->held_bytes = HeldBytes(message);
+  if (message.has_packed()) {
+    if (message.dense_size() + message.sparse_size() > 0) {
+      return InvalidArgument("request: expected packed or named inputs, got both");
+    }
+    return ParsePacked(engine, message.packed(), request);
+  }
+  status = ParseDense(engine, message, request);
+  return status.ok() ? ParseSparse(engine, message, request) : status;
 }
 
 }  // namespace embershard::rpc

@@ -1,15 +1,70 @@
 #include "grpc/open_inference/oip_messages.h"
 
+#include <google/protobuf/map.h>
+
+#include <algorithm>
 #include <charconv>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "grpc/open_inference/oip_inputs.h"
-#include "grpc/open_inference/oip_parameters.h"
+#include "tensors/request_parameters.h"
 #include "tensors/tensor_map.h"
 
 namespace embershard::rpc {
 namespace {
+
+using inference::InferParameter;
+using Input = inference::ModelInferRequest::InferInputTensor;
+using OipParameterMap = google::protobuf::Map<std::string, InferParameter>;
+
+// A year: more is as good as none, and fits into nanoseconds.
+constexpr int64_t kTimeoutMaxUs = int64_t{365} * 24 * 3600 * 1'000'000;
+
+ParameterValue ValueOf(const InferParameter& value) {
+  if (value.has_bool_param()) return value.bool_param();
+  if (value.has_int64_param()) return value.int64_param();
+  if (value.has_uint64_param()) return value.uint64_param();
+  if (value.has_double_param()) return value.double_param();
+  if (value.has_string_param()) return std::string_view(value.string_param());
+  return {};
+}
+
+// Of a request. Refuses what it does not know (kInvalidArgument).
+Result<RequestParameters> ReadParameters(const OipParameterMap& parameters) {
+  RequestParameters read;
+  for (const auto& [key, value] : parameters) {
+    if (Status status = ReadParameter(key, ValueOf(value), &read); !status.ok()) return status;
+  }
+  return read;
+}
+
+// "timeout", microseconds. 0: none, or one that ReadParameters() refuses.
+std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters) {
+  const auto found = parameters.find("timeout");
+  if (found == parameters.end()) return {};
+  const int64_t microseconds = WholeNumber(ValueOf(found->second)).value_or(0);
+  return std::chrono::microseconds(std::clamp<int64_t>(microseconds, 0, kTimeoutMaxUs));
+}
+
+// "traffic_key". Empty: none, or one that ReadParameters() refuses. Lies in `parameters`.
+std::string_view TrafficKeyOf(const OipParameterMap& parameters) {
+  const auto found = parameters.find("traffic_key");
+  if (found == parameters.end() || !found->second.has_string_param()) return {};
+  return found->second.string_param();
+}
+
+// Of an input or an output, which takes none: shared memory and classification are not served.
+// `what`: "tensor" or "output".
+Status CheckNone(const char* what, const std::string& name, const OipParameterMap& parameters) {
+  if (parameters.empty()) return {};
+  std::string first;  // By name, since the map has no order.
+  for (const auto& [key, value] : parameters) {
+    if (first.empty() || key < first) first = key;
+  }
+  return InvalidArgument(std::string(what) + " '" + name + "': parameter '" + first +
+                         "' is not served here, expected none");
+}
 
 // Of a stream's answer: no other follows for this request.
 constexpr char kFinal[] = "triton_final_response";
@@ -22,6 +77,104 @@ Result<std::vector<std::string_view>> OutputNames(const inference::ModelInferReq
     names.push_back(output.name());
   }
   return names;
+}
+
+template <class Values>
+std::string_view BytesOf(const Values& values) {
+  return {reinterpret_cast<const char*>(values.data()),
+          static_cast<size_t>(values.size()) * sizeof(*values.data())};
+}
+
+// How many kinds of contents have values.
+int CountKinds(const inference::InferTensorContents& contents) {
+  int kinds = 0;
+  for (const int size : {contents.bool_contents_size(), contents.int_contents_size(),
+                         contents.int64_contents_size(), contents.uint_contents_size(),
+                         contents.uint64_contents_size(), contents.fp32_contents_size(),
+                         contents.fp64_contents_size(), contents.bytes_contents_size()}) {
+    kinds += size > 0 ? 1 : 0;
+  }
+  return kinds;
+}
+
+// The values that go with the datatype. Of one that no input has there are none: it is refused by
+// its name.
+Result<std::string_view> TypedBytes(const Input& input) {
+  const inference::InferTensorContents& contents = input.contents();
+  std::string_view bytes;
+  const char* field;
+  if (input.datatype() == kFp32) {
+    field = "fp32_contents";
+    bytes = BytesOf(contents.fp32_contents());
+  } else if (input.datatype() == kInt64) {
+    field = "int64_contents";
+    bytes = BytesOf(contents.int64_contents());
+  } else if (input.datatype() == kInt32) {
+    field = "int_contents";
+    bytes = BytesOf(contents.int_contents());
+  } else {
+    return bytes;
+  }
+  if (CountKinds(contents) > (bytes.empty() ? 0 : 1)) {
+    return InvalidArgument("tensor '" + input.name() + "': expected contents in " + field +
+                           " alone for datatype '" + input.datatype() + "'");
+  }
+  return bytes;
+}
+
+Status CheckRaw(const inference::ModelInferRequest& message) {
+  if (message.raw_input_contents_size() != message.inputs_size()) {
+    return InvalidArgument("raw_input_contents: expected " + std::to_string(message.inputs_size()) +
+                           ", one for each input, got " +
+                           std::to_string(message.raw_input_contents_size()));
+  }
+  for (const Input& input : message.inputs()) {
+    if (CountKinds(input.contents()) == 0) continue;
+    return InvalidArgument("tensor '" + input.name() +
+                           "': expected contents or raw_input_contents, got both");
+  }
+  return {};
+}
+
+// The inputs of a request, as tensors. Lies over the message, and copies none of its values.
+class OipInputs {
+ public:
+  // Takes the bytes of raw_input_contents, or of the contents that go with each datatype. Refuses
+  // both in one request, and what leaves open whose bytes are whose.
+  Status Read(const inference::ModelInferRequest& message);
+
+  std::span<const InputTensor> tensors() const { return tensors_; }
+
+ private:
+  std::vector<InputTensor> tensors_;
+  std::vector<std::string_view> bytes_;  // One for each.
+};
+
+Status OipInputs::Read(const inference::ModelInferRequest& message) {
+  const bool raw = message.raw_input_contents_size() > 0;
+  if (raw) {
+    if (Status status = CheckRaw(message); !status.ok()) return status;
+  }
+  tensors_.clear();
+  bytes_.assign(static_cast<size_t>(message.inputs_size()), {});
+  for (int i = 0; i < message.inputs_size(); ++i) {
+    const Input& input = message.inputs(i);
+    const Status status = CheckNone("tensor", input.name(), input.parameters());
+    if (!status.ok()) return status;
+    std::string_view& bytes = bytes_[static_cast<size_t>(i)];
+    if (raw) {
+      bytes = message.raw_input_contents(i);
+    } else {
+      const Result<std::string_view> typed = TypedBytes(input);
+      if (!typed.ok()) return typed.status();
+      bytes = *typed;
+    }
+    tensors_.push_back({.name = input.name(),
+                        .datatype = input.datatype(),
+                        .shape = {input.shape().data(), static_cast<size_t>(input.shape_size())},
+                        .buffers = {&bytes, 1}});
+  }
+  return {};
 }
 
 }  // namespace

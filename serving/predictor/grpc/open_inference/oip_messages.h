@@ -34,7 +34,6 @@ class OipMessages final : public WireMessages {
   uint64_t bytes_sent() const override {
     return messages_.answer().infer_response().ByteSizeLong();
   }
-  void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const override {}
   Status Read(grpc::ByteBuffer* bytes) override { return messages_.Read(bytes); }
   void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
   grpc::ByteBuffer Write() const override {

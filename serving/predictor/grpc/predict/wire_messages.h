@@ -11,9 +11,11 @@
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "base/unaligned.h"
 #include "batching/request.h"
 #include "engine/engine.h"
 #include "engine/served_models.h"
@@ -31,7 +33,7 @@ class WireMessages {
   virtual Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const = 0;
 
   // Its own deadline, counted from its arrival. 0: it has none.
-  virtual std::chrono::nanoseconds timeout() const = 0;
+  virtual std::chrono::nanoseconds timeout() const { return {}; }
 
   // Fills num_examples, priority, the wanted outputs, held_bytes and the views, which lie over the
   // messages. Refuses what the wire alone shows to be wrong.
@@ -41,26 +43,36 @@ class WireMessages {
   virtual void Fill(const Engine& engine, const Response& answer) = 0;
 
   // What the request says, as far as it is known.
-  virtual std::string_view id() const = 0;  // What its client calls it.
+  virtual std::string_view id() const { return {}; }  // What its client calls it.
   virtual uint32_t examples() const = 0;
-  virtual Priority priority() const = 0;
+  virtual Priority priority() const { return Priority::kInteractive; }
 
   virtual uint64_t bytes_received() const = 0;
   virtual uint64_t bytes_sent() const = 0;
 
-  // Hands them to a recorder, where the protocol is one that is recorded.
-  virtual void Record(Recorder* recorder, const Status& status,
-                      std::chrono::system_clock::time_point arrival) const = 0;
+  // Hands them, with when the request arrived, to a recorder, where the protocol is recorded.
+  virtual void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const {}
 
   // Fills the request, as ParseMessage() does.
   virtual Status Read(grpc::ByteBuffer* bytes) = 0;
 
   // Makes the answer one that says why the request failed. `pushback`: when to try again; zero
-  // where that is not said.
-  virtual void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) = 0;
+  // where that is not said. Of protocols with streams.
+  virtual void Fail(const grpc::Status&, std::chrono::milliseconds /*pushback*/) {}
 
   virtual grpc::ByteBuffer Write() const = 0;
 };
+
+// Views `bytes` as values of type T. `where` names them in a refusal.
+template <class T>
+Status View(const std::string& bytes, const std::string& where, Unaligned<T>* view) {
+  if (bytes.size() % sizeof(T) != 0) {
+    return InvalidArgument(where + ": expected a multiple of " + std::to_string(sizeof(T)) +
+                           " bytes, got " + std::to_string(bytes.size()));
+  }
+  *view = Unaligned<T>(bytes.data(), bytes.size() / sizeof(T));
+  return {};
+}
 
 // Throws where memory has run out.
 template <class Message>

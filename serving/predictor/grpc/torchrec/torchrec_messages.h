@@ -5,10 +5,8 @@
 #define EMBERSHARD_GRPC_TORCHREC_TORCHREC_MESSAGES_H_
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "grpc/predict/arena_messages.h"
@@ -20,22 +18,14 @@ namespace embershard::rpc {
 class TorchRecMessages final : public WireMessages {
  public:
   Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override;
-  std::chrono::nanoseconds timeout() const override { return {}; }
   Status Parse(const Engine& engine, Request* request) override;
   void Fill(const Engine& engine, const Response& answer) override;
-  std::string_view id() const override { return {}; }
   uint32_t examples() const override {
     return static_cast<uint32_t>(std::max(0, messages_.asked().batch_size()));
   }
-  Priority priority() const override { return Priority::kInteractive; }
   uint64_t bytes_received() const override { return messages_.received_bytes(); }
   uint64_t bytes_sent() const override { return messages_.answer().ByteSizeLong(); }
-
-  // Recordings hold our own protocol's requests.
-  void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const override {}
-
   Status Read(grpc::ByteBuffer* bytes) override { return messages_.Read(bytes); }
-  void Fail(const grpc::Status&, std::chrono::milliseconds) override {}  // No streams here.
   grpc::ByteBuffer Write() const override { return WriteMessage(messages_.answer()); }
 
  private:

@@ -17,9 +17,8 @@ namespace {
 void ExpectHeldAbout(const v1::PredictRequest& message, uint64_t slack) {
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
-  const RequestParser parser(engine->get());
   Request request;
-  const Status status = parser.Parse(message, &request);
+  const Status status = ParseRequest(**engine, message, &request);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_GE(request.held_bytes, message.SpaceUsedLong());
   EXPECT_LE(request.held_bytes, message.SpaceUsedLong() + slack);
@@ -28,7 +27,7 @@ void ExpectHeldAbout(const v1::PredictRequest& message, uint64_t slack) {
 // Nine strings, and the characters that fit into a string itself.
 constexpr uint64_t kStrings = 9 * (sizeof(std::string) + 15);
 
-TEST(RequestParser, APackedRequestHoldsItsStrings) {
+TEST(ParseRequest, APackedRequestHoldsItsStrings) {
   v1::PredictRequest message = PackedMessage();
   ExpectHeldAbout(message, kStrings);
   message.set_request_id(std::string(kRequestIdBytesMax, 'x'));
@@ -38,7 +37,7 @@ TEST(RequestParser, APackedRequestHoldsItsStrings) {
   ExpectHeldAbout(message, kStrings);
 }
 
-TEST(RequestParser, ATrafficKeyHasABoundedSizeAndIsHeld) {
+TEST(ParseRequest, ATrafficKeyHasABoundedSizeAndIsHeld) {
   v1::PredictRequest message = PackedMessage();
   message.set_traffic_key(std::string(kTrafficKeyBytesMax, 'x'));
   ExpectHeldAbout(message, kStrings);
@@ -46,12 +45,12 @@ TEST(RequestParser, ATrafficKeyHasABoundedSizeAndIsHeld) {
   const auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
   Request request;
-  const Status status = RequestParser(engine->get()).Parse(message, &request);
+  const Status status = ParseRequest(**engine, message, &request);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "traffic_key: expected at most 1024 bytes, got 1025");
 }
 
-TEST(RequestParser, FieldsThatItDoesNotKnowAreHeldAsWell) {
+TEST(ParseRequest, FieldsThatItDoesNotKnowAreHeldAsWell) {
   constexpr int kFields = 10'000;
   v1::PredictRequest message = PackedMessage();
   for (int i = 0; i < kFields; ++i) {
@@ -66,7 +65,7 @@ TEST(RequestParser, FieldsThatItDoesNotKnowAreHeldAsWell) {
   ExpectHeldAbout(message, 0);
 }
 
-TEST(RequestParser, NamedInputsAndNamesOfOutputsAreHeldAsWell) {
+TEST(ParseRequest, NamedInputsAndNamesOfOutputsAreHeldAsWell) {
   v1::PredictRequest message = NamedMessage();
   ExpectHeldAbout(message, 0);
   message = PackedMessage();
@@ -84,11 +83,11 @@ Parsed ParsePriority(int number) {
   v1::PredictRequest message = PackedMessage();
   message.set_priority(static_cast<v1::Priority>(number));
   Request request;
-  const Status status = RequestParser(engine->get()).Parse(message, &request);
+  const Status status = ParseRequest(**engine, message, &request);
   return {status, request.priority};
 }
 
-TEST(RequestParser, ARequestIsInteractiveUnlessItSaysOtherwise) {
+TEST(ParseRequest, ARequestIsInteractiveUnlessItSaysOtherwise) {
   for (const int number : {0, 1}) {
     const Parsed parsed = ParsePriority(number);
     EXPECT_TRUE(parsed.status.ok()) << parsed.status.message();
@@ -97,7 +96,7 @@ TEST(RequestParser, ARequestIsInteractiveUnlessItSaysOtherwise) {
   EXPECT_EQ(ParsePriority(2).priority, Priority::kBackground);
 }
 
-TEST(RequestParser, RefusesAPriorityThatThereIsNot) {
+TEST(ParseRequest, RefusesAPriorityThatThereIsNot) {
   for (const int number : {3, -1}) {
     const Status status = ParsePriority(number).status;
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
