@@ -5,7 +5,6 @@ python -m benchmarks.workers.sharded_state
 
 from __future__ import annotations
 
-import resource
 import shutil
 import tempfile
 import time
@@ -29,20 +28,26 @@ from embershard.sharding import (
     row_wise,
     state_blocks,
 )
+from embershard.sharding.tables import ROWS_OF_BLOCK
 
-ROWS, DIM, EXAMPLES = 1_600_000, 64, 256
-KIB: Final = 1024
+ROWS, DIM, EXAMPLES = 1_600_000, 64, 32_768
+FEW_ROWS: Final = 1600
+RANKS: Final = 2
+BLOCKS: Final = 2 * ROWS_OF_BLOCK * DIM * 4
+"""Bytes that building takes on device meta; see docs/training.md, "Memory of a rank"."""
+STEP: Final = 8 * EXAMPLES + 8 * EXAMPLES * RANKS + 4 * (2 * DIM * EXAMPLES * RANKS) * 2
+"""Bytes of a step: an id an example, and half of all ids go to each of two ranks."""
 
 
 def main() -> None:
     """Joins the ranks, builds and trains a step, then serves blocks."""
     start_rank()
-    before = peak_bytes()
-    model = build()
-    ids = torch.arange(EXAMPLES) * (ROWS // EXAMPLES)
-    features = KeyedJaggedTensor(["f"], ids, lengths=torch.ones(EXAMPLES).long())
-    model(features).values().sum().backward()
-    peak = peak_bytes() - before
+    step(build(FEW_ROWS), FEW_ROWS)  # Libraries are loaded, and threads started, in the first step.
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # The peak starts anew.
+    model = build(ROWS)
+    step(model, ROWS)
+    peak = memory("VmHWM") - before
     blocks = state_blocks(model, group=dist.group.WORLD)
     # Row-wise state stands in one block for each column range, here one.
     held = sum(each.tensor.numel() * each.tensor.element_size() for each in blocks)
@@ -64,8 +69,13 @@ def main() -> None:
         if dist.get_rank() == 0:
             shutil.rmtree(folder / "state")
         dist.barrier()
-        return {"peak_bytes": peak, "state_bytes": held, "hold_us": hold * 1e6,
-                "copy_us": copied * 1e6}  # fmt: skip
+        return {
+            "peak_bytes": peak,
+            "state_bytes": held,
+            "stated_bytes": held + max(BLOCKS, STEP),
+            "hold_us": hold * 1e6,
+            "copy_us": copied * 1e6,
+        }
 
     if dist.get_rank():
         while told(0):
@@ -77,10 +87,10 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def build() -> DistributedModelParallel:
+def build(rows: int) -> DistributedModelParallel:
     """One table in row ranges."""
     table = EmbeddingBagConfig(
-        name="t", num_embeddings=ROWS, embedding_dim=DIM, feature_names=["f"]
+        name="t", num_embeddings=rows, embedding_dim=DIM, feature_names=["f"]
     )
     collection = EmbeddingBagCollection([table], device="meta")
     plan = construct_module_sharding_plan(collection, {"t": row_wise()})
@@ -88,9 +98,21 @@ def build() -> DistributedModelParallel:
     return DistributedModelParallel(collection, plan=ShardingPlan({"": plan}), sharders=[sharder])
 
 
-def peak_bytes() -> float:
-    """The most that this process ever had in memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
+def step(model: DistributedModelParallel, rows: int) -> None:
+    """Forward and backward, with one id an example, spread over all rows."""
+    ids = torch.linspace(0, rows - 1, EXAMPLES).long()
+    features = KeyedJaggedTensor(["f"], ids, lengths=torch.ones(EXAMPLES).long())
+    model(features).values().sum().backward()
+
+
+def memory(name: str) -> float:
+    """Bytes of a line of /proc/self/status: ``VmRSS``, resident now; ``VmHWM``, at the peak."""
+    (line,) = (
+        each
+        for each in Path("/proc/self/status").read_text().splitlines()
+        if each.startswith(f"{name}:")
+    )
+    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":
