@@ -5,7 +5,7 @@
 `needs_proxy` and REQUIRE_PROXY=1: HAProxy.
 `needs_runtime` and REQUIRE_RUNTIME=1: what the serving image holds, in build/serving.
 `needs_peers` and REQUIRE_PEERS=1: TorchRec in .venv-peers.
-And `file_limit`, a stand-in for a full disk, and the models that several folders ask.
+And `file_limit`, a stand-in for a full disk, and the models and workers that several folders ask.
 """
 
 import os
@@ -85,6 +85,16 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for version in (1, 2):
         publish(folder, version)
     return folder
+
+
+@pytest.fixture(scope="session")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """Four ranks that run cases."""
+    from tests.sharding.workers import Workers
+
+    started = Workers(tmp_path_factory.mktemp("workers"))
+    yield started
+    started.stop()
 
 
 @pytest.fixture

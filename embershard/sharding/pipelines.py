@@ -242,7 +242,7 @@ class EvalPipelineSparseDist(Generic[In, Out]):
 
     Args:
         model: see ``TrainPipelineBase``.
-        optimizer: not used.
+        optimizer: not used; may be None.
         device: of the batches: CPU.
 
     Raises:
@@ -250,7 +250,7 @@ class EvalPipelineSparseDist(Generic[In, Out]):
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+        self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device
     ) -> None:
         self._steps = _Steps(model, device, ahead=2)
 

@@ -22,9 +22,10 @@ from embershard.training.config import RunConfig
 from embershard.training.initial_model import small_model
 from embershard.training.rank_memory import RankMemory, rank_memory
 from embershard.training.resuming import RunState
-from embershard.training.run import SAMPLES, steps_of
+from embershard.training.run import SAMPLES
 from embershard.training.run_folder import begin, folder_of
 from embershard.training.setup import RunSetup, set_up
+from embershard.training.steps import steps_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,9 @@ def set_learning_rates(
 ) -> None:
     """Those of a step, by the number of steps before it: a resumed run needs nothing else.
 
+    ``WarmupOptimizer`` sets one learning rate in all groups and counts its own steps; a run has two
+    rates, and its step counts.
+
     Args:
         module: whose tables train in backward.
         optimizer: of the rest.

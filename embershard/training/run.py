@@ -6,7 +6,7 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,13 +15,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from embershard.data.requests import sample_requests
-from embershard.data.row_batches import batches, to_rows
+from embershard.data.row_batches import Batch, batches, to_rows
 from embershard.errors import ConfigError, DataError
-from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, write_checkpoint
-from embershard.training.config import AUTO, RunConfig
+from embershard.training.config import AUTO
 from embershard.training.measured_plan import PlanClock
 from embershard.training.metrics import Evaluation, evaluate_logits
 from embershard.training.parts import dense_optimizer, set_learning_rates
@@ -33,8 +32,9 @@ from embershard.training.resuming import (
     settings_of,
 )
 from embershard.training.run_folder import folder_of
-from embershard.training.scoring import score
+from embershard.training.scoring import Scorer
 from embershard.training.setup import RunSetup
+from embershard.training.steps import steps_of, training_steps
 
 LOG = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ class Run:
         if isinstance(self._module, DistributedModelParallel) and config.sharding.plan == AUTO:
             self._clock = PlanClock(self._module, setup.planner)
         self._optimizer = dense_optimizer(self._module, self._settings)
+        self._steps = training_steps(self._module, self._optimizer, self._forward)
+        self._score = Scorer(self._module, env)
         self._samples = sample_requests(dataset.valid, SAMPLES)
         self._per_epoch, self._steps_max = steps_of(config, len(self._train))
         self._step, self._seen, self._loss = 0, 0, math.nan
@@ -132,7 +134,7 @@ class Run:
         for epoch in range(first, self._settings.epochs):
             if self._has_stopped():
                 break
-            for batch in batches(
+            source = batches(
                 self._train,
                 batch_size=self._settings.batch_size,
                 # Distinct for every seed and epoch.
@@ -141,8 +143,8 @@ class Run:
                 rank=self._rank,
                 world_size=self._world_size,
                 first=self._step - epoch * self._per_epoch,
-            ):
-                self._fit_batch(batch.dense, batch.sparse, batch.labels)
+            )
+            while self._fit_next(source):
                 if self._clock is not None:
                     self._clock.end()
                 if self._step % self._settings.evaluate_every_steps == 0:
@@ -169,7 +171,7 @@ class Run:
             measured = self._clock.finish(self._folder, optimizer=self._settings.table_optimizer)
         load_state(self._module, checkpoint / STATE, group=self._group)
         test = evaluate_logits(
-            score(self._module, to_rows(self._dataset.test), self._env),
+            self._score(to_rows(self._dataset.test)),
             torch.from_numpy(self._dataset.test.labels),
         )
         return TrainingResult(
@@ -184,20 +186,32 @@ class Run:
             measured=measured,
         )
 
-    def _fit_batch(self, dense: Tensor, sparse: KeyedJaggedTensor, labels: Tensor) -> None:
-        size, at = self._settings.batch_size, self._step % self._per_epoch
-        examples = min(size, len(self._train) - at * size)
-        set_learning_rates(self._module, self._optimizer, self._settings, self._step)
-        self._optimizer.zero_grad()
-        logits = self._module(dense, sparse).squeeze(1)
-        total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of this step's batch, and the part of it that is this rank's."""
+        logits = self._module(batch.dense, batch.sparse).squeeze(1)
+        total = nn.functional.binary_cross_entropy_with_logits(
+            logits, batch.labels, reduction="sum"
+        )
         # Gradients are averaged over the ranks: so they are those of the mean over all examples.
-        loss = total * (self._world_size / examples)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
+        return total * (self._world_size / self._examples), total.detach()
+
+    @property
+    def _examples(self) -> int:
+        """Of this step, on all ranks."""
+        size, at = self._settings.batch_size, self._step % self._per_epoch
+        return min(size, len(self._train) - at * size)
+
+    def _fit_next(self, source: Iterator[Batch]) -> bool:
+        """Train the next batch. False: there is none."""
+        set_learning_rates(self._module, self._optimizer, self._settings, self._step)
+        try:
+            total = self._steps.progress(source)
+        except StopIteration:
+            return False
+        examples = self._examples
         self._step += 1
         self._seen += examples
-        own = mean = total.detach().double() / examples
+        own = mean = total.double() / examples
         if self._env is not None:
             mean = own.clone()
             dist.all_reduce(mean, group=self._group)
@@ -209,6 +223,7 @@ class Run:
             )
         first = math.isnan(self._loss)
         self._loss = value if first else self._loss + LOSS_SMOOTHING * (value - self._loss)
+        return True
 
     def _where_not_finite(self, own: Tensor) -> str:
         """The ranks whose part of the loss is not a number; every rank calls it."""
@@ -221,7 +236,7 @@ class Run:
 
     def _look(self) -> None:
         """Evaluate on validation; keep the weights if they are the best so far."""
-        found = evaluate_logits(score(self._module, self._valid, self._env), self._valid.labels)
+        found = evaluate_logits(self._score(self._valid), self._valid.labels)
         if self._best is not None and found.auc <= self._best.auc:
             self._looks_without_gain += 1
             return
@@ -286,9 +301,3 @@ class Run:
                 stopped_early=stopped,
             )
         )
-
-
-def steps_of(config: RunConfig, examples: int) -> tuple[int, int]:
-    """Steps of an epoch, and of all epochs."""
-    per_epoch = math.ceil(examples / config.training.batch_size)
-    return per_epoch, per_epoch * config.training.epochs

@@ -1,0 +1,54 @@
+"""Scores of sharded models: batches of evaluation are pipelined, beside those of training."""
+
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from embershard.data.row_batches import batches, to_rows
+from embershard.sharding import TrainPipelineSparseDist
+from embershard.training import score, scoring
+from embershard.training.config import ShardingConfig
+from embershard.training.scoring import Scorer
+from embershard.training.setup import set_up
+from tests.training.runs import config, dataset
+
+DATA = dataset()  # 200 examples in the test split.
+BATCH = 64
+
+
+@patch.object(scoring, "EVALUATION_BATCH", BATCH)
+def scored(env, settings):
+    """Scores; on several ranks before each of four steps, and whether the model is in training
+    mode after that."""
+    module, rows = set_up(settings, DATA, env).build(), to_rows(DATA.test)
+    if env is None:
+        return score(module, rows)
+    scorer, found = Scorer(module, env), []
+
+    def forward(batch):
+        return module(batch.dense, batch.sparse).sum() * 0, None
+
+    steps = TrainPipelineSparseDist(
+        module,
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        torch.device("cpu"),
+        custom_model_fwd=forward,
+    )
+    train, part = to_rows(DATA.train), {"rank": env.rank, "world_size": env.world_size}
+    source = batches(train, batch_size=BATCH, **part)
+    for _ in range(4):
+        found.append(scorer(rows))
+        steps.progress(source)
+    return found, module.training
+
+
+@pytest.mark.parametrize("cut", ["row_wise", "table_wise", "data_parallel"])
+def test_sharded_scores_are_those_of_one_process_also_between_steps(workers, tmp_path, cut):
+    settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(tables={"*": cut})})
+    expected = scored(None, settings)
+    assert expected.std() > 0
+    for found, is_training in workers.run(2, scored, settings):
+        assert is_training
+        for each in found:
+            torch.testing.assert_close(each, expected)
