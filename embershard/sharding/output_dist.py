@@ -7,7 +7,7 @@ if some columns are summed inside hosts; see ``routes``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,7 +33,8 @@ class OutputDist:
     """
 
     def __init__(self, layout: Layout, env: ShardingEnv, comms: QCommsConfig) -> None:
-        self.layout, self.env, self._comms = layout, env, comms
+        self.layout, self.env = layout, env
+        self._exchange = partial(exchange_vectors, comms=comms)
         self._routes = build_routes(layout, env.local_size)
         self._local = env.local_size or env.world_size
         # If no columns are summed: by place in the output, from which rank and columns.
@@ -100,7 +101,8 @@ class OutputDist:
         if self._is_two_level:
             sent = _gather([(gradient, columns) for columns in routes.sums])
             theirs, ours = self._second_blocks(examples)
-            flat = self._exchange(sent, ours, theirs, self.env.cross_group, is_backward=True)
+            group = self.env.cross_group
+            flat = self._exchange(sent, ours, theirs, group=group, is_backward=True)
             relayed = [block for (block,) in split_blocks(flat, theirs)]
         parts = list[tuple[Tensor, Columns]]()
         for to, columns in enumerate(routes.direct):
@@ -109,7 +111,8 @@ class OutputDist:
                 parts += [(block, routes.shared[to]) for block in relayed]
         theirs, ours = self._first_blocks(examples)
         sent = _gather(parts)
-        flat = self._exchange(sent, ours, theirs, self.env.output_group, is_backward=True)
+        group = self.env.output_group
+        flat = self._exchange(sent, ours, theirs, group=group, is_backward=True)
         own = routes.direct[rank], routes.shared[rank]
         if not own[1].widths:
             return flat.view(sum(examples), own[0].dim)
@@ -154,13 +157,15 @@ class OutputDist:
     def _first(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
         """Of each rank: direct columns, then shared ones for each rank that is relayed."""
         theirs, ours = self._first_blocks(examples)
-        flat = self._exchange(values, theirs, ours, self.env.output_group, is_backward=False)
+        group = self.env.output_group
+        flat = self._exchange(values, theirs, ours, group=group, is_backward=False)
         return split_blocks(flat, ours)
 
     def _second(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
         """Of each host: its sums."""
         theirs, ours = self._second_blocks(examples)
-        flat = self._exchange(values, theirs, ours, self.env.cross_group, is_backward=False)
+        group = self.env.cross_group
+        flat = self._exchange(values, theirs, ours, group=group, is_backward=False)
         return split_blocks(flat, ours)
 
     def _first_blocks(self, examples: Sequence[int]) -> tuple[list[list[Block]], list[list[Block]]]:
@@ -194,25 +199,6 @@ class OutputDist:
         own = sums[rank // self._local].widths
         theirs = [[Block(examples[to], own)] for to in self._relayed_by(rank)]
         return theirs, [[Block(examples[rank], columns.widths)] for columns in sums]
-
-    def _exchange(
-        self,
-        values: Tensor,
-        sent: Sequence[Sequence[Block]],
-        received: Sequence[Sequence[Block]],
-        group: Any,
-        *,
-        is_backward: bool,
-    ) -> Tensor:
-        comms = self._comms
-        return exchange_vectors(
-            values,
-            sent,
-            received,
-            group=group,
-            precision=comms.backward_precision if is_backward else comms.forward_precision,
-            scale=comms.backward_loss_scale if is_backward else comms.forward_loss_scale,
-        )
 
 
 def _select(rows: Tensor, columns: Columns) -> Tensor:

@@ -10,6 +10,7 @@ the places where the ids stood:
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import accumulate, pairwise
 
 import torch
@@ -33,7 +34,8 @@ class SequenceDist:
     """
 
     def __init__(self, layout: Layout, env: ShardingEnv, dim: int, comms: QCommsConfig) -> None:
-        self._env, self._dim, self._comms = env, dim, comms
+        self._env, self._dim = env, dim
+        self._exchange = partial(exchange_vectors, group=env.output_group, comms=comms)
         self._widths = torch.tensor([part.width for part in layout.parts[env.rank]]).long()
         parts = [part for own in layout.parts for part in own]
         firsts = accumulate((len(own) for own in layout.streams), initial=0)
@@ -65,15 +67,8 @@ class SequenceDist:
                 *(segments[part * ranks + rank] for rank in range(ranks) for part in range(parts)),
             ]
         )
-        comms = self._comms
-        received = exchange_vectors(
-            sent,
-            self._theirs(incoming),
-            self._ours(rows),
-            group=self._env.output_group,
-            precision=comms.forward_precision,
-            scale=comms.forward_loss_scale,
-        )
+        theirs, ours = self._theirs(incoming), self._ours(rows)
+        received = self._exchange(sent, theirs, ours, is_backward=False)
         output = vectors.new_zeros(int(incoming.outgoing.bag_lengths.sum()), self._dim)
         if self._is_whole:
             output[torch.cat(rows)] = received.view(-1, self._dim)
@@ -94,15 +89,8 @@ class SequenceDist:
             sent = torch.cat([gradient[at, columns].flatten() for at, columns in blocks])
         sizes = incoming.counts * self._widths.unsqueeze(1)
         parts, ranks = sizes.shape
-        comms = self._comms
-        received = exchange_vectors(
-            sent,
-            self._ours(rows),
-            self._theirs(incoming),
-            group=self._env.output_group,
-            precision=comms.backward_precision,
-            scale=comms.backward_loss_scale,
-        )
+        theirs, ours = self._theirs(incoming), self._ours(rows)
+        received = self._exchange(sent, ours, theirs, is_backward=True)
         segments = torch.split(received, sizes.t().flatten().tolist())
         return torch.cat(
             [

@@ -117,8 +117,8 @@ def exchange_vectors(
     received: Sequence[Sequence[Block]],
     *,
     group: Any,
-    precision: CommType,
-    scale: float | None = None,
+    comms: QCommsConfig,
+    is_backward: bool,
 ) -> Tensor:
     """Send blocks to each rank of a group, and receive some from each.
 
@@ -127,12 +127,15 @@ def exchange_vectors(
         sent: for each rank its blocks.
         received: from each rank its blocks.
         group: the ranks.
-        precision: as what they travel; the same on every rank.
-        scale: that they are multiplied by on the way. None: 1.
+        comms: as what they travel; the same on every rank.
+        is_backward: whether they are gradients.
 
     Returns:
         float32 ``(total,)``: the blocks received, as in ``values``.
     """
+    precision, scale = comms.forward_precision, comms.forward_loss_scale
+    if is_backward:
+        precision, scale = comms.backward_precision, comms.backward_loss_scale
     if precision is CommType.INT8:
         blocks = [block for of_rank in sent for block in of_rank]
         parts = torch.split(values, [block.values for block in blocks])

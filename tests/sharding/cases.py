@@ -51,11 +51,11 @@ def collection_of(case, device="cpu"):
     return module
 
 
-def plan_of(case, generator, world_size=2, **generators):
+def plan_of(case, generator=None, world_size=2, local_size=None, **generators):
     """Every table cut alike, but for those named."""
     tables = {name: generators.get(name, generator) for name, *_ in case.tables}
     return construct_module_sharding_plan(
-        collection_of(case, "meta"), tables, world_size=world_size
+        collection_of(case, "meta"), tables, world_size=world_size, local_size=local_size
     )
 
 

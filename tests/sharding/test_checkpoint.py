@@ -20,7 +20,6 @@ from embershard.sharding import (
     ParameterSharding,
     block_files,
     column_wise,
-    construct_module_sharding_plan,
     data_parallel,
     grid_shard,
     load_state,
@@ -29,18 +28,10 @@ from embershard.sharding import (
     table_wise,
 )
 from tests.cases import cases
-from tests.sharding.cases import collection_of, load_and_read, save_and_read
+from tests.sharding.cases import load_and_read, plan_of, save_and_read
 from tests.sharding.reference import make_case
 
 TORCHREC = Path(__file__).parent / "torchrec_checkpoint"
-
-
-def plan_of(case, world_size, local_size=None, **generators):
-    default = generators.pop("default", None)
-    tables = {name: generators.get(name, default) for name, *_ in case.tables}
-    return construct_module_sharding_plan(
-        collection_of(case, "meta"), tables, world_size=world_size, local_size=local_size
-    )
 
 
 def unsharded(case):
@@ -78,10 +69,10 @@ def whole(case, results):
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "rowwise_adagrad"])
 def test_a_grid_on_4_ranks_loads_row_wise_on_2_and_unsharded(workers, tmp_path, optimizer):
     case = make_case(4, sizes=[3, 2, 4, 1], steps=3, optimizer=optimizer)
-    grid = plan_of(case, 4, 2, default=grid_shard(host_indexes=[0, 1]), words=row_wise())
+    grid = plan_of(case, grid_shard(host_indexes=[0, 1]), 4, 2, words=row_wise())
     saved = workers.run(4, save_and_read, case, grid, tmp_path / "state")
     weights, state = whole(case, [shards for shards, _ in saved])
-    rows = plan_of(case, 2, default=row_wise())
+    rows = plan_of(case, row_wise())
     loaded = workers.run(2, load_and_read, case, rows, tmp_path / "state")
     found, found_state = whole(case, [shards for shards, *_ in loaded])
     one = unsharded(case)
@@ -111,12 +102,12 @@ def test_unchanged_column_ranges_keep_their_row_wise_state_and_split_ones_are_co
     workers, tmp_path
 ):
     case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
-    columns = plan_of(case, 2, default=column_wise(), words=table_wise(rank=1))
+    columns = plan_of(case, column_wise(), words=table_wise(rank=1))
     saved = workers.run(2, save_and_read, case, columns, tmp_path / "state")
     _, state = whole(case, [shards for shards, _ in saved])
 
     # Its two ranks change places; of 'words' two columns ranges are made.
-    swapped = plan_of(case, 2, default=column_wise(ranks=[1, 0]))
+    swapped = plan_of(case, column_wise(ranks=[1, 0]))
     loaded = workers.run(2, load_and_read, case, swapped, tmp_path / "state")
     _, found = whole(case, [shards for shards, *_ in loaded])
     for key in (("users", (0, 4)), ("users", (4, 8)), ("items", (0, 8)), ("items", (8, 16))):
@@ -131,7 +122,7 @@ def test_unchanged_column_ranges_keep_their_row_wise_state_and_split_ones_are_co
 
 def test_merged_ranges_get_the_mean_weighted_by_columns(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=2, optimizer="rowwise_adagrad")
-    uneven = plan_of(case, 2, default=table_wise(rank=0), items=column_wise(size_per_rank=[4, 12]))
+    uneven = plan_of(case, table_wise(rank=0), items=column_wise(size_per_rank=[4, 12]))
     saved = workers.run(2, save_and_read, case, uneven, tmp_path / "state")
     _, state = whole(case, [shards for shards, _ in saved])
     one = unsharded(case)
@@ -143,7 +134,7 @@ def test_merged_ranges_get_the_mean_weighted_by_columns(workers, tmp_path):
 
 def test_a_tiling_with_other_ranges_in_other_rows_comes_back_bit_for_bit(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
-    plan = plan_of(case, 2, default=table_wise(rank=0))
+    plan = plan_of(case, table_wise(rank=0))
     tiles = [((0, 4), (0, 4), 0), ((0, 4), (4, 16), 1), ((4, 7), (0, 16), 1)]
     plan["items"] = ParameterSharding(
         sharding_type="grid_shard",
@@ -165,7 +156,7 @@ def test_a_tiling_with_other_ranges_in_other_rows_comes_back_bit_for_bit(workers
 
 def test_replicated_tables_and_their_optimizer_are_saved_once(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=3, optimizer="adagrad")
-    plan = plan_of(case, 2, default=data_parallel(), users=row_wise())
+    plan = plan_of(case, data_parallel(), users=row_wise())
     saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
     loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state")
     for (_, state), (_, said, found) in zip(saved, loaded, strict=True):
@@ -191,7 +182,7 @@ def test_large_tensors_are_saved_in_row_blocks(tmp_path, monkeypatch):
 def test_a_sharded_model_is_saved_and_loaded_by_its_own_ranks(workers, tmp_path):
     """Without a group given."""
     case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
-    plan = plan_of(case, 2, default=data_parallel(), users=row_wise())
+    plan = plan_of(case, data_parallel(), users=row_wise())
     saved = workers.run(2, save_and_read, case, plan, tmp_path / "state", False)
     loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state", False)
     for (shards, _), (found, said, _) in zip(saved, loaded, strict=True):
@@ -226,7 +217,7 @@ def damage_metadata(folder):
 )
 def test_a_missing_file_is_one_message_on_every_rank(workers, tmp_path, damage, message):
     case = make_case(2, sizes=[3, 4], steps=1)
-    plan = plan_of(case, 2, default=row_wise())
+    plan = plan_of(case, row_wise())
     workers.run(2, save_and_read, case, plan, tmp_path / "state")
     damage(tmp_path / "state")
     first, second = workers.run(2, load_and_read, case, plan, tmp_path / "state")
@@ -239,8 +230,8 @@ def test_state_of_another_model_is_one_message_on_every_rank(workers, tmp_path):
     other = make_case(2, sizes=[3, 4], steps=1)
     other.tables[0] = ("users", 50, 12, ["u", "v"], "SUM")
     other.weights["users"] = torch.zeros(50, 12)
-    workers.run(2, save_and_read, case, plan_of(case, 2, default=row_wise()), tmp_path / "state")
-    plan = plan_of(other, 2, default=row_wise())
+    workers.run(2, save_and_read, case, plan_of(case, row_wise()), tmp_path / "state")
+    plan = plan_of(other, row_wise())
     first, second = workers.run(2, load_and_read, other, plan, tmp_path / "state")
     assert first == second
     assert "users.weight: expected shape (50, 12), got (50, 8)" in first
@@ -249,7 +240,7 @@ def test_state_of_another_model_is_one_message_on_every_rank(workers, tmp_path):
 def test_a_full_disk_is_an_error_on_every_rank(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=1)
     (tmp_path / "file").write_text("in the way")
-    plan = plan_of(case, 2, default=row_wise())
+    plan = plan_of(case, row_wise())
     found = workers.run(2, save_and_read, case, plan, tmp_path / "file" / "state")
     assert found[0] == found[1] == errno.ENOTDIR
 

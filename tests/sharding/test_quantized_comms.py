@@ -122,12 +122,7 @@ def exchange_value(env, config, value):
     block = [[Block(1, (4,))], [Block(1, (4,))]]
     values = torch.full((8,), value)
     received = exchange_vectors(
-        values,
-        block,
-        block,
-        group=env.output_group,
-        precision=config.backward_precision,
-        scale=config.backward_loss_scale,
+        values, block, block, group=env.output_group, comms=config, is_backward=True
     )
     return float(received[0])
 
@@ -141,8 +136,9 @@ def exchange_infinite(env):
     values = torch.ones(16)
     values[[0, 8]] = float("inf")
     blocks = [[Block(2, (4,))]] * dist.get_world_size(env.output_group)
+    comms = QCommsConfig(forward_precision=CommType.INT8)
     received = exchange_vectors(
-        values, blocks, blocks, group=env.output_group, precision=CommType.INT8
+        values, blocks, blocks, group=env.output_group, comms=comms, is_backward=False
     )
     return received[:8]
 
