@@ -90,6 +90,7 @@ def _planned(
         dense_seconds=dense_step_seconds(config, model, sharders, train, world_size)
         + _all_reduce_seconds(model, sharders, topology),
         count_accesses=config.training.count_accesses,
+        pipelined=True,
     )
     try:
         plan = planner.plan(model, sharders)
