@@ -4,7 +4,7 @@
 
 where ``rounded(x)`` is ``float32(bfloat16(x))``. Products of two bfloat16 are exact in float32, so
 that a processor without bfloat16 computes the same, only slower. One with it recognizes the form
-(serving/predictor/dense/torchscript_linear.h). Layers of few outputs, such as those that give
+(serving/predictor/dense/torchscript_passes.h). Layers of few outputs, such as those that give
 scores, stay float32: they cost little, and rounded scores would be equal where they were not.
 """
 

@@ -170,7 +170,8 @@ def _refuse_compared(given: argparse.Namespace, options: Sequence[str]) -> None:
 
 def _refuse(given: argparse.Namespace, options: Sequence[str], wanted: str) -> None:
     for option in options:
-        if getattr(given, option) not in (None, False, []):
+        value = getattr(given, option)
+        if not (value is None or value is False or value == []):
             raise InputError(f"--{option.replace('_', '-')}: {wanted}")
 
 

@@ -110,6 +110,12 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse
     from embershard.data import DEFAULT_CACHE, load_dataset
     from embershard.training import dry_run, train
 
+    for name, value in (("--plan-report", given.plan_report), ("--explain", given.explain)):
+        if value is not None and ranks.env is None:
+            raise InputError(
+                f"{name}: expected ranks of torchrun (--nproc-per-node 1 will do), got a process "
+                "alone, which plans nothing"
+            )
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     dataset = ranks.first_on_rank_0(lambda: load_dataset(data, cache=cache))
     title = f"{config.model.name} on {dataset.name}" + ranks.text

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from embershard.collectives import collective
 from embershard.errors import InputError
 from embershard.optim.combined import CombinedOptimizer
 from embershard.optim.fused import FusedKeyedOptimizer
@@ -49,7 +50,8 @@ class GradientClippingOptimizer(OptimizerWrapper):
 
     The norm is that of the whole model: shards of all ranks are summed up and replicas, whose
     gradients are the same on every rank, are counted once. Every rank calls ``step()``. Shards of
-    a ``DistributedModelParallel`` are known without ``param_to_pgs``.
+    a ``DistributedModelParallel`` are known without ``param_to_pgs``, if the optimizer has a
+    parameter of the model on every rank; else ``process_groups`` names the group.
 
     Fused tables are updated in backward, before any norm is known: with them NORM is refused, and
     VALUE needs tables that are clipped to the same value by their kernel (``max_gradient`` of
@@ -128,7 +130,8 @@ class GradientClippingOptimizer(OptimizerWrapper):
         for groups, parameters in self._sharded.items():
             part = self._powers(parameters)
             for group in groups:
-                dist.all_reduce(part, op=self._reduction, group=group)
+                with collective(group):
+                    dist.all_reduce(part, op=self._reduction, group=group)
             total = torch.maximum(total, part) if self._is_max else total + part
         return total if self._is_max else total ** (1.0 / self._norm_type)
 

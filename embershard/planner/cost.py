@@ -31,7 +31,6 @@ from embershard.sharding.shard_memory import (
 )
 
 LENGTH_BYTES = 4
-MIN_PARTITION = 32
 
 Span: TypeAlias = tuple[int, int]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +33,7 @@ def model_tables(
     *,
     batch_size: int,
     count_accesses: bool,
+    is_replica: Callable[[str, str], bool],
 ) -> list[Table]:
     """The tables of every collection that one of the sharders shards.
 
@@ -43,12 +44,13 @@ def model_tables(
         constraints: by table name.
         batch_size: examples of a rank's batch.
         count_accesses: whether accesses of each row are counted in memory.
+        is_replica: whether a table, by path and name, lies on every rank, trained by the caller.
 
     Raises:
         InputError: constraints of a table that is not there, pooling factors that are not one a
             feature, or access counts that are not one a row.
     """
-    named = list(_with_optimizers(module, sharders, constraints))
+    named = list(_with_optimizers(module, sharders, is_replica))
     names = {table.name for _, table, _ in named}
     for name in constraints:
         if name not in names:
@@ -98,9 +100,7 @@ def model_tables(
 
 
 def _with_optimizers(
-    module: nn.Module,
-    sharders: Sequence[Sharder],
-    constraints: Mapping[str, ParameterConstraints],
+    module: nn.Module, sharders: Sequence[Sharder], is_replica: Callable[[str, str], bool]
 ) -> Iterator[tuple[str, EmbeddingConfig, FusedOptimizer]]:
     """Each table with the path of its collection. Those of data_parallel have none, and are priced
     as with SGD."""
@@ -109,18 +109,13 @@ def _with_optimizers(
         wanted = {
             table.name: ParameterSharding(
                 sharding_type=ShardingType.TABLE_WISE.value,
-                compute_kernel=(DENSE if _is_replica(table, constraints) else FUSED).value,
+                compute_kernel=(DENSE if is_replica(path, table.name) else FUSED).value,
                 sharding_spec=(),
             )
             for table in tables
         }
         optimizers = sharder.optimizers(collection, wanted, where=f"module {path!r}")
         yield from ((path, table, optimizers.get(table.name, CALLERS)) for table in tables)
-
-
-def _is_replica(table: EmbeddingConfig, constraints: Mapping[str, ParameterConstraints]) -> bool:
-    given = constraints.get(table.name, UNCONSTRAINED)
-    return list(given.sharding_types or ()) == [ShardingType.DATA_PARALLEL.value]
 
 
 def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import nn
 from embershard.errors import InputError
 from embershard.package.rectangles import Shard
 from embershard.planner.cost import Table, batch_seconds, kernel_seconds
-from embershard.planner.model_tables import model_tables
+from embershard.planner.model_tables import UNCONSTRAINED, model_tables
 from embershard.planner.options import DATA_PARALLEL, Option, priced, replicas
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report import PlanReport
@@ -31,13 +31,12 @@ from embershard.sharding import (
 )
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.plan import tables_of
+from embershard.sharding.shard_memory import BATCHES_AHEAD
 from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import check_module_plan
 
 BATCH_SIZE = 512
 STORAGE_RESERVATION = 0.15
-BATCHES_AHEAD = 2
-"""Of ``TrainPipelineSparseDist``."""
 
 
 class _Planned(NamedTuple):
@@ -60,7 +59,7 @@ class EmbeddingShardingPlanner:
         dense_seconds: CPU seconds of a rank's step besides the collections, for the report.
         count_accesses: whether ``DistributedModelParallel`` will count accesses, 8 bytes a row.
         pipelined: whether ``TrainPipelineSparseDist`` trains: the ids of two more batches are in
-            memory. `embershard train` has none.
+            memory.
         timeout_seconds: after which the best plan so far is returned and the report warns. None:
             once no change is found that makes the busiest rank less busy.
 
@@ -134,7 +133,8 @@ class EmbeddingShardingPlanner:
             problem.report_input(options, placed, seconds),
             common_seconds=self._dense_seconds
             + batch_seconds(problem.tables, machine.batch, ranks),
-            constraint_costs=problem.constraint_costs(options),
+            # A search that was cut off is not compared with others.
+            constraint_costs=[] if placed.timed_out else problem.constraint_costs(options),
             warnings=warnings,
             costs=machine.origin,
         )
@@ -153,7 +153,7 @@ class EmbeddingShardingPlanner:
         """
         start = time.perf_counter()
         self._planned = None
-        problem = self._problem(module, sharders)
+        problem = self._problem(module, sharders, self._is_replica)
         options = problem.options(problem.tables)
         plan = ShardingPlan(
             {path: EmbeddingModuleShardingPlan() for path, *_ in shardable(module, sharders)}
@@ -188,7 +188,11 @@ class EmbeddingShardingPlanner:
                 world_size=self._topology.world_size,
                 where=f"module {path!r}",
             )
-        problem = self._problem(module, sharders)
+
+        def is_replica(path: str, name: str) -> bool:
+            return plan.plan[path][name].sharding_type == DATA_PARALLEL
+
+        problem = self._problem(module, sharders, is_replica)
         options, ranks = list[list[Option]](), list[list[int]]()
         for table in problem.tables:
             cut = plan.plan[table.path][table.name]
@@ -220,7 +224,16 @@ class EmbeddingShardingPlanner:
         text = from_rank_0(pg or dist.group.WORLD, lambda: self.plan(module, sharders).to_json())
         return ShardingPlan.from_json(text)
 
-    def _problem(self, module: nn.Module, sharders: Sequence[Sharder]) -> TrainingProblem:
+    def _is_replica(self, _: str, name: str) -> bool:
+        constraints = self._constraints.get(name, UNCONSTRAINED)
+        return list(constraints.sharding_types or ()) == [DATA_PARALLEL]
+
+    def _problem(
+        self,
+        module: nn.Module,
+        sharders: Sequence[Sharder],
+        is_replica: Callable[[str, str], bool],
+    ) -> TrainingProblem:
         tables = model_tables(
             module,
             sharders,
@@ -228,6 +241,7 @@ class EmbeddingShardingPlanner:
             self._constraints,
             batch_size=self._batch_size,
             count_accesses=self._count_accesses,
+            is_replica=is_replica,
         )
         return TrainingProblem(self._topology, self._reservation, tables, self._batches_ahead)
 

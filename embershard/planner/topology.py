@@ -160,7 +160,7 @@ class ParameterConstraints:
     row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank."""
 
     compute_kernels: Sequence[str] | None = None
-    """Values of ``EmbeddingComputeKernel``; ``fused`` is what is planned."""
+    """Values of ``EmbeddingComputeKernel``: fused among them, or dense for data_parallel alone."""
 
     min_partition: int | None = None
     """Least columns of a shard. None: 32."""
@@ -186,10 +186,11 @@ class ParameterConstraints:
                 f"constraints: sharding_types: expected some of {sorted(known)}, "
                 f"got {list(self.sharding_types)}"
             )
-        fused = EmbeddingComputeKernel.FUSED.value
-        if self.compute_kernels is not None and fused not in self.compute_kernels:
+        is_replica = list(self.sharding_types or ()) == [ShardingType.DATA_PARALLEL.value]
+        kernel = EmbeddingComputeKernel.DENSE if is_replica else EmbeddingComputeKernel.FUSED
+        if self.compute_kernels is not None and kernel.value not in self.compute_kernels:
             raise InputError(
-                f"constraints: compute_kernels: expected {fused!r} among them, "
+                f"constraints: compute_kernels: expected {kernel.value!r} among them, "
                 f"got {list(self.compute_kernels)}"
             )
         if self.min_partition is not None and self.min_partition < 1:

@@ -20,8 +20,10 @@ from embershard.planner.search import fits, search
 from embershard.planner.shortage import least_bytes, shortage
 from embershard.planner.starting_placements import Found, InfeasibleError, Placement
 from embershard.planner.topology import Topology
+from embershard.sharding import ShardingType
 
 Options = Sequence[Sequence[Option]]
+REPLICA = (ShardingType.DATA_PARALLEL.value,)
 
 
 class PlannerError(InputError):
@@ -120,10 +122,11 @@ class TrainingProblem:
         )
 
     def constraint_costs(self, options: Options) -> list[ConstraintCost]:
-        """The plan with any cut of one constrained table, for each in turn."""
+        """The plan with any cut of one constrained table, for each in turn; without replicas, which
+        another optimizer trains."""
         found = list[ConstraintCost]()
         for at, table in enumerate(self.tables):
-            if table.sharding_types is None and table.min_partition is None:
+            if table.sharding_types in (None, REPLICA) and table.min_partition is None:
                 continue
             free = self.options([replace(table, sharding_types=None, min_partition=None)])
             without = partial(self._busiest, [*options[:at], *free, *options[at + 1 :]])

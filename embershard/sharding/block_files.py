@@ -22,10 +22,10 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from embershard.collectives import collective
 from embershard.errors import DataError, LostRankError
 from embershard.sharding.block_planners import Block, BlockLoadPlanner, BlockSavePlanner
 from embershard.sharding.checked_files import CheckedReader, CheckedWriter
-from embershard.sharding.collectives import collective
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""

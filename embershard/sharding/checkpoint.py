@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from embershard.collectives import collective
 from embershard.errors import DataError, InputError
 from embershard.sharding.block_files import INDEX, read_blocks, read_saved, write_blocks
 from embershard.sharding.block_planners import Block
-from embershard.sharding.collectives import collective
 from embershard.sharding.counters import (
     counters_of_shard,
     saved_replica_accesses,
@@ -57,9 +57,14 @@ def save_state(
         OSError: some rank cannot write. On every rank.
     """
     group = group_of(model, group)
-    if (Path(folder) / INDEX).exists():  # Rank 0 writes it once all ranks have come this far.
-        raise InputError(f"{folder}: expected a new folder, got one of save_state")
-    write_blocks(state_blocks(model, optimizer=optimizer, group=group), Path(folder), group=group)
+
+    def checked() -> list[Block]:
+        if (Path(folder) / INDEX).exists():  # Rank 0 writes it once all ranks have come this far.
+            raise InputError(f"{folder}: expected a new folder, got one of save_state")
+        return state_blocks(model, optimizer=optimizer, group=group)
+
+    blocks = checked() if group is None else agree(group, checked)
+    write_blocks(blocks, Path(folder), group=group)
 
 
 def load_state(

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from embershard.collectives import collective
 from embershard.sharding.block_files import read_blocks, read_saved
 from embershard.sharding.block_planners import Block
-from embershard.sharding.collectives import collective
 from embershard.sharding.held_tables import HeldTable, weight_key
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.tables import LocalShard

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from embershard.collectives import collective
 from embershard.errors import EmbershardError, InputError
-from embershard.sharding.collectives import collective
 
 Built = TypeVar("Built")
 

@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from embershard.collectives import collective
 from embershard.errors import InputError
 from embershard.kernels import permute_segments
-from embershard.sharding.collectives import collective
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.layout import Layout
 from embershard.sharding.outgoing import Outgoing, Sorter

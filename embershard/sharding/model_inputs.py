@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from embershard.collectives import collective
 from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding.collection import ShardedCollection
-from embershard.sharding.collectives import collective
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming, InputDist
 

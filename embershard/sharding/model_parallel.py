@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from embershard.collectives import collective
 from embershard.errors import InputError
 from embershard.optim import CombinedOptimizer
 from embershard.optim.clipping import tell_shards
 from embershard.sharding.collection import ShardedCollection
-from embershard.sharding.collectives import collective
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.lookup_clock import LookupClock
 from embershard.sharding.model_inputs import ModelInputs

@@ -38,6 +38,10 @@ def state_bytes(
     return rows * numbers * FLOAT_BYTES + rows * (COUNT_BYTES * count_accesses)
 
 
+BATCHES_AHEAD = 2
+"""Of ``TrainPipelineSparseDist``."""
+
+
 def received_bytes(
     columns: Number, ids: Number, bags: Number, *, is_pooled: bool, batches_ahead: int = 0
 ) -> Number:

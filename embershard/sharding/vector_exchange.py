@@ -20,9 +20,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from embershard.collectives import collective
 from embershard.errors import InputError
 from embershard.kernels import ROW_CODEC_BYTES, decode_rows, encode_rows
-from embershard.sharding.collectives import collective
 
 POOLED, SEQUENCE = "POOLED_EMBEDDINGS_ALL_TO_ALL", "SEQUENCE_EMBEDDINGS_ALL_TO_ALL"
 

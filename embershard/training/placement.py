@@ -28,7 +28,10 @@ from embershard.training.config import AUTO, RunConfig
 
 
 def plan_of(
-    config: RunConfig, collections: Mapping[str, nn.Module], world_size: int
+    config: RunConfig,
+    collections: Mapping[str, nn.Module],
+    world_size: int,
+    local_size: int | None = None,
 ) -> ShardingPlan:
     """How the tables of each collection are cut.
 
@@ -38,6 +41,7 @@ def plan_of(
         config: the run's.
         collections: by path in the model.
         world_size: number of ranks.
+        local_size: ranks of a host. None: as torchrun says.
     """
     for name in ("machine", "memory_bytes"):
         if value := getattr(config.sharding, name):
@@ -45,7 +49,7 @@ def plan_of(
             raise config.refusal("sharding", name, problem=problem)
     if (plan := read_plan(config)) is not None:
         return plan
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    local_size = local_size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     placer = _Placer(config, world_size, local_size)
     tables = [(path, table) for path, module in collections.items() for table in tables_of(module)]
     placer.check([table.name for _, table in tables])

@@ -9,7 +9,13 @@ from embershard.modules import EmbeddingBagCollection
 from embershard.sharding.collection import split_replicated
 from embershard.sharding.layout import Layout, build_layout
 from embershard.sharding.plan import tables_of
-from embershard.sharding.shard_memory import FLOAT_BYTES, received_bytes, state_bytes, weight_bytes
+from embershard.sharding.shard_memory import (
+    BATCHES_AHEAD,
+    FLOAT_BYTES,
+    received_bytes,
+    state_bytes,
+    weight_bytes,
+)
 from embershard.training.config import TrainingConfig
 from embershard.training.setup import RunSetup
 
@@ -72,7 +78,8 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
         is_pooled = isinstance(module, EmbeddingBagCollection)
         sharded, _ = split_replicated(tables, plan)
         layout = build_layout(sharded, plan, optimizers, size, pooled=is_pooled)
-        for at, received, sent in _of_step(layout, settings, ids, is_pooled=is_pooled):
+        ahead = 0 if setup.env is None else BATCHES_AHEAD
+        for at, received, sent in _of_step(layout, settings, ids, ahead, is_pooled=is_pooled):
             found[at].step += received
             for memory in found:
                 memory.step += sent / size
@@ -80,7 +87,12 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
 
 
 def _of_step(
-    layout: Layout, settings: TrainingConfig, ids: Mapping[str, int], *, is_pooled: bool
+    layout: Layout,
+    settings: TrainingConfig,
+    ids: Mapping[str, int],
+    ahead: int,
+    *,
+    is_pooled: bool,
 ) -> Iterator[tuple[int, float, float]]:
     """Of each part: its rank, bytes of ids and vectors there, and of vectors at all others."""
     for rank, parts in enumerate(layout.parts):
@@ -91,4 +103,7 @@ def _of_step(
             count = ids[lookup.feature] * share
             bags = settings.batch_size
             vectors = 2 * FLOAT_BYTES * part.width * (bags if is_pooled else count)
-            yield rank, received_bytes(part.width, count, bags, is_pooled=is_pooled), vectors
+            received = received_bytes(
+                part.width, count, bags, is_pooled=is_pooled, batches_ahead=ahead
+            )
+            yield rank, received, vectors

@@ -7,7 +7,7 @@ import time
 
 from torch._C._distributed_c10d import Store
 
-from embershard.sharding.collectives import named_ranks
+from embershard.collectives import named_ranks
 
 WORD_SECONDS = 3.0
 """After which a rank that ends expects no word of the others."""

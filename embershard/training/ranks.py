@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from embershard.collectives import collective
 from embershard.errors import EmbershardError, InputError, LostRankError
 from embershard.sharding import ShardingEnv
-from embershard.sharding.collectives import collective
 from embershard.sharding.environment import TIMEOUT, agree, from_rank_0
 from embershard.training.rank_messages import said_once
 

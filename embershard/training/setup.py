@@ -176,15 +176,16 @@ def _check(config: RunConfig, train: RowExamples, env: ShardingEnv | None) -> No
 
 def _check_ignored(config: RunConfig, collections: Mapping[str, Collection]) -> None:
     """The ``[sharding]`` section of a process alone."""
+    if not config.sharding.model_fields_set:
+        return
     if config.sharding.plan == AUTO:
         machine_of(config)
     else:
-        plan_of(config, collections, world_size=1)
-    if config.sharding.model_fields_set:
-        LOG.warning(
-            "sharding: checked and ignored in one process; start it with torchrun "
-            "--nproc-per-node N to cut tables"
-        )
+        plan_of(config, collections, world_size=1, local_size=1)
+    LOG.warning(
+        "sharding: checked and ignored in one process; start it with torchrun "
+        "--nproc-per-node N to cut tables"
+    )
 
 
 def _optimizer(config: RunConfig) -> FusedOptimizer:

@@ -202,6 +202,16 @@ def test_a_plan_report_needs_a_plan_by_the_planner_and_a_folder(config, tmp_path
     assert "--plan-report: expected a file in a folder, got " in capsys.readouterr().err
 
 
+def test_a_process_alone_has_no_plan_to_show(config, tmp_path, capsys):
+    text = CONFIG + '\n[sharding]\nplan = "auto"\n'
+    for option in ("--plan-report", str(tmp_path / "plan.html")), ("--explain", "users"):
+        assert main(["train", str(config(text)), *option]) == 1
+        words = (
+            f"InputError: {option[0]}: expected ranks of torchrun (--nproc-per-node 1 will do), "
+        )
+        assert words in capsys.readouterr().err
+
+
 def test_a_folder_for_data_that_is_made(config, tmp_path, capsys):
     assert main(["train", str(config()), "--data", str(tmp_path)]) == 1
     assert "data set 'synthetic': expected no folder, got " in capsys.readouterr().err

@@ -52,13 +52,18 @@ def test_a_search_that_ends_by_its_time_limit_returns_a_plan_and_warns():
 
     def planned(seconds):
         planner = EmbeddingShardingPlanner(
-            Topology(4, machine=machine_of()), 64, timeout_seconds=seconds
+            Topology(4, machine=machine_of()),
+            64,
+            constraints={"t0": ParameterConstraints(sharding_types=["row_wise"])},
+            timeout_seconds=seconds,
         )
         plan = planner.plan(model, sharders())
         check_module_plan(
             plan.plan["sparse"], model["sparse"].embedding_bag_configs(), world_size=4, where=""
         )
         warned = [each for each in planner.report.warnings if "timeout_seconds" in each]
+        if warned:
+            assert not planner.report.constraint_costs
         return plan.to_json(), max(each.seconds for each in planner.report.ranks), warned
 
     ended, unlimited = planned(1e-9), planned(None)
@@ -191,7 +196,10 @@ def test_a_replica_loads_every_rank_with_its_own_batch_and_its_gradient():
     # 64 ids and bags of 32 bytes, there and back; 8,000 values are sent and received twice, half
     # of them to the other rank.
     seconds = 2 * (64 * 1.032e-6 + 64 * 1e-8) + 8000 * 4 * 4 / 2 / 1e9
-    for ranks in planner.report.ranks, planner.price(plan, model, sharders()):
+    free = planner_of(2, constraints={"t0": ParameterConstraints(cached_share=0.0)})
+    prices = planner.price(plan, model, sharders()), free.price(plan, model, sharders("adagrad"))
+    assert not planner.report.constraint_costs
+    for ranks in planner.report.ranks, *prices:
         assert [each.seconds for each in ranks] == pytest.approx([seconds, seconds])
         assert [each.memory_bytes for each in ranks] == [2 * 4 * 8000] * 2
     assert not planner.kernel_seconds.any()  # Those of shards.

@@ -42,6 +42,10 @@ def test_a_bad_topology_is_refused(settings, message):
         ({"sharding_types": []}, "sharding_types: expected some of"),
         ({"sharding_types": ["diagonal"]}, "sharding_types: expected some of"),
         ({"compute_kernels": ["dense"]}, "compute_kernels: expected 'fused' among them"),
+        (
+            {"sharding_types": ["data_parallel"], "compute_kernels": ["fused"]},
+            "compute_kernels: expected 'dense' among them",
+        ),
         ({"min_partition": 0}, "min_partition: expected at least 1, got 0"),
         ({"cached_share": 1.5}, "cached_share: expected 0 .. 1, got 1.5"),
         ({"pooling_factors": [-1.0]}, "pooling_factors: expected at least 0, got -1.0"),

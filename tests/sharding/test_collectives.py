@@ -4,7 +4,7 @@ import threading
 
 import torch.distributed as dist
 
-from embershard.sharding.collectives import missing_ranks
+from embershard.collectives import missing_ranks
 from tests.cases import cases
 
 CLOSED, TIMED_OUT = "Connection closed by peer [::1]:5", "Timed out waiting 5000ms for recv"
@@ -19,8 +19,8 @@ CLOSED, TIMED_OUT = "Connection closed by peer [::1]:5", "Timed out waiting 5000
     },
 )
 def test_ranks_whose_collective_did_not_fail_are_missing(monkeypatch, causes, expected):
-    monkeypatch.setattr("embershard.sharding.collectives.TIMEOUT_SECONDS", 1.0)
-    monkeypatch.setattr("embershard.sharding.collectives.CLOSED_SECONDS", 0.5)
+    monkeypatch.setattr("embershard.collectives.TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr("embershard.collectives.CLOSED_SECONDS", 0.5)
     store, found = dist.HashStore(), [None] * len(causes)
 
     def fail(rank):

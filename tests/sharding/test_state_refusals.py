@@ -88,3 +88,20 @@ def test_a_folder_takes_one_state_and_the_error_names_one_below(tmp_path):
     assert (
         str(raised.value) == f"{tmp_path}: expected a folder of save_state, found one in {folder}"
     )
+
+
+def save_with_own_optimizer(env, folder):
+    model = torch.nn.Linear(2, 1)
+    trained_by = model if env.rank == 0 else torch.nn.Linear(2, 1)
+    optimizer = torch.optim.Adagrad(trained_by.parameters())
+    try:
+        save_state(model, folder, optimizer=optimizer, group=env.process_group)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def test_a_state_that_one_rank_cannot_save_is_refused_on_all(workers, tmp_path):
+    said = "rank 1: optimizer: expected parameters of the model, got 2 others"
+    assert workers.run(2, save_with_own_optimizer, tmp_path / "state") == [said, said]
+    assert not (tmp_path / "state").exists()

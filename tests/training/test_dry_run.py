@@ -88,7 +88,8 @@ def test_one_process_refuses_a_sharding_section_that_ranks_would(tmp_path, shard
         dry_run(settings, DATA)
 
 
-def test_one_process_says_that_it_ignores_the_sharding_section(tmp_path, caplog):
+def test_one_process_says_that_it_ignores_the_sharding_section(tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # Of another launcher.
     dry_run(config(tmp_path), DATA)
     assert not caplog.messages
     sharding = ShardingConfig(tables={"*": "row_wise"})
@@ -114,6 +115,7 @@ def test_memory_of_two_ranks_is_that_of_their_shards_replicas_and_vectors(tmp_pa
     # A float a row of the fused tables; of the replica its gradient and Adagrad's state.
     assert first.state == (30 + 40) * 4 + 30 * 4 * 4 * 2
     assert second.state == 30 * 4 + 30 * 4 * 4 * 2
-    # Ids and bags received, vectors and gradients of 64 examples; 12 columns for 32 examples.
-    assert first.step == (32 + 64) * 8 + 2 * 64 * 8 + 2 * 4 * 64 * (4 + 4) + 2 * 4 * 32 * 12
-    assert second.step == 32 * 8 + 64 * 8 + 2 * 4 * 64 * 4 + 2 * 4 * 32 * 12
+    # Ids and bags of this batch and of two in the pipeline, vectors and gradients of 64 examples;
+    # 12 columns for 32 examples.
+    assert first.step == 3 * 8 * (32 + 64 + 2 * 64) + 2 * 4 * 64 * (4 + 4) + 2 * 4 * 32 * 12
+    assert second.step == 3 * 8 * (32 + 64) + 2 * 4 * 64 * 4 + 2 * 4 * 32 * 12

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch.distributed as dist
 
-from embershard.sharding.collectives import cause_of
+from embershard.collectives import cause_of
 from embershard.training import rank_messages
 from embershard.training.rank_messages import said_once
 
