@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch.distributed as dist
@@ -25,6 +26,17 @@ TIMEOUT_SECONDS, CLOSED_SECONDS = 3.0, 0.05
 """How long the messages of other ranks are waited for: after a timeout, and after a connection
 that was closed, as torchrun ends all ranks soon after one."""
 POLL_SECONDS = 0.005
+_NAMING = SimpleNamespace(waits=True)
+
+
+@contextmanager
+def named_by_caller() -> Iterator[None]:
+    """A block whose caller names lost ranks: errors of its collectives do not, and come at once."""
+    before, _NAMING.waits = _NAMING.waits, False
+    try:
+        yield
+    finally:
+        _NAMING.waits = before
 
 
 @contextmanager
@@ -56,6 +68,8 @@ def lost_rank(error: RuntimeError, group: Any = None) -> LostRankError | None:
     cause = cause_of(error)
     if cause is None:
         return None
+    if not _NAMING.waits:
+        return LostRankError(cause, cause=cause)
     rank, ranks = dist.get_rank(), dist.get_process_group_ranks(group or dist.group.WORLD)
     try:
         missing = missing_ranks(_get_default_store(), rank, ranks, cause)

@@ -53,7 +53,8 @@ def save_state(
 
     Raises:
         InputError: the folder has a saved state; a tensor is on device meta; the optimizer is of
-            another model.
+            another model, or keeps state that is no tensor, or of rows or columns of a shard. On
+            every rank.
         OSError: some rank cannot write. On every rank.
     """
     group = group_of(model, group)

@@ -22,12 +22,33 @@ from embershard.sharding.tables import LocalShard
 def optimizer_fault(
     model: nn.Module, tables: Sequence[HeldTable], optimizer: torch.optim.Optimizer
 ) -> str:
-    """What is wrong if an optimizer trains nothing of a model. Empty: nothing."""
+    """What is wrong with an optimizer of a model: it trains nothing of it, or keeps state that no
+    checkpoint holds. Empty: nothing."""
     own = {id(each) for each in inner_module(model).parameters()}
     own |= {id(local.weight) for table in tables for local in table.local}
     trained = [id(each) for group in optimizer.param_groups for each in group["params"]]
     if trained and own.isdisjoint(trained):
         return f"optimizer: expected parameters of the model, got {len(trained)} others"
+    kept: list[tuple[str, nn.Parameter, bool]] = [
+        (name, each, False) for name, each in _whole_parameters(model)
+    ]
+    kept += [
+        (table.weight_key, local.parameter, tuple(local.weight.shape) != tuple(table.size))
+        for table in tables
+        for local in table.local
+        if local.parameter is not None
+    ]
+    for name, parameter, is_part in kept:
+        state: Mapping[str, object] = optimizer.state.get(parameter, {})
+        for field, value in state.items():
+            where = f"optimizer state of {name!r}: {field!r} of {type(optimizer).__name__}"
+            if value is not None and not isinstance(value, Tensor):
+                return f"{where}: expected a tensor, got {type(value).__name__}"
+            if is_part and value is not None and value.dim() and value.shape != parameter.shape:
+                return (
+                    f"{where}: expected a number, or one a value of the shard "
+                    f"{tuple(parameter.shape)}, got shape {tuple(value.shape)}"
+                )
     return ""
 
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from embershard.collectives import collective
+from embershard.collectives import collective, named_by_caller
 from embershard.errors import EmbershardError, InputError, LostRankError
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import TIMEOUT, agree, from_rank_0
@@ -114,7 +114,7 @@ def ranks_of_torchrun() -> Iterator[Ranks]:
     store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
     own = PrefixStore(_meet(store, rank, world_size), store)
     dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
-    with collective(dist.group.WORLD):
+    with named_by_caller(), collective(dist.group.WORLD):  # ``said_once`` names them.
         yield Ranks(env=ShardingEnv.from_process_group(dist.group.WORLD), job=_job(), store=own)
         dist.destroy_process_group()  # Not after a failure: it waits for collectives.
 

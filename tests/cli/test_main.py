@@ -105,7 +105,7 @@ print(code, sorted(loaded))
 def test_training_where_only_a_server_is_installed_says_what_it_needs():
     program = (
         "import sys; sys.modules['torchmetrics'] = None; from embershard.cli import main; "
-        "sys.exit(main(['train', 'ranker.toml']))"
+        "sys.exit(main(['train', 'examples/movielens/movielens.toml']))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60

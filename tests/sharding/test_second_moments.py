@@ -4,9 +4,9 @@ partial row-wise Adam has it, and goes through checkpoints like any other."""
 import torch
 
 from embershard.sharding import column_wise, load_state, row_wise, save_state, table_wise
-from tests.sharding.cases import sharded
+from tests.sharding.cases import plan_of, sharded
 from tests.sharding.reference import make_case
-from tests.sharding.test_checkpoint import plan_of, unsharded
+from tests.sharding.test_checkpoint import unsharded
 
 MOMENTS = ("momentum1", "momentum2")
 
@@ -48,9 +48,9 @@ def load_moments(env, case, plan, folder):
 
 def test_both_moments_load_under_another_plan(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=0, optimizer="rowwise_adagrad")
-    columns = plan_of(case, 2, default=column_wise(), words=table_wise(rank=1))
+    columns = plan_of(case, column_wise(), words=table_wise(rank=1))
     workers.run(2, save_moments, case, columns, tmp_path / "state")
-    swapped = plan_of(case, 2, default=column_wise(ranks=[1, 0]), words=row_wise())
+    swapped = plan_of(case, column_wise(ranks=[1, 0]), words=row_wise())
     for said, shards in workers.run(2, load_moments, case, swapped, tmp_path / "state"):
         assert said == []
         assert len(shards) == 3

@@ -1,11 +1,15 @@
 """State that does not fit its model, optimizer or folder is refused."""
 
+import re
+
 import pytest
 import torch
 
 from embershard.errors import DataError, InputError
-from embershard.sharding import load_state, save_state
+from embershard.sharding import load_state, row_wise, save_state
 from tests.cases import cases
+from tests.sharding.cases import plan_of, sharded
+from tests.sharding.reference import make_case
 
 
 def trained(kind, **settings):
@@ -78,6 +82,18 @@ def test_tensors_on_meta_are_neither_saved_nor_loaded(tmp_path):
     assert str(raised.value) == f"{tmp_path / 'state'}: {said}"
 
 
+def test_state_that_is_no_tensor_is_refused(tmp_path):
+    table = torch.nn.Embedding(4, 2, sparse=True)
+    optimizer = torch.optim.SparseAdam(table.parameters())
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    with pytest.raises(InputError) as raised:
+        save_state(table, tmp_path / "state", optimizer=optimizer)
+    said = "optimizer state of 'weight': 'step' of SparseAdam: expected a tensor, got int"
+    assert str(raised.value) == said
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_folder_takes_one_state_and_the_error_names_one_below(tmp_path):
     model, folder = torch.nn.Linear(2, 1), tmp_path / "7" / "state"
     save_state(model, folder)
@@ -88,6 +104,31 @@ def test_a_folder_takes_one_state_and_the_error_names_one_below(tmp_path):
     assert (
         str(raised.value) == f"{tmp_path}: expected a folder of save_state, found one in {folder}"
     )
+
+
+def save_by_adafactor(env, case, plan, folder):
+    parallel = sharded(env, case, plan)
+    optimizer = torch.optim.Adafactor(parallel.parameters())
+    for parameter in parallel.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    try:
+        save_state(parallel, folder, optimizer=optimizer)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def test_state_of_rows_of_a_shard_is_refused(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=0, optimizer="rowwise_adagrad")
+    plan = plan_of(case, row_wise(compute_kernel="dense"))
+    first, second = workers.run(2, save_by_adafactor, case, plan, tmp_path / "state")
+    assert first == second
+    assert re.search(
+        r"^ranks? .*: optimizer state of 'sparse\.\S+\.weight': 'row_var' of Adafactor: expected a "
+        r"number, or one a value of the shard \(\d+, \d+\), got shape \(\d+, 1\)$",
+        first,
+    ), first
 
 
 def save_with_own_optimizer(env, folder):
