@@ -121,7 +121,7 @@ class FusedTables:
         if device.type == "cpu":
             has_state = bool(optimizer.state_columns)
             self._look_up = RowUpdate(
-                self,
+                optimizer,
                 self._kernel,
                 weights=self.weights,
                 weight_buffer=self._kernel.weights_host.detach(),
@@ -169,6 +169,8 @@ class FusedTables:
         """
         if learning_rate != self.optimizer.learning_rate:
             self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
+            if isinstance(self._look_up, RowUpdate):
+                self._look_up.optimizer = self.optimizer
             self._kernel.set_learning_rate(learning_rate)
 
     def flush(self) -> None:

@@ -10,7 +10,7 @@ import importlib.util
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,16 +22,12 @@ MOST_ROWS = 2**32 - 1
 """Of a table."""
 
 
-class _Tables(Protocol):
-    @property
-    def optimizer(self) -> FusedOptimizer: ...
-
-
 class RowUpdate:
     """Lookups whose backward updates the rows that they read.
 
     Args:
-        tables: whose optimizer is applied: sgd, adagrad, rowwise_adagrad, ema_rowwise_adagrad.
+        optimizer: sgd, adagrad, rowwise_adagrad or ema_rowwise_adagrad. The attribute may be
+            replaced by one with another learning rate.
         kernel: FBGEMM's, that looks up: called with ids, offsets and weights.
         weights: float32 or float16 ``(rows, dim)`` of each table: views of ``weight_buffer``.
         weight_buffer: ``(values,)``.
@@ -44,7 +40,7 @@ class RowUpdate:
 
     def __init__(
         self,
-        tables: _Tables,
+        optimizer: FusedOptimizer,
         kernel: Any,
         *,
         weights: Sequence[Tensor],
@@ -55,7 +51,7 @@ class RowUpdate:
         pooled: bool,
     ) -> None:
         _load_operators()
-        self.tables, self.kernel, self.pooled = tables, kernel, pooled
+        self.optimizer, self.kernel, self.pooled = optimizer, kernel, pooled
         self.weight_buffer, self.state_buffer = weight_buffer, state_buffer
         firsts = [bisect_left(lookups, table) for table in range(len(weights) + 1)]
         self.layout = torch.tensor(
@@ -102,7 +98,7 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         rows, offsets, weights = ctx.saved_tensors
         update: RowUpdate = ctx.update
-        optimizer = update.tables.optimizer
+        optimizer = update.optimizer
         gradients = gradients.contiguous()
         if optimizer.max_gradient is not None:
             gradients = gradients.clamp(-optimizer.max_gradient, optimizer.max_gradient)

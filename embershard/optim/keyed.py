@@ -173,9 +173,17 @@ class OptimizerWrapper(KeyedOptimizer):
 
     Args:
         optimizer: the other.
+
+    Raises:
+        InputError: it is not keyed.
     """
 
     def __init__(self, optimizer: KeyedOptimizer) -> None:
+        if not isinstance(optimizer, KeyedOptimizer):
+            raise InputError(
+                f"{type(self).__name__}: expected a KeyedOptimizer, such as KeyedOptimizerWrapper "
+                f"makes of another, got {type(optimizer).__name__}"
+            )
         self._optimizer = optimizer
         self.defaults = optimizer.defaults
 

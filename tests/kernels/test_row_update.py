@@ -1,6 +1,8 @@
 """The backward pass of fused tables on CPU beside plain torch's, and its errors."""
 
+import gc
 import importlib.util
+import weakref
 
 import pytest
 import torch
@@ -98,3 +100,15 @@ def test_a_build_without_the_operators_says_what_builds_them(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="_row_update: expected the compiled operators"):
         _load_operators.__wrapped__()
+
+
+def test_memory_of_tables_is_free_once_nothing_uses_them():
+    tables = FusedTables(POOLED, LOOKUPS, optimizer=FusedOptimizer(name="sgd"), device=CPU)
+    weights = weakref.ref(tables._kernel)
+    train(tables, pooled=True, weighted=False, steps=1)
+    gc.disable()
+    try:
+        del tables
+        assert weights() is None
+    finally:
+        gc.enable()

@@ -71,3 +71,10 @@ def test_a_bound_of_nothing_and_a_closure_are_refused(clipping):
         GradientClippingOptimizer(optimizer_of(GRADIENTS), clipping, 0.0)
     with pytest.raises(InputError, match=r"step: expected no closure"):
         GradientClippingOptimizer(optimizer_of(GRADIENTS), clipping).step(lambda: 0.0)
+
+
+def test_an_optimizer_that_is_not_keyed_is_refused():
+    adam = torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+    said = "^GradientClippingOptimizer: expected a KeyedOptimizer, .* got Adam$"
+    with pytest.raises(InputError, match=said):
+        GradientClippingOptimizer(adam)
