@@ -228,6 +228,10 @@ class OptimizerWrapper(KeyedOptimizer):
         """Of the other."""
         self._optimizer.check_state_dict(state_dict)
 
+    def post_load_state_dict(self) -> None:
+        """Of the other."""
+        self._optimizer.post_load_state_dict()
+
     def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
         """Of the other."""
         self._optimizer.init_state(sparse_grad_parameter_names)

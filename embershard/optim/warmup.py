@@ -117,6 +117,11 @@ class WarmupOptimizer(OptimizerWrapper):
         self._progress: Tensor = torch.zeros(2, dtype=torch.int64)
         self._set_learning_rate()
 
+    @property
+    def progress(self) -> tuple[str, Tensor]:
+        """Key in the state dict, and the steps done and the stage: int64 ``(2,)``, in use."""
+        return self._param_name, self._progress
+
     def step(self, closure: Any = None) -> Any:
         """That of the optimizer; then set the learning rate of the next step."""
         result = super().step(closure)
@@ -153,7 +158,8 @@ class WarmupOptimizer(OptimizerWrapper):
         super().check_state_dict(_without(state_dict, self._param_name))
 
     def post_load_state_dict(self) -> None:
-        """Set the learning rate."""
+        """Of the optimizer; then set the learning rate."""
+        super().post_load_state_dict()
         self._set_learning_rate()
 
     def _set_learning_rate(self) -> None:

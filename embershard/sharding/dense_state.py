@@ -5,14 +5,16 @@ dense kernel in the coordinates of the table, under the same keys, so that each 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from embershard.errors import DataError
+from embershard.optim import CombinedOptimizer, OptimizerWrapper, WarmupOptimizer
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.held_tables import STATE, HeldTable, inner_module, whole_tensors
@@ -75,6 +77,19 @@ def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> It
         for field, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
                 yield Block.whole(f"{STATE}{name}.{field}", value)
+    yield from warmup_progress(optimizer)
+
+
+def warmup_progress(optimizer: torch.optim.Optimizer) -> Iterator[Block]:
+    """Of every ``WarmupOptimizer`` in an optimizer."""
+    if isinstance(optimizer, WarmupOptimizer):
+        name, progress = optimizer.progress
+        yield Block.whole(f"{STATE}{name}.warmup", progress)
+    if isinstance(optimizer, OptimizerWrapper):
+        yield from warmup_progress(optimizer.optimizer)
+    elif isinstance(optimizer, CombinedOptimizer):
+        for _, each in optimizer.optimizers:
+            yield from warmup_progress(each)
 
 
 def shard_state_to_read(
@@ -192,13 +207,27 @@ def _value(
     key: str,
     dtype: torch.dtype,
 ) -> Tensor:
-    state = optimizer.state[parameter]
+    state = _state_in_use(optimizer, parameter)
     if field not in state:  # Adam makes its state in the first step.
         state[field] = torch.zeros(shape, dtype=dtype)
     value: Tensor = state[field]
     if tuple(value.shape) != shape:
         raise DataError(f"{key}: expected shape {tuple(value.shape)}, got {shape}")
     return value
+
+
+def _state_in_use(
+    optimizer: torch.optim.Optimizer, parameter: nn.Parameter
+) -> MutableMapping[str, Any]:
+    """What an optimizer keeps of a parameter: of several, the one that trains it."""
+    if isinstance(optimizer, OptimizerWrapper):
+        return _state_in_use(optimizer.optimizer, parameter)
+    if isinstance(optimizer, CombinedOptimizer):
+        for _, each in optimizer.optimizers:
+            if any(own is parameter for own in each.params.values()):
+                return _state_in_use(each, parameter)
+    found: MutableMapping[str, Any] = optimizer.state.setdefault(parameter, {})
+    return found
 
 
 def _block(table: HeldTable, local: LocalShard, key: str, value: Tensor) -> Block:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import DataError
+from embershard.optim import KeyedOptimizer
 from embershard.package.rectangles import Shard
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
@@ -17,6 +18,7 @@ from embershard.sharding.dense_state import (
     optimizer_fault,
     shard_state_to_read,
     unsaved_whole_state,
+    warmup_progress,
     whole_state_to_read,
 )
 from embershard.sharding.held_tables import (
@@ -42,6 +44,7 @@ class StateReads:
         where: Path,
     ) -> None:
         self._saved, self._where, self._model = saved, where, model
+        self._optimizer = optimizer
         self._is_counted_elsewhere = (
             isinstance(model, DistributedModelParallel) and model.env.rank != 0
         )
@@ -68,6 +71,8 @@ class StateReads:
         if optimizer is not None:
             self._said += unsaved_whole_state(model, optimizer, saved)
             self.blocks += whole_state_to_read(model, optimizer, saved, where)
+            for block in warmup_progress(optimizer):
+                self._add_counter(block)
         if fault := meta_fault(self.blocks):
             raise DataError(f"{where}: {fault}")
 
@@ -79,6 +84,8 @@ class StateReads:
         if self._is_counted_elsewhere:
             for block in counters_of_replicas(self._model):
                 block.tensor.zero_()  # Rank 0 holds what all counted.
+        if isinstance(self._optimizer, KeyedOptimizer):
+            self._optimizer.post_load_state_dict()
         return self._said
 
     def _check(self, kind: str, tables: list[HeldTable], whole: Mapping[str, Tensor]) -> None:

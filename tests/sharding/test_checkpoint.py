@@ -15,6 +15,15 @@ from embershard.modules import (
     EmbeddingBagConfig,
     FusedEmbeddingBagCollection,
 )
+from embershard.optim import (
+    CombinedOptimizer,
+    GradientClipping,
+    GradientClippingOptimizer,
+    KeyedOptimizerWrapper,
+    WarmupOptimizer,
+    WarmupPolicy,
+    WarmupStage,
+)
 from embershard.package.rectangles import Shard
 from embershard.sharding import (
     ParameterSharding,
@@ -32,6 +41,34 @@ from tests.sharding.cases import load_and_read, plan_of, save_and_read
 from tests.sharding.reference import make_case
 
 TORCHREC = Path(__file__).parent / "torchrec_checkpoint"
+
+
+def clipped_warm_up(model):
+    """As docs/training.md has it, but for the tables, with clipping."""
+    dense = KeyedOptimizerWrapper(dict(model.named_parameters()), torch.optim.Adam)
+    stages = [WarmupStage(WarmupPolicy.LINEAR, max_iters=10, value=0.1)]
+    warm_up = WarmupOptimizer(CombinedOptimizer([("dense", dense)]), stages, lr=0.1)
+    return GradientClippingOptimizer(warm_up, GradientClipping.VALUE, max_gradient=10.0)
+
+
+def test_an_optimizer_with_parts_and_warm_up_goes_on_from_its_step(tmp_path):
+    def steps(model, optimizer, count):
+        for step in range(count):
+            optimizer.zero_grad()
+            (model(torch.tensor([[1.0, step]])) ** 2).sum().backward()
+            optimizer.step()
+
+    model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    optimizer = clipped_warm_up(model)
+    steps(model, optimizer, 3)
+    save_state(model, tmp_path / "state", optimizer=optimizer)
+    resumed = clipped_warm_up(other)
+    assert load_state(other, tmp_path / "state", optimizer=resumed) == []
+    for each in optimizer, resumed:
+        assert [group["lr"] for group in each.param_groups] == pytest.approx([0.1 * (0.1 + 0.27)])
+    steps(model, optimizer, 3)
+    steps(other, resumed, 3)
+    assert torch.equal(other.weight, model.weight)
 
 
 def unsharded(case):
