@@ -25,7 +25,7 @@ LOWER = 1 - 1e-9
 def improve(options: Options, found: Found, end: float) -> bool:
     """Moves, swaps and cuts until none lowers the busiest rank's load, or until ``end``: whether
     that was first."""
-    shards = _Shards(options, found)
+    shards = Shards(options, found)
     for _ in range(8 * len(options) + 8 * len(found.load)):
         busiest = int(found.load.argmax())
         own = np.flatnonzero(shards.ranks == busiest)
@@ -37,24 +37,27 @@ def improve(options: Options, found: Found, end: float) -> bool:
             continue
         if not _cut(options, found, shards, own):
             return False
-        shards = _Shards(options, found)
+        shards = Shards(options, found)
     return False
 
 
-class _Shards:
+class Shards:
     """Shards as arrays; those bound to a host are left out."""
 
     def __init__(self, options: Options, found: Found) -> None:
         self.places = list[tuple[int, int]]()
-        parts = list[tuple[Floats, Floats, list[int]]]()
+        phases, memory, ranks_of = list[Floats](), list[Floats](), list[int]()
         for table, ranks in enumerate(found.ranks):
             option = options[table][found.chosen[table]]
             if not option.host_columns:
                 self.places += [(table, part) for part in range(len(ranks))]
-                parts.append((option.seconds, option.memory, ranks))
-        seconds, memory, ranks_of = zip(*parts, strict=True) if parts else ([[]], [[]], [[]])
-        self.seconds, self.memory = np.concatenate(seconds), np.concatenate(memory)
-        self.ranks = np.concatenate(ranks_of).astype(int)
+                phases.append(option.phases)
+                memory.append(option.memory)
+                ranks_of += ranks
+        self.phases = np.concatenate(phases, 1) if phases else np.zeros((1, 0))
+        self.seconds = self.phases.sum(0)
+        self.memory = np.concatenate(memory) if memory else np.zeros(0)
+        self.ranks = np.array(ranks_of, dtype=int)
 
     def move(self, found: Found, at: int, rank: int) -> None:
         """One to another rank."""
@@ -66,7 +69,7 @@ class _Shards:
         self.ranks[at] = rank
 
 
-def _move(found: Found, shards: _Shards, own: Places) -> bool:
+def _move(found: Found, shards: Shards, own: Places) -> bool:
     bins, busiest = found.bins, int(shards.ranks[own[0]])
     seconds, memory = shards.seconds[own], shards.memory[own]
     after = bins.load[None] + seconds[:, None] / bins.speeds[None]
@@ -81,7 +84,7 @@ def _move(found: Found, shards: _Shards, own: Places) -> bool:
     return True
 
 
-def _swap(found: Found, shards: _Shards, own: Places) -> bool:
+def _swap(found: Found, shards: Shards, own: Places) -> bool:
     bins, busiest = found.bins, int(shards.ranks[own[0]])
     others = np.flatnonzero(shards.ranks != busiest)
     if not len(others):
@@ -105,7 +108,7 @@ def _swap(found: Found, shards: _Shards, own: Places) -> bool:
     return True
 
 
-def _cut(options: Options, found: Found, shards: _Shards, own: Places) -> bool:
+def _cut(options: Options, found: Found, shards: Shards, own: Places) -> bool:
     """Cut a table of the busiest rank further, its shards each to the rank that they load least."""
     before = float(found.load[shards.ranks[own[0]]])
     for at in own[np.argsort(-shards.seconds[own], kind="stable")[:CUTS_TRIED]]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from embershard.planner.local_search import CLOSE, Shards
 from embershard.planner.placing import Bins, Floats
 from embershard.planner.starting_placements import Found, Options, Placement
 
@@ -21,9 +22,6 @@ WORK_MAX = 2_000_000
 
 LOWER = 1 - 1e-6
 """Of a step: what a change must fall below."""
-
-CLOSE = 1.001
-"""Of the bound: a step so near to it ends the search."""
 
 
 class _Change(NamedTuple):
@@ -36,24 +34,6 @@ class _Change(NamedTuple):
 
     other: int
     """The shard that comes from there. -1: none."""
-
-
-class _Shards:
-    """Shards as arrays; those bound to a host are left out."""
-
-    def __init__(self, options: Options, found: Found) -> None:
-        self.places = list[tuple[int, int]]()
-        phases, memory, ranks_of = list[Floats](), list[Floats](), list[int]()
-        for table, ranks in enumerate(found.ranks):
-            option = options[table][found.chosen[table]]
-            if not option.host_columns:
-                self.places += [(table, part) for part in range(len(ranks))]
-                phases.append(option.phases)
-                memory.append(option.memory)
-                ranks_of += ranks
-        self.phases = np.concatenate(phases, 1) if phases else np.zeros((1, 0))
-        self.memory = np.concatenate(memory) if memory else np.zeros(0)
-        self.ranks = np.array(ranks_of, dtype=int)
 
 
 def phase_loads(options: Options, placed: Placement, speeds: Floats) -> Floats:
@@ -75,7 +55,7 @@ def balance_phases(options: Options, found: Found, end: float) -> None:
         found: the placement.
         end: by ``time.perf_counter``: no change is looked for once it is past.
     """
-    loads, shards = phase_loads(options, found, found.bins.speeds), _Shards(options, found)
+    loads, shards = phase_loads(options, found, found.bins.speeds), Shards(options, found)
     work = 0
     while loads.max(1).sum() > found.bound * CLOSE and work < WORK_MAX:
         if time.perf_counter() > end:
@@ -95,24 +75,17 @@ def balance_phases(options: Options, found: Found, end: float) -> None:
         if best is None or not best.step < loads.max(1).sum() * LOWER:
             return
         start = int(shards.ranks[best.shard])
-        _put(options, found, loads, shards, best.shard, best.rank)
+        _put(found, loads, shards, best.shard, best.rank)
         if best.other >= 0:
-            _put(options, found, loads, shards, best.other, start)
+            _put(found, loads, shards, best.other, start)
 
 
-def _put(
-    options: Options, found: Found, loads: Floats, shards: _Shards, shard: int, rank: int
-) -> None:
+def _put(found: Found, loads: Floats, shards: Shards, shard: int, rank: int) -> None:
     """A shard onto another rank."""
-    table, part = shards.places[shard]
-    seconds = float(options[table][found.chosen[table]].seconds[part])
-    size, start, speeds = float(shards.memory[shard]), int(shards.ranks[shard]), found.bins.speeds
-    found.bins.take(start, seconds, size)
-    found.bins.put(rank, seconds, size)
+    start, speeds = int(shards.ranks[shard]), found.bins.speeds
+    shards.move(found, shard, rank)
     loads[:, start] -= shards.phases[:, shard] / speeds[start]
     loads[:, rank] += shards.phases[:, shard] / speeds[rank]
-    found.ranks[table][part] = rank
-    shards.ranks[shard] = rank
 
 
 def _busiest_of_others(loads: Floats, rank: int) -> Floats:
@@ -124,7 +97,7 @@ def _busiest_of_others(loads: Floats, rank: int) -> Floats:
     return np.where(loads == highest, second, highest)
 
 
-def _move(bins: Bins, loads: Floats, rest: Floats, shards: _Shards, shard: int) -> _Change:
+def _move(bins: Bins, loads: Floats, rest: Floats, shards: Shards, shard: int) -> _Change:
     """The best rank for a shard to move to."""
     start, phases = int(shards.ranks[shard]), shards.phases[:, shard, None]
     there = loads + phases / bins.speeds
@@ -140,7 +113,7 @@ def _swap(
     bins: Bins,
     loads: Floats,
     rest: Floats,
-    shards: _Shards,
+    shards: Shards,
     shard: int,
     others: NDArray[np.intp],
 ) -> _Change:
