@@ -14,6 +14,7 @@ from torch import nn
 
 from embershard.errors import InputError
 from embershard.package.rectangles import Shard
+from embershard.planner.checked_numbers import check_integer, check_number
 from embershard.planner.cost import Table, batch_seconds, kernel_seconds
 from embershard.planner.model_tables import UNCONSTRAINED, model_tables
 from embershard.planner.options import DATA_PARALLEL, Option, priced, replicas
@@ -36,6 +37,9 @@ from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import check_module_plan
 
 BATCH_SIZE = 512
+BATCH_SIZE_MAX = 1 << 31
+SECONDS_MAX = 1e9
+LEAST_TIMEOUT = 1e-9
 STORAGE_RESERVATION = 0.15
 
 
@@ -79,17 +83,18 @@ class EmbeddingShardingPlanner:
         pipelined: bool = False,
         timeout_seconds: float | None = None,
     ) -> None:
-        if not (isinstance(batch_size, int) and batch_size >= 1):
-            raise InputError(f"planner: batch_size: expected an integer from 1, got {batch_size}")
-        if not 0 <= storage_reservation < 1:
-            raise InputError(
-                f"planner: storage_reservation: expected 0 .. 1, 1 excluded, "
-                f"got {storage_reservation}"
-            )
-        if not 0 <= dense_seconds < math.inf:
-            raise InputError(f"planner: dense_seconds: expected at least 0, got {dense_seconds}")
-        if timeout_seconds is not None and not timeout_seconds > 0:
-            raise InputError(f"planner: timeout_seconds: expected above 0, got {timeout_seconds}")
+        check_integer("planner: batch_size", batch_size, 1, BATCH_SIZE_MAX)
+        reserved = "0 .. 1, 1 excluded"
+        below_1 = math.nextafter(1, 0)
+        check_number("planner: storage_reservation", storage_reservation, 0, below_1, reserved)
+        check_number("planner: dense_seconds", dense_seconds, 0, SECONDS_MAX)
+        if timeout_seconds is not None:
+            check_number("planner: timeout_seconds", timeout_seconds, LEAST_TIMEOUT, SECONDS_MAX)
+        for name, each in (constraints or {}).items():
+            if not isinstance(each, ParameterConstraints):
+                raise InputError(
+                    f"constraints: table {name!r}: expected ParameterConstraints, got {each!r}"
+                )
         self._timeout = math.inf if timeout_seconds is None else timeout_seconds
         self._topology, self._batch_size = topology, batch_size
         self._dense_seconds, self._count_accesses = dense_seconds, count_accesses

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +9,7 @@ from functools import cached_property
 from torch import Tensor
 
 from embershard.errors import InputError
+from embershard.planner.checked_numbers import check_integer, check_number
 from embershard.planner.default_machine import default_machine
 from embershard.planner.machine import Machine
 from embershard.planner.published_gpus import GPUS
@@ -18,6 +18,13 @@ from embershard.sharding.shard_memory import FLOAT_BYTES
 
 GIB = 1 << 30
 COMPUTE_DEVICES = ("cpu", "cuda")
+RANKS_MAX = 1 << 20
+BYTES_MAX = 1e18
+COLUMNS_MAX = 1 << 31
+POOLING_MAX = 1e9
+SPEEDS = (1e-6, 1e6)
+RATES = (1.0, 1e15)
+"""Bytes a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +74,7 @@ class Topology:
         inter_host_bw: float | None = None,
         intra_host_bw: float | None = None,
     ) -> None:
-        if world_size < 1:
-            raise InputError(f"topology: world_size: expected at least 1, got {world_size}")
+        check_integer("topology: world_size", world_size, 1, RANKS_MAX)
         if compute_device not in COMPUTE_DEVICES:
             raise InputError(
                 f"topology: compute_device: expected {' or '.join(COMPUTE_DEVICES)}, "
@@ -79,7 +85,8 @@ class Topology:
         if caps[other] is not None:
             raise InputError(f"topology: {compute_device}: expected {own}, got {other}")
         local = world_size if local_world_size is None else local_world_size
-        if local < 1 or world_size % local:
+        check_integer("topology: local_world_size", local, 1, RANKS_MAX)
+        if world_size % local:
             raise InputError(
                 f"topology: local_world_size: expected a divisor of {world_size}, got {local}"
             )
@@ -93,25 +100,17 @@ class Topology:
         if len(devices) != world_size:
             raise InputError(f"topology: expected {world_size} devices, got {len(devices)}")
         for rank, device in enumerate(devices):
-            if not (math.isfinite(device.memory_bytes) and device.memory_bytes > 0):
-                raise InputError(
-                    f"topology: rank {rank}: memory: expected bytes, got {device.memory_bytes}"
-                )
-            if not (math.isfinite(device.speed) and device.speed > 0):
-                raise InputError(
-                    f"topology: rank {rank}: speed: expected a positive number, got {device.speed}"
-                )
+            where, least = f"topology: rank {rank}", "more than 0 bytes"
+            check_number(f"{where}: memory", device.memory_bytes, 1, BYTES_MAX, least)
+            check_number(f"{where}: speed", device.speed, *SPEEDS)
         if intra_host_bw is not None:
             raise InputError(
                 "topology: intra_host_bw: expected machine=read_machine(FILE), whose costs of "
                 "messages inside a host `embershard calibrate --out FILE` measures, "
                 f"got {intra_host_bw}"
             )
-        if inter_host_bw is not None and not (math.isfinite(inter_host_bw) and inter_host_bw > 0):
-            raise InputError(
-                "topology: inter_host_bw: expected bytes a millisecond, above 0, "
-                f"got {inter_host_bw}"
-            )
+        if inter_host_bw is not None:
+            check_number("topology: inter_host_bw, bytes a millisecond", inter_host_bw, *RATES)
         self.world_size, self.local_world_size = world_size, local
         self.compute_device = compute_device
         self.devices = tuple(devices)
@@ -178,14 +177,8 @@ class ParameterConstraints:
     looks up. None: every row alike."""
 
     def __post_init__(self) -> None:
-        known = {each.value for each in ShardingType}
-        if self.sharding_types is not None and (
-            not self.sharding_types or not known.issuperset(self.sharding_types)
-        ):
-            raise InputError(
-                f"constraints: sharding_types: expected some of {sorted(known)}, "
-                f"got {list(self.sharding_types)}"
-            )
+        self._check_names("sharding_types", [each.value for each in ShardingType])
+        self._check_names("compute_kernels", [each.value for each in EmbeddingComputeKernel])
         is_replica = list(self.sharding_types or ()) == [ShardingType.DATA_PARALLEL.value]
         kernel = EmbeddingComputeKernel.DENSE if is_replica else EmbeddingComputeKernel.FUSED
         if self.compute_kernels is not None and kernel.value not in self.compute_kernels:
@@ -193,17 +186,37 @@ class ParameterConstraints:
                 f"constraints: compute_kernels: expected {kernel.value!r} among them, "
                 f"got {list(self.compute_kernels)}"
             )
-        if self.min_partition is not None and self.min_partition < 1:
+        if self.min_partition is not None:
+            check_integer("constraints: min_partition", self.min_partition, 1, COLUMNS_MAX)
+        if self.cached_share is not None:
+            check_number("constraints: cached_share", self.cached_share, 0, 1)
+        factors = [] if self.pooling_factors is None else self.pooling_factors
+        if not isinstance(factors, Sequence):
             raise InputError(
-                f"constraints: min_partition: expected at least 1, got {self.min_partition}"
+                f"constraints: pooling_factors: expected a list of numbers, got {factors!r}"
             )
-        if self.cached_share is not None and not 0 <= self.cached_share <= 1:
-            raise InputError(f"constraints: cached_share: expected 0 .. 1, got {self.cached_share}")
+        for factor in factors:
+            check_number("constraints: pooling_factors", factor, 0, POOLING_MAX)
         counts = self.access_counts
-        if counts is not None and not (
-            bool(counts.double().isfinite().all()) and bool((counts >= 0).all())
-        ):
-            raise InputError("constraints: access_counts: expected numbers from 0, got others")
-        for factor in self.pooling_factors or ():
-            if not (math.isfinite(factor) and factor >= 0):
-                raise InputError(f"constraints: pooling_factors: expected at least 0, got {factor}")
+        if counts is None:
+            return
+        if not isinstance(counts, Tensor):
+            raise InputError(
+                "constraints: access_counts: expected a tensor of one number a row, got "
+                f"{type(counts).__name__}"
+            )
+        if not (bool((counts >= 0).all()) and bool(counts.double().sum().isfinite())):
+            raise InputError(
+                "constraints: access_counts: expected numbers from 0 with a finite sum, got others"
+            )
+
+    def _check_names(self, field: str, known: list[str]) -> None:
+        """Refuse a field that is no list of known names."""
+        given = getattr(self, field)
+        if given is None:
+            return
+        is_list = isinstance(given, Sequence) and not isinstance(given, str) and len(given)
+        if not (is_list and all(each in known for each in given)):
+            raise InputError(
+                f"constraints: {field}: expected a list of some of {sorted(known)}, got {given!r}"
+            )

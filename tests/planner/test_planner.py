@@ -21,6 +21,7 @@ from embershard.sharding import (
     row_wise,
 )
 from embershard.sharding.types import check_module_plan
+from tests.cases import cases
 from tests.planner.training_cases import machine_of, model_of, planner_of, sharders
 from tests.sharding.cases import collection_of, train
 from tests.sharding.reference import make_case
@@ -254,11 +255,18 @@ def test_tables_without_lookups_are_planned():
     assert "t0" in plan.plan["sparse"]
 
 
-def test_a_time_limit_of_no_seconds_is_refused():
-    with pytest.raises(InputError, match="timeout_seconds: expected above 0, got 0"):
-        EmbeddingShardingPlanner(Topology(1), timeout_seconds=0)
-
-
-def test_negative_seconds_of_the_dense_part_are_refused():
-    with pytest.raises(InputError, match="dense_seconds: expected at least 0, got -1"):
-        EmbeddingShardingPlanner(Topology(1), dense_seconds=-1.0)
+@cases(
+    ("settings", "message"),
+    {
+        "no seconds": ({"timeout_seconds": 0}, "timeout_seconds: expected a number of .*, got 0"),
+        "negative": ({"dense_seconds": -1.0}, "dense_seconds: expected a number of .*, got -1"),
+        "text": ({"batch_size": "512"}, "batch_size: expected an integer of 1 .. .*, got '512'"),
+        "all memory": ({"storage_reservation": 1}, "storage_reservation: expected 0 .. 1, 1 excl"),
+        "no constraints": (
+            {"constraints": {"t0": None}}, "table 't0': expected ParameterConstraints, got None"
+        ),
+    },
+)  # fmt: skip
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        EmbeddingShardingPlanner(Topology(1), **settings)

@@ -11,9 +11,13 @@ from tests.planner.training_cases import machine_of
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"world_size": 0}, "world_size: expected at least 1, got 0"),
-        ({"world_size": 2, "ddr_cap": 0}, "rank 0: memory: expected bytes, got 0"),
-        ({"world_size": 2, "ddr_cap": torch.nan}, "rank 0: memory: expected bytes, got nan"),
+        ({"world_size": 0}, "world_size: expected an integer of 1 .. 1,048,576, got 0"),
+        ({"world_size": "2"}, "world_size: expected an integer of 1 .. 1,048,576, got '2'"),
+        ({"world_size": 2, "ddr_cap": 0}, "rank 0: memory: expected more than 0 bytes, got 0"),
+        (
+            {"world_size": 2, "ddr_cap": torch.nan},
+            "rank 0: memory: expected more than 0 bytes, got nan",
+        ),
         ({"world_size": 2, "compute_device": "tpu"}, "expected cpu or cuda, got 'tpu'"),
         ({"world_size": 2, "hbm_cap": 1 << 30}, "cpu: expected ddr_cap, got hbm_cap"),
         (
@@ -23,11 +27,18 @@ from tests.planner.training_cases import machine_of
         ({"world_size": 4, "local_world_size": 3}, "local_world_size: expected a divisor of 4"),
         (
             {"world_size": 1, "devices": [Device(memory_bytes=1, speed=-1)]},
-            "rank 0: speed: expected a positive number, got -1",
+            "rank 0: speed: expected a number of 1e-06 .. 1e\\+06, got -1",
         ),
         ({"world_size": 2, "devices": [Device(memory_bytes=1)]}, "expected 2 devices, got 1"),
-        ({"world_size": 2, "inter_host_bw": -1.0}, "inter_host_bw: .* above 0, got -1"),
-        ({"world_size": 2, "inter_host_bw": torch.inf}, "inter_host_bw: .* above 0, got inf"),
+        (
+            {"world_size": 2, "inter_host_bw": -1.0},
+            "inter_host_bw, bytes a millisecond: expected .*, got -1",
+        ),
+        (
+            {"world_size": 2, "inter_host_bw": torch.inf},
+            "inter_host_bw, .*: expected a number of 1 .. 1e\\+15, got inf",
+        ),
+        ({"world_size": 2, "inter_host_bw": 5e-324}, "of 1 .. 1e\\+15, got 5e-324"),
         ({"world_size": 2, "intra_host_bw": 6e8}, "intra_host_bw: expected machine=read_machine"),
     ],
 )
@@ -39,16 +50,27 @@ def test_a_bad_topology_is_refused(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sharding_types": []}, "sharding_types: expected some of"),
-        ({"sharding_types": ["diagonal"]}, "sharding_types: expected some of"),
+        ({"sharding_types": []}, "sharding_types: expected a list of some of"),
+        ({"sharding_types": ["diagonal"]}, "sharding_types: expected a list of some of"),
         ({"compute_kernels": ["dense"]}, "compute_kernels: expected 'fused' among them"),
         (
             {"sharding_types": ["data_parallel"], "compute_kernels": ["fused"]},
             "compute_kernels: expected 'dense' among them",
         ),
-        ({"min_partition": 0}, "min_partition: expected at least 1, got 0"),
-        ({"cached_share": 1.5}, "cached_share: expected 0 .. 1, got 1.5"),
-        ({"pooling_factors": [-1.0]}, "pooling_factors: expected at least 0, got -1.0"),
+        ({"min_partition": 0}, "min_partition: expected an integer of 1 .. .*, got 0"),
+        ({"cached_share": 1.5}, "cached_share: expected a number of 0 .. 1, got 1.5"),
+        (
+            {"pooling_factors": [-1.0]},
+            "pooling_factors: expected a number of 0 .. 1e\\+09, got -1.0",
+        ),
+        ({"sharding_types": "row_wise"}, "sharding_types: expected a list .*, got 'row_wise'"),
+        ({"compute_kernels": [3]}, "compute_kernels: expected a list of some of"),
+        ({"min_partition": 2.5}, "min_partition: expected an integer of 1 .. .*, got 2.5"),
+        ({"cached_share": "0.5"}, "cached_share: expected a number of 0 .. 1, got '0.5'"),
+        ({"pooling_factors": [1e308]}, "pooling_factors: expected .*, got 1e\\+308"),
+        ({"pooling_factors": 3.0}, "pooling_factors: expected a list of numbers, got 3.0"),
+        ({"access_counts": [1, 2]}, "access_counts: expected a tensor .*, got list"),
+        ({"access_counts": torch.full((9,), 1e308, dtype=torch.double)}, "with a finite sum"),
         ({"access_counts": torch.tensor([1, -1])}, "access_counts: expected numbers from 0"),
         ({"access_counts": torch.tensor([1, torch.nan])}, "access_counts: expected numbers from 0"),
     ],

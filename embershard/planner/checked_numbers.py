@@ -1,0 +1,43 @@
+"""``check_number``, ``check_integer``: numbers that callers give, refused in one sentence."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+from embershard.errors import InputError
+
+
+def check_number(where: str, value: object, low: float, high: float, expected: str = "") -> None:
+    """Refuse anything but a number of a range.
+
+    Args:
+        where: it was given.
+        value: that was given.
+        low, high: of the range, both included.
+        expected: in words. Empty: the range.
+
+    Raises:
+        InputError: it is none.
+    """
+    _check(where, value, Real, low, high, expected or f"a number of {low:g} .. {high:g}")
+
+
+def check_integer(where: str, value: object, low: int, high: int) -> None:
+    """Refuse anything but an integer of a range.
+
+    Args:
+        where: it was given.
+        value: that was given.
+        low, high: of the range, both included.
+
+    Raises:
+        InputError: it is none.
+    """
+    _check(where, value, Integral, low, high, f"an integer of {low:,} .. {high:,}")
+
+
+def _check(where: str, value: Any, kind: Any, low: float, high: float, expected: str) -> None:
+    is_one = isinstance(value, kind) and not isinstance(value, bool)
+    if not (is_one and low <= value <= high):
+        raise InputError(f"{where}: expected {expected}, got {value!r}")
