@@ -7,10 +7,10 @@ request ──▶ request validation, in C++ ──▶ scores, and scores withou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,9 @@ from embershard.client.asking import with_string
 from embershard.client.packing import Inputs
 from embershard.client.schema import served_model
 from embershard.errors import EmbershardError, InputError, InternalError, PlanError, RequestError
-from embershard.explain.features import SparseExplained, explain_sparse
-from embershard.explain.request import Asked, DenseAsked, asked_inputs, asked_sample
-from embershard.package import Manifest, Package, Plan
+from embershard.explain.features import IdRows, map_ids
+from embershard.explain.request import Asked, asked_inputs, asked_sample
+from embershard.package import Package, Plan
 from embershard.serving import LocalPrediction, LocalPredictor
 
 CALL_EXAMPLES = 1 << 14
@@ -41,7 +41,7 @@ class LeftOut:
     in_its_place: str
     """What the model gets instead: "no ids", "default 0.5", or "0"."""
 
-    change: Mapping[str, NDArray[np.float32]]
+    change: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     """The scores without it less those with it, by output, in the output's shape. Empty: none."""
 
     failed: str = ""
@@ -52,53 +52,40 @@ def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[LocalPrediction,
     """Ask with everything, and without each input in turn, all in one batch where that is small.
     The request itself runs in every batch, and what is compared ran together. Returns the answer;
     then what leaving out does, for each dense and each sparse input in order."""
-    inputs = [*_replacements(asked)]  # At least one: no model has none.
+    defaults = {each.spec.name: each.spec.default for each in asked.dense}
+    in_place = {
+        **{name: "0" if each is None else f"default {each:g}" for name, each in defaults.items()},
+        **{each.spec.name: "no ids" for each in asked.sparse},
+    }
+    names = list(in_place)  # At least one: no model has none.
     ids = sum(len(each.ids) for each in asked.sparse)
     examples = max(asked.num_examples, 1)  # None where only request-scoped outputs are asked for.
     step = max(1, min(CALL_EXAMPLES // examples, CALL_IDS // max(ids, 1)) - 1)
     answers, found = list[LocalPrediction](), list[LeftOut]()
-    for first in range(0, len(inputs), step):
-        part = inputs[first : first + step]
-        requests = [asked.request(), *(asked.request(without=name) for name, _ in part)]
+    for first in range(0, len(names), step):
+        part = names[first : first + step]
+        requests = [asked.request(), *(asked.request(without=name) for name in part)]
         whole, *others = predictor.predict_merged(requests, asked.outputs)
         if isinstance(whole, EmbershardError):
             raise whole
         answers.append(whole)
-        found += [
-            _compared(name, place, answers[-1], other)
-            for (name, place), other in zip(part, others, strict=True)
-        ]
+        for name, other in zip(part, others, strict=True):
+            left_out = LeftOut(input=name, in_its_place=in_place[name])
+            if isinstance(other, EmbershardError):
+                found.append(replace(left_out, failed=str(other)))
+                continue
+            change = {each: other.outputs[each] - whole.outputs[each] for each in whole.outputs}
+            found.append(replace(left_out, change=change))
     return answers[0], found
-
-
-def _replacements(asked: Asked) -> Iterator[tuple[str, str]]:
-    """Each input, and the value that replaces it in the variant without it."""
-    for dense in asked.dense:
-        default = dense.spec.default
-        yield dense.spec.name, "0" if default is None else f"default {default:g}"
-    for sparse in asked.sparse:
-        yield sparse.spec.name, "no ids"
-
-
-def _compared(
-    name: str,
-    in_its_place: str,
-    whole: LocalPrediction,
-    answer: LocalPrediction | EmbershardError,
-) -> LeftOut:
-    if isinstance(answer, EmbershardError):
-        return LeftOut(input=name, in_its_place=in_its_place, change={}, failed=str(answer))
-    change = {name: answer.outputs[name] - values for name, values in whole.outputs.items()}
-    return LeftOut(input=name, in_its_place=in_its_place, change=change)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explanation:
-    """One request of N examples, explained."""
+    """One request of N examples, explained. `explanation_json` says what its ids become."""
 
-    manifest: Manifest
-    """Of the package that was asked."""
+    package: Package
+    """That was asked."""
 
     plan: Plan
     """Says where rows lie."""
@@ -110,13 +97,13 @@ class Explanation:
     not_scored_with: str
     """Why it is another plan. Empty: it is not."""
 
-    num_examples: int
+    asked: Asked
 
     scores: Mapping[str, NDArray[np.float32]]
     """Outputs by name: ``(num_examples, ...)``, or ``(1, ...)`` in request scope."""
 
-    dense: tuple[DenseAsked, ...]
-    sparse: tuple[SparseExplained, ...]
+    sparse: tuple[IdRows, ...]
+    """For each sparse input."""
 
     left_out: tuple[LeftOut, ...]
     """For each dense input, then each sparse one."""
@@ -150,11 +137,13 @@ def explain_request(
     wanted = names_of("outputs", outputs)
     inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
     opened = Package.open(package)
-    runner = _start(opened, plan)
-    model = served_model(pb.GetModelResponse.FromString(runner.predictor.get_model()))
-    asked = asked_inputs(opened.manifest, model, inputs, outputs=wanted)
+
+    def ask(predictor: LocalPredictor) -> Asked:
+        model = served_model(pb.GetModelResponse.FromString(predictor.get_model()))
+        return asked_inputs(opened.manifest, model, inputs, outputs=wanted)
+
     try:
-        return _explain(opened, runner, asked)
+        return _explained(opened, plan, ask)
     except RequestError as error:
         raise RequestError(with_string(str(error), sparse)) from None
 
@@ -178,52 +167,49 @@ def explain_sample(package: str | Path, sample: int = 0, *, plan: str = "") -> E
     if not 0 <= sample < len(samples):
         raise InputError(f"sample: expected 0 .. {len(samples) - 1}, got {sample}")
     asked = asked_sample(opened.manifest, samples[sample])
-    return _explain(opened, _start(opened, plan), asked)
+    return _explained(opened, plan, lambda _: asked)
 
 
-class _Runner(NamedTuple):
-    predictor: LocalPredictor
-    plan: Plan
-    scored_with: str
-    refusal: str
-
-
-def _start(package: Package, plan: str) -> _Runner:
+def _explained(
+    package: Package,
+    plan: str,
+    ask: Callable[[LocalPredictor], Asked],
+) -> Explanation:
     """A plan for other devices than this machine's still says where rows lie: another one runs."""
-    asked = package.plan(plan)
+    placed = package.plan(plan)
     refusals = list[PlanError]()
-    for name in dict.fromkeys([asked.name, package.manifest.default_plan, *package.plans]):
+    for name in dict.fromkeys([placed.name, package.manifest.default_plan, *package.plans]):
         try:
             predictor = LocalPredictor(package.path, plan=name, slots=1)
+            break
         except PlanError as error:
             refusals.append(error)
-            continue
-        return _Runner(predictor, asked, name, str(refusals[0]) if refusals else "")
-    raise refusals[0]
-
-
-def _explain(package: Package, runner: _Runner, asked: Asked) -> Explanation:
-    answer, left_out = leave_out(runner.predictor, asked)
-    schema = package.schema()
+    else:
+        raise refusals[0]
+    asked = ask(predictor)
+    answer, left_out = leave_out(predictor, asked)
     sparse = tuple(
-        explain_sparse(each, item.ids, package, runner.plan)
-        for each, item in zip(asked.sparse, schema.sparse, strict=True)
+        map_ids(each, item.ids)
+        for each, item in zip(asked.sparse, package.schema().sparse, strict=True)
         if item.ids is not None  # In a package, every input has a map.
     )
-    counted = {each.asked.spec.name: each.unknown_ids for each in sparse if each.unknown_ids}
+    counted = {
+        each.spec.name: found.unknown
+        for each, found in zip(asked.sparse, sparse, strict=True)
+        if found.unknown
+    }
     if counted != answer.unknown_ids:
         raise InternalError(
             f"unknown ids: expected {dict(answer.unknown_ids)}, as the server counts them, "
             f"got {counted} from the package's id maps"
         )
     return Explanation(
-        manifest=package.manifest,
-        plan=runner.plan,
-        scored_with=runner.scored_with,
-        not_scored_with=runner.refusal,
-        num_examples=asked.num_examples,
+        package=package,
+        plan=placed,
+        scored_with=name,
+        not_scored_with=str(refusals[0]) if refusals else "",
+        asked=asked,
         scores=answer.outputs,
-        dense=asked.dense,
         sparse=sparse,
         left_out=tuple(left_out),
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,116 +12,35 @@ from numpy.typing import NDArray
 from embershard.explain.request import SparseAsked
 from embershard.package import IdMap, Package, Plan
 from embershard.package.id_maps import ZERO_ROW
-from embershard.package.manifest import TableSpec
 from embershard.package.manifest_inputs import Lookup
-from embershard.package.rectangles import Shard
 from embershard.package.samples import offsets_of
 
 
-class Place(NamedTuple):
-    """Some columns of a row."""
-
-    columns: tuple[int, int]
-    """First column, and the one behind the last."""
-
-    devices: tuple[str, ...]
-    """More than one: each has a replica."""
-
-
-Places: TypeAlias = tuple[Place, ...]
-"""Of one row, in the order of its columns; together they are the whole row. Empty: of no row."""
-
-
-def place_rows(plan: Plan, table: str, rows: NDArray[np.int64]) -> list[Places]:
-    """Where a plan puts rows of a table: int64 ``[N]``, -1 for none."""
-    shards = sorted((s for s in plan.shards if s.table == table), key=lambda s: s.columns)
-    firsts = np.unique([shard.rows[0] for shard in shards])
-    bands, index = np.unique(np.searchsorted(firsts, rows, side="right") - 1, return_inverse=True)
-    entries = [_places(plan, shards, firsts[band]) if band >= 0 else () for band in bands]
-    return [entries[each] for each in index]
-
-
-def _places(plan: Plan, shards: Sequence[Shard], row: int) -> Places:
-    return tuple(
-        Place(shard.columns, tuple(plan.devices[device] for device in shard.devices))
-        for shard in shards
-        if shard.rows[0] <= row < shard.rows[1]
-    )
-
-
-Fate: TypeAlias = Literal["known", "oov", "zero", "cut"]
-"""``known``: the id has a row. Unknown ids: ``oov``, the row of all unknown ones; ``zero``, a zero
-vector. ``cut``: beyond max_ids, never looked at. (The policy ``reject`` refuses the request.)"""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LookedUp:
-    """The vectors of one input from one table."""
-
-    lookup: Lookup
-    table: TableSpec
-
-    norms: NDArray[np.float64]
-    """``[ids]``: length (L2) of each id's row as stored, before its weight; 0 for a zero vector,
-    NaN for an id that is cut."""
-
-    pooled: NDArray[np.float64]
-    """``[lists]``: length (L2) of each list's pooled vector."""
-
-    places: list[Places]
-    """``[ids]``: where each id's row lies."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SparseExplained:
-    """One sparse input: N lists, or 1 in request scope; ids and what became of them."""
-
-    asked: SparseAsked
-
-    offsets: NDArray[np.int64]
-    """``[lists + 1]``: where the ids of each list begin, and the end of the last."""
+class IdRows(NamedTuple):
+    """The ids of a sparse input, ``[ids]`` each."""
 
     rows: NDArray[np.int64]
-    """``[ids]``: the row of each, -1 where there is none."""
+    """The row of each, -1 where there is none."""
 
-    fates: tuple[Fate, ...]
-    """Of each id."""
-
-    lookups: tuple[LookedUp, ...]
-    """In the order of the input's lookups."""
-
-    def places_in(self, number: int) -> range:
-        """Where the ids of one list stand among ``ids``."""
-        return range(int(self.offsets[number]), int(self.offsets[number + 1]))
+    fates: NDArray[np.str_]
+    """``known``: the id has a row. Unknown ids: ``oov``, the row of all unknown ones; ``zero``, a
+    zero vector. ``cut``: beyond max_ids, never looked at. (The policy ``reject`` refuses the
+    request.)"""
 
     @property
-    def unknown_ids(self) -> int:
+    def unknown(self) -> int:
         """Ids that count and that the map does not know."""
-        return sum(fate in ("oov", "zero") for fate in self.fates)
-
-    @property
-    def cut_ids(self) -> int:
-        """Ids that max_ids leaves out."""
-        return sum(fate == "cut" for fate in self.fates)
+        return int(np.isin(self.fates, ("oov", "zero")).sum())
 
 
-def explain_sparse(asked: SparseAsked, ids: IdMap, package: Package, plan: Plan) -> SparseExplained:
+def map_ids(asked: SparseAsked, ids: IdMap) -> IdRows:
     """Follow the ids of one input to their rows. ``asked``: without ids that its map rejects."""
     kept = _kept(asked)
     known = ids.lookup(asked.ids) != ZERO_ROW
     rows = np.full(len(asked.ids), ZERO_ROW, np.int64)
     rows[kept] = ids.rows_of(asked.ids[kept])
-    fates = np.select([~kept, known, rows != ZERO_ROW], ["cut", "known", "oov"], "zero")
-    return SparseExplained(
-        asked=asked,
-        offsets=offsets_of(asked.lengths),
-        rows=rows,
-        fates=tuple(fates.tolist()),
-        lookups=tuple(
-            _look_up(asked, kept, rows, lookup, package, plan) for lookup in asked.spec.lookups
-        ),
+    return IdRows(
+        rows, np.select([~kept, known, rows != ZERO_ROW], ["cut", "known", "oov"], "zero")
     )
 
 
@@ -138,35 +56,99 @@ def _kept(asked: SparseAsked) -> NDArray[np.bool_]:
     return np.asarray(position < most)
 
 
+def lists_json(
+    asked: SparseAsked, found: IdRows, package: Package, plan: Plan, numbers: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The lists of those numbers, as docs/tools.md describes them."""
+    offsets = offsets_of(asked.lengths)
+    edges = offsets_of(asked.lengths[list(numbers)])  # Of the ids of these lists alone.
+    places = [np.arange(offsets[number], offsets[number + 1]) for number in numbers]
+    here = np.concatenate([np.zeros(0, np.int64), *places])
+    looked_up = [_look_up(asked, found, each, package, plan, here, edges)
+                 for each in asked.spec.lookups]  # fmt: skip
+    ids = [
+        {
+            "id": int(asked.ids[at]),
+            "given": None if asked.given is None else asked.given[at],
+            "weight": None if asked.weights is None else float(asked.weights[at]),
+            "fate": str(found.fates[at]),
+            "row": None if found.rows[at] == ZERO_ROW else int(found.rows[at]),
+            "norms": [each.norms[place] for each in looked_up],
+            "places": [each.places[place] for each in looked_up],
+        }
+        for place, at in enumerate(here)
+    ]
+    return [
+        {
+            "example": None if asked.spec.scope == "request" else number,
+            "ids": ids[first:end],
+            "pooled_norms": [each.pooled[place] for each in looked_up],
+        }
+        for place, (number, (first, end)) in enumerate(zip(numbers, pairwise(edges), strict=True))
+    ]
+
+
+class _LookedUp(NamedTuple):
+    norms: list[float | None]
+    """Of each id's row as stored, before its weight; 0 of a zero vector, None of an id that is
+    cut."""
+
+    places: list[list[dict[str, Any]]]
+    """Of each id's row: its columns by device."""
+
+    pooled: list[float | None]
+    """Norm of each list's pooled vector. None: a sequence has none."""
+
+
 def _look_up(
     asked: SparseAsked,
-    kept: NDArray[np.bool_],
-    rows: NDArray[np.int64],
+    found: IdRows,
     lookup: Lookup,
     package: Package,
     plan: Plan,
-) -> LookedUp:
+    here: NDArray[np.int64],
+    edges: NDArray[np.int64],
+) -> _LookedUp:
+    """``here``: the ids to look up, list after list. ``edges``: where each list begins in it."""
     table = package.manifest.table(lookup.table)
+    rows, kept = found.rows[here], found.fates[here] != "cut"
     has_row = rows != ZERO_ROW
     distinct, which = np.unique(rows[has_row], return_inverse=True)
     stored = package.read_rows(table.name, distinct)
-    vectors = table.row_format.dequantize_rows(stored)
-    norms = np.where(kept, 0.0, np.nan)
-    norms[has_row] = np.sqrt(np.einsum("rc,rc->r", vectors, vectors, dtype=np.float64))[which]
-
-    factors = np.ones(len(rows)) if asked.weights is None else asked.weights.astype(np.float64)
-    factors = factors[has_row]
-    offsets = offsets_of(asked.lengths)
-    edges = offsets_of(has_row)[offsets]  # Where each list begins among the ids with a row.
-    pooled = np.zeros(len(asked.lengths))
-    for place, (first, end) in enumerate(pairwise(edges)):
-        pooled[place] = np.linalg.norm(factors[first:end] @ vectors[which[first:end]])
-    if lookup.pooling == "mean":
-        pooled /= np.maximum(np.diff(offsets_of(kept)[offsets]), 1)  # A zero vector counts.
-    return LookedUp(
-        lookup=lookup,
-        table=table,
-        norms=norms,
-        pooled=pooled,
-        places=place_rows(plan, table.name, rows),
+    vectors = table.row_format.dequantize_rows(stored).astype(np.float64)
+    norms = np.zeros(len(here))
+    norms[has_row] = np.linalg.norm(vectors, axis=1)[which]
+    factors = np.ones(len(here)) if asked.weights is None else asked.weights[here]
+    pooled = list[float | None]()
+    row_edges = offsets_of(has_row)[edges]
+    for counted, (first, end) in zip(
+        np.diff(offsets_of(kept)[edges]), pairwise(row_edges), strict=True
+    ):
+        length = np.linalg.norm(factors[has_row][first:end] @ vectors[which[first:end]])
+        mean = lookup.pooling == "mean"  # In which a zero vector counts.
+        pooled.append(float(length / max(counted, 1) if mean else length))
+    return _LookedUp(
+        [float(norm) if counts else None for norm, counts in zip(norms, kept, strict=True)],
+        _places_of(plan, table.name, rows),
+        [None] * len(pooled) if lookup.output == "sequence" else pooled,
     )
+
+
+def _places_of(plan: Plan, table: str, rows: NDArray[np.int64]) -> list[list[dict[str, Any]]]:
+    """Where a plan puts rows of a table: columns in order, with several devices where each has a
+    replica; nothing for row -1."""
+    shards = sorted((s for s in plan.shards if s.table == table), key=lambda s: s.columns)
+    firsts = np.unique([shard.rows[0] for shard in shards])
+    bands, index = np.unique(np.searchsorted(firsts, rows, side="right") - 1, return_inverse=True)
+    entries = [
+        [
+            {
+                "columns": list(shard.columns),
+                "devices": [plan.devices[device] for device in shard.devices],
+            }
+            for shard in shards
+            if band >= 0 and shard.rows[0] <= firsts[band] < shard.rows[1]
+        ]
+        for band in bands
+    ]
+    return [entries[each] for each in index]

@@ -84,16 +84,16 @@ def test_tables_say_what_every_id_became(package, request_file, capsys):
     assert lines[0] == "ranker 1 3 examples plan 2xcpu (cpu:0, cpu:1)"
     sparse = lines[lines.index("sparse input map example id row table on norm") :]
     explanation = explain_request(package, **REQUEST)
-    features = {each.asked.spec.name: each for each in explanation.sparse}
-    users = features["user"].lookups[0]
-    assert f"user vocab 'u1' 1 users cpu:0 {users.norms[0]:.4f}" in sparse
-    assert f"'nobody' 42 (unknown) users cpu:0 {users.norms[1]:.4f}" in sparse
+    lists = {each["name"]: each["lists"] for each in explanation_json(explanation)["sparse"]}
+    known, unknown = lists["user"][0]["ids"]
+    assert f"user vocab 'u1' 1 users cpu:0 {known['norms'][0]:.4f}" in sparse
+    assert f"'nobody' 42 (unknown) users cpu:0 {unknown['norms'][0]:.4f}" in sparse
     assert "1 7 zero (unknown) 0.0000" in sparse
     assert "... 3 more cut: last 5 kept" in sparse
     assert "... 1 more" in sparse
-    history = features["history"].lookups[0]
-    assert f"mean of 5 items {history.pooled[0]:.4f}" in sparse
-    assert f"'[bold]red' {features['query'].rows[0]} queries cpu:0" in "\n".join(sparse)
+    (mean,) = lists["history"][0]["pooled_norms"]
+    assert f"mean of 5 items {mean:.4f}" in sparse
+    assert f"'[bold]red' {lists['query'][0]['ids'][0]['row']} queries cpu:0" in "\n".join(sparse)
     assert "hour request 0.5 (its default: not given)" in lines
     changes = next(line for line in lines if line.startswith("age 0 "))
     change = explanation.left_out[0].change["score"]

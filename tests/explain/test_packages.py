@@ -97,8 +97,9 @@ def test_a_plan_for_other_devices_says_where_rows_lie_and_another_gives_the_scor
     assert found.plan.devices == ("cuda:0", "cuda:1")
     assert found.scored_with == "default"
     assert found.not_scored_with.startswith("plans/2xcpu.json: table ")
-    users = found.sparse[0].lookups[0].places
-    assert {place.devices for row in users for place in row} == {("cuda:0",)}
+    (user,) = explanation_json(found)["sparse"][0]["lists"]
+    places = [place for each in user["ids"] for place in each["places"][0]]
+    assert [place["devices"] for place in places] == [["cuda:0"]] * len(user["ids"])
     expected = explain_sample(package, 1).scores
     assert all(np.array_equal(found.scores[name], expected[name]) for name in expected)
 
