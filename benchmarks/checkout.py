@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from benchmarks.packages import PackageSpec
@@ -21,9 +19,6 @@ from embershard.errors import ConfigError
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PEER_PYTHON: Final = ROOT / ".venv-peers" / "bin" / "python"
-
-RENAMED_FLAGS: Final[Mapping[str, str]] = MappingProxyType({})
-"""New flag of `embershard serve` to the name that it had before, for older checkouts."""
 
 
 class Command(NamedTuple):
@@ -63,8 +58,7 @@ class Checkout:
 
     def serve(self, repository: Path, *flags: object) -> Command:
         """`embershard serve` on a free port."""
-        arguments = [self._known_flag(str(each)) for each in flags]
-        return self.module("embershard", "serve", repository, "--port", 0, *arguments)
+        return self.module("embershard", "serve", repository, "--port", 0, *flags)
 
     def program(self, name: str, *arguments: object) -> Command:
         """A compiled program."""
@@ -86,19 +80,9 @@ class Checkout:
         command = ["git", "-C", str(self.root), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
-    def _known_flag(self, word: str) -> str:
-        if word not in RENAMED_FLAGS or word in _serve_help(self):
-            return word
-        return RENAMED_FLAGS[word]
-
 
 THIS: Final = Checkout()
 """The checkout that holds this file."""
-
-
-@cache
-def _serve_help(checkout: Checkout) -> Sequence[str]:
-    return _output(checkout.module("embershard", "serve", "--help")).replace(",", " ").split()
 
 
 @cache

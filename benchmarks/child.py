@@ -1,4 +1,4 @@
-"""The line protocol of a side in a process of its own; needs nothing but Python.
+"""The line protocol of a side in a process of its own, and its memory; needs nothing but Python.
 
 The child writes ``ready`` when its setup is done, then answers each line ``run SECONDS`` with one
 line of JSON: the figures of that block. It ends when its input ends.
@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 
 def answer(unit: str, run: Callable[[], float]) -> None:
@@ -33,3 +34,9 @@ def serve_blocks(block: Callable[[float], Mapping[str, float]]) -> None:
         if word != "run":
             raise ValueError(f"standard input: expected `run SECONDS`, got {line!r}")
         print(json.dumps(dict(block(float(seconds)))), flush=True)
+
+
+def memory_bytes(process: int | str, name: str = "VmRSS") -> int:
+    """Of a line of /proc/PROCESS/status: ``VmRSS``, resident now; ``VmHWM``, at the peak."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:"))) << 10

@@ -21,7 +21,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from benchmarks.local import torchrun
 from benchmarks.planner import torchrec
 from benchmarks.planner_tables import (
     DrawnTable,
@@ -76,58 +78,39 @@ def their_plan(tables: Sequence[SkewedTable], ranks: int, peers: Path) -> str:
     return sharding_plan(rectangles, PATH).to_json()
 
 
-class Measured:
-    """A plan's steps: of each copy and rank the median of its blocks."""
-
-    def __init__(self, copies: Sequence[Copy]) -> None:
-        self._ranks = {
-            clock: np.array([np.median([each[clock] for each in blocks], 0) for blocks in copies])
-            for clock in CLOCKS
-        }
-
-    def busiest(self, clock: str = "cpu_seconds", *, every: int = 1, first: int = 0) -> float:
-        """Of the mean of copies; of every second one if asked for."""
-        return float(self._ranks[clock][first::every].mean(0).max())
-
-    def mean(self, clock: str) -> float:
-        """Of all ranks."""
-        return float(self._ranks[clock].mean())
+def steps_of(copies: Sequence[Copy]) -> dict[str, NDArray[np.float64]]:
+    """Seconds of a plan's steps by clock, ``[copies, ranks]``: of each copy the median of its
+    blocks."""
+    return {
+        clock: np.array([np.median([each[clock] for each in blocks], 0) for blocks in copies])
+        for clock in CLOCKS
+    }
 
 
-class Gap:
-    """Sums over models, of one clock."""
-
-    def __init__(self, clock: str) -> None:
-        self.clock = clock
-        self.ours, self.theirs, self.bound = 0.0, 0.0, 0.0
-
-    def add(self, ours: Measured, theirs: Measured) -> str:
-        """A model; its row of the table."""
-        found = ours.busiest(self.clock), theirs.busiest(self.clock)
-        bound = min(ours.mean(self.clock), theirs.mean(self.clock))
-        self.ours, self.theirs = self.ours + found[0], self.theirs + found[1]
-        self.bound += bound
-        closed = (found[1] - found[0]) / (found[1] - bound)
-        return (
-            f"{found[0] * 1e3:.2f} | {found[1] * 1e3:.2f} | {bound * 1e3:.2f} | {closed:.0%} | "
-            f"{found[0] / found[1]:.3f}"
-        )
-
-    def __str__(self) -> str:
-        closed = (self.theirs - self.ours) / (self.theirs - self.bound)
-        return (
-            f"{self.clock}: ours / TorchRec {self.ours / self.theirs:.3f}, gap closed {closed:.0%} "
-            f"of {1 - self.bound / self.theirs:.1%}"
-        )
+def busiest(steps: NDArray[np.float64]) -> float:
+    """The rank with the largest mean of copies."""
+    return float(steps.mean(0).max())
 
 
-def execute(request: Mapping[str, object], ranks: int) -> Iterator[dict[str, Measured]]:
-    """Of each model, by planner, as it is measured."""
-    launch = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node {ranks} -m"
+def gap_of(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of the busiest rank by our plan and by theirs, and the bound."""
+    return np.array([busiest(ours), busiest(theirs), min(ours.mean(), theirs.mean())])
+
+
+def closed_by(gap: NDArray[np.float64]) -> float:
+    """The share of the gap that our plan closes."""
+    ours, theirs, bound = gap
+    return float((theirs - ours) / (theirs - bound))
+
+
+def execute(
+    request: Mapping[str, object], ranks: int
+) -> Iterator[dict[str, dict[str, NDArray[np.float64]]]]:
+    """Of each model, by planner, `steps_of` its plan, as it is measured."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "request.json"
         file.write_text(json.dumps(request))
-        worker = [*launch.split(), "benchmarks.workers.executed_plans", str(file)]
+        worker = [*torchrun(ranks), "benchmarks.workers.executed_plans", str(file)]
         process = subprocess.Popen(
             [sys.executable, *worker],
             stdout=subprocess.PIPE,
@@ -137,7 +120,7 @@ def execute(request: Mapping[str, object], ranks: int) -> Iterator[dict[str, Mea
         with process:
             assert process.stdout is not None
             for line in process.stdout:
-                yield {name: Measured(copies) for name, copies in json.loads(line).items()}
+                yield {name: steps_of(copies) for name, copies in json.loads(line).items()}
         if process.returncode:
             raise RuntimeError(f"ranks: expected to end with 0, got {process.returncode}")
 
@@ -172,17 +155,28 @@ def main() -> None:
     head = ["model", *(f"CPU: {each}" for each in side), *(f"thread: {each}" for each in side)]
     head += ["wall: ratio", "halves: CPU", "estimate"]
     print(head_of(head))
-    gaps, errors = [Gap("cpu_seconds"), Gap("thread_seconds")], list[float]()
+    gaps = {clock: np.zeros(3) for clock in ("cpu_seconds", "thread_seconds")}
+    errors = list[float]()
     found = zip(execute(request, given.ranks), estimates, strict=True)
     for seed, (sides, estimate) in enumerate(found):
-        ours, theirs_found = sides["embershard"], sides["TorchRec"]
-        errors.append(estimate / ours.busiest() - 1)
-        halves = ours.busiest(every=2, first=1) / ours.busiest(every=2)
-        wall = ours.busiest("seconds") / theirs_found.busiest("seconds")
-        cells = [str(seed), *(each.add(ours, theirs_found) for each in gaps), f"{wall:.3f}"]
-        cells += [f"{halves:.3f}", f"{1 + errors[-1]:.2f}"]
-        print(row_of(cells), flush=True)
-    print(*gaps, f"error of the estimate {np.mean(np.abs(errors)):.0%}", sep="; ")
+        ours, torchrecs = sides["embershard"], sides["TorchRec"]
+        cells = [str(seed)]
+        for clock, total in gaps.items():
+            gap = gap_of(ours[clock], torchrecs[clock])
+            total += gap
+            cells += [f"{each * 1e3:.2f}" for each in gap]
+            cells += [f"{closed_by(gap):.0%}", f"{gap[0] / gap[1]:.3f}"]
+        cpu = ours["cpu_seconds"]
+        errors.append(estimate / busiest(cpu) - 1)
+        cells.append(f"{busiest(ours['seconds']) / busiest(torchrecs['seconds']):.3f}")
+        cells.append(f"{busiest(cpu[1::2]) / busiest(cpu[::2]):.3f}")
+        print(row_of([*cells, f"{1 + errors[-1]:.2f}"]), flush=True)
+    for clock, (our_sum, their_sum, bound) in gaps.items():
+        print(
+            f"{clock}: ours / TorchRec {our_sum / their_sum:.3f}, gap closed "
+            f"{closed_by(gaps[clock]):.0%} of {1 - bound / their_sum:.1%}"
+        )
+    print(f"error of the estimate {np.mean(np.abs(errors)):.0%}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import re
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
@@ -67,18 +67,17 @@ class Load:
         send, running = self.started(session, checkout), self.running(session, checkout)
         pool = self.requests.drawn(checkout.package(self.requests.package))
         message_bytes = sum(len(each.message) for each in pool) / len(pool)
-        swapping = self.swaps.start(session, checkout, running) if self.swaps else None
         seeds = count()
 
         def block(seconds: float | None) -> Figures:
             before = _batches(running)
-            with swapping.swapping() if swapping else nullcontext():
+            with self._swapping(running) as swapped:
                 result = send(replace(self.options(seconds), seed=next(seeds)))
-            figures = {**figures_of(result), "message_bytes": message_bytes}
+            figures = {**figures_of(result), "message_bytes": message_bytes, **swapped}
             if running.metrics:
                 merged, batches = np.subtract(_batches(running), before)
                 figures["requests_per_batch"] = merged / max(batches, 1.0)
-            return {**figures, **(swapping.figures() if swapping else {})}
+            return figures
 
         return block
 
@@ -113,6 +112,12 @@ class Load:
             warmup_seconds=self.warmup_seconds,
             timeout_seconds=self.timeout_seconds,
         )
+
+    def _swapping(self, running: Running) -> AbstractContextManager[dict[str, float]]:
+        if self.swaps is None:
+            return nullcontext({})
+        assert running.folder is not None
+        return self.swaps.swapping(running.folder)
 
     def _pool(self, checkout: Checkout) -> list[PooledRequest]:
         folder = checkout.package(self.requests.package)

@@ -1,4 +1,4 @@
-"""Sides in processes of their own: the model in process, peers and other children."""
+"""Sides in processes of their own: the model in process, ranks of sharded training, peers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.checkout import Checkout, Command
+from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
 from benchmarks.harness import Block, Session
 from benchmarks.packages import PackageSpec, Requests
 from benchmarks.processes import child_process
@@ -73,6 +73,8 @@ class Child:
 
     command: Callable[[Checkout], Command]
     cores: tuple[int, ...] = (0,)
+    """Empty: all."""
+
     environment: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.4
     is_peer: bool = True
@@ -81,8 +83,30 @@ class Child:
         return session.enter(
             child_process(
                 self.command(checkout),
-                cores=set(self.cores),
+                cores=set(self.cores) or None,
                 environment=self.environment,
                 seconds=self.seconds,
             )
         )
+
+
+def ranks(
+    count: int, worker: str, *arguments: object, is_peer: bool = False, seconds: float = 1.5
+) -> Child:
+    """Ranks of sharded training under ``torchrun``, one thread each. Rank 0 answers for all, or for
+    itself. A peer's run in ``.venv-peers``."""
+
+    def command(checkout: Checkout) -> Command:
+        python, folder = (str(PEER_PYTHON), ROOT) if is_peer else (checkout.python, checkout.root)
+        return Command((python, *torchrun(count), worker, *map(str, arguments)), folder)
+
+    environment = {"OMP_NUM_THREADS": "1"}
+    return Child(
+        command=command, cores=(), environment=environment, seconds=seconds, is_peer=is_peer
+    )
+
+
+def torchrun(ranks: int) -> list[str]:
+    """Arguments of Python that start a module on several ranks."""
+    started = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node {ranks} -m"
+    return started.split()

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from benchmarks.checkout import Checkout
+from benchmarks.child import memory_bytes
 from benchmarks.harness import Block, Figures, Session
 from benchmarks.loads import Load
 
@@ -73,11 +73,11 @@ class Overload:
 @contextmanager
 def resident_bytes_of(process: int) -> Iterator[list[int]]:
     """Resident memory of a process, first now and then meanwhile."""
-    seen, over = [_resident_bytes(process)], threading.Event()
+    seen, over = [memory_bytes(process)], threading.Event()
 
     def sample() -> None:
         while not over.wait(SAMPLE_SECONDS):
-            seen.append(_resident_bytes(process))
+            seen.append(memory_bytes(process))
 
     thread = threading.Thread(target=sample)
     thread.start()
@@ -86,8 +86,3 @@ def resident_bytes_of(process: int) -> Iterator[list[int]]:
     finally:
         over.set()
         thread.join()
-
-
-def _resident_bytes(process: int) -> int:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS:"))) << 10

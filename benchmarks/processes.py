@@ -55,24 +55,6 @@ def child_process(
     """A block of a child process that speaks the lines of ``child``; it ends with the context.
     ``cores``: None: all. ``environment`` is added to this process's. ``seconds``: of a block,
     unless the block is told."""
-    with child_lines(command, cores=cores, environment=environment) as process:
-
-        def block(asked_seconds: float | None) -> Figures:
-            answer = request_line(command, process, f"run {asked_seconds or seconds}")
-            figures: Figures = json.loads(answer)
-            return figures
-
-        yield block
-
-
-@contextmanager
-def child_lines(
-    command: Command,
-    *,
-    cores: set[int] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Iterator[subprocess.Popen[str]]:
-    """A child that is ready, for `request_line`; see `child_process`."""
     process = subprocess.Popen(
         command.arguments,
         cwd=command.folder,
@@ -81,26 +63,26 @@ def child_lines(
         text=True,
         env={**os.environ, **(environment or {})},
     )
+    stdin = _pipe(process.stdin)
+
+    def block(asked_seconds: float | None) -> Figures:
+        try:
+            stdin.write(f"run {asked_seconds or seconds}\n")
+            stdin.flush()
+        except BrokenPipeError:
+            raise _ended(command, process) from None
+        figures: Figures = json.loads(_line(command, process))
+        return figures
+
     try:
         if cores is not None:
             os.sched_setaffinity(process.pid, cores)
         while _line(command, process) != "ready":  # Libraries may print as they load.
             pass
-        yield process
+        yield block
     finally:
-        _pipe(process.stdin).close()
+        stdin.close()
         _end(process)
-
-
-def request_line(command: Command, process: subprocess.Popen[str], line: str) -> str:
-    """Sends a line to a child and returns its answer; `ChildEndedError` if there is none."""
-    stdin = _pipe(process.stdin)
-    try:
-        stdin.write(f"{line}\n")
-        stdin.flush()
-    except BrokenPipeError:
-        raise _ended(command, process) from None
-    return _line(command, process)
 
 
 @contextmanager

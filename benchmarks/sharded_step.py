@@ -14,7 +14,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from benchmarks.child import serve_blocks
-from benchmarks.training_step import RATE
+from benchmarks.training_step import sgd_step
+
+WORKER: Final = "benchmarks.workers.sharded_training"
+PEER_WORKER: Final = "benchmarks.peers.torchrec_sharded"
 
 ROWS, DIM, EXAMPLES, DENSE = 100_000, 64, 512, 13
 DENSE_LAYERS: Final = [512, 256, DIM]
@@ -125,7 +128,7 @@ def serve_steps(
         (dense, jagged(case.names, ids, lengths))
         for dense, ids, lengths in case.batches(dist.get_rank())
     ]
-    step = step or (_whole(model) if case.is_whole else _sparse(case, model))
+    step = step or (sgd_step(model) if case.is_whole else _sparse(case, model))
 
     def timed(steps: int) -> dict[str, float]:
         before = counted()
@@ -146,22 +149,6 @@ def serve_steps(
 
     serve_blocks(block)
     told(0)
-
-
-def _whole(model: nn.Module) -> Callable[[Tensor, object], None]:
-    """SGD on what is not trained in backward."""
-    parameters = [p for p in model.parameters() if not hasattr(p, "_in_backward_optimizers")]
-    optimizer = torch.optim.SGD(parameters, lr=RATE)
-    labels = (torch.arange(EXAMPLES) % 2).float()
-
-    def step(dense: Tensor, features: object) -> None:
-        optimizer.zero_grad()
-        logits = model(dense, features).squeeze(1)
-        loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-
-    return step
 
 
 def _sparse(case: Case, model: nn.Module) -> Callable[[Tensor, object], None]:

@@ -1,4 +1,4 @@
-"""A training step, the same for every kind of tables: SGD on all weights, one batch."""
+"""A training step, the same for every kind of tables and every library."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from torch import Tensor, nn
 RATE = 0.01
 
 
-def stepping(model: nn.Module, dense: Tensor, features: object) -> Callable[[], float]:
-    """One step a call, on one thread; gives the number of examples.
+def sgd_step(model: nn.Module) -> Callable[[Tensor, object], int]:
+    """SGD on what is not trained in backward. Gives the number of examples.
 
     Args:
-        model: ``(dense, features)`` to logits ``(examples, 1)``. Tables that train in backward have
-            no gradients of their own.
-        dense: float32 ``(examples, dense)``.
-        features: a KeyedJaggedTensor of the model's.
+        model: dense values, float32 ``(examples, dense)``, and a KeyedJaggedTensor to logits
+            ``(examples, 1)``.
     """
-    torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randint(2, (len(dense),), generator=generator).float()
-    parameters = [each for each in model.parameters() if each.requires_grad]
-    optimizer = torch.optim.SGD(parameters, lr=RATE)
+    trained = [
+        each
+        for each in model.parameters()
+        if each.requires_grad and not hasattr(each, "_in_backward_optimizers")
+    ]
+    optimizer = torch.optim.SGD(trained, lr=RATE)
 
-    def step() -> float:
+    def step(dense: Tensor, features: object) -> int:
         optimizer.zero_grad()
         logits = model(dense, features).squeeze(1)
+        labels = (torch.arange(len(dense)) % 2).float()
         loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

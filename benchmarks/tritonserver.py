@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.child import memory_bytes
+
 START_SECONDS: Final = 120
 END_SECONDS: Final = 60
 LOG_LINES: Final = 2000
@@ -53,9 +55,7 @@ class Triton:
 
     def resident_bytes(self) -> int:
         """Memory that it has now."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        [line] = [each for each in status.splitlines() if each.startswith("VmRSS:")]
-        return 1024 * int(line.split()[1])
+        return memory_bytes(self.process.pid)
 
 
 def wheel_folder() -> Path | None:

@@ -18,14 +18,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict_loader import load
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.model_parallel import DistributedModelParallel
-from torchrec.distributed.sharding_plan import construct_module_sharding_plan
-from torchrec.distributed.types import ShardingEnv, ShardingPlan
 from torchrec.optim import RowWiseAdagrad
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 
-from benchmarks.peers.torchrec_sharded import cut_by
+from benchmarks.peers.torchrec_sharded import sharded_model
 from benchmarks.sharded_step import start_rank
 
 
@@ -45,21 +41,10 @@ def main() -> None:
     ]
     collection = EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
     apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), {"lr": 0.1})
-    sharder, ranks = EmbeddingBagCollectionSharder(), dist.get_world_size()
-    plan = construct_module_sharding_plan(
-        collection,
-        {each["name"]: cut_by(each["plan"], 0, ranks) for each in given},
-        sharder=sharder,
-        local_size=ranks,
-        world_size=ranks,
-        device_type="cpu",
-    )
-    model = DistributedModelParallel(
+    model = sharded_model(
         nn.ModuleDict({"sparse": collection}),
-        device=torch.device("cpu"),
-        env=ShardingEnv.from_process_group(dist.group.WORLD),
-        plan=ShardingPlan(plan={"sparse": plan}),
-        sharders=[sharder],
+        collection,
+        {each["name"]: (each["plan"], 0) for each in given},
     )
     state = {**model.state_dict(), "optimizer": model.fused_optimizer.state_dict()}
     held = list(_shards("", state))

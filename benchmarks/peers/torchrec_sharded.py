@@ -5,10 +5,12 @@ python -m benchmarks.peers.torchrec_sharded step|sparse PLAN TABLES
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.model_parallel import DistributedModelParallel
@@ -52,24 +54,8 @@ def main() -> None:
     model = (
         Pooled(tables) if case.part == "sparse" else DLRM(tables, DENSE, DENSE_LAYERS, OVER_LAYERS)
     )
-    path = next(name for name, module in model.named_modules() if module is tables)
-    sharder = EmbeddingBagCollectionSharder()
-    ranks = dist.get_world_size()
-    plan = construct_module_sharding_plan(
-        tables,
-        {config.name: cut_by(case.plan, at, ranks) for at, config in enumerate(configs)},
-        sharder=sharder,
-        local_size=ranks,
-        world_size=ranks,
-        device_type="cpu",
-    )
-    sharded = DistributedModelParallel(
-        model,
-        device=torch.device("cpu"),
-        env=ShardingEnv.from_process_group(dist.group.WORLD),
-        plan=ShardingPlan(plan={path: plan}),
-        sharders=[sharder],
-    )
+    cuts = {config.name: (case.plan, at) for at, config in enumerate(configs)}
+    sharded = sharded_model(model, tables, cuts)
     serve_steps(
         case,
         sharded,
@@ -78,7 +64,30 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def cut_by(plan: str, table: int, ranks: int) -> Any:
+def sharded_model(
+    model: nn.Module, tables: EmbeddingBagCollection, cuts: Mapping[str, tuple[str, int]]
+) -> DistributedModelParallel:
+    """A model with a collection on all ranks. ``cuts``: by table, its plan and its number."""
+    sharder, ranks = EmbeddingBagCollectionSharder(), dist.get_world_size()
+    plan = construct_module_sharding_plan(
+        tables,
+        {name: _cut_by(plan, table, ranks) for name, (plan, table) in cuts.items()},
+        sharder=sharder,
+        local_size=ranks,
+        world_size=ranks,
+        device_type="cpu",
+    )
+    path = next(name for name, module in model.named_modules() if module is tables)
+    return DistributedModelParallel(
+        model,
+        device=torch.device("cpu"),
+        env=ShardingEnv.from_process_group(dist.group.WORLD),
+        plan=ShardingPlan(plan={path: plan}),
+        sharders=[sharder],
+    )
+
+
+def _cut_by(plan: str, table: int, ranks: int) -> Any:
     """TorchRec's helper of a plan, of the table with that number."""
     cuts = {
         "table_wise": table_wise(rank=table % ranks),

@@ -15,7 +15,7 @@ from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 
 from benchmarks.child import answer
 from benchmarks.peers.torchrec_model import batch_in, model_in, tables_in
-from benchmarks.training_step import RATE, stepping
+from benchmarks.training_step import RATE, sgd_step
 
 
 def main() -> None:
@@ -29,7 +29,9 @@ def main() -> None:
         )
     else:
         collection = EmbeddingBagCollection(tables=tables, device=device)
-    answer("examples", stepping(model_in(folder, collection), *batch_in(folder)))
+    torch.set_num_threads(1)
+    step, batch = sgd_step(model_in(folder, collection)), batch_in(folder)
+    answer("examples", lambda: step(*batch))
 
 
 if __name__ == "__main__":

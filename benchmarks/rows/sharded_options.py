@@ -4,23 +4,23 @@ counts. The model is that of `sharded_training`."""
 from __future__ import annotations
 
 from benchmarks.harness import Bench, Ratio
-from benchmarks.torchrun import Ranks
+from benchmarks.local import Child, ranks
+from benchmarks.sharded_step import WORKER
 
 TABLES = 26
 COMMS = ("fp16", "bf16", "int8")
 
 
 def measure(bench: Bench) -> None:
-    def ranks(part: str, ranks: int = 2) -> Ranks:
-        return Ranks(part=part, plan="row_wise", tables=TABLES, ranks=ranks)
+    def side(part: str, count: int = 2) -> Child:
+        return ranks(count, WORKER, part, "row_wise", TABLES)
 
-    step = ranks("step")
     bench.compare(
         "the step, row_wise",
         {
-            "two ranks": step,
-            "one rank": ranks("step", ranks=1),
-            "pipeline": ranks("pipelined"),
+            "two ranks": side("step"),
+            "one rank": side("step", 1),
+            "pipeline": side("pipelined"),
         },
         [
             Ratio("ranks", "examples_per_second", "two ranks", "one rank"),
@@ -30,9 +30,9 @@ def measure(bench: Bench) -> None:
     bench.compare(
         "the sparse part of a step, row_wise, 2 ranks",
         {
-            "fp32": ranks("sparse"),
-            "counted": ranks("counted"),
-            **{each: ranks(each) for each in COMMS},
+            "fp32": side("sparse"),
+            "counted": side("counted"),
+            **{each: side(each) for each in COMMS},
         },
         [
             Ratio("access_counts", "examples_per_cpu_second", "counted", "fp32"),

@@ -5,31 +5,27 @@ rank."""
 from __future__ import annotations
 
 from benchmarks.harness import Bench, Ratio
+from benchmarks.local import ranks
+from benchmarks.sharded_step import PEER_WORKER, WORKER
 from benchmarks.statistics import Bound
-from benchmarks.torchrun import Ranks
 
 PEERS = True
 
 TABLES = 26
 BOUND = Bound(at_least=1.2)
-PLANS = ("table_wise", "row_wise", "column_wise")
+PARTS = {"step": "training step", "sparse": "the sparse part of a step"}
 
 
 def measure(bench: Bench) -> None:
-    for part in ("step", "sparse"):
-        for plan in PLANS:
-            compare(bench, part, plan)
-
-
-def compare(bench: Bench, part: str, plan: str) -> None:
-    ours = Ranks(part=part, plan=plan, tables=TABLES, ranks=2)
-    theirs = Ranks(part=part, plan=plan, tables=TABLES, ranks=2, is_peer=True)
-    what = "training step" if part == "step" else "the sparse part of a step"
-    bench.compare(
-        f"{what}, {plan}, 2 ranks",
-        {"embershard": ours, "TorchRec": theirs},
-        [
-            Ratio(f"{part}_{plan}", "examples_per_second", "embershard", "TorchRec", bound=BOUND),
-            Ratio(f"{part}_{plan}_cpu", "examples_per_cpu_second", "embershard", "TorchRec"),
-        ],
-    )
+    ours, theirs = "embershard", "TorchRec"
+    for part, what in PARTS.items():
+        for plan in ("table_wise", "row_wise", "column_wise"):
+            case = (part, plan, TABLES)
+            bench.compare(
+                f"{what}, {plan}, 2 ranks",
+                {ours: ranks(2, WORKER, *case), theirs: ranks(2, PEER_WORKER, *case, is_peer=True)},
+                [
+                    Ratio(f"{part}_{plan}", "examples_per_second", ours, theirs, bound=BOUND),
+                    Ratio(f"{part}_{plan}_cpu", "examples_per_cpu_second", ours, theirs),
+                ],
+            )

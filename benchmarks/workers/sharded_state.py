@@ -15,7 +15,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from benchmarks.child import serve_blocks
+from benchmarks.child import memory_bytes, serve_blocks
 from benchmarks.sharded_step import start_rank, told
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
@@ -43,11 +43,11 @@ def main() -> None:
     """Joins the ranks, builds and trains a step, then serves blocks."""
     start_rank()
     step(build(FEW_ROWS), FEW_ROWS)  # Libraries are loaded, and threads started, in the first step.
-    before = memory("VmRSS")
+    before = memory_bytes("self")
     Path("/proc/self/clear_refs").write_text("5")  # The peak starts anew.
     model = build(ROWS)
     step(model, ROWS)
-    peak = memory("VmHWM") - before
+    peak = memory_bytes("self", "VmHWM") - before
     blocks = state_blocks(model, group=dist.group.WORLD)
     # Row-wise state stands in one block for each column range, here one.
     held = sum(each.tensor.numel() * each.tensor.element_size() for each in blocks)
@@ -103,16 +103,6 @@ def step(model: DistributedModelParallel, rows: int) -> None:
     ids = torch.linspace(0, rows - 1, EXAMPLES).long()
     features = KeyedJaggedTensor(["f"], ids, lengths=torch.ones(EXAMPLES).long())
     model(features).values().sum().backward()
-
-
-def memory(name: str) -> float:
-    """Bytes of a line of /proc/self/status: ``VmRSS``, resident now; ``VmHWM``, at the peak."""
-    (line,) = (
-        each
-        for each in Path("/proc/self/status").read_text().splitlines()
-        if each.startswith(f"{name}:")
-    )
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.child import answer
-from benchmarks.training_step import RATE, stepping
+from benchmarks.training_step import RATE, sgd_step
 from benchmarks.workloads import workload
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM
@@ -32,7 +32,9 @@ def main(kind: str, examples: int) -> None:
         torch.from_numpy(request.values),
         lengths=torch.from_numpy(request.lengths),
     )
-    answer("examples", stepping(model, torch.from_numpy(request.example_dense), features))
+    torch.set_num_threads(1)
+    step, dense = sgd_step(model), torch.from_numpy(request.example_dense)
+    answer("examples", lambda: step(dense, features))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 import pytest
 
-from benchmarks import checkout as checkouts
-from benchmarks.checkout import ROOT, THIS, Checkout
+from benchmarks.checkout import ROOT, Checkout
 from embershard.errors import ConfigError
 
 
@@ -32,15 +31,7 @@ def test_workers_are_those_of_the_checkout_if_it_has_them_else_ours(other):
     (other.root / "benchmarks" / "workers").mkdir(parents=True)
     (other.root / "benchmarks" / "workers" / "local.py").touch()
     assert other.module("benchmarks.workers.local").folder == other.root
-    assert other.module("benchmarks.workers.swaps").folder == ROOT
-
-
-def test_a_flag_has_its_old_name_in_a_checkout_from_before_the_renaming(other, monkeypatch):
-    monkeypatch.setattr(checkouts, "RENAMED_FLAGS", {"--new": "--old"})
-    known = {THIS: ("--new",), other: ("--old",)}
-    monkeypatch.setattr(checkouts, "_serve_help", known.__getitem__)
-    assert THIS.serve(ROOT, "--new", 3).arguments[-2:] == ("--new", "3")
-    assert other.serve(ROOT, "--new", 3).arguments[-2:] == ("--old", "3")
+    assert other.module("benchmarks.workers.export").folder == ROOT
 
 
 def test_a_program_that_is_not_built_says_how_to_build_it(other):
