@@ -36,26 +36,6 @@ ARRIVAL_UNIX_US_MAX: Final = 1 << 52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCall:
-    """One call, as it came in and as it was answered."""
-
-    arrival_unix_us: int
-    """Microseconds since 1970, 0 .. 2^52."""
-
-    request: bytes
-    """A serialized ``PredictRequest``."""
-
-    code: int
-    """gRPC's status; 0 is OK."""
-
-    message: str
-    """Of the status."""
-
-    response: bytes
-    """A serialized ``PredictResponse``; empty unless OK."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """A file, all of it."""
 
@@ -68,8 +48,8 @@ class Recording:
     share: float
     """Of the calls, that were to be recorded."""
 
-    calls: Sequence[RecordedCall]
-    """In the order in which they ended."""
+    calls: Sequence[pb.RecordedCall]
+    """As recording.proto has them, in the order in which they ended."""
 
     torn_bytes: int
     """At the end, of a record that was not written whole; left out."""
@@ -146,7 +126,7 @@ def _header(path: Path, data: bytes) -> pb.RecordingHeader:
     return header
 
 
-def _call(path: Path, place: int, message: memoryview) -> RecordedCall:
+def _call(path: Path, place: int, message: memoryview) -> pb.RecordedCall:
     call = pb.RecordedCall()
     try:
         call.ParseFromString(message.tobytes())
@@ -157,10 +137,4 @@ def _call(path: Path, place: int, message: memoryview) -> RecordedCall:
             f"{path}: record {place}: arrival: expected 0 .. {ARRIVAL_UNIX_US_MAX} microseconds "
             f"since 1970, got {call.arrival_unix_us}"
         )
-    return RecordedCall(
-        arrival_unix_us=call.arrival_unix_us,
-        request=call.request,
-        code=call.code,
-        message=call.message.decode(errors="replace"),
-        response=call.response,
-    )
+    return call

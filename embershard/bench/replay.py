@@ -12,8 +12,9 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from embershard._proto import predictor_pb2 as pb
+from embershard._proto import recording_pb2
 from embershard.bench.load_options import PooledRequest
-from embershard.bench.recording import RecordedCall, Recording, read_recording
+from embershard.bench.recording import Recording, read_recording
 from embershard.client import ServedModel
 from embershard.errors import InputError
 
@@ -30,7 +31,7 @@ class Replay:
 
     path: Path
     recording: Recording
-    calls: Sequence[RecordedCall]
+    calls: Sequence[recording_pb2.RecordedCall]
 
     requests: Sequence[PooledRequest]
     """Those of the calls, byte for byte; due when they arrived, the first at 0."""
@@ -116,7 +117,7 @@ def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerChec
     )
 
 
-def _message(path: Path, place: int, call: RecordedCall) -> pb.PredictRequest:
+def _message(path: Path, place: int, call: recording_pb2.RecordedCall) -> pb.PredictRequest:
     message = pb.PredictRequest()
     try:
         message.ParseFromString(call.request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
+import numpy as np
 
 from embershard.bench._native import load_run
 from embershard.bench.distribution import Distribution
@@ -19,6 +21,9 @@ from embershard.bench.target import Target
 from embershard.errors import InputError
 
 WATCH_SECONDS: Final = 0.5
+
+TIMES_MAX: Final = 1 << 20
+"""Drawn for an open loop. A longer run has them again."""
 
 CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
@@ -128,25 +133,23 @@ def run_load(
     Raises:
         InputError: a pool without times, where they are to be kept.
     """
-    times, period_seconds = _times(pool) if options.recorded_times else ([], 0.0)
+    times, period_seconds = _due_times(pool, options)
     run = load_run(
-        requests=[(request.message, request.examples) for request in pool],
+        [(request.message, request.examples) for request in pool],
+        tls=target.tls,
         target=target.name,
-        tls=None if target.tls is None else [*target.tls.texts(), target.tls.server_name],
         token=target.token,
         method=PREDICT_STREAM if options.streams else METHODS[options.protocol],
         streams=options.streams,
-        rate=options.rate or 0.0,
         times=times,
-        times_period_seconds=period_seconds,
+        times_period=period_seconds,
         in_flight=options.calls,
-        warmup_seconds=options.warmup_seconds,
-        measure_seconds=options.duration_seconds,
+        warmup=float(options.warmup_seconds),
+        measure=float(options.duration_seconds),
         max_requests=options.max_requests,
-        timeout_seconds=options.timeout_seconds,
+        timeout=float(options.timeout_seconds),
         lanes=options.threads,
         connections_per_lane=options.connections,
-        seed=options.seed,
         keep_answers=keep_answers,
     )
     begin = time.monotonic()
@@ -164,15 +167,29 @@ def run_load(
     return _result(run, options, client_cpu, server_cpu)
 
 
-def _times(pool: Sequence[PooledRequest]) -> tuple[list[float], float]:
-    """When requests are due, and after how long all of them are due again, in seconds: their mean
-    gap after the last."""
+def _due_times(pool: Sequence[PooledRequest], options: LoadOptions) -> tuple[list[float], float]:
+    """When requests are due, and after how long all of them are due again, in seconds: recorded
+    ones their mean gap after the last. No times: a closed loop."""
+    if options.rate is not None:
+        seconds = options.warmup_seconds + options.duration_seconds
+        return poisson_times(options.rate, seconds, options.seed)
+    if not options.recorded_times:
+        return [], 0.0
     times = [request.due_seconds for request in pool]
     if times[-1] <= 0:
         raise InputError(
             "expected requests recorded at different times; --rate R sends them at any"
         )
     return times, times[-1] * len(times) / (len(times) - 1)
+
+
+def poisson_times(rate: float, seconds: float, seed: int) -> tuple[list[float], float]:
+    """Times of a Poisson process over about so many seconds, and their period: gaps are independent
+    and exponential with mean 1 / rate, between periods too. The same for the same seed."""
+    count = min(math.ceil(1.1 * rate * seconds) + 100, TIMES_MAX)
+    gaps = np.random.default_rng(seed).exponential(1 / rate, count + 1)
+    *times, period_seconds = np.cumsum(gaps).tolist()
+    return times, period_seconds
 
 
 def _watch(

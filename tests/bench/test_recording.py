@@ -28,7 +28,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path):
         0,
     )
     assert pb.PredictResponse.FromString(good.response) == answer()
-    assert (bad.request, bad.code, bad.message, bad.response) == (b"?", 3, "no �", b"")
+    assert (bad.request, bad.code, bad.message, bad.response) == (b"?", 3, b"no \xff", b"")
 
 
 def test_a_file_that_ends_anywhere_is_whole_up_to_there(tmp_path):

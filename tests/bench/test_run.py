@@ -1,9 +1,11 @@
 """Runs: what Python adds to the extension, whose own tests are in C++."""
 
+import numpy as np
 import pytest
+from scipy.stats import expon, kstest
 
 from embershard.bench.load_options import LoadOptions, PooledRequest
-from embershard.bench.run import run_load
+from embershard.bench.run import TIMES_MAX, poisson_times, run_load
 from embershard.errors import InputError
 from tests.bench.fake_predictor import fake_predictor
 from tests.cases import cases
@@ -45,6 +47,37 @@ def test_an_exception_while_watching_ends_the_run():
         options = LoadOptions(rate=50, duration_seconds=3600, timeout_seconds=20)
         with pytest.raises(EnoughError):
             run_load(fake.target, POOL, options, progress=interrupt)
+
+
+def gaps(rate, seed, seconds):
+    times, period_seconds = poisson_times(rate, seconds, seed)
+    return np.diff([0, *times, period_seconds])
+
+
+def test_an_open_loop_sends_at_the_rate_asked():
+    # The sum's deviation is sqrt(100,000) gaps: 0.3 %.
+    assert gaps(250, seed=1, seconds=400).mean() == pytest.approx(1 / 250, rel=0.015)
+
+
+def test_gaps_of_an_open_loop_are_exponential():
+    # This seed is not the one in a thousand whose gaps the test would refuse.
+    assert kstest(gaps(1000, seed=2, seconds=50), expon(scale=1e-3).cdf).pvalue > 0.001
+
+
+def test_a_gap_of_an_open_loop_does_not_follow_from_the_one_before():
+    found = gaps(1, seed=3, seconds=50_000) - 1  # Mean and deviation 1.
+    assert (found[1:] * found[:-1]).mean() == pytest.approx(0, abs=4 / np.sqrt(50_000))
+
+
+def test_times_of_an_open_loop_repeat_for_a_seed_and_differ_for_others():
+    assert poisson_times(10, 10, 4) == poisson_times(10, 10, 4)
+    assert poisson_times(10, 10, 4) != poisson_times(10, 10, 5)
+
+
+def test_a_long_open_loop_has_its_times_again():
+    times, period_seconds = poisson_times(1e7, 3600, 0)
+    assert len(times) == TIMES_MAX
+    assert times[-1] < period_seconds
 
 
 @cases(

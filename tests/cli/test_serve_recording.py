@@ -76,7 +76,7 @@ def test_what_was_sent_and_answered_is_recorded_byte_for_byte(traffic):
     assert [call.request for call in calls] == sent
     assert [call.response or None for call in calls] == answers
     assert [call.code for call in calls] == [0, 3, *[0] * 8]
-    assert "num_examples" in calls[1].message
+    assert b"num_examples" in calls[1].message
 
 
 def test_the_log_says_when_recording_starts_and_when_it_is_complete(repository, tmp_path):

@@ -27,7 +27,7 @@ ALLOWED["example"] = [*ALLOWED["engine"], "engine"]
 ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
 ALLOWED["triton"] = ALLOWED["grpc"]  # Of the engine, what needs no queue: a test below says which.
 
-# The load tool sends without messages, and keeps its rules free of gRPC.
+# The load tool sends without the messages of the server, and keeps its rules free of gRPC.
 GRPC_IN_BENCH = ("bench/grpc_", "bench/module")
 
 # Foreign headers, and the files that may include them.

@@ -5,9 +5,9 @@
 
 namespace embershard::bench {
 
-GrpcCalls::GrpcCalls(std::string method,
+GrpcCalls::GrpcCalls(const LoadOptions& options,
                      const std::vector<std::shared_ptr<grpc::Channel>>& channels, size_t slots)
-    : method_(std::move(method)) {
+    : method_(options.method), token_(options.token) {
   for (const auto& channel : channels) {
     stubs_.push_back(std::make_unique<grpc::GenericStub>(channel));
   }
@@ -31,6 +31,7 @@ void GrpcCalls::Send(size_t slot, const grpc::ByteBuffer& message, Clock::time_p
   {
     const std::lock_guard lock(mutex_);
     call->context.emplace();
+    Authorize(token_, &*call->context);
     if (cancelled_) call->context->TryCancel();
     stub = stubs_[next_stub_].get();
     next_stub_ = (next_stub_ + 1) % stubs_.size();

@@ -16,13 +16,14 @@
 #include <vector>
 
 #include "bench/grpc_carrier.h"
+#include "bench/load_options.h"
 
 namespace embershard::bench {
 
 class GrpcCalls final : public GrpcCarrier {
  public:
   // The channels take turns. REQUIRES: at least one.
-  GrpcCalls(std::string method, const std::vector<std::shared_ptr<grpc::Channel>>& channels,
+  GrpcCalls(const LoadOptions& options, const std::vector<std::shared_ptr<grpc::Channel>>& channels,
             size_t slots);
   ~GrpcCalls() override;  // REQUIRES: Next() has given nothing, or nothing was sent.
 
@@ -41,6 +42,7 @@ class GrpcCalls final : public GrpcCarrier {
   };
 
   const std::string method_;
+  const std::string token_;
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
   std::vector<std::unique_ptr<Call>> calls_;  // By slot.
   grpc::CompletionQueue queue_;

@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_BENCH_GRPC_CARRIER_H_
 #define EMBERSHARD_BENCH_GRPC_CARRIER_H_
 
+#include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <chrono>
@@ -20,6 +21,12 @@ namespace embershard::bench {
 inline std::chrono::system_clock::time_point SystemTime(Clock::time_point time) {
   using System = std::chrono::system_clock;
   return System::now() + std::chrono::duration_cast<System::duration>(time - Clock::now());
+}
+
+// Gives a call the token, if there is one. gRPC's own credentials of calls refuse connections
+// without TLS.
+inline void Authorize(const std::string& token, grpc::ClientContext* context) {
+  if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
 }
 
 // A request as it goes over the wire, made before the run. Copies share its bytes.

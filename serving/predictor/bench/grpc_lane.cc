@@ -1,5 +1,8 @@
 #include "bench/grpc_lane.h"
 
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -7,16 +10,34 @@
 #include <string>
 #include <utility>
 
-#include "bench/arrivals.h"
 #include "bench/grpc_calls.h"
-#include "bench/grpc_channel.h"
 #include "bench/grpc_streams.h"
 
 namespace embershard::bench {
 namespace {
 
-// Differs between lanes, and is the same in every run.
-uint64_t LaneSeed(uint64_t seed, size_t index) { return seed ^ (index * 0xd1342543de82ef95); }
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const LoadOptions& options) {
+  if (!options.tls.has_value()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = options.tls->ca;
+  ssl.pem_cert_chain = options.tls->certificate;
+  ssl.pem_private_key = options.tls->key;
+  return grpc::SslCredentials(ssl);
+}
+
+// A connection that no other channel shares, and on which nothing is sent twice.
+std::shared_ptr<grpc::Channel> MakeChannel(const LoadOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // What is measured is one attempt.
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  if (options.tls.has_value() && !options.tls->server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options.tls->server_name);
+  }
+  return grpc::CreateCustomChannel(options.target, CredentialsOf(options), arguments);
+}
 
 }  // namespace
 
@@ -37,9 +58,9 @@ GrpcLane::GrpcLane(const LoadOptions& options, size_t index, const RequestPool* 
   }
   if (options.streams > 0) {
     const size_t streams = ShareOf(options.streams, index, options.lanes);
-    carrier_ = std::make_unique<GrpcStreams>(options.method, channels_, streams, calls_.size());
+    carrier_ = std::make_unique<GrpcStreams>(options, channels_, streams, calls_.size());
   } else {
-    carrier_ = std::make_unique<GrpcCalls>(options.method, channels_, calls_.size());
+    carrier_ = std::make_unique<GrpcCalls>(options, channels_, calls_.size());
   }
 }
 
@@ -61,7 +82,7 @@ bool GrpcLane::Connect(Clock::time_point deadline) {
 void GrpcLane::Start(Clock::time_point start, std::function<void()> finished) {
   start_ = start;
   end_ = start + options_.warmup + options_.measure;
-  tally_ = Tally(start + options_.warmup);
+  tally_.counted_from = start + options_.warmup;
   sending_ = true;
   sender_ = std::thread([this] { SendLoop(); });
   receiver_ = std::thread([this, finished = std::move(finished)] { ReceiveLoop(finished); });
@@ -103,9 +124,8 @@ void GrpcLane::SendLoop() {
 }
 
 void GrpcLane::SendOpenLoop() {
-  const std::function<std::chrono::nanoseconds()> next_arrival = Arrivals();
-  for (;;) {
-    const Clock::time_point due = start_ + next_arrival();
+  for (uint64_t number = index_;; number += options_.lanes) {
+    const Clock::time_point due = start_ + options_.DueAt(number);
     if (!WaitUntil(std::min(due, end_))) return;
     {
       std::lock_guard lock(mutex_);
@@ -119,17 +139,6 @@ void GrpcLane::SendOpenLoop() {
       Expire(due);
     }
   }
-}
-
-std::function<std::chrono::nanoseconds()> GrpcLane::Arrivals() const {
-  if (options_.rate_per_second > 0) {
-    const double rate = options_.rate_per_second / static_cast<double>(options_.lanes);
-    return [arrivals = PoissonArrivals(rate, LaneSeed(options_.seed, index_))]() mutable {
-      return arrivals.Next();
-    };
-  }
-  return [arrivals = RecordedArrivals(&options_.times, options_.times_period, index_,
-                                      options_.lanes)]() mutable { return arrivals.Next(); };
 }
 
 void GrpcLane::SendClosedLoop() {

@@ -27,8 +27,8 @@ namespace embershard::bench {
 // deadline passes. Stop() alone leaves requests out. Any thread may call.
 class GrpcLane {
  public:
-  // `options` are those of the run, of which this lane takes its share. `pool` must
-  // outlive the lane and not be empty.
+  // `options` are those of the run, of which this lane takes its share. They and `pool`, which
+  // must not be empty, must outlive the lane.
   GrpcLane(const LoadOptions& options, size_t index, const RequestPool* pool);
 
   GrpcLane(const GrpcLane&) = delete;
@@ -66,7 +66,6 @@ class GrpcLane {
   void SendLoop();
   void SendOpenLoop();
   void SendClosedLoop();
-  std::function<std::chrono::nanoseconds()> Arrivals() const;
   void ReceiveLoop(const std::function<void()>& finished);
 
   bool WaitUntil(Clock::time_point due);           // False: stopped.
@@ -78,7 +77,7 @@ class GrpcLane {
   void Expire(Clock::time_point scheduled);
   void CloseIfIdleLocked();
 
-  const LoadOptions options_;
+  const LoadOptions& options_;
   const RequestPool* const pool_;
   const uint64_t max_requests_;  // Of this lane. 0: no limit.
   const size_t index_;
@@ -93,7 +92,7 @@ class GrpcLane {
   std::condition_variable changed_;  // A call became free, or stopped_.
   std::vector<Call*> free_;          // Guarded by mutex_, as all below.
   std::vector<std::optional<grpc::ByteBuffer>> answers_;
-  Tally tally_{Clock::time_point()};
+  Tally tally_;
   uint64_t admitted_ = 0;  // That count.
   uint64_t next_request_;  // In the row of all lanes' requests, of which each takes every n-th.
   bool sending_ = false;

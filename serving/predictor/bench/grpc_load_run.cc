@@ -6,9 +6,9 @@
 namespace embershard::bench {
 
 GrpcLoadRun::GrpcLoadRun(const LoadOptions& options, RequestPool pool)
-    : pool_(std::move(pool)), running_(options.lanes) {
+    : options_(options), pool_(std::move(pool)), running_(options.lanes) {
   for (size_t i = 0; i < options.lanes; ++i) {
-    lanes_.push_back(std::make_unique<GrpcLane>(options, i, &pool_));
+    lanes_.push_back(std::make_unique<GrpcLane>(options_, i, &pool_));
   }
   const Clock::time_point connected_by = Clock::now() + options.timeout;
   for (const auto& lane : lanes_) {

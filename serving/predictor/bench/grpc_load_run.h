@@ -48,6 +48,7 @@ class GrpcLoadRun {
   double busiest_thread_share() const;  // 0 until it is over.
 
  private:
+  const LoadOptions options_;
   const RequestPool pool_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // running_ became 0.

@@ -1,8 +1,5 @@
 #include "bench/grpc_streams.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
@@ -10,6 +7,8 @@
 #include <chrono>
 #include <string_view>
 #include <utility>
+
+#include "bench/stream_fields.pb.h"
 
 namespace embershard::bench {
 namespace {
@@ -35,76 +34,15 @@ uint32_t WholeMilliseconds(Clock::duration left) {
   return static_cast<uint32_t>(std::max<int64_t>(1, whole));
 }
 
-// The few fields of PredictRequest and PredictResponse (proto/embershard/v1/predictor.proto) that
-// matter on a stream, written and read without the rest.
-
-struct StreamAnswer {
-  std::string id;
-  int code = 0;         // Of its failure. 0: none.
-  std::string message;  // Likewise.
-};
-
-using google::protobuf::io::CodedInputStream;
-using google::protobuf::io::CodedOutputStream;
-using google::protobuf::io::StringOutputStream;
-using Wire = google::protobuf::internal::WireFormatLite;
-
-constexpr uint32_t Varint(int field) { return Wire::MakeTag(field, Wire::WIRETYPE_VARINT); }
-constexpr uint32_t Bytes(int field) {
-  return Wire::MakeTag(field, Wire::WIRETYPE_LENGTH_DELIMITED);
-}
-
-// PredictRequest
-constexpr uint32_t kRequestId = Bytes(8);
-constexpr uint32_t kTimeoutMs = Varint(11);
-// PredictResponse
-constexpr uint32_t kAnswerId = Bytes(6);
-constexpr uint32_t kFailure = Bytes(8);
-// Failure
-constexpr uint32_t kCode = Varint(1);
-constexpr uint32_t kMessage = Bytes(2);
-
-bool ReadText(CodedInputStream* in, std::string* text) {
-  uint32_t size;
-  return in->ReadVarint32(&size) && in->ReadString(text, static_cast<int>(size));
-}
-
-bool ReadFailure(CodedInputStream* in, StreamAnswer* answer) {
-  uint32_t size;
-  if (!in->ReadVarint32(&size)) return false;
-  const auto limit = in->PushLimit(static_cast<int>(size));
-  while (const uint32_t tag = in->ReadTag()) {
-    uint32_t code;
-    if (tag == kCode) {
-      if (!in->ReadVarint32(&code)) return false;
-      answer->code = static_cast<int>(code);
-    } else if (tag == kMessage) {
-      if (!ReadText(in, &answer->message)) return false;
-    } else if (!Wire::SkipField(in, tag)) {
-      return false;
-    }
-  }
-  const bool whole = in->ConsumedEntireMessage();
-  in->PopLimit(limit);
-  return whole;
-}
-
 // The request with these fields behind its own, which they take the place of. Shares its bytes.
 grpc::ByteBuffer WithIdAndTimeout(const grpc::ByteBuffer& request, const std::string& id,
                                   uint32_t timeout_ms) {
-  std::string fields;
-  {
-    StringOutputStream text(&fields);
-    CodedOutputStream out(&text);
-    out.WriteVarint32(kRequestId);
-    out.WriteVarint32(static_cast<uint32_t>(id.size()));
-    out.WriteString(id);
-    out.WriteVarint32(kTimeoutMs);
-    out.WriteVarint32(timeout_ms);
-  }
+  StreamRequest fields;
+  fields.set_request_id(id);
+  fields.set_timeout_ms(timeout_ms);
   std::vector<grpc::Slice> slices;
   if (!request.Dump(&slices).ok()) return {};  // Of bytes as they are: never.
-  slices.emplace_back(fields);
+  slices.emplace_back(fields.SerializeAsString());
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
@@ -112,27 +50,20 @@ grpc::ByteBuffer WithIdAndTimeout(const grpc::ByteBuffer& request, const std::st
 bool ReadStreamAnswer(const grpc::ByteBuffer& bytes, StreamAnswer* answer) {
   grpc::Slice slice;
   if (!bytes.TrySingleSlice(&slice).ok() && !bytes.DumpToSingleSlice(&slice).ok()) return false;
-  CodedInputStream in(slice.begin(), static_cast<int>(slice.size()));
-  while (const uint32_t tag = in.ReadTag()) {
-    if (tag == kAnswerId) {
-      if (!ReadText(&in, &answer->id)) return false;
-    } else if (tag == kFailure) {
-      if (!ReadFailure(&in, answer)) return false;
-    } else if (!Wire::SkipField(&in, tag)) {
-      return false;
-    }
-  }
-  return in.ConsumedEntireMessage();
+  return answer->ParseFromArray(slice.begin(), static_cast<int>(slice.size()));
 }
 
 }  // namespace
 
 GrpcStreams::Stream::Stream(std::shared_ptr<grpc::Channel> channel) : stub(std::move(channel)) {}
 
-GrpcStreams::GrpcStreams(std::string method,
+GrpcStreams::GrpcStreams(const LoadOptions& options,
                          const std::vector<std::shared_ptr<grpc::Channel>>& channels,
                          size_t streams, size_t slots)
-    : method_(std::move(method)), slots_(slots), next_look_(Clock::now() + kLook) {
+    : method_(options.method),
+      token_(options.token),
+      slots_(slots),
+      next_look_(Clock::now() + kLook) {
   for (size_t i = 0; i < streams; ++i) {
     streams_.push_back(std::make_unique<Stream>(channels[i % channels.size()]));
   }
@@ -214,6 +145,7 @@ void GrpcStreams::Handle(const Event& event, bool ok) {
 
 void GrpcStreams::Open(Stream* stream) {
   stream->context.emplace();
+  Authorize(token_, &*stream->context);
   if (cancelled_) stream->context->TryCancel();
   stream->call = stream->stub.PrepareCall(&*stream->context, method_, &queue_);
   stream->call->StartCall(&stream->start);
@@ -232,10 +164,10 @@ void GrpcStreams::Take(Stream* stream) {
   StreamAnswer answer;
   size_t slot = 0;
   uint64_t use = 0;
-  const bool read = ReadStreamAnswer(stream->answer, &answer) && ReadId(answer.id, &slot, &use) &&
-                    slot < slots_.size();
+  const bool read = ReadStreamAnswer(stream->answer, &answer) &&
+                    ReadId(answer.request_id(), &slot, &use) && slot < slots_.size();
   if (read && slots_[slot].used && slots_[slot].use == use) {
-    Free(slot, answer.code, std::move(answer.message), stream->answer);
+    Free(slot, answer.failure().code(), answer.failure().message(), stream->answer);
   }
   stream->answer.Clear();
   stream->call->Read(&stream->answer, &stream->read);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "bench/grpc_carrier.h"
+#include "bench/load_options.h"
 
 namespace embershard::bench {
 
@@ -26,8 +27,9 @@ namespace embershard::bench {
 class GrpcStreams final : public GrpcCarrier {
  public:
   // The channels take turns. REQUIRES: at least one; 0 < streams <= slots.
-  GrpcStreams(std::string method, const std::vector<std::shared_ptr<grpc::Channel>>& channels,
-              size_t streams, size_t slots);
+  GrpcStreams(const LoadOptions& options,
+              const std::vector<std::shared_ptr<grpc::Channel>>& channels, size_t streams,
+              size_t slots);
   ~GrpcStreams() override;  // REQUIRES: Next() has given nothing, or nothing was sent.
 
   void Send(size_t slot, const grpc::ByteBuffer& message, Clock::time_point deadline) override;
@@ -83,6 +85,7 @@ class GrpcStreams final : public GrpcCarrier {
   Stream* StreamOf(size_t slot) { return streams_[slot % streams_.size()].get(); }
 
   const std::string method_;
+  const std::string token_;
   std::vector<std::unique_ptr<Stream>> streams_;
   grpc::CompletionQueue queue_;
 

@@ -20,7 +20,7 @@ struct LoadTls {
   std::string server_name;  // That the certificate must have. Empty: the target's.
 };
 
-// What a run does. Open loop where there is a rate or there are times, closed loop otherwise.
+// What a run does. Open loop if there are times, else closed loop.
 struct LoadOptions {
   std::string target;  // As gRPC names it: ipv4:127.0.0.1:50051.
   std::string method;  // "/package.Service/Method", unary.
@@ -32,11 +32,8 @@ struct LoadOptions {
   // `method` takes and gives streams of PredictRequest and PredictResponse.
   size_t streams = 0;
 
-  // Requests per second over all lanes, at random times. 0: closed loop.
-  double rate_per_second = 0;
-
-  // Without a rate: when the requests of the pool leave, since the start, in their order; all
-  // of it again every period. Empty: closed loop.
+  // When requests leave, since the start, in order; all of it again every period. Lanes take them
+  // in turn. Empty: closed loop.
   std::vector<std::chrono::nanoseconds> times;
   std::chrono::nanoseconds times_period{};  // Longer than the last of them.
 
@@ -56,12 +53,16 @@ struct LoadOptions {
   size_t lanes = 1;
   size_t connections_per_lane = 1;
 
-  uint64_t seed = 0;
-
   // Whether the first good answer to each request of the pool is kept.
   bool keep_answers = false;
 
-  bool open_loop() const { return rate_per_second > 0 || !times.empty(); }
+  bool open_loop() const { return !times.empty(); }
+
+  // Of the request of that number, from 0. REQUIRES: open_loop().
+  std::chrono::nanoseconds DueAt(uint64_t number) const {
+    return times[number % times.size()] +
+           static_cast<int64_t>(number / times.size()) * times_period;
+  }
 };
 
 // The part of `total` that falls to one of several: they differ by 1 at most.

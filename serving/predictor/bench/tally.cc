@@ -18,37 +18,37 @@ int64_t Nanoseconds(Clock::duration duration) {
 
 void Tally::Add(const Outcome& outcome, const std::string& message) {
   if (!Counts(outcome.scheduled)) return;
-  ++requests_;
-  lag_.Add(Nanoseconds(outcome.sent - outcome.scheduled));
-  last_scheduled_ = std::max(last_scheduled_, outcome.scheduled - counted_from_);
+  ++requests;
+  lag.Add(Nanoseconds(outcome.sent - outcome.scheduled));
+  last_scheduled = std::max(last_scheduled, outcome.scheduled - counted_from);
   // Another server may answer with a number that gRPC does not name.
   const bool known = outcome.code >= 0 && outcome.code < static_cast<int>(kCodes);
   const size_t code = known ? static_cast<size_t>(outcome.code) : kUnknownCode;
-  ++by_code_[code];
-  if (code == kResourceExhausted) refusal_.Add(Nanoseconds(outcome.answered - outcome.sent));
+  ++by_code[code];
+  if (code == kResourceExhausted) refusal.Add(Nanoseconds(outcome.answered - outcome.sent));
   if (code == 0) {
-    latency_.Add(Nanoseconds(outcome.answered - outcome.scheduled));
-    last_ok_ = std::max(last_ok_, outcome.answered - counted_from_);
-    examples_ok_ += outcome.examples;
-    answer_bytes_ += outcome.answer_bytes;
-  } else if (messages_[code].empty()) {
-    messages_[code] = message.substr(0, kMessageBytes);
+    latency.Add(Nanoseconds(outcome.answered - outcome.scheduled));
+    last_ok = std::max(last_ok, outcome.answered - counted_from);
+    examples_ok += outcome.examples;
+    answer_bytes += outcome.answer_bytes;
+  } else if (messages[code].empty()) {
+    messages[code] = message.substr(0, kMessageBytes);
   }
 }
 
 void Tally::Merge(const Tally& other) {
-  requests_ += other.requests_;
-  examples_ok_ += other.examples_ok_;
-  answer_bytes_ += other.answer_bytes_;
+  requests += other.requests;
+  examples_ok += other.examples_ok;
+  answer_bytes += other.answer_bytes;
   for (size_t code = 0; code < kCodes; ++code) {
-    by_code_[code] += other.by_code_[code];
-    if (messages_[code].empty()) messages_[code] = other.messages_[code];
+    by_code[code] += other.by_code[code];
+    if (messages[code].empty()) messages[code] = other.messages[code];
   }
-  latency_.Merge(other.latency_);
-  refusal_.Merge(other.refusal_);
-  lag_.Merge(other.lag_);
-  last_scheduled_ = std::max(last_scheduled_, other.last_scheduled_);
-  last_ok_ = std::max(last_ok_, other.last_ok_);
+  latency.Merge(other.latency);
+  refusal.Merge(other.refusal);
+  lag.Merge(other.lag);
+  last_scheduled = std::max(last_scheduled, other.last_scheduled);
+  last_ok = std::max(last_ok, other.last_ok);
 }
 
 }  // namespace embershard::bench
