@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embershard.commands.packages import package_folder
+from embershard.commands.packages import add_package, package_folder
 from embershard.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,14 +24,8 @@ def add_triton_config(commands: Any) -> None:
         description="Writes config.pbtxt into the folder of a package's model: the repository is "
         "then one that Triton serves as it stands. docs/triton.md says how.",
     )
+    add_package(command, optional=True)
     add = command.add_argument
-    add(
-        "package",
-        type=Path,
-        nargs="?",
-        metavar="PACKAGE",
-        help="folder of one version: REPOSITORY/MODEL/VERSION",
-    )
     add("--force", action="store_true", help="overwrite another config.pbtxt (default: refuse)")
     add(
         "--backend-directory",
