@@ -14,6 +14,7 @@ from rich.text import Text
 from embershard.explain.as_json import explanation_json
 from embershard.explain.explanation import Explanation
 from embershard.formatting import count_text, devices_text
+from embershard.package.manifest import OutputSpec
 
 COLUMNS_SHOWN = 4
 """Scores beside one another, where outputs have many examples."""
@@ -43,35 +44,35 @@ def explanation_tables(
         most = COLUMNS_SHOWN // max(sum(each.scope == "example" for each in outputs), 1)
         examples = range(min(explanation.asked.num_examples, max(most, 1)))
     shown = explanation_json(explanation, examples=examples)
-    columns = [
-        (output.name, place, [] if output.scope == "request" else [f"example {number}"],
-         ["norm"] if output.shape else [])
-        for output in outputs
-        for place, number in enumerate(shown["examples"] if output.scope == "example" else [0])
-    ]  # fmt: skip
-    parts: list[Text | Table] = [_headline(explanation, shown)]
-    changes = _table("left out", "in its place")
-    for name, _, example, norm in columns:
-        head = Text("\n".join([name, *example, *norm]))
-        changes.add_column(head, justify="right", no_wrap=True)
-    values = [shown["outputs"][name][place] for name, place, *_ in columns]
-    _add_row(changes, "(nothing)", "", *(f"{np.linalg.norm(each):.4f}" if np.ndim(each) else
-                                         f"{each:.4f}" for each in values))  # fmt: skip
-    for each in (*shown["dense"], *shown["sparse"]):
-        left_out = each["left_out"]
-        if left_out["failed"]:
-            _add_row(changes, each["name"], f"{left_out['in_its_place']}: {left_out['failed']}")
-            continue
-        change = [left_out["change"][name][place] for name, place, *_ in columns]
-        cells = map(_change, change, values)
-        _add_row(changes, each["name"], left_out["in_its_place"], *cells)
-    parts.append(changes)
+    parts: list[Text | Table] = [_headline(explanation, shown), _changes(shown, outputs)]
     if shown["dense"]:
         parts.append(_dense(shown["dense"]))
     if shown["sparse"]:
         parts.append(_sparse(shown["sparse"], everything=everything))
     first, *others = parts
     return Group(first, *(each for part in others for each in (Text(), part)))
+
+
+def _changes(shown: Document, outputs: Sequence[OutputSpec]) -> Table:
+    """Scores, and their change without each input."""
+    table = _table("left out", "in its place")
+    columns = list[tuple[str, int]]()
+    for output in outputs:
+        for place, example in enumerate(shown["examples"] if output.scope == "example" else [0]):
+            columns.append((output.name, place))
+            head = [output.name, f"example {example}"][: 1 + (output.scope == "example")]
+            head += ["norm"] if output.shape else []
+            table.add_column(Text("\n".join(head)), justify="right", no_wrap=True)
+    scores = [shown["outputs"][name][place] for name, place in columns]
+    _add_row(table, "(nothing)", "", *map(_score, scores))
+    for each in (*shown["dense"], *shown["sparse"]):
+        left_out = each["left_out"]
+        if left_out["failed"]:
+            _add_row(table, each["name"], f"{left_out['in_its_place']}: {left_out['failed']}")
+            continue
+        changes = [left_out["change"][name][place] for name, place in columns]
+        _add_row(table, each["name"], left_out["in_its_place"], *map(_change, changes, scores))
+    return table
 
 
 def _headline(explanation: Explanation, shown: Document) -> Text:
@@ -154,6 +155,11 @@ def _where(places: Sequence[Document]) -> str:
     if len(found) == 1:
         return found[0][1]
     return ", ".join(f"{first}..{end} {devices}" for (first, end), devices in found)
+
+
+def _score(values: ArrayLike) -> str:
+    """A number, or the norm of several."""
+    return f"{np.linalg.norm(values) if np.ndim(values) else values:.4f}"
 
 
 def _change(values: ArrayLike, scores: ArrayLike) -> str:
