@@ -6,11 +6,12 @@ import asyncio
 from typing import Any, Self, TypeVar, Unpack
 
 import grpc
+import grpc.aio
 
-from embershard.client.arguments import at_least_one, check_address, check_timeout
+from embershard.client.arguments import at_least_one
 from embershard.client.asking import PredictArguments, model_request, names_in, predict_request
 from embershard.client.async_stream import AsyncPredictStream
-from embershard.client.channel import Tls, check_token, open_async_channel
+from embershard.client.channel import Tls
 from embershard.client.core import Call, ClientCore, Learn, Pause, Step, Steps
 from embershard.client.prediction import Prediction
 from embershard.client.retry import remaining_seconds
@@ -45,9 +46,6 @@ class AsyncClient:
         Raises:
             InputError: as `Client`; no event loop runs.
         """
-        address, token = check_address(address), check_token(token)
-        timeout_seconds = check_timeout(timeout_seconds)
-        max_attempts = at_least_one("max_attempts", max_attempts)
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -55,10 +53,10 @@ class AsyncClient:
                 f"{address}: expected to be made while an event loop runs, got none; make "
                 "it in a coroutine"
             ) from None
-        self._channel = open_async_channel(address, tls)
         self._core = ClientCore(
             address,
-            self._channel,
+            grpc.aio,
+            tls=tls,
             token=token,
             timeout_seconds=timeout_seconds,
             max_attempts=max_attempts,
@@ -106,7 +104,7 @@ class AsyncClient:
     async def close(self) -> None:
         """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
         self._closed.set()
-        await self._channel.close()
+        await self._core.channel.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from embershard.errors import InputError
 
@@ -116,20 +115,13 @@ def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
     return functools.partial(method, metadata=(("authorization", f"Bearer {token}"),))
 
 
-def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
-    """Nothing is sent yet. `InputError`: a file that cannot be read."""
+def open_channel(address: str, tls: Tls | None, kind: Any) -> Any:
+    """Nothing is sent yet. ``kind``: ``grpc``, or ``grpc.aio`` for the event loop that runs.
+    `InputError`: a file that cannot be read."""
     if tls is None:
-        return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        return kind.insecure_channel(address, options=CHANNEL_OPTIONS)
     options = (*CHANNEL_OPTIONS, *tls.channel_options())
-    return grpc.secure_channel(address, tls.credentials(), options=options)
-
-
-def open_async_channel(address: str, tls: Tls | None) -> grpc.aio.Channel:
-    """As `open_channel`, for the event loop that runs."""
-    if tls is None:
-        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-    options = (*CHANNEL_OPTIONS, *tls.channel_options())
-    return grpc.aio.secure_channel(address, tls.credentials(), options=options)
+    return kind.secure_channel(address, tls.credentials(), options=options)
 
 
 def _bytes_of(what: str, path: str | Path) -> bytes:

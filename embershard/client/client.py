@@ -9,9 +9,9 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from embershard.client.arguments import PriorityName, at_least_one, check_address, check_timeout
+from embershard.client.arguments import PriorityName, at_least_one
 from embershard.client.asking import model_request, names_in, predict_request
-from embershard.client.channel import Tls, check_token, open_channel
+from embershard.client.channel import Tls
 from embershard.client.core import Call, ClientCore, Pause, Step, Steps
 from embershard.client.prediction import Prediction
 from embershard.client.schema import ServedModel
@@ -55,13 +55,10 @@ class Client:
             InputError: an address of another form, a timeout that is not above 0, fewer than 1
                 attempt, a file that cannot be read, or what cannot be a token.
         """
-        address, token = check_address(address), check_token(token)
-        timeout_seconds = check_timeout(timeout_seconds)
-        max_attempts = at_least_one("max_attempts", max_attempts)
-        self._channel = open_channel(address, tls)
         self._core = ClientCore(
             address,
-            self._channel,
+            grpc,
+            tls=tls,
             token=token,
             timeout_seconds=timeout_seconds,
             max_attempts=max_attempts,
@@ -179,7 +176,7 @@ class Client:
     def close(self) -> None:
         """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
         self._closed.set()
-        self._channel.close()
+        self._core.channel.close()
 
     def __enter__(self) -> Self:
         return self

@@ -19,9 +19,9 @@ from collections.abc import Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
-import grpc.aio
 
 from embershard._proto import predictor_pb2 as pb
+from embershard.client.arguments import at_least_one, check_address, check_timeout
 from embershard.client.asking import (
     Names,
     check_stream_size,
@@ -30,7 +30,7 @@ from embershard.client.asking import (
     pack_inputs,
     refusal,
 )
-from embershard.client.channel import with_token
+from embershard.client.channel import Tls, check_token, open_channel, with_token
 from embershard.client.outstanding import Waiting
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
@@ -81,19 +81,25 @@ class ClientCore:
     def __init__(
         self,
         address: str,
-        channel: grpc.Channel | grpc.aio.Channel,
+        kind: Any,
         *,
+        tls: Tls | None,
         token: str,
         timeout_seconds: float,
         max_attempts: int,
     ) -> None:
         """
         Args:
-            channel: of either kind, which tells what a call of a method is.
-            token: that every call carries. Empty: none.
+            address, tls, token, timeout_seconds, max_attempts: as `Client` has them.
+            kind: ``grpc``, or ``grpc.aio``, which tells what a call of a method is.
+
+        Raises:
+            InputError: as `Client`.
         """
-        self.address, self.timeout_seconds = address, timeout_seconds
-        self._rules = RetryRules(max_attempts=max_attempts)
+        self.address, token = check_address(address), check_token(token)
+        self.timeout_seconds = check_timeout(timeout_seconds)
+        self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
+        self.channel = open_channel(address, tls, kind)
         self._models: dict[Names, ServedModel] = {}  # Each operation on it is atomic.
 
         def method(kind: Any, name: str, request: Any, response: Any) -> Any:
@@ -104,7 +110,7 @@ class ClientCore:
             )
             return with_token(made, token)
 
-        unary, stream = channel.unary_unary, channel.stream_stream
+        unary, stream = self.channel.unary_unary, self.channel.stream_stream
         self._predict = method(unary, "Predict", pb.PredictRequest, pb.PredictResponse)
         self._get_model = method(unary, "GetModel", pb.GetModelRequest, pb.GetModelResponse)
         self.predict_stream = method(stream, "PredictStream", pb.PredictRequest, pb.PredictResponse)
