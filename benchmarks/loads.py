@@ -16,13 +16,14 @@ import numpy as np
 
 from benchmarks.checkout import Checkout
 from benchmarks.harness import Bench, Block, Figures, Session
-from benchmarks.packages import Requests, described
+from benchmarks.packages import Requests
 from benchmarks.processes import Running
 from benchmarks.servers import Server
 from benchmarks.swaps import Swaps
 from embershard.bench import LoadOptions, RunResult, run_load
 from embershard.bench.load_options import PooledRequest, Protocol
 from embershard.bench.protocols import in_protocol
+from embershard.bench.subject import packaged_model
 
 PATIENCE_SECONDS: Final = 10.0
 CAPACITY_IN_FLIGHT: Final = 16
@@ -124,7 +125,7 @@ class Load:
         pool = self.requests.drawn(folder)
         if self.protocol == "embershard":
             return pool
-        model, first = described(folder), self.first_dimension
+        model, first = packaged_model(folder, ""), self.first_dimension
         return in_protocol(self.protocol, model, pool, first_dimension=first)
 
 

@@ -24,12 +24,9 @@ from benchmarks.workloads import Workload, workload
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.drawing import MLPERF_EXAMPLES
 from embershard.bench.load_options import PooledRequest
-from embershard.client import ServedModel
-from embershard.client.schema import served_model
 from embershard.data import DEFAULT_CACHE
 from embershard.export import compile_package, export_model
 from embershard.package import Package, SampleRequest
-from embershard.serving import LocalPredictor
 
 SOURCES: Final = ("models", "modules", "export", "package")
 """Folders of embershard whose changes may change a package."""
@@ -122,13 +119,6 @@ def message(request: SampleRequest, fingerprint: int, *, model: str = "") -> byt
     )
     whole = pb.PredictRequest(model=model, num_examples=request.num_examples, packed=packed)
     return bytes(whole.SerializeToString())
-
-
-@cache
-def described(folder: Path) -> ServedModel:
-    """A package's model as a server describes it."""
-    description = LocalPredictor(folder, threads=1).get_model()
-    return served_model(pb.GetModelResponse.FromString(description))
 
 
 def export(spec: PackageSpec) -> Path:

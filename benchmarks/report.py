@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ import numpy as np
 
 from benchmarks.harness import Row
 from benchmarks.statistics import Values, spread
+from embershard.planner.machine import processor_name
 
 PACKAGES: Final = ("torch", "fbgemm-gpu-cpu", "grpcio", "numpy", "scipy")
 BUSY_SHARE: Final = 0.9
@@ -38,14 +40,9 @@ class Run:
 
 def machine() -> dict[str, str]:
     """The processors, memory and versions that figures belong to."""
-    models = [
-        line.split(":", 1)[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
     memory = Path("/proc/meminfo").read_text().split(maxsplit=2)[1]
     found = {
-        "cpu": f"{len(models)} x {models[0] if models else platform.processor()}",
+        "cpu": f"{os.cpu_count()} x {processor_name()}",
         "memory": f"{int(memory) / 2**20:.0f} GiB",
         "kernel": platform.release(),
         "python": platform.python_version(),

@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2
 from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
 from benchmarks.harness import Session, Side
 from benchmarks.loads import Load
-from benchmarks.packages import SMALL, PackageSpec, Requests, described
+from benchmarks.packages import SMALL, PackageSpec, Requests
 from benchmarks.processes import Running
 from benchmarks.servers import Server
 from benchmarks.torchrec import model_files
@@ -26,6 +26,7 @@ from benchmarks.tritonserver import Triton, tritonserver, wheel_folder
 from benchmarks.workers.local import scores_of
 from benchmarks.workloads import Workload, workload
 from embershard.bench.protocols import MODEL_INFER, in_protocol
+from embershard.bench.subject import packaged_model
 from embershard.bench.target import find_target
 from embershard.serving import LocalPredictor
 
@@ -108,7 +109,9 @@ def inferring(servers: Mapping[str, Server], examples: int) -> dict[str, Side]:
 
 def _check_scores(running: Running, spec: PackageSpec, folder: Path) -> None:
     requests = Requests(package=spec, examples=20, count=1)
-    [drawn] = in_protocol("oip", described(folder), requests.drawn(folder), first_dimension=True)
+    [drawn] = in_protocol(
+        "oip", packaged_model(folder, ""), requests.drawn(folder), first_dimension=True
+    )
     ours = scores_of(LocalPredictor(folder, threads=1), requests.arrays()[0])
     difference = float(np.abs(ours - _scores(running, drawn.message)).max())
     if difference > TOLERANCE:
