@@ -26,8 +26,8 @@ class Bags(NamedTuple):
     """int64 ``(B,)``."""
 
     weights: Tensor
-    """``(total,)``: 0 for a zero vector; else the feature's own weight, or 1 divided by the
-    bag's length for a mean, or 1."""
+    """``(total,)``: 0 for a zero vector; else the feature's own weight, or 1; for a mean divided by
+    the number of ids of the bag."""
 
 
 class JoinedBags(NamedTuple):
@@ -99,10 +99,11 @@ def _read_at_once(
     if bool(((rows < 0) | (rows >= sizes)).any()):
         return None
     is_mean = [table.pooling is PoolingType.MEAN for table, _ in lookups]
-    if weights is None and any(is_mean):
+    if any(is_mean):
         shares = lengths.to(dtype).reciprocal()  # an empty bag's infinity is repeated 0 times
         shares[~torch.tensor(is_mean)] = 1
-        weights = shares.flatten().repeat_interleave(lengths.flatten(), output_size=len(rows))
+        shares = shares.flatten().repeat_interleave(lengths.flatten(), output_size=len(rows))
+        weights = shares if weights is None else weights * shares
     return JoinedBags(rows, lengths.flatten(), weights)
 
 
@@ -138,7 +139,7 @@ def read_bags(
         if given is None:
             raise InputError(f"feature {feature!r}: expected weights, got none")
         weights = weights * given.to(dtype)
-    elif table.pooling is PoolingType.MEAN:
+    if table.pooling is PoolingType.MEAN:
         shares = lengths.to(dtype).reciprocal()  # an empty bag's infinity is repeated 0 times
         weights = weights * shares.repeat_interleave(lengths, output_size=rows.numel())
     return Bags(rows.clamp(min=0), lengths, weights)

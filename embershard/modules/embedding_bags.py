@@ -28,11 +28,12 @@ class EmbeddingBagCollection(Collection):
 
     Args:
         tables: the tables; a feature may be looked up in several.
-        is_weighted: each row is multiplied by its weight. All tables must then pool by SUM.
+        is_weighted: each row is multiplied by its weight. A mean is the sum of these products
+            divided by the number of ids, not by the sum of weights.
         device: where the tables lie. None: torch's default.
 
     Raises:
-        InputError: no tables, two of one name, or a weighted mean.
+        InputError: no tables, or two of one name.
     """
 
     PREFIX = "embedding_bags"
@@ -45,7 +46,7 @@ class EmbeddingBagCollection(Collection):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        check_tables(tables, is_weighted=is_weighted)
+        check_tables(tables)
         self._configs = tuple(tables)
         self._is_weighted = is_weighted
         self._names = embedding_names(tables)

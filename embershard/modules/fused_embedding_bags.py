@@ -32,7 +32,8 @@ class FusedEmbeddingBagCollection(FusedCollection):
         optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
         learning_rate: step size.
         eps: keeps the first step of a row finite; not used by "sgd".
-        is_weighted: each row is multiplied by its weight. All tables must then pool by SUM.
+        is_weighted: each row is multiplied by its weight. A mean is the sum of these products
+            divided by the number of ids, not by the sum of weights.
         device: cpu or cuda. None: cpu.
 
     Raises:
@@ -65,7 +66,7 @@ class FusedEmbeddingBagCollection(FusedCollection):
         is_weighted: bool,
     ) -> None:
         super().__init__()
-        check_tables(tables, is_weighted=is_weighted)
+        check_tables(tables)
         self._is_weighted = is_weighted
         self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
         self._lay_out(tables, optimizer, device, pooled=True)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from embershard.modules.configs import DataType, EmbeddingConfig
 
 
 class Table(nn.Module):
@@ -87,19 +87,13 @@ def new_weight(table: EmbeddingConfig, device: torch.device | str | None) -> nn.
     return nn.Parameter(torch.empty(size, device=device, dtype=dtype))
 
 
-def check_tables(tables: Sequence[EmbeddingConfig], *, is_weighted: bool = False) -> None:
+def check_tables(tables: Sequence[EmbeddingConfig]) -> None:
     """Refuse tables that cannot stand in one collection."""
     if not tables:
         raise InputError("tables: expected at least one, got none")
     name, count = Counter(table.name for table in tables).most_common(1)[0]
     if count > 1:
         raise InputError(f"tables: expected unique names, got {count} named {name!r}")
-    for table in tables:
-        is_mean = isinstance(table, EmbeddingBagConfig) and table.pooling is PoolingType.MEAN
-        if is_weighted and is_mean:
-            raise InputError(
-                f"table {table.name!r}: pooling: expected SUM in a weighted collection, got MEAN"
-            )
 
 
 def check_one_dim(tables: Sequence[EmbeddingConfig]) -> None:

@@ -122,9 +122,9 @@ def test_missing_rows_add_nothing_but_count_in_a_mean(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weighted_sums_are_the_oracles(kind):
+def test_weighted_sums_and_means_are_the_oracles(kind):
     cls, device = kind
-    tables = [TABLES[0]]
+    tables = TABLES[:2]
     bags = {"history": [[5, 0], [], [-1]], "item": [[1], [1, 2], [3]]}
     weights = [0.5, -2.0, 3.0, 1.5, 0.0, 0.25, 4.0]
     collection = cls(tables, is_weighted=True, device=device)
@@ -133,6 +133,25 @@ def test_weighted_sums_are_the_oracles(kind):
 
     expected = pool_by_hand(tables, collection.state_dict(), bags, weights)
     assert_close(pooled.values().cpu(), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_a_weighted_mean_are_divided_by_the_number_of_ids(kind):
+    cls, device = kind
+    settings = {"optimizer": "sgd", "learning_rate": 1.0} if "Fused" in cls.__name__ else {}
+    halves = table("t", 4, 4, ["f"], MEAN, init_fn=lambda weight: weight.data.fill_(0.5))
+    collection = cls([halves], is_weighted=True, device=device, **settings)
+    features = jagged({"f": [[0, -1, 1, 1], [2]]}, weights=[2.0, 9.0, 3.0, 5.0, 7.0], device=device)
+    factors = features.weights().requires_grad_()
+
+    pooled = collection(features)
+    pooled.values().sum().backward()
+
+    assert pooled["f"][:, 0].tolist() == [1.25, 3.5]  # (2 + 3 + 5) * 0.5 / 4, 7 * 0.5
+    assert factors.grad.tolist() == [0.5, 0.0, 0.5, 0.5, 2.0]  # Of each: 4 columns * 0.5 / ids.
+    weight = collection.embedding_bags["t"].weight
+    gradient = 0.5 - weight if settings else weight.grad
+    assert gradient[:, 0].tolist() == [0.5, 2.0, 7.0, 0.0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -269,13 +288,12 @@ def test_a_weighted_collection_refuses_features_without_weights(cls):
 
 @pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
 @cases(
-    ("tables", "is_weighted", "message"),
+    ("tables", "message"),
     {
-        "no-tables": ([], False, "at least one, got none"),
-        "one-name-twice": ([TABLES[0], TABLES[0]], False, "unique names, got 2 named 'items'"),
-        "weighted-mean": (TABLES, True, "'type': pooling: expected SUM in a weighted.*got MEAN"),
+        "no-tables": ([], "at least one, got none"),
+        "one-name-twice": ([TABLES[0], TABLES[0]], "unique names, got 2 named 'items'"),
     },
 )
-def test_tables_that_cannot_stand_together_are_refused(cls, tables, is_weighted, message):
+def test_tables_that_cannot_stand_together_are_refused(cls, tables, message):
     with pytest.raises(InputError, match=message):
-        cls(tables, is_weighted=is_weighted)
+        cls(tables)

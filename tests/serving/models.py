@@ -70,7 +70,10 @@ class Ranker(nn.Module):
             ]
         )
         self.weighted = EmbeddingBagCollection(
-            [_table("tags", TAGS + 1, 4, "tags"), _table("topics", 17, 4, "topics")],
+            [
+                _table("tags", TAGS + 1, 4, "tags", pooling=PoolingType.MEAN),
+                _table("topics", 17, 4, "topics"),
+            ],
             is_weighted=True,
         )
         self.user_tower = nn.Linear(2 + 8 + 8 + 4 + 4, 6)

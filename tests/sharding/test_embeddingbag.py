@@ -76,7 +76,8 @@ def check_close(given, expected):
 POOLINGS = [
     pytest.param("SUM", False, id="sum"),
     pytest.param("MEAN", False, id="mean"),
-    pytest.param("SUM", True, id="weighted"),
+    pytest.param("SUM", True, id="weighted-sum"),
+    pytest.param("MEAN", True, id="weighted-mean"),
 ]
 KINDS = [
     "data_parallel",

@@ -25,7 +25,10 @@ STEPS = 5
 
 
 def case_of(world_size):
-    return make_case(world_size, is_weighted=True, sizes=SIZES[world_size], steps=STEPS)
+    """Means of 2 of 3 tables."""
+    return make_case(
+        world_size, pooling="MEAN", is_weighted=True, sizes=SIZES[world_size], steps=STEPS
+    )
 
 
 def run_reference(case):

@@ -66,6 +66,7 @@ def test_random_tilings_train_as_whole_tables(workers, data):
                 ("SUM", False, False),
                 ("MEAN", False, False),
                 ("SUM", True, False),
+                ("MEAN", True, False),
                 ("SUM", False, True),
             ]
         )

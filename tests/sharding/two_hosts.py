@@ -21,7 +21,8 @@ SIZES = [5, 3, 0, 4]
 KINDS = ["table_row_wise", "grid_shard", "row_wise", "mixed"]
 SETTINGS = [
     (pooling, is_weighted, optimizer)
-    for pooling, is_weighted in (("SUM", False), ("MEAN", False), ("SUM", True))
+    for pooling in ("SUM", "MEAN")
+    for is_weighted in (False, True)
     for optimizer in ("sgd", "rowwise_adagrad", "adagrad")
 ]
 COLLECTIVE_SECONDS = 60
