@@ -107,7 +107,8 @@ def shard(env, module, plan, optimizer="sgd", comms=None):
 
 
 def train(env, case, plan, variable=None):
-    """Outputs of each step, and the shards and replicas of this rank in the end."""
+    """Outputs of each step, and the shards and replicas of this rank in the end, each with its
+    optimizer state."""
     module = shard(env, collection_of(case), plan, case.optimizer)
     dense = list(module.parameters())
     kind = torch.optim.Adagrad if case.optimizer == "adagrad" else torch.optim.SGD
@@ -125,10 +126,13 @@ def train(env, case, plan, variable=None):
             optimizer.step()
             optimizer.zero_grad()
         outputs.append(output.detach())
-    shards = held(module)
+    shards = held(module, optimizer)
     tables = module.embeddings if case.is_sequence else module.embedding_bags
     cut = {shard.table for shard, *_ in shards}
-    replicas = {name: tables[name].weight.detach() for name in tables if name not in cut}
+    replicas = {
+        name: (weight.detach(), optimizer.state[weight].get("sum"))
+        for name, weight in ((name, tables[name].weight) for name in tables if name not in cut)
+    }
     return outputs, shards, replicas
 
 
@@ -293,9 +297,17 @@ def count_exchanges(group):
         dist.all_to_all_single = original
 
 
-def held(module):
+def held(module, optimizer=None):
+    """The shards of this rank: weight, and Adagrad's state; of the dense kernel ``optimizer``'s."""
     return [
-        (each.shard, each.weight, each.state.get("momentum1")) for each in module.local_shards()
+        (
+            each.shard,
+            each.weight,
+            each.state.get("momentum1")
+            if each.parameter is None or optimizer is None
+            else optimizer.state[each.parameter].get("sum"),
+        )
+        for each in module.local_shards()
     ]
 
 

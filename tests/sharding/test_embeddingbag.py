@@ -58,15 +58,23 @@ def check_equal(case, plan, results):
     for rank, (given, shards, replicas) in enumerate(results):
         for step, expected in enumerate(outputs):
             check_close(given[step], expected[rank])
-        for name, weight in replicas.items():
+        for name, (weight, squares) in replicas.items():
             check_close(weight, weights[name])
-        for shard, weight, momentum in shards:
+            check_state(squares, state[name, *ranges[name][0]])
+        for shard, weight, squares in shards:
             rows, columns = slice(*shard.rows), slice(*shard.columns)
             check_close(weight, weights[shard.table][rows, columns])
             if by_range:
-                check_close(momentum, state[shard.table, *shard.columns][rows, 0])
-            elif momentum is not None:
-                check_close(momentum, state[shard.table, *ranges[shard.table][0]][rows, columns])
+                check_state(squares, state[shard.table, *shard.columns], (rows, 0))
+            else:
+                check_state(squares, state[shard.table, *ranges[shard.table][0]], (rows, columns))
+
+
+def check_state(given, expected, place=...):
+    """None: of an optimizer without state."""
+    assert (given is None) == (expected is None)
+    if expected is not None:
+        check_close(given, expected[place])
 
 
 def check_close(given, expected):
