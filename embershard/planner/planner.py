@@ -166,6 +166,8 @@ class EmbeddingShardingPlanner:
         if not problem.tables:
             return plan
         placed = problem.search(options, start + self._timeout)
+        for each in plan.plan.values():
+            each.world_size = self._topology.world_size
         for table, cuts, at, ranks in zip(
             problem.tables, options, placed.chosen, placed.ranks, strict=True
         ):

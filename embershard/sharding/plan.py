@@ -223,6 +223,7 @@ def construct_module_sharding_plan(
     tables = tables_of(module)
     known = {table.name: table for table in tables}
     plan = EmbeddingModuleShardingPlan()
+    plan.world_size = world_size
     for name, generator in per_param_sharding.items():
         if name not in known:
             raise InputError(f"plan: table {name!r}: expected one of {list(known)}")

@@ -85,9 +85,13 @@ class ParameterSharding(Part):
 class EmbeddingModuleShardingPlan(dict[str, ParameterSharding]):
     """Table name -> how it is cut, of one collection."""
 
+    world_size: int | None = None
+    """Number of ranks that it was made for. None: not known, of a plan put together by hand."""
+
 
 class _PlanFile(Part):
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
+    world_size: Annotated[int, Field(ge=1)] | None = None
     plan: dict[str, dict[str, ParameterSharding]]
 
 
@@ -103,9 +107,20 @@ class ShardingPlan:
         return self.plan.get(module_path)
 
     def to_json(self) -> str:
-        """As text, for ``from_json``. Equal plans give equal text."""
-        plan = {path: dict(sorted(self.plan[path].items())) for path in sorted(self.plan)}
-        return _PlanFile(format_version=FORMAT_VERSION, plan=plan).model_dump_json(indent=1) + "\n"
+        """As text, for ``from_json``. Equal plans give equal text.
+
+        Raises:
+            InputError: collections that are cut for different numbers of ranks.
+        """
+        sizes = {getattr(each, "world_size", None) for each in self.plan.values()} - {None}
+        if len(sizes) > 1:
+            raise InputError(f"plan: expected collections cut for one world size, got {sizes}")
+        file = _PlanFile(
+            format_version=FORMAT_VERSION,
+            world_size=sizes.pop() if sizes else None,
+            plan={path: dict(sorted(self.plan[path].items())) for path in sorted(self.plan)},
+        )
+        return file.model_dump_json(indent=1) + "\n"
 
     @staticmethod
     def from_json(text: str | bytes, *, name: str = "plan") -> ShardingPlan:
@@ -123,9 +138,10 @@ class ShardingPlan:
             file, _ = parse_model(_PlanFile, data, name)
         except PackageError as error:
             raise DataError(f"{error}; expected what ShardingPlan.save wrote") from error
-        return ShardingPlan(
-            {path: EmbeddingModuleShardingPlan(tables) for path, tables in file.plan.items()}
-        )
+        plan = {path: EmbeddingModuleShardingPlan(tables) for path, tables in file.plan.items()}
+        for each in plan.values():
+            each.world_size = file.world_size
+        return ShardingPlan(plan)
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON."""
@@ -167,6 +183,12 @@ def check_module_plan(
         raise InputError(
             f"{where}: expected a mapping of table names to ParameterSharding, got "
             f"{type(plan).__name__}"
+        )
+    made_for = getattr(plan, "world_size", None)
+    if made_for not in (None, world_size):
+        raise InputError(
+            f"{where}: expected a plan for world size {world_size}, got one for world size "
+            f"{made_for}"
         )
     names = [table.name for table in tables]
     for name in plan:

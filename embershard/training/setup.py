@@ -128,7 +128,10 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
     except ConfigError:
         raise
     except InputError as error:
-        raise config.refusal("sharding", problem=str(error)) from error
+        given = config.sharding.plan
+        if given in (None, AUTO):
+            raise config.refusal("sharding", problem=str(error)) from error
+        raise config.refusal("sharding", "plan", problem=f"{given}: {error}") from error
     return RunSetup(
         config=config,
         dataset=dataset,

@@ -1,5 +1,7 @@
 """Plans: what each sharding type cuts, JSON, and what is refused."""
 
+import json
+
 import pytest
 
 from embershard.errors import DataError, InputError
@@ -142,9 +144,39 @@ def test_a_plan_is_equal_after_json(tmp_path):
     )
     plan = ShardingPlan({"model.sparse": cut})
     plan.save(tmp_path / "plan.json")
-    assert ShardingPlan.load(tmp_path / "plan.json") == plan
+    read = ShardingPlan.load(tmp_path / "plan.json")
+    assert read == plan
+    assert read.plan["model.sparse"].world_size == 4
     assert plan.get_plan_for_module("model.sparse") == cut
     assert plan.get_plan_for_module("model.dense") is None
+
+
+def test_a_plan_without_its_world_size_is_checked_by_its_ranks():
+    """As earlier files, and plans put together by hand."""
+    cut = construct_module_sharding_plan(collection(), {"t": row_wise()}, world_size=2)
+    document = json.loads(ShardingPlan({"sparse": cut}).to_json())
+    del document["world_size"]
+    read = ShardingPlan.from_json(json.dumps(document)).plan["sparse"]
+    assert read == cut
+    check_module_plan(read, [TABLE], world_size=3, where="here")
+    with pytest.raises(InputError, match="for world size 1, got a shard on rank 1"):
+        check_module_plan(read, [TABLE], world_size=1, where="here")
+
+
+def test_a_plan_for_another_world_size_is_refused():
+    cut = construct_module_sharding_plan(collection(), {"t": table_wise(0)}, world_size=1)
+    with pytest.raises(InputError) as raised:
+        check_module_plan(cut, [TABLE], world_size=2, where="here")
+    assert str(raised.value) == "here: expected a plan for world size 2, got one for world size 1"
+
+
+def test_collections_of_different_world_sizes_make_no_plan():
+    cuts = {
+        str(size): construct_module_sharding_plan(collection(), {"t": row_wise()}, world_size=size)
+        for size in (1, 2)
+    }
+    with pytest.raises(InputError, match=r"collections cut for one world size, got \{1, 2\}"):
+        ShardingPlan(cuts).to_json()
 
 
 @cases(

@@ -13,6 +13,7 @@ from embershard.commands.training import _show_plan
 from embershard.errors import ConfigError
 from embershard.planner import compare
 from embershard.training import dry_run, load_checkpoint, train
+from embershard.training.setup import set_up
 from tests.cases import cases
 from tests.sharding.training_cases import sharded_config, train_run
 from tests.training.runs import dataset
@@ -130,13 +131,25 @@ def test_settings_that_changed_are_refused_when_resuming(workers, tmp_path):
     },
 )
 def test_patterns_that_do_not_fit_are_refused(workers, tmp_path, tables, message):
-    (said,) = workers.run(1, train_patterns, tmp_path / "run", tables)
+    (said,) = workers.run(1, train_by, tmp_path / "run", {"tables": tables})
     assert message in said
 
 
-def train_patterns(env, folder, tables):
+def test_a_plan_file_for_another_world_size_is_one_message_on_all_ranks(workers, tmp_path):
+    file = tmp_path / "plan.json"
+    setup = set_up(sharded_config(tmp_path / "run", "row_wise"), dataset(), None)
+    setup.plan.save(file)
+    found = workers.run(2, train_by, tmp_path / "run", {"plan": str(file)})
+    message = f"key 'sharding.plan': {file}: rank 0: plan: module "
+    assert found[0] == found[1]
+    assert found[0].startswith(message)
+    assert found[0].endswith(": expected a plan for world size 2, got one for world size 1")
+
+
+def train_by(env, folder, sharding):
+    """The message of a run with another ``[sharding]`` section."""
     run = sharded_config(folder, "row_wise")
-    changed = run.model_dump(mode="json", exclude_unset=True) | {"sharding": {"tables": tables}}
+    changed = run.model_dump(mode="json", exclude_unset=True) | {"sharding": sharding}
     try:
         train(type(run).model_validate(changed), dataset(), env=env)
     except ConfigError as error:
