@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from torch import nn
@@ -86,17 +87,27 @@ def _lines(
         collection: Any = module.get_submodule(path)
         where = f"module {path!r}: {type(collection).__name__}"
         said.append(f"{where}: is_weighted={getattr(collection, 'is_weighted', bool)()}")
-        said.append(f"{where}: {sharder.comms}")
+        for exchange, comms in sharder.comms.items():
+            said += _fields(f"{where}: {exchange}", comms)
         optimizers = sharder.optimizers(collection, plan.plan[path], where=path)
         for table in tables_of(collection):
             at = f"module {path!r}: table {table.name!r}"
             pooling = getattr(table, "pooling", None)
             said.append(f"{at}: {table.num_embeddings} x {table.embedding_dim} {table.data_type}")
             said.append(f"{at}: features {table.feature_names}, pooling {pooling}")
-            said.append(f"{at}: {optimizers.get(table.name)}")
-            said.append(f"{at}: {plan.plan[path][table.name].model_dump_json()}")
+            cut = plan.plan[path][table.name]
+            said.append(f"{at}: {cut.sharding_type}, {cut.compute_kernel} kernel")
+            said += (f"{at}: {shard.model_dump_json()}" for shard in cut.sharding_spec)
+            if table.name in optimizers:
+                said += _fields(f"{at}: optimizer", optimizers[table.name])
     said += [
         f"{name}: {each.dtype} {tuple(each.shape)}, requires_grad={each.requires_grad}"
         for name, each in [*module.named_parameters(), *module.named_buffers()]
     ]
     return said
+
+
+def _fields(where: str, settings: Any) -> Iterator[str]:
+    """Of a dataclass, a line each: the first that differs is what a message shows."""
+    for each in fields(settings):
+        yield f"{where}: {each.name} {getattr(settings, each.name)}"

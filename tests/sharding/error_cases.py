@@ -7,8 +7,10 @@ from embershard.errors import InputError
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
+    QCommsConfig,
     ShardingEnv,
     ShardingPlan,
+    get_qcomm_codecs_registry,
 )
 from tests.sharding.cases import collection_of, features_of, model_parallel, shard
 
@@ -30,6 +32,23 @@ def bad_plan(env, case, plans):
     """What building with a plan of each rank raises on this rank."""
     try:
         shard(env, collection_of(case), plans[env.rank])
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def bad_sharder(env, case, plan, settings):
+    """What building raises on this rank with fused_params, or comms, of each rank."""
+    given, module = settings[env.rank], collection_of(case)
+    try:
+        if isinstance(given, QCommsConfig):
+            shard(env, module, plan, comms=get_qcomm_codecs_registry(given))
+        else:
+            sharders = [EmbeddingBagCollectionSharder(fused_params=given)]
+            model = nn.ModuleDict({"sparse": module})
+            DistributedModelParallel(
+                model, env, plan=ShardingPlan({"sparse": plan}), sharders=sharders
+            )
     except InputError as error:
         return str(error)
     return ""

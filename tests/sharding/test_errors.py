@@ -11,8 +11,10 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagCollection
 from embershard.sharding import (
+    CommType,
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
+    QCommsConfig,
     RowWiseAdagrad,
     ShardingPlan,
     apply_optimizer_in_backward,
@@ -23,7 +25,14 @@ from embershard.sharding import (
 from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
 from tests.cases import cases
 from tests.sharding.cases import collection_of, plan_of
-from tests.sharding.error_cases import bad_batch, bad_local_size, bad_model, bad_plan, build_with
+from tests.sharding.error_cases import (
+    bad_batch,
+    bad_local_size,
+    bad_model,
+    bad_plan,
+    bad_sharder,
+    build_with,
+)
 from tests.sharding.reference import make_case
 
 NAMES = ["u", "v", "i", "v2"]
@@ -99,8 +108,52 @@ def test_ranks_with_different_plans_are_refused(workers):
         "rank 1: expected the plan and tables of rank 0: module 'sparse': table 'users': "
     )
     first, second = found[0].split(", got module 'sparse': table 'users': ")
-    assert first.endswith('"devices":[0]}]}')
-    assert second.endswith('"devices":[1]}]}')
+    assert first.endswith('"devices":[0]}')
+    assert second.endswith('"devices":[1]}')
+
+
+@cases(
+    ("settings", "message"),
+    {
+        "optimizer": (
+            [{"optimizer": "sgd"}, {"optimizer": "adagrad"}],
+            "table 'users': optimizer: name sgd, got module 'sparse': table 'users': "
+            "optimizer: name adagrad",
+        ),
+        "its-field": (
+            [{"optimizer": "adagrad", "eps": eps} for eps in (1e-8, 1e-6)],
+            "table 'users': optimizer: eps 1e-08, got module 'sparse': table 'users': "
+            "optimizer: eps 1e-06",
+        ),
+        "comms": (
+            [QCommsConfig(), QCommsConfig(backward_precision=CommType.FP16)],
+            "EmbeddingBagCollection: POOLED_EMBEDDINGS_ALL_TO_ALL: backward_precision "
+            "CommType.FP32, got module 'sparse': EmbeddingBagCollection: "
+            "POOLED_EMBEDDINGS_ALL_TO_ALL: backward_precision CommType.FP16",
+        ),
+    },
+)
+def test_sharders_that_differ_on_one_rank_are_refused_by_the_field(workers, settings, message):
+    found = workers.run(2, bad_sharder, CASE, plan_of(CASE, row_wise()), settings)
+    expected = f"rank 1: expected the plan and tables of rank 0: module 'sparse': {message}"
+    assert found == [expected, expected]
+
+
+def test_replicas_on_one_rank_and_shards_on_another_are_refused_by_the_type(workers):
+    plans = [plan_of(CASE, data_parallel()), plan_of(CASE, table_wise(1))]
+    message = (
+        "rank 1: expected the plan and tables of rank 0: module 'sparse': table 'users': "
+        "data_parallel, dense kernel, got module 'sparse': table 'users': table_wise, fused kernel"
+    )
+    assert workers.run(2, bad_plan, CASE, plans) == [message, message]
+
+
+def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
+    plan = plan_of(CASE, table_wise(0), world_size=1)
+    message = (
+        "rank 0: plan: module 'sparse': expected a plan for world size 2, got one for world size 1"
+    )
+    assert workers.run(2, bad_plan, CASE, [plan, plan]) == [message, message]
 
 
 @cases(
