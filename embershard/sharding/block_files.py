@@ -143,10 +143,22 @@ def read_blocks(
         ) from error
 
 
+def file_fault(error: OSError, name: str | Path) -> str:
+    """Why a file of a checkpoint cannot be read.
+
+    Args:
+        error: of reading it.
+        name: of the file, for the message.
+    """
+    if isinstance(error, FileNotFoundError):
+        return f"{name}: expected a file of the checkpoint, found none"
+    return f"{name}: expected a file of the checkpoint that can be read, got {error.strerror}"
+
+
 def _reason(error: BaseException) -> str:
     """What an exception says, without its class and the path of the folder."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{Path(error.filename).name}: {error.strerror}"
+        return file_fault(error, Path(error.filename).name)
     return str(error).partition("\n")[0] or "it does not say why"
 
 

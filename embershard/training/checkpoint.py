@@ -31,6 +31,7 @@ from embershard.package.schema import Schema
 from embershard.package.schema_json import schema_from_json, schema_to_json
 from embershard.package.sealing import sync, sync_tree
 from embershard.package.validation import parse_model
+from embershard.sharding.block_files import file_fault
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.held_tables import group_of
 from embershard.training.initial_model import mapped_model
@@ -191,7 +192,9 @@ def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> 
         document, _ = parse_model(_Document, (path / DOCUMENT).read_bytes(), file)
         schema = schema_from_json(document.inputs, path / IDS, file=f"{file}: schema")
         samples = read_samples(path / SAMPLES, file=str(path / SAMPLES))
-    except (PackageError, OSError) as error:
+    except OSError as error:
+        raise DataError(file_fault(error, error.filename or path)) from error
+    except PackageError as error:
         raise DataError(str(error)) from error
     try:
         if mapped is None:

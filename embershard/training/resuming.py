@@ -18,7 +18,7 @@ from torch import nn
 from embershard.errors import DataError, PackageError
 from embershard.package.validation import parse_model
 from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_blocks
-from embershard.sharding.block_files import read_blocks, read_saved
+from embershard.sharding.block_files import file_fault, read_blocks, read_saved
 from embershard.sharding.block_planners import Block
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import (
@@ -229,6 +229,8 @@ def _state_of(path: Path) -> RunState | None:
 def _read(file: Path) -> RunState:
     try:
         state, _ = parse_model(RunState, file.read_bytes(), str(file))
-    except (PackageError, OSError) as error:
+    except OSError as error:
+        raise DataError(file_fault(error, file)) from error
+    except PackageError as error:
         raise DataError(str(error)) from error
     return state

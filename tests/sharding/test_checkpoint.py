@@ -247,7 +247,11 @@ def damage_metadata(folder):
 @cases(
     ("damage", "message"),
     {
-        "file": (damage_file, "rank 1: cannot read the model's weights: __1_0.distcp: No such"),
+        "file": (
+            damage_file,
+            "state: rank 1: cannot read the model's weights: __1_0.distcp: expected a file of the "
+            "checkpoint, found none",
+        ),
         "swapped": (swap_files, "_0.distcp: a file of another checkpoint"),
         "meta": (damage_metadata, "state: expected a folder of save_state, found none"),
     },
