@@ -7,9 +7,10 @@ those that do not have ended, or never entered it.
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,8 @@ TIMEOUT_SECONDS, CLOSED_SECONDS = 3.0, 0.05
 that was closed, as torchrun ends all ranks soon after one."""
 POLL_SECONDS = 0.005
 _NAMING = SimpleNamespace(waits=True)
+_THREAD = threading.local()
+"""``has_failed``: whether the last collective of this thread did, and said so in the store."""
 
 
 @contextmanager
@@ -41,7 +44,8 @@ def named_by_caller() -> Iterator[None]:
 
 @contextmanager
 def collective(group: Any) -> Iterator[None]:
-    """A block of collectives of a group.
+    """A block of collectives of a group. After one that failed, one that does not takes back what
+    this rank said of it.
 
     Raises:
         LostRankError: one of them failed.
@@ -53,6 +57,10 @@ def collective(group: Any) -> Iterator[None]:
         if lost is None:
             raise
         raise lost from error
+    if getattr(_THREAD, "has_failed", False):
+        _THREAD.has_failed = False
+        with suppress(RuntimeError):  # The process with the store has ended.
+            _get_default_store().delete_key(_key(dist.get_rank()))
 
 
 def lost_rank(error: RuntimeError, group: Any = None) -> LostRankError | None:
@@ -71,12 +79,12 @@ def lost_rank(error: RuntimeError, group: Any = None) -> LostRankError | None:
     if not _NAMING.waits:
         return LostRankError(cause, cause=cause)
     rank, ranks = dist.get_rank(), dist.get_process_group_ranks(group or dist.group.WORLD)
+    _THREAD.has_failed = True
     try:
         missing = missing_ranks(_get_default_store(), rank, ranks, cause)
     except RuntimeError:  # The process with the store has ended.
         missing = []
-    which = f"; {named_ranks(missing)} ended or did not enter it" if missing else ""
-    return LostRankError(f"rank {rank}: a collective failed{which}: {cause}", cause=cause)
+    return LostRankError(failed_message([rank], missing, cause), cause=cause)
 
 
 def cause_of(error: RuntimeError) -> str | None:
@@ -88,20 +96,35 @@ def cause_of(error: RuntimeError) -> str | None:
 
 
 def missing_ranks(store: Store, rank: int, ranks: Sequence[int], cause: str) -> list[int]:
-    """Those of ``ranks`` whose collective has not failed; this one's has.
+    """Those of ``ranks`` whose last collective has not failed; this one's has.
 
     It waits for the others: up to 3 s if that of some rank timed out.
     """
-    keys = {each: f"embershard/lost/{each}" for each in ranks}
+    keys = {each: _key(each) for each in ranks}
     store.set(keys[rank], cause)
     begin = time.monotonic()
     while True:
-        given = {each for each, key in keys.items() if store.check([key])}
-        timed_out = any(TIMED_OUT in store.get(keys[each]).decode().lower() for each in given)
+        given = given_texts(store, keys)
+        timed_out = any(TIMED_OUT in text.lower() for text in given.values())
         limit = TIMEOUT_SECONDS if timed_out else CLOSED_SECONDS
         if len(given) == len(keys) or time.monotonic() - begin > limit:
             return [each for each in ranks if each not in given]
         time.sleep(POLL_SECONDS)
+
+
+def _key(rank: int) -> str:
+    return f"embershard/lost/{rank}"
+
+
+def given_texts(store: Store, keys: Mapping[int, str]) -> dict[int, str]:
+    """The texts that are there, each under the key of its rank."""
+    return {rank: store.get(key).decode() for rank, key in keys.items() if store.check([key])}
+
+
+def failed_message(failed: Sequence[int], missing: Sequence[int], cause: str) -> str:
+    """That a collective failed on some ranks, and which others did not take part."""
+    which = f"; {named_ranks(missing)} ended or did not enter it" if missing else ""
+    return f"{named_ranks(failed)}: a collective failed{which}: {cause}"
 
 
 def named_ranks(ranks: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ import time
 
 from torch._C._distributed_c10d import Store
 
-from embershard.collectives import named_ranks
+from embershard.collectives import failed_message, given_texts, named_ranks
 
 WORD_SECONDS = 3.0
 """After which a rank that ends expects no word of the others."""
@@ -36,21 +36,19 @@ def said_once(
         None: another rank prints it.
     """
     ranks = range(world_size)
-    keys = [f"ended/{each}" for each in ranks]
+    keys = {each: f"ended/{each}" for each in ranks}
     store.set(keys[rank], LOST * is_lost + said)
     deadline = time.monotonic() + WORD_SECONDS
-    while not store.check(keys) and time.monotonic() < deadline:
+    while not store.check([*keys.values()]) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-    given = {each: store.get(keys[each]).decode() for each in ranks if store.check([keys[each]])}
+    given = given_texts(store, keys)
     lost = [each for each, text in given.items() if text.startswith(LOST)]
     if not is_lost:
         same = [each for each, text in given.items() if text == said]
         shown = said if len(same) == world_size else f"{named_ranks(same)}: {said}"
     else:
         same = lost if len(lost) == len(given) else []
-        silent = [each for each in ranks if each not in given]
-        cause = f"{named_ranks(silent)} ended or did not enter it" if silent else "no rank ended"
-        shown = f"{named_ranks(lost)}: a collective failed; {cause}: {said}"
+        shown = failed_message(lost, [each for each in ranks if each not in given], said)
     if same[:1] != [rank]:
         return None
     # A rank that could not wait for this one may have printed it.

@@ -1,10 +1,14 @@
 """Ranks whose collective failed find out which ranks are missing."""
 
 import threading
+from datetime import timedelta
 
+import pytest
 import torch.distributed as dist
 
-from embershard.collectives import missing_ranks
+from embershard import collectives
+from embershard.collectives import collective, missing_ranks
+from embershard.errors import LostRankError
 from tests.cases import cases
 
 CLOSED, TIMED_OUT = "Connection closed by peer [::1]:5", "Timed out waiting 5000ms for recv"
@@ -36,3 +40,28 @@ def test_ranks_whose_collective_did_not_fail_are_missing(monkeypatch, causes, ex
     for thread in threads:
         thread.join()
     assert found == expected
+
+
+def fail_twice(env):
+    """Of each failure, the message on this rank; rank 1 does not enter the first collective, rank
+    0 not the second. All enter one between them."""
+    messages = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collectives, "TIMEOUT_SECONDS", 1.0)
+        for absent in (1, 0):
+            group = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+            if env.rank == absent:
+                messages.append("")
+            elif env.rank < 2:
+                with pytest.raises(LostRankError) as raised, collective(group):
+                    dist.barrier(group=group)
+                messages.append(str(raised.value).partition(": T")[0])
+            with collective(env.process_group):
+                dist.barrier(group=env.process_group)
+    return messages
+
+
+def test_a_second_failure_names_the_rank_that_is_missing_then(workers):
+    first, second, *_ = workers.run(4, fail_twice)
+    assert first == ["rank 0: a collective failed; rank 1 ended or did not enter it", ""]
+    assert second == ["", "rank 1: a collective failed; rank 0 ended or did not enter it"]
