@@ -26,11 +26,11 @@ from embershard.collectives import collective
 from embershard.errors import DataError, LostRankError
 from embershard.sharding.block_planners import Block, BlockLoadPlanner, BlockSavePlanner
 from embershard.sharding.checked_files import CheckedReader, CheckedWriter
+from embershard.sharding.environment import from_rank_0
+from embershard.sharding.folder_claim import INDEX, claimed_folder
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
-INDEX = ".metadata"
-"""File of torch.distributed.checkpoint, written last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,28 @@ def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) ->
 
     Args:
         blocks: of this rank. No two ranks give the same part.
-        folder: the same on every rank, on a file system that all share.
+        folder: new, the same on every rank, on a file system that all share.
         group: the ranks. None: this process alone.
 
     Raises:
+        InputError: the folder has a state, or another writer is at it. On every rank.
         OSError: some rank cannot write. On every rank.
     """
-    chunks = [chunk for block in blocks for chunk in _chunks(block)]
+    with ExitStack() as claim:
+
+        def take() -> OSError | None:
+            try:
+                claim.enter_context(claimed_folder(folder))
+            except OSError as error:
+                return error
+            return None
+
+        if fault := from_rank_0(group, take):
+            raise fault
+        _write([chunk for block in blocks for chunk in _chunks(block)], folder, group)
+
+
+def _write(chunks: list[Block], folder: Path, group: Any) -> None:
     try:
         with _quiet, collective(group):
             state_dict_saver.save(

@@ -17,7 +17,7 @@ from torch import nn
 
 from embershard.collectives import collective
 from embershard.errors import DataError, InputError
-from embershard.sharding.block_files import INDEX, read_blocks, read_saved, write_blocks
+from embershard.sharding.block_files import read_blocks, read_saved, write_blocks
 from embershard.sharding.block_planners import Block
 from embershard.sharding.counters import (
     counters_of_shard,
@@ -52,19 +52,17 @@ def save_state(
             any other model is of this process alone.
 
     Raises:
-        InputError: the folder has a saved state; a tensor is on device meta; the optimizer is of
-            another model, or keeps state that is no tensor, or of rows or columns of a shard. On
-            every rank.
+        InputError: the folder has a saved state, or another save writes to it; a tensor is on
+            device meta; the optimizer is of another model, or keeps state that is no tensor, or of
+            rows or columns of a shard. On every rank.
         OSError: some rank cannot write. On every rank.
     """
     group = group_of(model, group)
 
-    def checked() -> list[Block]:
-        if (Path(folder) / INDEX).exists():  # Rank 0 writes it once all ranks have come this far.
-            raise InputError(f"{folder}: expected a new folder, got one of save_state")
+    def built() -> list[Block]:
         return state_blocks(model, optimizer=optimizer, group=group)
 
-    blocks = checked() if group is None else agree(group, checked)
+    blocks = built() if group is None else agree(group, built)
     write_blocks(blocks, Path(folder), group=group)
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 
+from embershard.sharding.folder_claim import lock
 from embershard.training.config import RunConfig
 from embershard.training.run_folder import folder_of
-
-WITHOUT_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-"""Of file systems that do not lock folders, as NFS: there nothing is locked."""
 
 
 class FolderLock:
@@ -36,19 +32,14 @@ class FolderLock:
         self._is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         self._open = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(self._open, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not lock(self._open):
             self.release()
             raise self._config.refusal(
                 "checkpoint",
                 "folder",
                 problem=f"expected a folder that no other run writes to, {folder} is in use; "
                 "choose another one, or end that run",
-            ) from error
-        except OSError as error:
-            if error.errno not in WITHOUT_LOCKS:
-                raise
+            )
 
     def release(self) -> None:
         """Unlock it, if it was locked. A folder that was made and stayed empty goes."""

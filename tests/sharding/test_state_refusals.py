@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from embershard.errors import DataError, InputError
-from embershard.sharding import load_state, row_wise, save_state
+from embershard.sharding import block_files, load_state, row_wise, save_state
+from embershard.sharding.folder_claim import claimed_folder
 from tests.cases import cases
 from tests.sharding.cases import plan_of, sharded
 from tests.sharding.reference import make_case
@@ -104,6 +105,57 @@ def test_a_folder_takes_one_state_and_the_error_names_one_below(tmp_path):
     assert (
         str(raised.value) == f"{tmp_path}: expected a folder of save_state, found one in {folder}"
     )
+
+
+def test_a_folder_takes_one_save_at_a_time(tmp_path, monkeypatch):
+    folder, (first, second) = tmp_path / "state", (torch.nn.Linear(2, 1), torch.nn.Linear(2, 1))
+    said, save = [], block_files.state_dict_saver.save
+
+    def save_beside(*given, **named):
+        monkeypatch.setattr(block_files.state_dict_saver, "save", save)
+        with pytest.raises(InputError) as raised:
+            save_state(second, folder)
+        said.append(str(raised.value))
+        return save(*given, **named)
+
+    monkeypatch.setattr(block_files.state_dict_saver, "save", save_beside)
+    save_state(first, folder)
+    assert said == [f"{folder}: expected a new folder, got one that another save writes to"]
+    assert sorted(path.name for path in folder.iterdir()) == [".metadata", "__0_0.distcp"]
+    load_state(second, folder)
+    assert torch.equal(second.weight, first.weight)
+
+
+def test_a_save_that_failed_leaves_its_folder_to_another(tmp_path, monkeypatch):
+    model, folder, save = (
+        torch.nn.Linear(2, 1),
+        tmp_path / "state",
+        block_files.state_dict_saver.save,
+    )
+
+    def fail(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(block_files.state_dict_saver, "save", fail)
+    with pytest.raises(KeyboardInterrupt):
+        save_state(model, folder)
+    monkeypatch.setattr(block_files.state_dict_saver, "save", save)
+    save_state(model, folder)
+
+
+def save_plain(env, folder):
+    try:
+        save_state(torch.nn.Linear(2, 1), folder, group=env.process_group)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def test_a_save_of_ranks_into_a_folder_in_use_is_one_message_on_all(workers, tmp_path):
+    said = f"rank 0: {tmp_path}: expected a new folder, got one that another save writes to"
+    with claimed_folder(tmp_path):
+        assert workers.run(2, save_plain, tmp_path) == [said, said]
+    assert workers.run(2, save_plain, tmp_path) == [None, None]
 
 
 def save_by_adafactor(env, case, plan, folder):
