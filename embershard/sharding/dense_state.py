@@ -14,7 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import DataError
-from embershard.optim import CombinedOptimizer, OptimizerWrapper, WarmupOptimizer
+from embershard.optim import (
+    CombinedOptimizer,
+    KeyedOptimizerWrapper,
+    OptimizerWrapper,
+    WarmupOptimizer,
+)
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.held_tables import STATE, HeldTable, inner_module, whole_tensors
@@ -62,11 +67,14 @@ def shard_state(
         return []
     is_first = local.shard.rows[0] == local.shard.columns[0] == 0
     state: Mapping[str, object] = optimizer.state.get(local.parameter, {})
-    return [
+    blocks = [
         _block(table, local, f"{STATE}{table.weight_key}.{name}", value)
         for name, value in state.items()
         if isinstance(value, Tensor) and (is_first or value.shape == local.weight.shape)
     ]
+    if blocks and is_first:
+        blocks.append(_class_block(table.weight_key, optimizer, local.parameter))
+    return blocks
 
 
 def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[Block]:
@@ -74,9 +82,15 @@ def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> It
     if optimizer is None:
         return
     for name, parameter in _whole_parameters(model):
-        for field, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):
-                yield Block.whole(f"{STATE}{name}.{field}", value)
+        tensors = {
+            field: value
+            for field, value in optimizer.state.get(parameter, {}).items()
+            if isinstance(value, Tensor)
+        }
+        for field, value in tensors.items():
+            yield Block.whole(f"{STATE}{name}.{field}", value)
+        if tensors:
+            yield _class_block(name, optimizer, parameter)
     yield from warmup_progress(optimizer)
 
 
@@ -155,6 +169,18 @@ def _fields(
             yield key, field, each
 
 
+def _class_block(name: str, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> Block:
+    """Says of which class an optimizer is: its key does, as checkpoints hold tensors alone."""
+    kind = type(_training(optimizer, parameter)).__name__
+    return Block.whole(f"{STATE}{name}.{CLASS}{kind}", torch.ones((), dtype=torch.uint8))
+
+
+def _saved_class(saved: Mapping[str, SavedTensor | None], parameter: str) -> str | None:
+    """Of the optimizer whose state is saved. None: it is not known, as of TorchRec's."""
+    prefix = f"{STATE}{parameter}.{CLASS}"
+    return next((key.removeprefix(prefix) for key in saved if key.startswith(prefix)), None)
+
+
 def _fields_of(
     optimizer: torch.optim.Optimizer,
     parameter: nn.Parameter,
@@ -164,11 +190,16 @@ def _fields_of(
 ) -> list[tuple[str, str, SavedTensor]]:
     """``_fields`` of a parameter. Refuses those of another optimizer."""
     found = list(_fields(saved, name))
-    got, expected = {field for _, field, _ in found}, _state_names(optimizer, parameter)
-    if found and expected is not None and got != expected:
+    if not found:
+        return found
+    trained_by = _training(optimizer, parameter)
+    kind, saved_kind = type(trained_by).__name__, _saved_class(saved, name)
+    got, expected = {field for _, field, _ in found}, _state_names(trained_by, parameter)
+    if saved_kind not in (None, kind) or expected not in (None, got):
+        listed = f" ({', '.join(sorted(expected)) or 'none'})" if expected is not None else ""
         raise DataError(
-            f"{where}: optimizer state of {name!r}: expected that of {type(optimizer).__name__} "
-            f"({', '.join(sorted(expected)) or 'none'}), got {', '.join(sorted(got))}"
+            f"{where}: optimizer state of {name!r}: expected that of {kind}{listed}, got that of "
+            f"{saved_kind or 'another'} ({', '.join(sorted(got))})"
         )
     return found
 
@@ -178,8 +209,10 @@ def _state_names(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> s
     if found := _tensors(optimizer.state.get(parameter, {})):
         return found
     kind = type(optimizer)
-    if not kind.__module__.startswith("torch.optim.") or kind.__name__ in STEP_OTHERWISE:
+    if not kind.__module__.startswith("torch.optim."):
         return None
+    if kind.__name__ in NOT_SAVED:
+        return set()
     for group in optimizer.param_groups:
         if any(each is parameter for each in group["params"]):
             like = nn.Parameter(torch.zeros((1,) * parameter.dim(), dtype=parameter.dtype))
@@ -195,8 +228,10 @@ def _tensors(state: Mapping[str, object]) -> set[str]:
     return {name for name, value in state.items() if isinstance(value, Tensor)}
 
 
-STEP_OTHERWISE = ("LBFGS", "SparseAdam")
-"""Optimizers of torch whose step needs more than a dense gradient."""
+NOT_SAVED = ("LBFGS", "SparseAdam")
+"""Optimizers of torch with state that is no tensor: no checkpoint has any."""
+CLASS = "__class."
+"""In keys, before the class of an optimizer."""
 
 
 def _value(
@@ -207,7 +242,9 @@ def _value(
     key: str,
     dtype: torch.dtype,
 ) -> Tensor:
-    state = _state_in_use(optimizer, parameter)
+    state: MutableMapping[str, Any] = _training(optimizer, parameter).state.setdefault(
+        parameter, {}
+    )
     if field not in state:  # Adam makes its state in the first step.
         state[field] = torch.zeros(shape, dtype=dtype)
     value: Tensor = state[field]
@@ -216,18 +253,18 @@ def _value(
     return value
 
 
-def _state_in_use(
-    optimizer: torch.optim.Optimizer, parameter: nn.Parameter
-) -> MutableMapping[str, Any]:
-    """What an optimizer keeps of a parameter: of several, the one that trains it."""
+def _training(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> torch.optim.Optimizer:
+    """The optimizer that keeps the state of a parameter: the innermost one, of several that which
+    trains it."""
     if isinstance(optimizer, OptimizerWrapper):
-        return _state_in_use(optimizer.optimizer, parameter)
+        return _training(optimizer.optimizer, parameter)
+    if isinstance(optimizer, KeyedOptimizerWrapper):
+        return optimizer._optimizer
     if isinstance(optimizer, CombinedOptimizer):
         for _, each in optimizer.optimizers:
             if any(own is parameter for own in each.params.values()):
-                return _state_in_use(each, parameter)
-    found: MutableMapping[str, Any] = optimizer.state.setdefault(parameter, {})
-    return found
+                return _training(each, parameter)
+    return optimizer
 
 
 def _block(table: HeldTable, local: LocalShard, key: str, value: Tensor) -> Block:

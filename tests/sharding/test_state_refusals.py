@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from embershard.errors import DataError, InputError
-from embershard.sharding import block_files, load_state, row_wise, save_state
+from embershard.optim import KeyedOptimizerWrapper, WarmupOptimizer
+from embershard.sharding import block_files, load_state, row_wise, save_state, state_blocks
 from embershard.sharding.folder_claim import claimed_folder
 from tests.cases import cases
 from tests.sharding.cases import plan_of, sharded
@@ -42,7 +43,52 @@ def test_state_of_another_optimizer_is_refused(tmp_path, kind, settings, expecte
         load_state(model, folder, optimizer=optimizer)
     said = f"{folder}: optimizer state of 'weight': expected that of {expected}"
     assert str(raised.value).startswith(said)
-    assert str(raised.value).endswith("), got step, sum")
+    assert str(raised.value).endswith("), got that of Adagrad (step, sum)")
+
+
+class OwnAdam(torch.optim.Adam):
+    """Not torch's: what it keeps is not known before its first step."""
+
+
+@cases(
+    ("make", "expected"),
+    {
+        "lbfgs": (torch.optim.LBFGS, "LBFGS (none)"),
+        "sparse-adam": (torch.optim.SparseAdam, "SparseAdam (none)"),
+        "same-names": (torch.optim.RAdam, "RAdam (exp_avg, exp_avg_sq, step)"),
+        "own": (OwnAdam, "OwnAdam"),
+        "wrapped": (
+            lambda params: WarmupOptimizer(
+                KeyedOptimizerWrapper(
+                    {str(at): each for at, each in enumerate(params)}, torch.optim.RAdam
+                ),
+                [],
+            ),
+            "RAdam (exp_avg, exp_avg_sq, step)",
+        ),
+    },
+)
+def test_state_of_adam_is_refused_by_every_other_class(tmp_path, make, expected):
+    model, optimizer = trained(torch.optim.Adam)
+    save_state(model, tmp_path / "state", optimizer=optimizer)
+    with pytest.raises(DataError) as raised:
+        load_state(model, tmp_path / "state", optimizer=make(model.parameters()))
+    assert str(raised.value) == (
+        f"{tmp_path / 'state'}: optimizer state of 'weight': expected that of {expected}, got "
+        "that of Adam (exp_avg, exp_avg_sq, step)"
+    )
+
+
+def test_state_whose_class_is_not_saved_is_told_by_its_names(tmp_path):
+    """As TorchRec's."""
+    model, optimizer = trained(torch.optim.Adam)
+    blocks = state_blocks(model, optimizer=optimizer)
+    unnamed = [each for each in blocks if "__class." not in each.key]
+    assert len(unnamed) == len(blocks) - 2
+    block_files.write_blocks(unnamed, tmp_path / "state")
+    assert load_state(model, tmp_path / "state", optimizer=OwnAdam(model.parameters())) == []
+    with pytest.raises(DataError, match=r"of LBFGS \(none\), got that of another \(exp_avg, "):
+        load_state(model, tmp_path / "state", optimizer=torch.optim.LBFGS(model.parameters()))
 
 
 def test_state_of_adam_loads_into_one_that_has_not_stepped(tmp_path):
