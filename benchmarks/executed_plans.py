@@ -130,14 +130,14 @@ def main() -> None:
     parser = parser_of("executed_plans", __doc__)
     parser.add_argument("--peers", type=Path, required=True, help="environment of TorchRec")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--models", type=int, default=10)
+    parser.add_argument("--models", type=int, nargs="+", default=list(range(10)), help="seeds")
     parser.add_argument("--copies", type=int, default=4)
     parser.add_argument("--blocks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--plans", type=Path, help="keep plans here, and read those that are there")
     given = parser.parse_args()
     models, estimates = list[dict[str, object]](), list[float]()
-    for seed in range(given.models):
+    for seed in given.models:
         tables = skewed_model(seed)
         plan, estimate = our_plan(tables, given.ranks, given.machine)
         estimates.append(estimate)
@@ -157,8 +157,8 @@ def main() -> None:
     print(head_of(head))
     gaps = {clock: np.zeros(3) for clock in ("cpu_seconds", "thread_seconds")}
     errors = list[float]()
-    found = zip(execute(request, given.ranks), estimates, strict=True)
-    for seed, (sides, estimate) in enumerate(found):
+    found = zip(given.models, execute(request, given.ranks), estimates, strict=True)
+    for seed, sides, estimate in found:
         ours, torchrecs = sides["embershard"], sides["TorchRec"]
         cells = [str(seed)]
         for clock, total in gaps.items():

@@ -2,8 +2,8 @@
 take, beside what they take.
 
 Tables of random rows, dims, batches and skews, of dims that ``embershard calibrate`` does not
-measure, each looked up alone with the other cores at work, as it measures. Operations of 50 us and
-more count.
+measure, each looked up alone with the other cores at work and with other data read between two
+batches, as it measures. Operations of 50 us and more count.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from numpy.typing import NDArray
 from benchmarks.planner_tables import head_of, parser_of, row_of
 from embershard.kernels import FusedOptimizer, build_fused_tables
 from embershard.planner.busy_cores import busy_cores
-from embershard.planner.cost import Table, cached_shares, kernel_seconds
+from embershard.planner.cache import missed_shares
+from embershard.planner.calibration import OTHER_BYTES
+from embershard.planner.cost import Table, kernel_seconds
 from embershard.planner.machine import Machine
+from embershard.sharding.shard_memory import FLOAT_BYTES
 
 OPTIMIZER = "rowwise_adagrad"
 DIMS = (24, 32, 48, 80, 96, 160, 192)
@@ -82,10 +85,10 @@ def measured(each: Drawn, seed: int) -> tuple[float, float]:
         tensor.fill_(1.0)
     offsets = torch.arange(0, each.bags * each.length + 1, each.length)
     below = np.cumsum(each.shares)
-    found = list[tuple[float, float]]()
-    for _ in range(BATCHES):
-        draws = np.searchsorted(below, generator.random(each.bags * each.length) * below[-1])
-        ids = torch.from_numpy(np.minimum(draws, table.rows - 1))
+    others, found = torch.ones(OTHER_BYTES // FLOAT_BYTES), list[tuple[float, float]]()
+    draws = np.searchsorted(below, generator.random((BATCHES, each.bags * each.length)) * below[-1])
+    for ids in torch.from_numpy(np.minimum(draws, table.rows - 1)):
+        others.sum()
         start = time.thread_time()
         pooled = tables.lookup(ids, offsets, None)
         middle = time.thread_time()
@@ -99,10 +102,10 @@ def measured(each: Drawn, seed: int) -> tuple[float, float]:
 
 def estimated(table: Table, machine: Machine) -> tuple[float, float]:
     """What the planner says of both."""
-    cached = replace(table, cached_share=float(cached_shares([table], machine.cache_bytes)[0]))
-    passes = kernel_seconds(cached, [((0, table.rows), (0, table.dim))])[:, 0]
-    kernel = table.kernel
-    return passes[0] + kernel.forward_cached.start, passes[1] + kernel.backward_cached.start
+    shares = missed_shares([table.row_rates], [FLOAT_BYTES * table.dim], machine.caches)
+    known = replace(table, missed=tuple(shares[:, 0].tolist()))
+    passes = kernel_seconds(known, [((0, table.rows), (0, table.dim))])[:, 0]
+    return passes[0] + table.kernel.forward.start, passes[1] + table.kernel.backward.start
 
 
 def main() -> None:

@@ -58,16 +58,14 @@ def _main(parent: int) -> None:
     import torch
 
     from embershard.planner.calibration import OPTIMIZERS, measure_kernel
-    from embershard.planner.measured_lookups import TABLE_BYTES
 
     torch.set_num_threads(1)
     print(READY, flush=True)
     while True:
         for optimizer in OPTIMIZERS:
-            for size in TABLE_BYTES.values():
-                for _ in measure_kernel(optimizer, size):
-                    if os.getppid() != parent:
-                        return
+            for _ in measure_kernel(optimizer):
+                if os.getppid() != parent:
+                    return
 
 
 if __name__ == "__main__":

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from statistics import median
 
 import numpy as np
 import torch
 
 from embershard.kernels import FusedOptimizer, build_fused_tables
-from embershard.kernels.huge_pages import move_to_huge_pages
 from embershard.planner.busy_cores import busy_cores
-from embershard.planner.fit import Measured, fit, fit_places
+from embershard.planner.fit import Measured, fit
 from embershard.planner.link import OPTIMIZER as STEP_OPTIMIZER
 from embershard.planner.link import Exchanged, measure_link
 from embershard.planner.machine import Kernel, Machine, RowCost, processor_name
-from embershard.planner.measured_lookups import DIMS, TABLE_BYTES, LookupSeconds, measure_lookups
+from embershard.planner.measured_lookups import (
+    CACHES,
+    DIMS,
+    TABLE_BYTES,
+    LookupSeconds,
+    measure_lookups,
+    missed_of,
+)
 
 OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
-BETWEEN_BYTES = 1 << 26
-"""Of a table whose rows lie in the cache in part."""
-
 BAG_LENGTHS = (1, 8, 32)
 IDS = 1 << 14
-HOT_SHARE = 16
-"""Of a table in the cache: also one in so many rows is looked up alone, so that rows repeat."""
+OTHER_BYTES = 1 << 22
+"""Read between two batches: a step does more than look rows up."""
 
-CACHE_DIM = 32
-REPEATS = 5
+REPEATS = 7
 LEAST_SHARE = 0.1
 """Of a step's seconds that the exchange takes, should kernels seem to take them all."""
 
@@ -55,20 +56,16 @@ def calibrate(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        kernels, errors, repeats = dict[str, Kernel](), list[float](), list[float]()
+        measured = dict[str, list[Measured]]()
         with busy_cores():
             for optimizer in OPTIMIZERS:
-                measured = list[list[Measured]]()
-                for place, size in TABLE_BYTES.items():
-                    report(f"lookups and updates, {optimizer}, rows in {place}")
-                    measured.append(list(measure_kernel(optimizer, size)))
-                kernels[optimizer], found = _kernel(measured)
-                errors += found
-                for each in (each for of_place in measured for each in of_place):
-                    repeats += [abs(each.forward[0] / each.forward[1] - 1)]
-                    repeats += [abs(each.backward[0] / each.backward[1] - 1)]
-            report("cache")
-            cache_bytes = _cache_bytes()
+                report(f"lookups and updates, {optimizer}")
+                measured[optimizer] = list(measure_kernel(optimizer))
+        kernels, errors = _kernels(measured)
+        found = [each for of_optimizer in measured.values() for each in of_optimizer]
+        repeats = [
+            abs(one / two - 1) for each in found for one, two in (each.forward, each.backward)
+        ]
         lookups = measure_lookups(lookup_seconds, report) if lookup_seconds else {}
     finally:
         torch.set_num_threads(threads)
@@ -82,7 +79,7 @@ def calibrate(
     return Machine(
         processor=processor_name(),
         versions={"torch": torch.__version__, "python": platform.python_version()},
-        cache_bytes=cache_bytes,
+        caches=CACHES,
         kernels=kernels,
         lookups=lookups,
         exchange=exchange,
@@ -95,10 +92,11 @@ def calibrate(
     )
 
 
-def measure_kernel(optimizer: str, table_bytes: int) -> Iterator[Measured]:
-    """Lookups and updates of tables of so many bytes, one table after the other."""
+def measure_kernel(optimizer: str) -> Iterator[Measured]:
+    """Lookups and updates of tables, one after the other, with batches of each shape in turn."""
     generator = torch.Generator().manual_seed(0)
-    for dim in DIMS:
+    others = torch.ones(OTHER_BYTES // 4)
+    for dim, table_bytes in product(DIMS, TABLE_BYTES):
         rows = table_bytes // (4 * dim)
         tables = build_fused_tables(
             [(rows, dim)], [0], optimizer=FusedOptimizer(name=optimizer), device=torch.device("cpu")
@@ -106,40 +104,41 @@ def measure_kernel(optimizer: str, table_bytes: int) -> Iterator[Measured]:
         states = [state for each in tables.states for state in each.values()]
         for tensor in [*tables.weights, *states]:
             tensor.fill_(1.0)  # The first write to a page costs more than any later one.
-        hot = (1, HOT_SHARE) if table_bytes == TABLE_BYTES["cached"] else (1,)
-        for length, share, part in product(BAG_LENGTHS, (1, 4), hot):
-            bags = IDS // share // length
-            offsets = torch.arange(0, bags * length + 1, length)
-            forward, backward = list[float](), list[float]()
-            shape = REPEATS, bags * length
-            for _ in range(2):
-                draws = torch.randint(rows // part, shape, generator=generator) * part
-                seconds = [_seconds(tables.lookup, ids, offsets) for ids in draws]
-                forward.append(median(each[0] for each in seconds))
-                backward.append(median(each[1] for each in seconds))
+        shapes = [
+            (IDS // share // length, length) for length, share in product(BAG_LENGTHS, (1, 4))
+        ]
+        seconds = np.zeros((2 * REPEATS, len(shapes), 2))
+        distinct = np.zeros(len(shapes), int)
+        for run, (at, (bags, length)) in product(range(len(seconds)), enumerate(shapes)):
+            ids = torch.randint(rows, (bags * length,), generator=generator)
+            distinct[at] = len(np.unique(ids.numpy()))
+            others.sum()
+            offsets = torch.arange(0, len(ids) + 1, length)
+            seconds[run, at] = _seconds(tables.lookup, ids, offsets)
+        first, second = (np.median(each, 0) for each in np.split(seconds, 2))
+        for at, (bags, length) in enumerate(shapes):
             yield Measured(
                 ids=bags * length,
                 bags=bags,
                 row_bytes=4 * dim,
-                forward=(forward[0], forward[1]),
-                backward=(backward[0], backward[1]),
-                rows=len(np.unique(draws[0].numpy())),
+                forward=(first[at, 0], second[at, 0]),
+                backward=(first[at, 1], second[at, 1]),
+                rows=int(distinct[at]),
+                missed=missed_of(table_bytes),
             )
 
 
-def _kernel(measured: Sequence[Sequence[Measured]]) -> tuple[Kernel, list[float]]:
-    """Costs of measurements with rows in the cache and in memory, and their errors."""
-    forward = [fit(each, np.array([min(one.forward) for one in each])) for each in measured]
-    backward, error = fit_places(
-        measured, [np.array([min(one.backward) for one in each]) for each in measured]
-    )
-    kernel = Kernel(
-        forward_cached=forward[0][0],
-        forward_memory=forward[1][0],
-        backward_cached=backward[0],
-        backward_memory=backward[1],
-    )
-    return kernel, [*(each for _, each in forward), error]
+def _kernels(measured: Mapping[str, Sequence[Measured]]) -> tuple[dict[str, Kernel], list[float]]:
+    """Costs by optimizer, and their errors. All optimizers have one lookup."""
+    found = [each for of_optimizer in measured.values() for each in of_optimizer]
+    lookups = [each._replace(rows=0) for each in found]
+    forward, error = fit(lookups, np.array([np.mean(each.forward) for each in found]))
+    kernels, errors = dict[str, Kernel](), [error]
+    for optimizer, each in measured.items():
+        backward, error = fit(each, np.array([np.mean(one.backward) for one in each]))
+        kernels[optimizer] = Kernel(forward=forward, backward=backward)
+        errors.append(error)
+    return kernels, errors
 
 
 def _seconds(
@@ -158,36 +157,13 @@ def _exchange(steps: list[Exchanged], kernel: Kernel) -> tuple[RowCost, float]:
     """What a step of tables in the cache costs beside their lookups and updates."""
     measured, seconds = list[Measured](), list[float]()
     for each in steps:
-        passes = (kernel.forward_cached, kernel.backward_cached)
-        size = {"ids": each.ids, "bags": each.bags, "row_bytes": each.row_bytes, "rows": each.rows}
-        own = sum(one.start + float(one.seconds(**size)) for one in passes)
+        own = sum(
+            one.start
+            + float(
+                one.seconds(ids=each.ids, bags=each.bags, row_bytes=each.row_bytes, rows=each.rows)
+            )
+            for one in (kernel.forward, kernel.backward)
+        )
         measured.append(Measured(each.ids, each.bags, each.row_bytes))
         seconds.append(max(each.seconds - own, each.seconds * LEAST_SHARE))
     return fit(measured, np.array(seconds))
-
-
-def _cache_bytes() -> float:
-    """Of a cache that would make lookups in a table of ``BETWEEN_BYTES`` as long as they are, which
-    lie between those in smaller and in larger tables. What the system says of the last cache is
-    that of a whole processor, of which a virtual machine has a part."""
-    near, between, far = (
-        _lookup_seconds(size)
-        for size in (TABLE_BYTES["cached"], BETWEEN_BYTES, 2 * TABLE_BYTES["memory"])
-    )
-    share = (far - between) / (far - near) if far > near else 1.0
-    return max(min(share, 1.0) * BETWEEN_BYTES, float(TABLE_BYTES["cached"]))
-
-
-def _lookup_seconds(table_bytes: int) -> float:
-    """Of a batch of random rows, the least of some."""
-    rows = torch.zeros(table_bytes // (4 * CACHE_DIM), CACHE_DIM)
-    move_to_huge_pages(rows)  # As those of fused tables.
-    rows.fill_(1.0)
-    offsets = torch.arange(0, IDS, BAG_LENGTHS[1])
-    found = list[float]()
-    for _ in range(4 * REPEATS):
-        ids = torch.randint(len(rows), (IDS,))
-        started = time.thread_time()
-        torch.nn.functional.embedding_bag(ids, rows, offsets, mode="sum")
-        found.append(time.thread_time() - started)
-    return min(found)

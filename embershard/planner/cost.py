@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.modules import DataType
-from embershard.planner.cache import characteristic_time
-from embershard.planner.machine import Amount, Kernel, Link, RowCost
+from embershard.planner.cache import RowRates
+from embershard.planner.machine import Kernel, Link, RowCost
 from embershard.sharding.shard_memory import (
     FLOAT_BYTES,
     ID_BYTES,
@@ -68,7 +68,9 @@ class Table:
 
     sharding_types: tuple[str, ...] | None = None
     min_partition: int | None = None
-    cached_share: float = 0.0
+    missed: tuple[float, ...] = ()
+    """Share of lookups whose row is not in each cache of the machine."""
+
     accesses_below: NDArray[np.float64] | None = None
     """Of each row, ``(rows + 1,)``: lookups of the rows before it, in any unit. None: rows are
     looked up alike."""
@@ -86,13 +88,13 @@ class Table:
         rates = np.diff(self.accesses_below) * (self.ids / self.accesses_below[-1])
         return np.concatenate([[0.0], np.cumsum(-np.expm1(-rates))])[row]
 
-    def rows_by_rate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Lookups of a row in a step, and the number of rows with as many."""
+    @property
+    def row_rates(self) -> RowRates:
+        """Rows by lookups in a step."""
         if self.accesses_below is None:
-            return np.array([self.ids / self.rows]), np.array([float(self.rows)])
+            return RowRates(np.array([self.ids / self.rows]), np.array([float(self.rows)]))
         counts, rows = np.unique(np.diff(self.accesses_below), return_counts=True)
-        rates: NDArray[np.float64] = counts * (self.ids / self.accesses_below[-1])
-        return rates, rows.astype(float)
+        return RowRates(counts * (self.ids / self.accesses_below[-1]), rows.astype(float))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,28 +116,6 @@ class Workload:
         """Of a byte that a rank sends to or receives from a rank drawn at random, if that lies on
         another host."""
         return (1 - self.local_world_size / self.world_size) / self.network.bytes_per_second
-
-
-def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.float64]:
-    """The share of lookups of each table whose row lies in the cache.
-
-    Args:
-        tables: that share the cache.
-        cache_bytes: of all ranks together.
-    """
-    groups = [each.rows_by_rate() for each in tables]
-    rates = np.concatenate([each for each, _ in groups])
-    rows = np.concatenate([each for _, each in groups])
-    owners = np.repeat(np.arange(len(tables)), [len(each) for each, _ in groups])
-    sizes = rows * np.array([weight_bytes(1, each.dim, each.data_type) for each in tables])[owners]
-    time = characteristic_time(rates, sizes, cache_bytes)
-    if np.isinf(time):
-        return np.ones(len(tables))
-    cached = -np.expm1(-rates * time)
-    weights = np.where(rates > 0, rates, 1e-30) * rows  # A table without lookups has a share, too.
-    sums = np.bincount(owners, weights)
-    shares: NDArray[np.float64] = np.bincount(owners, weights * cached) / sums
-    return shares
 
 
 def price(
@@ -217,14 +197,9 @@ def kernel_seconds(table: Table, spans: Sequence[tuple[Span, Span]]) -> NDArray[
     ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
     rows = table.distinct_below(edges[:, 1]) - table.distinct_below(edges[:, 0])
     row_bytes = np.array([column[1] - column[0] for _, column in spans], float) * FLOAT_BYTES
-    size: dict[str, Amount] = {"ids": ids, "bags": table.bags, "row_bytes": row_bytes, "rows": rows}
-    kernel, cached = table.kernel, table.cached_share
-    return np.array(
-        [
-            cached * near.seconds(**size) + (1 - cached) * far.seconds(**size)
-            for near, far in (
-                (kernel.forward_cached, kernel.forward_memory),
-                (kernel.backward_cached, kernel.backward_memory),
-            )
-        ]
+    forward, backward = table.kernel.forward, table.kernel.backward
+    lookups = forward.seconds(ids=ids, bags=table.bags, row_bytes=row_bytes, missed=table.missed)
+    updates = backward.seconds(
+        ids=ids, bags=table.bags, row_bytes=row_bytes, rows=rows, missed=table.missed
     )
+    return np.array([lookups, updates])

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.planner.machine import RowCost
+from embershard.planner.machine import MissCost, RowCost, line_bytes
 
 Floats = NDArray[np.float64]
-ROW_NAMES = ("row", "row_byte")
-NAMES = ("start", "id", "id_byte", "bag", "bag_byte")
+NAMES = ("start", "id", "id_byte", "bag", "bag_byte", "row", "row_byte")
 
 
 class Measured(NamedTuple):
@@ -24,62 +23,42 @@ class Measured(NamedTuple):
     forward: tuple[float, float] = (0.0, 0.0)
     backward: tuple[float, float] = (0.0, 0.0)
     rows: int = 0
-    """Distinct ones among the ids."""
+    """Distinct ones among the ids, of a pass that reaches each once. 0: it reaches the row of
+    every id."""
+
+    missed: tuple[float, ...] = ()
+    """Share of the rows reached that is not in each cache."""
 
 
 def fit(measured: Sequence[Measured], seconds: Floats) -> tuple[RowCost, float]:
-    """Costs of least relative error, none negative, and that error; without distinct rows."""
-    found, error = _least(_sizes(measured), seconds)
-    return RowCost(**dict(zip(NAMES, map(float, found), strict=True))), error
-
-
-def fit_places(
-    measured: Sequence[Sequence[Measured]], seconds: Sequence[Floats]
-) -> tuple[list[RowCost], float]:
-    """Costs of operations with rows in several places, of least relative error, and that error:
-    distinct rows cost otherwise in each place, all else the same.
-
-    Args:
-        measured: of each place.
-        seconds: likewise.
-    """
-    common = np.concatenate([_sizes(each) for each in measured])
-    rows = np.zeros((len(common), len(ROW_NAMES) * len(measured)))
-    first = 0
-    for place, operations in enumerate(measured):
-        for each in operations:
-            rows[first, 2 * place : 2 * place + 2] = each.rows, each.rows * each.row_bytes
-            first += 1
-    found, error = _least(np.hstack([common, rows]), np.concatenate(seconds))
+    """Costs of least relative error, none negative, and that error."""
+    sizes = np.array([_sizes(each) for each in measured])
+    found, error = _least(sizes / seconds[:, None])
+    misses = [MissCost(row=row, row_byte=byte) for row, byte in found[len(NAMES) :].reshape(-1, 2)]
     costs = dict(zip(NAMES, map(float, found), strict=False))
-    of_rows = found[len(NAMES) :].reshape(-1, 2)
-    return [
-        RowCost(**costs, **dict(zip(ROW_NAMES, map(float, each), strict=True))) for each in of_rows
-    ], error
+    return RowCost(**costs, misses=tuple(misses)), error
 
 
-def _sizes(measured: Sequence[Measured]) -> Floats:
-    return np.array(
-        [
-            (1, each.ids, each.ids * each.row_bytes, each.bags, each.bags * each.row_bytes)
-            for each in measured
-        ],
-        dtype=float,
-    )
+def _sizes(each: Measured) -> list[float]:
+    lines = float(line_bytes(each.row_bytes))
+    reached = each.rows or each.ids
+    counts = each.rows, *(reached * share for share in each.missed)
+    by_lines = ((count, count * lines) for count in counts)
+    bags = each.bags, each.bags * each.row_bytes
+    return [1, each.ids, each.ids * lines, *bags, *(size for both in by_lines for size in both)]
 
 
-def _least(sizes: Floats, seconds: Floats) -> tuple[Floats, float]:
-    """Factors of least relative error, and that error.
+def _least(relative: Floats) -> tuple[Floats, float]:
+    """Factors whose products with each row come nearest to 1, and the mean error.
 
     A factor that comes out negative is left out and the others are fitted again.
     """
-    relative = sizes / seconds[:, None]
-    kept = list(range(sizes.shape[1]))
-    found = np.zeros(sizes.shape[1])
+    kept = np.flatnonzero(relative.any(0)).tolist()
+    found = np.zeros(relative.shape[1])
     while kept:
         # Columns of one size: otherwise small ones vanish beside the machine's precision.
-        scale = np.maximum(abs(relative[:, kept]).max(0), 1e-300)
-        solved, *_ = np.linalg.lstsq(relative[:, kept] / scale, np.ones(len(seconds)), rcond=None)
+        scale = relative[:, kept].max(0)
+        solved, *_ = np.linalg.lstsq(relative[:, kept] / scale, np.ones(len(relative)), rcond=None)
         if (solved >= 0).all():
             found[kept] = solved / scale
             break

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from embershard.package.manifest import TableSpec
 from embershard.package.rectangles import Shard
-from embershard.planner.lookup_load import Batches, LookupLoad, cached_parts
-from embershard.planner.machine import LookupCost, Machine
+from embershard.planner.lookup_load import Batches, LookupLoad, missed_parts
+from embershard.planner.machine import Machine, RowCost
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
 Floats = NDArray[np.float64]
@@ -36,17 +36,13 @@ class ServedTable:
     """Place in the manifest's tables."""
 
     spec: TableSpec
-    cost: LookupCost
+    cost: RowCost
 
-    cached_share: float
-    """Share of lookups whose row lies in the cache, with each table on one device."""
+    missed: Floats
+    """Share of lookups whose row is not in each cache, with each table on one device."""
 
-    cached_share_of_replicas: float
+    missed_of_replicas: Floats
     """Likewise, with every table on every device: each cache holds the rows of all."""
-
-    def cached(self, replicas: bool) -> float:
-        """The share that holds for a shard."""
-        return self.cached_share_of_replicas if replicas else self.cached_share
 
 
 def served_tables(
@@ -67,7 +63,7 @@ def served_tables(
     ids = {at: float(each) for at, each in enumerate(mean)}
     sizes = [each.row_bytes for each in tables]
     one, all_of_them = (
-        cached_parts(ids, load.classes, sizes, machine.cache_bytes * count)
+        missed_parts(ids, load.classes, sizes, [each * count for each in machine.caches])
         for count in (devices, 1)
     )
     return [
@@ -75,8 +71,8 @@ def served_tables(
             at=at,
             spec=spec,
             cost=machine.lookup(spec.weights),
-            cached_share=float(one[at]),
-            cached_share_of_replicas=float(all_of_them[at]),
+            missed=one[:, at],
+            missed_of_replicas=all_of_them[:, at],
         )
         for at, spec in enumerate(tables)
     ]
@@ -95,14 +91,11 @@ def shard_cost(shard: Shard, table: ServedTable, batches: Batches) -> tuple[Floa
     ids = batches.ids[:, table.at] * (rows / spec.rows)
     bags = batches.bags[:, table.at]
     row_bytes = spec.row_bytes * columns / spec.dim
-    share = table.cached(len(shard.devices) > 1)
-    near, far = (
-        each.seconds(ids=ids, bags=bags, row_bytes=row_bytes) + np.where(bags > 0, each.start, 0.0)
-        for each in (table.cost.cached, table.cost.memory)
-    )
-    seconds = share * near + (1 - share) * far
+    missed = table.missed_of_replicas if len(shard.devices) > 1 else table.missed
+    seconds = table.cost.seconds(ids=ids, bags=bags, row_bytes=row_bytes, missed=missed.tolist())
+    seconds = seconds + np.where(bags > 0, table.cost.start, 0.0)
     if rows < spec.rows and shard.rows[0] > 0:  # Its sums are added to those of the first rows.
-        seconds += bags * columns * FLOAT_BYTES * table.cost.cached.bag_byte
+        seconds += bags * columns * FLOAT_BYTES * table.cost.bag_byte
     return seconds, ids * row_bytes + bags * columns * FLOAT_BYTES
 
 

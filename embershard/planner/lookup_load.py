@@ -19,7 +19,7 @@ from embershard.package import SampleRequest
 from embershard.package.manifest import TableSpec
 from embershard.package.manifest_inputs import SparseInputSpec
 from embershard.package.samples import SampleLists
-from embershard.planner.cache import characteristic_time
+from embershard.planner.cache import RowRates, missed_shares
 
 BATCHES = 32
 """Drawn from the requests, to plan for."""
@@ -159,32 +159,22 @@ def row_classes(ids: NDArray[np.int64], rows: int) -> tuple[RowClass, ...]:
     return (*found, RowClass(float(left), once / len(ids)))
 
 
-def cached_parts(
+def missed_parts(
     ids: Mapping[int, float],
     classes: Sequence[Sequence[RowClass]],
     row_bytes: Sequence[int],
-    cache_bytes: float,
+    caches: Sequence[float],
 ) -> NDArray[np.float64]:
-    """The share of each table's lookups whose row lies in the cache, ``[tables]``.
+    """The share of each table's lookups whose row is not in each cache, ``[caches, tables]``.
 
     Args:
         ids: of each table with lookups, by its place: how many in a unit of time.
         classes: of each table.
         row_bytes: likewise.
-        cache_bytes: of the cache.
+        caches: bytes of each.
     """
-    flat = [
-        (at, each.rows, each.share, ids.get(at, 0.0) * each.share / each.rows, row_bytes[at])
-        for at, of_table in enumerate(classes)
-        for each in of_table
-        if each.rows > 0
-    ]
-    table, rows, share, rate, size = (
-        np.array(column, dtype=float) for column in zip(*flat, strict=True)
-    )
-    shares = np.zeros(len(classes))
-    wanted = rate > 0
-    time = characteristic_time(rate, rows * size, cache_bytes)
-    held = np.where(wanted, -np.expm1(-np.where(wanted, rate, 1.0) * time), 0.0)
-    np.add.at(shares, table.astype(int), share * held)
-    return np.minimum(shares, 1.0)
+    tables = list[RowRates]()
+    for at, of_table in enumerate(classes):
+        rows, shares = np.array([(each.rows, each.share) for each in of_table if each.rows]).T
+        tables.append(RowRates(ids.get(at, 0.0) * shares / rows, rows))
+    return missed_shares(tables, row_bytes, caches)

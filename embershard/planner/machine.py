@@ -1,12 +1,13 @@
 """``Machine``: what lookups, updates and messages cost on one kind of machine, in seconds.
 
 ``calibrate`` measures it; ``default_machine`` is one that ships. Costs are linear in the ids, bags
-and bytes of a shard, each once for rows in the processor's cache and once for rows in memory.
+and bytes of a shard, and in the rows that do not lie in each of a few caches.
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -18,17 +19,28 @@ from embershard.errors import InputError, PackageError
 from embershard.package.manifest_inputs import Part
 from embershard.package.validation import parse_model
 
-FORMAT_VERSION = 0
+FORMAT_VERSION = 1
 FACTOR_MAX = 1e6
+LINE_BYTES = 64
+"""That memory moves at once, of CPUs and GPUs."""
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount: TypeAlias = float | NDArray[np.float64]
 
 
+class MissCost(Part):
+    """Seconds that a row which is not in one cache takes more: ``row + line_bytes * row_byte``."""
+
+    row: Seconds
+    row_byte: Seconds
+
+
 class RowCost(Part):
-    """Seconds of one pass over a batch: ``ids * (id + row_bytes * id_byte) + bags * (bag +
-    row_bytes * bag_byte) + rows * (row + row_bytes * row_byte)``, and ``start`` for the call."""
+    """Seconds of one pass over a batch: ``ids * (id + line_bytes * id_byte) + bags * (bag +
+    row_bytes * bag_byte) + rows * (row + line_bytes * row_byte)``, ``start`` for the call, and
+    ``misses`` for each row that is not in one of the caches of the machine. ``line_bytes`` are
+    those of the cache lines that a row lies in."""
 
     start: Seconds
     id: Seconds
@@ -39,9 +51,17 @@ class RowCost(Part):
     """Of each distinct row of a batch: an update writes it once, however often it is looked up."""
 
     row_byte: Seconds = 0.0
+    misses: tuple[MissCost, ...] = ()
+    """One each of ``Machine.caches``, or none."""
 
     def seconds(
-        self, *, ids: Amount, bags: Amount, row_bytes: Amount, rows: Amount = 0.0
+        self,
+        *,
+        ids: Amount,
+        bags: Amount,
+        row_bytes: Amount,
+        rows: Amount | None = None,
+        missed: Sequence[Amount] = (),
     ) -> NDArray[np.float64]:
         """Of passes, without the start.
 
@@ -49,11 +69,19 @@ class RowCost(Part):
             ids: looked up.
             bags: that they are pooled into.
             row_bytes: of the shard's columns.
-            rows: distinct rows among the ids.
+            rows: distinct rows among the ids, of a pass that reaches each once. None: it reaches
+                the row of every id.
+            missed: share of the rows reached that is not in each cache. Left out: none.
         """
-        per_id = self.id + row_bytes * self.id_byte
-        pooled = bags * (self.bag + row_bytes * self.bag_byte)
-        return np.asarray(ids * per_id + pooled + rows * (self.row + row_bytes * self.row_byte))
+        lines, reached = line_bytes(row_bytes), ids if rows is None else rows
+        found = ids * (self.id + lines * self.id_byte) + bags * (
+            self.bag + row_bytes * self.bag_byte
+        )
+        if rows is not None:
+            found = found + rows * (self.row + lines * self.row_byte)
+        for cost, share in zip(self.misses, missed, strict=False):
+            found = found + reached * share * (cost.row + lines * cost.row_byte)
+        return np.asarray(found)
 
     def scaled(self, factor: float) -> RowCost:
         """Every cost times ``factor``.
@@ -66,23 +94,17 @@ class RowCost(Part):
                 f"recalibrate: expected measured over estimated seconds of {1 / FACTOR_MAX:g} .. "
                 f"{FACTOR_MAX:g}, got {factor:g}"
             )
-        return RowCost(**{name: value * factor for name, value in self.model_dump().items()})
+        costs = self.model_dump()
+        for each in (costs, *costs["misses"]):
+            each |= {name: value * factor for name, value in each.items() if name != "misses"}
+        return RowCost.model_validate(costs)
 
 
 class Kernel(Part):
     """A fused kernel with one optimizer: the lookup, and the update in backward."""
 
-    forward_cached: RowCost
-    forward_memory: RowCost
-    backward_cached: RowCost
-    backward_memory: RowCost
-
-
-class LookupCost(Part):
-    """The lookup of a server, in rows stored one way. ``row_bytes`` are those of the stored row."""
-
-    cached: RowCost
-    memory: RowCost
+    forward: RowCost
+    backward: RowCost
 
 
 class Link(Part):
@@ -105,14 +127,16 @@ class Machine(Part):
     versions: dict[str, str]
     """Of the libraries that were measured."""
 
-    cache_bytes: Positive
-    """Of the cache that one rank has to itself: lookups in larger tables take longer."""
+    caches: tuple[Positive, ...]
+    """Bytes that each cache holds for one rank, the smallest first. Where access times rise, not
+    what the system says: a virtual machine has a part of the processor's last cache."""
 
     kernels: dict[str, Kernel]
     """By the optimizer's name."""
 
-    lookups: dict[str, LookupCost] = Field(default_factory=dict)
-    """Of a server, by how rows are stored: int8, int4, fp16, fp32. Empty: not measured."""
+    lookups: dict[str, RowCost] = Field(default_factory=dict)
+    """Of a server, by how rows are stored: int8, int4, fp16, fp32. ``row_bytes`` are those of the
+    stored row. Empty: not measured."""
 
     exchange: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
     """Of the rank that holds a shard, beside its kernels: ids received, vectors sent, gradients
@@ -172,7 +196,7 @@ class Machine(Part):
             raise InputError(f"machine: optimizer: expected one of {known}, got {optimizer!r}")
         return self.kernels[optimizer]
 
-    def lookup(self, weights: str) -> LookupCost:
+    def lookup(self, weights: str) -> RowCost:
         """Of a server, in rows stored one way.
 
         Raises:
@@ -191,6 +215,17 @@ class Machine(Part):
         Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
+def line_bytes(row_bytes: Amount) -> NDArray[np.float64]:
+    """Of the cache lines that a row lies in, in the mean over the rows of a table, which lie end
+    to end from the start of a line.
+
+    Args:
+        row_bytes: of the row.
+    """
+    step = np.gcd(np.maximum(np.rint(row_bytes), 1).astype(np.int64), LINE_BYTES)
+    return np.asarray(row_bytes + LINE_BYTES - step, float)
+
+
 def read_machine(path: str | Path) -> Machine:
     """Read what ``Machine.save`` wrote.
 
@@ -202,7 +237,9 @@ def read_machine(path: str | Path) -> Machine:
     except OSError as error:
         raise InputError(f"{path}: expected a calibration, got {error.strerror}") from error
     except PackageError as error:
-        raise InputError(f"{error}; expected a file that embershard calibrate wrote") from error
+        raise InputError(
+            f"{error}; expected a file that `embershard calibrate` of this version wrote"
+        ) from error
     return machine
 
 

@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from embershard.package.row_format import RowFormat, WeightType
 from embershard.planner.fit import Measured, fit
-from embershard.planner.machine import LookupCost, RowCost
+from embershard.planner.machine import RowCost
 
 WEIGHTS: Final[tuple[WeightType, ...]] = ("int8", "int4", "fp16", "fp32")
-TABLE_BYTES = {"cached": 1 << 23, "memory": 1 << 28}
-"""Of a table whose rows lie in the cache, as those of other tables do, and of one whose rows do
-not."""
+CACHES = (1 << 21, 1 << 25)
+"""Bytes of the caches whose misses are told apart: a core's own, and its part of the last one."""
 
-DIMS = (16, 64, 128, 256)
+TABLE_BYTES = (1 << 20, 1 << 23, 1 << 26, 1 << 28)
+"""Of tables that are measured, from one in the first cache to one in none."""
+
+DIMS = (16, 40, 64, 128, 256)
 SIZES = ((1, 4096), (1, 512), (8, 512), (8, 128), (40, 256))
 """Ids a bag, and bags."""
 
@@ -41,7 +43,7 @@ class LookupSeconds(Protocol):
 
 def measure_lookups(
     lookup_seconds: LookupSeconds, progress: Callable[[str], None]
-) -> dict[str, LookupCost]:
+) -> dict[str, RowCost]:
     """Measure lookups of each kind of rows, on this thread.
 
     Args:
@@ -51,15 +53,19 @@ def measure_lookups(
     Returns:
         Costs by kind of rows.
     """
-    found = dict[str, LookupCost]()
+    found = dict[str, RowCost]()
     for weights in WEIGHTS:
-        costs = dict[str, RowCost]()
-        for place, size in TABLE_BYTES.items():
-            progress(f"lookups of a server, {weights} rows in {place}")
-            measured = list(_measure(lookup_seconds, weights, size))
-            costs[place], _ = fit(measured, np.array([min(each.forward) for each in measured]))
-        found[weights] = LookupCost(**costs)
+        progress(f"lookups of a server, {weights} rows")
+        measured = [
+            each for size in TABLE_BYTES for each in _measure(lookup_seconds, weights, size)
+        ]
+        found[weights], _ = fit(measured, np.array([min(each.forward) for each in measured]))
     return found
+
+
+def missed_of(table_bytes: int) -> tuple[float, ...]:
+    """The share of the rows of a table, looked up alike, that is not in each cache."""
+    return tuple(max(0.0, 1 - cache / table_bytes) for cache in CACHES)
 
 
 def _measure(
@@ -76,4 +82,10 @@ def _measure(
             for _ in range(2):
                 ids = random.integers(len(rows), size=(REPEATS, bags * length))
                 runs.append(min(lookup_seconds(rows, ids, offsets, weights=weights, dim=dim)))
-            yield Measured(bags * length, bags, row_bytes, forward=(runs[0], runs[1]))
+            yield Measured(
+                ids=bags * length,
+                bags=bags,
+                row_bytes=row_bytes,
+                forward=(runs[0], runs[1]),
+                missed=missed_of(table_bytes),
+            )

@@ -125,10 +125,8 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
     found = compare(run)
     kernel = machine.kernel(found.optimizer)
     scaled = Kernel(
-        forward_cached=kernel.forward_cached.scaled(found.lookup_factor),
-        forward_memory=kernel.forward_memory.scaled(found.lookup_factor),
-        backward_cached=kernel.backward_cached.scaled(found.update_factor),
-        backward_memory=kernel.backward_memory.scaled(found.update_factor),
+        forward=kernel.forward.scaled(found.lookup_factor),
+        backward=kernel.backward.scaled(found.update_factor),
     )
     return machine.model_copy(update={"kernels": {**machine.kernels, found.optimizer: scaled}})
 

@@ -13,10 +13,12 @@ from embershard.errors import InputError
 from embershard.formatting import names_text
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
-from embershard.planner.cost import Table, cached_shares
+from embershard.planner.cache import missed_shares
+from embershard.planner.cost import Table
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.sharding import EmbeddingComputeKernel, ParameterSharding, ShardingType
 from embershard.sharding.plan import tables_of
+from embershard.sharding.shard_memory import weight_bytes
 from embershard.sharding.sharders import Sharder, shardable
 
 DENSE, FUSED = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
@@ -91,11 +93,20 @@ def model_tables(
         )
     if not found:
         return found
-    shares = cached_shares(found, topology.machine.cache_bytes * topology.world_size).tolist()
-    known = (constraints.get(each.name, UNCONSTRAINED).cached_share for each in found)
+    # Ranks share the tables: together their caches hold one copy of each row.
+    shares = missed_shares(
+        [each.row_rates for each in found],
+        [weight_bytes(1, each.dim, each.data_type) for each in found],
+        [each * topology.world_size for each in topology.machine.caches],
+    )
+    given_shares = (constraints.get(each.name, UNCONSTRAINED).cached_share for each in found)
+    known = (
+        of_table if given_share is None else np.full(len(of_table), 1 - given_share)
+        for of_table, given_share in zip(shares.T, given_shares, strict=True)
+    )
     return [
-        replace(table, cached_share=share if given_share is None else given_share)
-        for table, share, given_share in zip(found, shares, known, strict=True)
+        replace(each, missed=tuple(of_table.tolist()))
+        for each, of_table in zip(found, known, strict=True)
     ]
 
 

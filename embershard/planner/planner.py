@@ -37,6 +37,7 @@ from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import check_module_plan
 
 BATCH_SIZE = 512
+DENSE = EmbeddingComputeKernel.DENSE.value
 BATCH_SIZE_MAX = 1 << 31
 SECONDS_MAX = 1e9
 LEAST_TIMEOUT = 1e-9
@@ -116,7 +117,7 @@ class EmbeddingShardingPlanner:
             if cuts[at].sharding_type != DATA_PARALLEL:
                 np.add.at(found, ranks, kernel_seconds(table, cuts[at].spans).T)
         for kernel in {id(table.kernel): table.kernel for table in problem.tables}.values():
-            starts = kernel.forward_cached.start, kernel.backward_cached.start
+            starts = kernel.forward.start, kernel.backward.start
             found += np.where(found.any(1, keepdims=True), starts, 0.0)
         return found
 
@@ -186,7 +187,8 @@ class EmbeddingShardingPlanner:
             sharders: likewise.
 
         Raises:
-            InputError: the plan is not of this model and these ranks.
+            InputError: the plan is not of this model and these ranks, or has shards of the dense
+                kernel, whose costs are not measured.
         """
         for path, collection, _ in shardable(module, sharders):
             check_module_plan(
@@ -195,6 +197,13 @@ class EmbeddingShardingPlanner:
                 world_size=self._topology.world_size,
                 where=f"module {path!r}",
             )
+
+            for name, each in plan.plan.get(path, {}).items():
+                if each.compute_kernel == DENSE and each.sharding_type != DATA_PARALLEL:
+                    raise InputError(
+                        f"price: module {path!r}: table {name!r}: compute_kernel: expected 'fused' "
+                        f"of {each.sharding_type}, got 'dense', whose costs are not measured"
+                    )
 
         def is_replica(path: str, name: str) -> bool:
             return plan.plan[path][name].sharding_type == DATA_PARALLEL
@@ -259,7 +268,7 @@ def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSh
         whole = Shard(table=table.name, rows=rows, columns=columns, devices=tuple(sorted(ranks)))
         return ParameterSharding(
             sharding_type=DATA_PARALLEL,
-            compute_kernel=EmbeddingComputeKernel.DENSE.value,
+            compute_kernel=DENSE,
             sharding_spec=(whole,),
         )
     return ParameterSharding(

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from embershard.errors import InputError
 from embershard.package.row_format import RowFormat, WeightType
-from embershard.planner.machine import Kernel, Link, LookupCost, Machine, RowCost
+from embershard.planner.machine import Kernel, Link, Machine, MissCost, RowCost
 from embershard.planner.measured_lookups import WEIGHTS
 from embershard.sharding.shard_memory import FLOAT_BYTES, ID_BYTES
 
@@ -24,7 +24,7 @@ DIM = 128
 """Of the rows whose bytes say how much longer a sum is than a stored row."""
 
 SOURCES: Final = {
-    "cache_bytes": "50 MB of L2: NVIDIA Hopper Architecture In-Depth",
+    "caches": "50 MB of L2: NVIDIA Hopper Architecture In-Depth",
     "forward": "64.7 % of peak bandwidth, FBGEMM: meta-pytorch/torchrec pull request 4757",
     "backward": "26.5 % of peak bandwidth, FBGEMM: meta-pytorch/torchrec pull request 4757",
     "cached": "rows in L2: twice the peak bandwidth of memory: NVIDIA, Accelerating Embedding "
@@ -74,23 +74,12 @@ def gpu_machine(name: str) -> Machine:
     return Machine(
         processor=gpu.name,
         versions={},
-        cache_bytes=CACHE_BYTES,
+        caches=(CACHE_BYTES,),
         kernels={
-            name: Kernel(
-                forward_cached=_lookup(cached, forward, 1.0),
-                forward_memory=_lookup(forward, forward, 1.0),
-                backward_cached=_update(peak, *state),
-                backward_memory=_update(peak, *state),
-            )
+            name: Kernel(forward=_lookup(cached, forward, 1.0), backward=_update(peak, *state))
             for name, state in STATE_BYTES.items()
         },
-        lookups={
-            weights: LookupCost(
-                cached=_lookup(cached, forward, _sum_ratio(weights)),
-                memory=_lookup(forward, forward, _sum_ratio(weights)),
-            )
-            for weights in WEIGHTS
-        },
+        lookups={weights: _lookup(cached, forward, _sum_ratio(weights)) for weights in WEIGHTS},
         exchange=nothing.model_copy(update={"bag_byte": 2 / HOST_BYTES_PER_SECOND}),
         host=Link(latency_seconds=0, bytes_per_second=HOST_BYTES_PER_SECOND),
         network=Link(latency_seconds=0, bytes_per_second=NETWORK_BYTES_PER_SECOND),
@@ -103,9 +92,17 @@ STATE_BYTES: Final = {"rowwise_adagrad": (4, 0.0), "adagrad": (0, 1.0), "sgd": (
 """Of an optimizer: bytes of state of a row, and bytes of state a byte of the row."""
 
 
-def _lookup(row: float, written: float, sum_ratio: float) -> RowCost:
-    """Seconds of a byte of a row and of one that is written; bytes of a sum over those of a row."""
-    return RowCost(start=0, id=ID_BYTES * written, id_byte=row, bag=0, bag_byte=sum_ratio * written)
+def _lookup(cached: float, memory: float, sum_ratio: float) -> RowCost:
+    """Seconds of a byte of a row in the cache, and of one in memory or written; bytes of a sum over
+    those of a row."""
+    return RowCost(
+        start=0,
+        id=ID_BYTES * memory,
+        id_byte=cached,
+        bag=0,
+        bag_byte=sum_ratio * memory,
+        misses=(MissCost(row=0, row_byte=memory - cached),),
+    )
 
 
 def _sum_ratio(weights: WeightType) -> float:

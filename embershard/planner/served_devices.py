@@ -13,7 +13,7 @@ from embershard.package import Plan
 from embershard.package.manifest import TableSpec
 from embershard.planner.inference_cost import device_seconds, served_tables
 from embershard.planner.lookup_load import LookupLoad
-from embershard.planner.machine import LookupCost, Machine
+from embershard.planner.machine import Machine
 
 COUNT_MAX = 1e15
 
@@ -80,12 +80,7 @@ class Comparison:
         Args:
             machine: that the estimate is of.
         """
-        lookups = {
-            name: LookupCost(
-                cached=cost.cached.scaled(self.factor), memory=cost.memory.scaled(self.factor)
-            )
-            for name, cost in machine.lookups.items()
-        }
+        lookups = {name: cost.scaled(self.factor) for name, cost in machine.lookups.items()}
         return machine.model_copy(update={"lookups": lookups})
 
 

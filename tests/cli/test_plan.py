@@ -228,6 +228,6 @@ def test_a_servers_lookup_time_stands_beside_the_estimate(own, tmp_path, capsys)
     factors = [float(row[3]) for row in rows]
     before, after = default_machine().lookups["int8"], read_machine(out).lookups["int8"]
     # That of all devices lies between those of each.
-    found = after.cached.id / before.cached.id
+    found = after.id_byte / before.id_byte
     assert min(factors) - 0.01 < found < max(factors) + 0.01
     assert "expected lookups on cpu:0, the devices of plan default" in capsys.readouterr().err

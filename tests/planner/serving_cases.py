@@ -3,7 +3,7 @@
 import numpy as np
 
 from embershard.planner.lookup_load import LookupLoad, row_classes
-from embershard.planner.machine import Link, LookupCost, Machine, RowCost
+from embershard.planner.machine import Link, Machine, RowCost
 
 LINK = Link(latency_seconds=0, bytes_per_second=1e9)
 
@@ -12,12 +12,11 @@ def cost_of(*, id=0.0, id_byte=0.0, bag=0.0, start=0.0):
     return RowCost(start=start, id=id, id_byte=id_byte, bag=bag, bag_byte=0)
 
 
-def machine_of(cached, memory=None, *, cache_bytes=1e12):
-    cost = LookupCost(cached=cached, memory=memory or cached)
+def machine_of(cost):
     return Machine(
         processor="test",
         versions={},
-        cache_bytes=cache_bytes,
+        caches=(1e12,),
         kernels={},
         lookups={"int8": cost},
         host=LINK,

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from embershard.planner.cost import Workload, cached_shares, kernel_seconds
-from embershard.planner.machine import Kernel
+from embershard.planner.cache import missed_shares
+from embershard.planner.cost import Workload, kernel_seconds
+from embershard.planner.machine import Kernel, MissCost, line_bytes
 from embershard.planner.options import options_of
+from tests.cases import cases
 from tests.planner.training_cases import EXCHANGE, LINK, ZERO, kernel_table
 
 
@@ -22,17 +24,17 @@ def test_no_shard_has_fewer_columns_than_min_partition(dim, least):
 def test_a_cut_by_rows_divides_ids_and_one_by_columns_repeats_them():
     work = Workload(world_size=2, local_world_size=1, exchange=EXCHANGE, network=LINK)
     table = kernel_table(sharding_types=("row_wise",))
-    # A pass over all ids: 50 ids of 1 us and 32 bytes of 1 ns each, 10 bags of 10 ns.
+    # A pass over all ids: 50 ids of 1 us and a line of 64 bytes of 1 ns each, 10 bags of 10 ns.
     (rows,) = options_of(table, work)
     # The exchange: 20 ns an id, 0.3 ns a byte of a vector; half of the bytes to another host.
     sent = (25 * 8 + 10 * 4 + 2 * 10 * 32) * 0.5e-9 + 25 * 2e-8 + 10 * 32 * 3e-10
     assert rows.seconds == pytest.approx(
-        [2 * (25 * (1e-6 + 32e-9) + 10 * 1e-8) + sent] * 2, rel=1e-9
+        [2 * (25 * (1e-6 + 64e-9) + 10 * 1e-8) + sent] * 2, rel=1e-9
     )
     (columns,) = options_of(kernel_table(sharding_types=("column_wise",), min_partition=4), work)
     sent = (50 * 8 + 10 * 4 + 2 * 10 * 16) * 0.5e-9 + 50 * 2e-8 + 10 * 16 * 3e-10
     assert columns.seconds == pytest.approx(
-        [2 * (50 * (1e-6 + 16e-9) + 10 * 1e-8) + sent] * 2, rel=1e-9
+        [2 * (50 * (1e-6 + 64e-9) + 10 * 1e-8) + sent] * 2, rel=1e-9
     )
 
 
@@ -42,29 +44,65 @@ def test_memory_counts_rows_state_vectors_ids_and_bags():
     assert whole.memory.tolist() == [100 * 8 * 4 + 100 * 4 + 2 * 10 * 8 * 4 + (50 + 10) * 8]
 
 
+def _missed(*tables, caches):
+    return missed_shares([each.row_rates for each in tables], [32] * len(tables), caches)
+
+
 def test_tables_that_fit_the_cache_lie_in_it():
-    tables = [kernel_table(), kernel_table(ids=0.0)]
-    assert cached_shares(tables, 3200).tolist() == [1, 1]
+    assert _missed(kernel_table(), kernel_table(ids=0.0), caches=[6400]).tolist() == [[0, 0]]
 
 
-def test_equal_tables_share_the_cache_by_size():
-    shares = cached_shares([kernel_table(), kernel_table()], 3200)
-    assert shares == pytest.approx([0.5, 0.5], rel=1e-6)
+def test_equal_tables_share_each_cache_by_size():
+    (small, large) = _missed(kernel_table(), kernel_table(), caches=[1600, 3200])
+    assert small == pytest.approx([0.75, 0.75], rel=1e-6)
+    assert large == pytest.approx([0.5, 0.5], rel=1e-6)
 
 
 def test_the_hotter_table_has_more_of_the_cache():
-    hot, cold = cached_shares([kernel_table(ids=500.0), kernel_table()], 3200)
+    ((hot, cold),) = _missed(kernel_table(ids=500.0), kernel_table(), caches=[3200])
     assert hot + cold == pytest.approx(1.0)
-    assert hot > 0.8
+    assert hot < 0.2
+
+
+def test_a_table_without_lookups_has_no_part_of_a_cache():
+    (shares,) = _missed(kernel_table(), kernel_table(ids=0.0), caches=[1600])
+    assert shares == pytest.approx([0.5, 1.0], rel=1e-6)
 
 
 def test_hot_rows_of_a_table_lie_in_the_cache():
     # 10 rows take 99 % of the lookups; the cache holds 20 of 100 rows.
     counts = np.concatenate([np.full(10, 9.9), np.full(90, 1 / 90)])
     table = kernel_table(accesses_below=np.concatenate([[0], np.cumsum(counts)]))
-    (share,) = cached_shares([table], 20 * 32)
-    assert share > 0.98
-    assert cached_shares([kernel_table()], 20 * 32) == pytest.approx([0.2], rel=1e-6)
+    assert _missed(table, caches=[20 * 32])[0, 0] < 0.02
+    assert _missed(kernel_table(), caches=[20 * 32])[0] == pytest.approx([0.8], rel=1e-6)
+
+
+@cases(
+    ("row_bytes", "lines"),
+    {
+        "half a line": (32, 1),
+        "whole lines": (256, 4),
+        "every second row from the middle of a line": (96, 2),
+        "rows from every 16th byte": (80, 2),
+        "rows from every 4th byte": (132, 3),
+    },
+)
+def test_a_row_lies_in_whole_lines(row_bytes, lines):
+    places = np.arange(64) * row_bytes
+    by_hand = np.mean((places + row_bytes - 1) // 64 - places // 64 + 1)
+    assert line_bytes(row_bytes) == 64 * by_hand == 64 * lines
+
+
+def test_rows_that_are_in_no_cache_cost_what_each_miss_costs():
+    # A cache that half of the lookups miss, and a larger one that a quarter misses.
+    misses = MissCost(row=1e-6, row_byte=0), MissCost(row=3e-6, row_byte=1e-9)
+    cost = ZERO.model_copy(update={"id": 1e-7, "misses": misses})
+    table = kernel_table(kernel=Kernel(forward=cost, backward=cost), missed=(0.5, 0.25))
+    seconds = kernel_seconds(table, [((0, 100), (0, 8))])[:, 0]
+    missed = 0.5 * 1e-6 + 0.25 * (3e-6 + 64e-9)
+    # 50 lookups reach 100 * (1 - exp(-0.5)) rows, each of which is updated once.
+    rows = 100 * (1 - np.exp(-0.5))
+    assert seconds == pytest.approx([50 * (1e-7 + missed), 50 * 1e-7 + rows * missed])
 
 
 def test_counted_accesses_divide_the_ids_of_row_ranges():
@@ -74,9 +112,7 @@ def test_counted_accesses_divide_the_ids_of_row_ranges():
 
 def test_an_update_writes_each_row_of_a_batch_once():
     by_row = ZERO.model_copy(update={"row": 1e-6})
-    kernel = Kernel(
-        forward_cached=ZERO, forward_memory=ZERO, backward_cached=by_row, backward_memory=by_row
-    )
+    kernel = Kernel(forward=ZERO, backward=by_row)
     halves = [((0, 50), (0, 8)), ((50, 100), (0, 8))]
     # 10,000 lookups reach all of 100 rows; by counts, those of the first two alone.
     (_, alike) = kernel_seconds(kernel_table(ids=1e4, kernel=kernel), halves)

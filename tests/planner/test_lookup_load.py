@@ -5,7 +5,7 @@ import pytest
 
 from embershard.errors import InputError
 from embershard.package import Package
-from embershard.planner.lookup_load import RowClass, cached_parts, load_of, row_classes
+from embershard.planner.lookup_load import RowClass, load_of, missed_parts, row_classes
 from tests.hostile.draft import GOLDEN
 
 
@@ -43,14 +43,14 @@ def test_a_table_without_lookups_is_one_class():
 def test_hot_rows_lie_in_the_cache_though_the_table_does_not():
     skewed = (RowClass(10, 0.9), RowClass(1e6, 0.1))
     even = (RowClass(1e6 + 10, 1.0),)
-    shares = cached_parts({0: 1000.0, 1: 1000.0}, [skewed, even], [64, 64], 64 * 1000)
-    assert 0.88 < shares[0] < 0.91
-    assert shares[1] < 0.01
+    shares = missed_parts({0: 1000.0, 1: 1000.0}, [skewed, even], [64, 64], [64 * 1000])[0]
+    assert 0.09 < shares[0] < 0.12
+    assert shares[1] > 0.99
 
 
 def test_all_lookups_hit_where_every_row_fits():
-    shares = cached_parts({0: 5.0}, [(RowClass(10, 1.0),)], [64], 640)
-    assert shares.tolist() == [1.0]
+    shares = missed_parts({0: 5.0}, [(RowClass(10, 1.0),)], [64], [640])
+    assert shares.tolist() == [[0.0]]
 
 
 def test_a_batch_has_the_examples_asked_for_of_requests_that_are_larger():

@@ -7,53 +7,67 @@ import pytest
 
 from embershard.errors import InputError
 from embershard.planner import Topology, read_machine
-from embershard.planner.fit import Measured, fit, fit_places
-from embershard.planner.machine import RowCost
+from embershard.planner.fit import Measured, fit
+from embershard.planner.machine import MissCost, RowCost
 from tests.planner.training_cases import machine_of
 
 
 def test_costs_are_found_again_in_exact_measurements():
     cost = RowCost(start=1e-4, id=1e-8, id_byte=2e-11, bag=3e-9, bag_byte=0)
-    measured = [
-        Measured(ids=ids, bags=ids // length, row_bytes=row_bytes)
-        for ids in (4096, 16384)
-        for length in (1, 8, 32)
-        for row_bytes in (64, 256, 1024)
-    ]
-    seconds = np.array(
-        [
-            cost.start + cost.seconds(ids=each.ids, bags=each.bags, row_bytes=each.row_bytes)
-            for each in measured
-        ]
+    assert _found_again(cost, shares=(0,), missed=((),)) == pytest.approx(_values(cost), abs=1e-15)
+
+
+def test_costs_of_rows_and_misses_are_found_again_in_exact_measurements():
+    cost = RowCost(
+        start=1e-4,
+        id=1e-8,
+        id_byte=0,
+        bag=3e-9,
+        bag_byte=2e-11,
+        row=4e-7,
+        row_byte=1e-10,
+        misses=(MissCost(row=2e-8, row_byte=0), MissCost(row=0, row_byte=3e-10)),
     )
-    found, error = fit(measured, seconds)
-    assert error < 1e-9
-    assert found.model_dump() == pytest.approx(cost.model_dump(), abs=1e-15)
+    missed = (0.0, 0.0), (0.5, 0.0), (0.9, 0.6)
+    found = _found_again(cost, shares=(1, 7), missed=missed)
+    assert found == pytest.approx(_values(cost), abs=1e-15)
 
 
-def test_costs_of_distinct_rows_are_found_again_in_exact_measurements():
-    common = {"start": 1e-4, "id": 1e-8, "id_byte": 0, "bag": 3e-9, "bag_byte": 2e-11}
-    costs = [RowCost(**common, row=4e-7, row_byte=0), RowCost(**common, row=5e-7, row_byte=1e-10)]
+def _found_again(cost, *, shares, missed):
+    """What is fitted to seconds that are the cost's."""
     measured = [
-        Measured(ids=ids, bags=ids // length, row_bytes=row_bytes, rows=ids // share)
+        Measured(
+            ids=ids,
+            bags=ids // length,
+            row_bytes=row_bytes,
+            rows=ids // share if share else 0,
+            missed=each,
+        )
         for ids in (4096, 16384)
         for length in (1, 8, 32)
         for row_bytes in (64, 256, 1024)
-        for share in (1, 7)
+        for share in shares
+        for each in missed
     ]
     seconds = [
-        np.array([cost.start + cost.seconds(**_size(each)) for each in measured]) for cost in costs
+        cost.start
+        + cost.seconds(
+            ids=each.ids,
+            bags=each.bags,
+            row_bytes=each.row_bytes,
+            rows=each.rows or None,
+            missed=each.missed,
+        )
+        for each in measured
     ]
-    found, error = fit_places([measured, measured], seconds)
+    found, error = fit(measured, np.array(seconds))
     assert error < 1e-9
-    for one, cost in zip(found, costs, strict=True):
-        assert one.model_dump() == pytest.approx(cost.model_dump(), abs=1e-15)
+    return _values(found)
 
 
-def _size(each):
-    return {
-        "ids": each.ids, "bags": each.bags, "row_bytes": each.row_bytes, "rows": each.rows
-    }  # fmt: skip
+def _values(cost):
+    misses = [value for each in cost.misses for value in (each.row, each.row_byte)]
+    return [cost.start, cost.id, cost.id_byte, cost.bag, cost.bag_byte, cost.row, *misses]
 
 
 def test_a_calibration_is_read_back(tmp_path):
@@ -70,6 +84,12 @@ def test_a_bad_calibration_names_file_and_field(tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"machine\.json: host\.bytes_per_second"):
         read_machine(path)
+    content["format_version"] = 0
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        InputError, match=r"machine\.json: format_version: expected at least 1, got 0"
+    ):
+        read_machine(path)
     with pytest.raises(InputError, match="expected a calibration, got No such file"):
         read_machine(tmp_path / "none.json")
 
@@ -83,8 +103,10 @@ def test_the_machine_that_ships_prices_every_optimizer():
     machine = Topology(1).machine
     for optimizer in ("rowwise_adagrad", "adagrad", "sgd"):
         kernel = machine.kernel(optimizer)
-        cached = kernel.forward_cached.seconds(ids=1e4, bags=1e3, row_bytes=256)
-        assert 0 < cached < kernel.forward_memory.seconds(ids=1e4, bags=1e3, row_bytes=256)
+        size = {"ids": 1e4, "bags": 1e3, "row_bytes": 256}
+        cached = kernel.forward.seconds(**size)
+        between = kernel.forward.seconds(**size, missed=(1.0, 0.0))
+        assert 0 < cached < between < kernel.forward.seconds(**size, missed=(1.0, 1.0))
 
 
 def test_costs_that_ship_are_told_from_measured_ones():

@@ -11,9 +11,7 @@ from embershard.planner.served_devices import read_batches
 from tests.cases import cases
 
 COST = RowCost(start=1e-4, id=1e-8, id_byte=0, bag=0, bag_byte=2e-11)
-KERNEL = Kernel(
-    forward_cached=COST, forward_memory=COST, backward_cached=COST, backward_memory=COST
-)
+KERNEL = Kernel(forward=COST, backward=COST)
 
 
 def machine():
@@ -21,7 +19,7 @@ def machine():
     return Machine(
         processor="test",
         versions={},
-        cache_bytes=1.0,
+        caches=(1.0,),
         kernels={"sgd": KERNEL, "adagrad": KERNEL},
         host=link,
         network=link,
@@ -58,8 +56,8 @@ def test_recalibration_scales_the_costs_of_the_optimizer_alone(run):
     found = recalibrate(run, machine())
     assert found.kernels["adagrad"] == KERNEL
     kernel = found.kernels["sgd"]
-    assert kernel.forward_memory == RowCost(start=2e-4, id=2e-8, id_byte=0, bag=0, bag_byte=4e-11)
-    assert kernel.backward_cached.id == pytest.approx(5e-9)
+    assert kernel.forward == RowCost(start=2e-4, id=2e-8, id_byte=0, bag=0, bag_byte=4e-11)
+    assert kernel.backward.id == pytest.approx(5e-9)
 
 
 def test_a_run_without_measurements_is_refused(tmp_path):

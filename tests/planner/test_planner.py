@@ -168,8 +168,9 @@ def test_a_plan_by_hand_is_priced():
         model["sparse"], {"t0": row_wise()}, local_size=2, world_size=2
     )
     plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(by_rows)})
-    # Lookups and updates of 64 of 128 ids a rank, 1 us and 32 bytes of 1 ns, and 128 bags of 10 ns.
-    seconds = 2 * (64 * 1.032e-6 + 128 * 1e-8)
+    # Lookups and updates of 64 of 128 ids a rank, 1 us and a line of 64 bytes of 1 ns, and 128 bags
+    # of 10 ns.
+    seconds = 2 * (64 * 1.064e-6 + 128 * 1e-8)
     loads = planner.price(plan, model, sharders())
     assert [each.seconds for each in loads] == pytest.approx([seconds, seconds])
 
@@ -184,6 +185,21 @@ def test_a_plan_of_other_ranks_is_refused():
         planner_of(2).price(plan, model, sharders())
 
 
+def test_a_plan_with_shards_of_the_dense_kernel_is_not_priced():
+    model = model_of((1000, 8))
+    cut = construct_module_sharding_plan(
+        model["sparse"],
+        {"t0": row_wise(compute_kernel="dense")},
+        local_size=2,
+        world_size=2,
+    )
+    plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(cut)})
+    with pytest.raises(
+        InputError, match="table 't0': compute_kernel: expected 'fused' of row_wise"
+    ):
+        planner_of(2).price(plan, model, sharders())
+
+
 REPLICA = ParameterConstraints(sharding_types=["data_parallel"], cached_share=0.0)
 
 
@@ -194,9 +210,9 @@ def test_a_replica_loads_every_rank_with_its_own_batch_and_its_gradient():
         model["sparse"], {"t0": data_parallel()}, local_size=2, world_size=2
     )
     assert plan.plan["sparse"] == wanted
-    # 64 ids and bags of 32 bytes, there and back; 8,000 values are sent and received twice, half
+    # 64 ids, a line each, and bags, there and back; 8,000 values are sent and received twice, half
     # of them to the other rank.
-    seconds = 2 * (64 * 1.032e-6 + 64 * 1e-8) + 8000 * 4 * 4 / 2 / 1e9
+    seconds = 2 * (64 * 1.064e-6 + 64 * 1e-8) + 8000 * 4 * 4 / 2 / 1e9
     free = planner_of(2, constraints={"t0": ParameterConstraints(cached_share=0.0)})
     prices = planner.price(plan, model, sharders()), free.price(plan, model, sharders("adagrad"))
     assert not planner.report.constraint_costs

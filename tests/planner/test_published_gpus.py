@@ -25,20 +25,21 @@ def test_lookups_and_updates_of_a_gpu_follow_its_published_bandwidth():
     kernel = gpu_machine("NVIDIA H100 SXM").kernel("rowwise_adagrad")
     forward, backward = 0.647 * 3.35e12, 0.265 * 3.35e12
     # 1,000 ids of 512-byte rows, summed into 100 bags; an index is 8 bytes.
-    memory = kernel.forward_memory.seconds(ids=1000, bags=100, row_bytes=512)
+    memory = kernel.forward.seconds(ids=1000, bags=100, row_bytes=512, missed=(1.0,))
     assert memory == pytest.approx((1000 * (8 + 512) + 100 * 512) / forward)
-    cached = kernel.forward_cached.seconds(ids=1000, bags=100, row_bytes=512)
+    cached = kernel.forward.seconds(ids=1000, bags=100, row_bytes=512)
     assert cached == pytest.approx((1000 * 8 + 100 * 512) / forward + 1000 * 512 / (2 * 3.35e12))
     # 900 distinct rows, each with a state of 4 bytes, are read and written.
-    update = kernel.backward_memory.seconds(ids=1000, bags=100, row_bytes=512, rows=900)
+    update = kernel.backward.seconds(ids=1000, bags=100, row_bytes=512, rows=900)
     assert update == pytest.approx((1000 * (8 + 512) + 900 * 2 * (512 + 4)) / backward)
 
 
 def test_a_lookup_of_int8_rows_writes_sums_of_fp32():
-    cost = gpu_machine("NVIDIA H200 SXM").lookup("int8").memory
-    # A row of 128 columns has 128 codes, scale and bias of 2 bytes each; its sum 512 bytes.
-    seconds = cost.seconds(ids=20, bags=1, row_bytes=132)
-    assert seconds == pytest.approx((20 * (8 + 132) + 512) / (0.647 * 4.8e12))
+    cost = gpu_machine("NVIDIA H200 SXM").lookup("int8")
+    # A row of 128 columns has 128 codes, scale and bias of 2 bytes each, in 3 lines of 64 bytes;
+    # its sum has 512 bytes.
+    seconds = cost.seconds(ids=20, bags=1, row_bytes=132, missed=(1.0,))
+    assert seconds == pytest.approx((20 * (8 + 192) + 512) / (0.647 * 4.8e12))
 
 
 def test_a_plan_for_gpus_says_that_its_costs_are_published():
@@ -55,7 +56,7 @@ def test_every_machine_that_ships_says_where_its_figures_are_from(tmp_path):
     assert default_machine().sources
     gpu = gpu_machine("NVIDIA H100 SXM")
     assert set(gpu.sources) == {
-        "memory", "cache_bytes", "forward", "backward", "cached", "host", "network",
+        "memory", "caches", "forward", "backward", "cached", "host", "network",
     }  # fmt: skip
     gpu.save(tmp_path / "h100.json")
     assert read_machine(tmp_path / "h100.json") == gpu

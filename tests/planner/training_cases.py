@@ -5,23 +5,23 @@ from torch import nn
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.planner import EmbeddingShardingPlanner, Topology
 from embershard.planner.cost import Table
-from embershard.planner.machine import Kernel, Link, Machine, RowCost
+from embershard.planner.machine import Kernel, Link, Machine, MissCost, RowCost
 from embershard.sharding import EmbeddingBagCollectionSharder
 
 ZERO = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
-SLOW = RowCost(start=0, id=1e-6, id_byte=1e-9, bag=1e-8, bag_byte=0)
+MISSES = (MissCost(row=1e-6, row_byte=1e-9),)
+LOOKUP = RowCost(start=0, id=0, id_byte=0, bag=1e-8, bag_byte=0, misses=MISSES)
+UPDATE = RowCost(start=0, id=1e-6, id_byte=1e-9, bag=1e-8, bag_byte=0)
 EXCHANGE = RowCost(start=0, id=2e-8, id_byte=0, bag=0, bag_byte=3e-10)
 LINK = Link(latency_seconds=1e-4, bytes_per_second=1e9)
 
 
 def machine_of(kernel=None):
-    kernel = kernel or Kernel(
-        forward_cached=ZERO, forward_memory=SLOW, backward_cached=ZERO, backward_memory=SLOW
-    )
+    kernel = kernel or Kernel(forward=LOOKUP, backward=UPDATE)
     return Machine(
         processor="test",
         versions={},
-        cache_bytes=1.0,
+        caches=(1.0,),
         kernels={"rowwise_adagrad": kernel, "adagrad": kernel, "sgd": kernel},
         host=LINK,
         network=LINK,
@@ -52,5 +52,14 @@ def planner_of(world_size, *, batch_size=64, constraints=None, **settings):
 def kernel_table(**given):
     kernel = machine_of().kernels["sgd"]
     return Table(
-        **{"name": "t", "rows": 100, "dim": 8, "ids": 50.0, "bags": 10.0, "kernel": kernel} | given
+        **{
+            "name": "t",
+            "rows": 100,
+            "dim": 8,
+            "ids": 50.0,
+            "bags": 10.0,
+            "kernel": kernel,
+            "missed": (1.0,),
+        }
+        | given
     )
