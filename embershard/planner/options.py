@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,9 @@ from embershard.package.rectangles import cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
 from embershard.planner.cost import Span, Table, Workload, price, price_replica
 from embershard.sharding import ShardingType
+
+Spans: TypeAlias = tuple[tuple[Span, Span], ...]
+"""Rows and columns of each shard of a cut."""
 
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
 MIN_PARTITION = 32
@@ -21,8 +26,7 @@ class Option:
     """A way of cutting a table."""
 
     sharding_type: str
-    spans: tuple[tuple[Span, Span], ...]
-    """Rows and columns of each shard."""
+    spans: Spans
 
     seconds: NDArray[np.float64]
     """A step, of each shard."""
@@ -65,11 +69,11 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     widest = max(1, table.dim // DIM_MULTIPLE // -(-least // DIM_MULTIPLE))
     if kinds == (DATA_PARALLEL,):
         return [replicas(table, work)]
-    found = dict[tuple[int, int, int], tuple[str, int, int, int]]()
+    found = dict[tuple[int, int, int], str]()
 
     def add(kind: ShardingType, rows: int, columns: int, bound: int = 0) -> None:
         if rows <= table.rows and columns <= widest:
-            found.setdefault((rows, columns, bound), (kind.value, rows, columns, bound))
+            found.setdefault((rows, columns, bound), kind.value)
 
     def allows(kind: ShardingType, *, otherwise: bool = False) -> bool:
         return otherwise if kinds is None else kind.value in kinds
@@ -97,7 +101,8 @@ def options_of(table: Table, work: Workload) -> list[Option]:
             f"table {table.name!r}: no cut into shards of at least {least} columns is one of "
             f"{list(kinds or ())}"
         )
-    return [_option(table, work, *cut) for cut in found.values()]
+    spans = [_spans(table, rows, columns) for rows, columns, _ in found]
+    return _priced(table, work, list(found.values()), spans, [bound for *_, bound in found])
 
 
 def replicas(table: Table, work: Workload) -> Option:
@@ -119,22 +124,36 @@ def _powers(most: int) -> list[int]:
     return [1 << power for power in range(1, max(most, 1).bit_length())]
 
 
-def _option(
-    table: Table, work: Workload, kind: str, row_cuts: int, column_cuts: int, bound: int
-) -> Option:
+def _spans(table: Table, row_cuts: int, column_cuts: int) -> Spans:
     rows = cut_evenly(table.rows, row_cuts, 1)
     columns = cut_evenly(table.dim, column_cuts, DIM_MULTIPLE)
-    spans = tuple((row, column) for column in columns for row in rows)
-    return priced(table, work, kind, spans, bound)
+    return tuple((row, column) for column in columns for row in rows)
 
 
-def priced(
+def priced(table: Table, work: Workload, kind: str, spans: Spans) -> Option:
+    """A cut with its costs."""
+    (found,) = _priced(table, work, [kind], [spans], [0])
+    return found
+
+
+def _priced(
     table: Table,
     work: Workload,
-    kind: str,
-    spans: tuple[tuple[Span, Span], ...],
-    host_columns: int = 0,
-) -> Option:
-    """A cut with its costs."""
-    phases, memory = price(table, work, spans)
-    return Option(kind, spans, phases.sum(0), memory, host_columns, phases)
+    kinds: Sequence[str],
+    cuts: Sequence[Spans],
+    host_columns: Sequence[int],
+) -> list[Option]:
+    """Cuts of a table, the shards of all priced at once."""
+    phases, memory = price(table, work, [each for spans in cuts for each in spans])
+    ends = np.cumsum([len(spans) for spans in cuts])[:-1]
+    return [
+        Option(kind, spans, of_cut.sum(0), size, bound, of_cut)
+        for kind, spans, of_cut, size, bound in zip(
+            kinds,
+            cuts,
+            np.split(phases, ends, 1),
+            np.split(memory, ends),
+            host_columns,
+            strict=True,
+        )
+    ]

@@ -64,7 +64,7 @@ def search(
     empty = Bins.empty(speeds, caps, local_world_size)
     bound = lower_bound(options, speeds=speeds, caps=caps)
     best: Found | None = None
-    for found in starting_placements(options, empty, bound):
+    for found in starting_placements(options, empty, bound, end):
         timed_out = improve(options, found, end)
         if best is None or found.load.max() < best.load.max():
             best = found

@@ -5,6 +5,8 @@ Shards go by decreasing cost, each to the rank that it loads least and that has 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -53,8 +55,16 @@ class Found(Placement):
         return self.bins.load
 
 
-def starting_placements(options: Options, empty: Bins, bound: float) -> Iterator[Found]:
+def starting_placements(
+    options: Options, empty: Bins, bound: float, end: float = math.inf
+) -> Iterator[Found]:
     """Placements that are to be improved.
+
+    Args:
+        options: of each table.
+        empty: the ranks.
+        bound: seconds that no placement undercuts.
+        end: by ``time.perf_counter``: once it is past, no placement but the first is made.
 
     Raises:
         InfeasibleError: in place of the first: there is none.
@@ -68,10 +78,12 @@ def starting_placements(options: Options, empty: Bins, bound: float) -> Iterator
             continue
         tried.add(tuple(chosen))
         try:
-            found = _assign(options, chosen, empty, bound)
+            found = _assign(options, chosen, empty, bound, end if is_found else math.inf)
         except InfeasibleError as error:
             failure = failure or error
             continue
+        if found is None:
+            return
         is_found = True
         yield found
     if not is_found:
@@ -95,9 +107,11 @@ def _choose(options: Options, empty: Bins, most: float) -> list[int]:
     return chosen
 
 
-def _assign(options: Options, chosen: list[int], empty: Bins, bound: float) -> Found:
+def _assign(
+    options: Options, chosen: list[int], empty: Bins, bound: float, end: float
+) -> Found | None:
     """Shards by decreasing cost; if memory runs out, by decreasing memory; if it still does, with
-    tables cut further.
+    tables cut further. None: it took until ``end``.
 
     Raises:
         InfeasibleError: it still does.
@@ -106,7 +120,7 @@ def _assign(options: Options, chosen: list[int], empty: Bins, bound: float) -> F
         failure: InfeasibleError | None = None
         for by_memory in (False, True):
             try:
-                return _assign_in_order(options, chosen, empty, bound, by_memory=by_memory)
+                return _assign_in_order(options, chosen, empty, bound, end, by_memory=by_memory)
             except InfeasibleError as error:
                 failure = error
         assert failure is not None
@@ -119,8 +133,8 @@ def _assign(options: Options, chosen: list[int], empty: Bins, bound: float) -> F
 
 
 def _assign_in_order(
-    options: Options, chosen: list[int], empty: Bins, bound: float, *, by_memory: bool
-) -> Found:
+    options: Options, chosen: list[int], empty: Bins, bound: float, end: float, *, by_memory: bool
+) -> Found | None:
     ranks = [[-1] * len(options[table][at].spans) for table, at in enumerate(chosen)]
     found = Found(list(chosen), ranks, empty.copy(), bound)
     shards = list[tuple[float, float, int, int]]()
@@ -135,6 +149,8 @@ def _assign_in_order(
             shards += [(*each, table, part) for part, each in enumerate(sizes)]
         shards.sort(key=lambda each: (-each[1 if by_memory else 0], each[2], each[3]))
         for seconds, size, table, part in shards:
+            if time.perf_counter() > end:
+                return None
             rank = found.bins.lightest(seconds, size)
             found.bins.put(rank, seconds, size)
             ranks[table][part] = rank

@@ -6,8 +6,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from embershard.planner.bound import lower_bound
 from embershard.planner.options import Option
+from embershard.planner.placing import Bins
 from embershard.planner.search import search
-from embershard.planner.starting_placements import InfeasibleError
+from embershard.planner.starting_placements import InfeasibleError, starting_placements
 
 
 def option(seconds, memory=None, bound=0):
@@ -178,3 +179,11 @@ def test_a_placement_keeps_to_the_caps_and_is_not_below_the_bound(sizes, ranks, 
     assert (memory <= cap * (1 + 1e-9)).all()
     np.testing.assert_allclose(load, found.load, rtol=1e-9, atol=1e-9)
     assert load.max() >= found.bound * (1 - 1e-6)
+
+
+def test_past_the_time_limit_no_placement_but_the_first_is_made():
+    tables = [cuts(10.0), cuts(5.0), cuts(1.0)]
+    ranks = {"speeds": np.ones(4), "caps": np.full(4, 1e9)}
+    empty, bound = Bins.empty(**ranks, local=4), lower_bound(tables, **ranks)
+    assert len(list(starting_placements(tables, empty, bound))) > 1
+    assert len(list(starting_placements(tables, empty, bound, end=0.0))) == 1
