@@ -1,10 +1,11 @@
 """The JobSet and the TorchX component: valid, and true to the command and the image."""
 
 import copy
-import importlib.util
+import shlex
 
 import kubernetes_validate
 import pytest
+from torchx.runner import get_runner
 
 from embershard.cli import parser
 from tests.docker.files import DOCKER, documents, one, stages
@@ -71,16 +72,15 @@ def test_the_pod_runs_as_the_user_of_the_image():
     assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torchx") is None, reason="needs torchx 0.7")
 def test_torchx_takes_the_component():
-    from torchx.runner import get_runner
-
     file = DOCKER / "torchx/training.py"
     with get_runner() as runner:
         dry = runner.dryrun_component(
             f"{file}:train", ["--config", "/runs/ranker.toml"], scheduler="local_cwd"
         )
-    (role,) = dry._app.roles
-    options, command = launched(role.args[1].split()[1:])
+    (replica,) = dry.request.role_params["node"]
+    *shell, line = replica.args
+    options, command = launched(shlex.split(line)[1:])
+    assert shell == ["bash", "-c"]
     assert options["nproc-per-node"] == "2"
-    assert command.resume
+    assert (str(command.config), command.resume) == ("/runs/ranker.toml", True)
