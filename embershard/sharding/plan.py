@@ -219,8 +219,7 @@ def construct_module_sharding_plan(
             "per_param_sharding: expected a mapping of table names to what helpers gave, got "
             f"{type(per_param_sharding).__name__}"
         )
-    ranks = Ranks(world_size, local_size)
-    tables = tables_of(module)
+    tables, ranks = tables_of(module), Ranks(world_size, local_size)
     known = {table.name: table for table in tables}
     plan = EmbeddingModuleShardingPlan()
     plan.world_size = world_size
