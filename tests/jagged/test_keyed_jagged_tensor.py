@@ -45,6 +45,10 @@ def test_sizes(kjt):
     assert kjt.device() == torch.device("cpu")
     assert kjt.lengths_offset_per_key() == [0, 3, 6, 9]
     assert kjt.index_per_key() == {"user": 0, "item": 1, "empty": 2}
+    assert kjt.stride_per_key_per_rank() == [[3], [3], [3]]
+    assert kjt.inverse_indices_or_none() is None
+    with pytest.raises(InputError, match="with them, got none"):
+        kjt.inverse_indices()
 
 
 def test_tensors_are_kept_not_copied():

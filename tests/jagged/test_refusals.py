@@ -110,6 +110,21 @@ def test_a_jagged_tensor_takes_no_table_of_lengths():
             {"lengths": ints(1, 1), "length_per_key": [3, -1]},
             "feature 'b': expected at least 0 values, got -1",
         ),
+        "stride-and-strides": (
+            ["a"],
+            {"lengths": ints(2), "stride": 1, "stride_per_key_per_rank": [[1]]},
+            "stride and stride_per_key_per_rank: expected one of them, got both",
+        ),
+        "strides-of-more-keys": (
+            ["a"],
+            {"lengths": ints(2), "stride_per_key_per_rank": [[1], [1]]},
+            "stride_per_key_per_rank: expected 1 keys, got 2",
+        ),
+        "negative-stride-of-a-key": (
+            ["a", "b"],
+            {"lengths": ints(1, 1), "stride_per_key_per_rank": [[3], [-1]]},
+            "feature 'b': expected at least 0 examples, got -1",
+        ),
     },
 )
 def test_a_keyed_jagged_tensor_refuses(keys, arguments, message):

@@ -271,6 +271,17 @@ def test_new_rows_are_uniform_in_their_range(kind, settings, low, high):
             ),
             "'history', table 'items': length -1 at example 1",
         ),
+        "inverse-indices-of-other-keys": (
+            KeyedJaggedTensor(
+                keys=["item", "history", "user"],
+                values=torch.tensor([0, 1, 2]),
+                lengths=torch.ones(3, dtype=torch.int64),
+                stride_per_key_per_rank=[[1], [1], [1]],
+                inverse_indices=(["item", "user"], torch.zeros(2, 1, dtype=torch.int64)),
+            ),
+            r"inverse_indices: expected a row for each of \['item', 'history', 'user'\], got "
+            r"\['item', 'user'\] and shape \[2, 1\]",
+        ),
     },
 )
 def test_features_that_cannot_be_looked_up_are_refused(cls, features, message):
@@ -279,11 +290,18 @@ def test_features_that_cannot_be_looked_up_are_refused(cls, features, message):
 
 
 @pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
-def test_a_weighted_collection_refuses_features_without_weights(cls):
-    collection = cls([TABLES[0]], is_weighted=True)
+@cases(
+    ("weights", "message"),
+    {
+        "none": (None, "feature 'item': expected weights, got none"),
+        "two-a-row": ([[1.0, 1.0]] * 16, r"weights: expected shape \[total\], got \[16, 2\]"),
+    },
+)
+def test_a_weighted_collection_refuses_weights(cls, weights, message):
+    features = jagged(BAGS, weights=weights)
 
-    with pytest.raises(InputError, match="feature 'item': expected weights, got none"):
-        collection(jagged(BAGS))
+    with pytest.raises(InputError, match=message):
+        cls([TABLES[0]], is_weighted=True)(features)
 
 
 @pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
@@ -292,6 +310,10 @@ def test_a_weighted_collection_refuses_features_without_weights(cls):
     {
         "no-tables": ([], "at least one, got none"),
         "one-name-twice": ([TABLES[0], TABLES[0]], "unique names, got 2 named 'items'"),
+        "one-output-twice": (
+            [table(name, 2, 4, [f], SUM) for name, f in zip("abc", ("f", "f", "f@a"), strict=True)],
+            "outputs of unique names, got 2 named 'f@a'",
+        ),
     },
 )
 def test_tables_that_cannot_stand_together_are_refused(cls, tables, message):
