@@ -50,6 +50,9 @@ struct BagSumsCall {
   // caller to ask for: best while the call before is at work.
   int64_t rows_ahead = 0;
 
+  // Whether the piece that this thread checks next lies before this one in `rows`.
+  bool backward = false;
+
   float* sums = nullptr;  // Bag b's begin at sums + b * stride. An empty bag's are zeros.
   size_t stride = 0;
 };
@@ -69,9 +72,10 @@ struct BagSumsKernel {
 const BagSumsKernel& BestBagSums();
 
 extern const BagSumsKernel kScalarBagSums;
-#if defined(__x86_64__)  // REQUIRES: AVX2, FMA and F16C; AVX-512 F, BW and VL.
+#if defined(__x86_64__)  // REQUIRES: AVX2, FMA and F16C; AVX-512 F, BW and VL; and VNNI.
 extern const BagSumsKernel kAvx2BagSums;
 extern const BagSumsKernel kAvx512BagSums;
+extern const BagSumsKernel kVnniBagSums;
 #endif
 
 }  // namespace embershard

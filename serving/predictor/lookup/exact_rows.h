@@ -29,7 +29,8 @@ class ExactRows {
         end_(call.offsets[call.bags]),
         fetch_end_(call.offsets[call.bags + call.later_bags]),
         fetched_(begin_),
-        read_(begin_) {
+        read_(begin_),
+        ids_ahead_(call.backward ? -kIdsAhead : kIdsAhead) {
     Fetch(begin_ + kGroupRows + kHeaderRows + kRowsAhead);
     SetExponent(ScaleOf(at_[0]) >> 10);
   }
@@ -59,7 +60,7 @@ class ExactRows {
     }
     for (; read_ < to; read_ += kHeaderRows) {
       const int64_t i = read_ - begin_;
-      __builtin_prefetch(call_.rows + read_ + kIdsAhead, 0, 2);
+      __builtin_prefetch(call_.rows + read_ + ids_ahead_, 0, 2);
       C::Headers::Read(at_ + i, begin_byte_, exponent_, multipliers_ + i, biases_ + i);
     }
   }
@@ -92,7 +93,7 @@ class ExactRows {
   static constexpr int64_t kRoom = 16 * kGroupRows;
   // Rows on their way to the first cache while a header is read: more of them take too much of it.
   static constexpr int64_t kRowsAhead = kLines == 2 ? 4 * kHeaderRows : kHeaderRows;
-  // Ids that this thread or another checks next: asked for in the second cache.
+  // Ids that this thread checks next: asked for in the second cache.
   static constexpr int64_t kIdsAhead = 2048;
 
   // Scales up to twice as large as the one of this exponent will fit, and those down to an eighth.
@@ -143,6 +144,7 @@ class ExactRows {
   const int64_t fetch_end_;
   int64_t fetched_;
   int64_t read_;
+  const int64_t ids_ahead_;
   const std::byte* at_[kRoom + kHeaderRows];
   int16_t multipliers_[kRoom + kHeaderRows];
   float biases_[kRoom + kHeaderRows];

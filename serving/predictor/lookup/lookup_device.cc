@@ -39,16 +39,16 @@ void LookupDevice::Work(size_t thread) {
   try {
     const size_t tasks = Tasks();
     Status status;
-    // From the other end than a neighbour: what a task writes stays in the cache of one core from
-    // batch to batch.
-    const bool from_back = thread % 2 == 1;
+    // From the other end than a neighbour, or than the batch before: what was read and written last
+    // is still in the core's cache.
+    const bool from_back = (sums_.size() == 1 ? batches_.load() : thread) % 2 == 1;
     for (;;) {
       const uint64_t taken =
           taken_.fetch_add(from_back ? kOneFromBack : 1, std::memory_order_relaxed);
       const uint64_t front = taken % kOneFromBack;
       const uint64_t back = taken / kOneFromBack;
       if (!status.ok() || front + back >= tasks) break;
-      status = RunTask(from_back ? tasks - 1 - back : front, thread);
+      status = RunTask(from_back ? tasks - 1 - back : front, thread, from_back);
     }
     statuses_[thread] = std::move(status);
   } catch (const std::exception& error) {
@@ -81,13 +81,14 @@ size_t LookupDevice::Tasks() const {
   return phase_ == LookupPhase::kSum ? share_->tasks.size() : share_->adds.size();
 }
 
-Status LookupDevice::RunTask(size_t task, size_t thread) {
+Status LookupDevice::RunTask(size_t task, size_t thread, bool from_back) {
   if (phase_ == LookupPhase::kAdd) {
     PieceSums::Add(share_->adds[task], *batch_);
     return {};
   }
   const auto [begin, end] = share_->tasks[task];
-  return sums_[thread].Sum(std::span(share_->pieces).subspan(begin, end - begin), *batch_);
+  return sums_[thread].Sum(std::span(share_->pieces).subspan(begin, end - begin), *batch_,
+                           from_back);
 }
 
 // A phase takes a device as long as the longest of its threads.

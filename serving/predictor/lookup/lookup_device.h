@@ -54,7 +54,7 @@ class LookupDevice {
 
  private:
   size_t Tasks() const;
-  Status RunTask(size_t task, size_t thread);
+  Status RunTask(size_t task, size_t thread, bool from_back);
   void Count();
 
   const std::string name_;

@@ -66,7 +66,8 @@ void PieceSums::Reserve(const BatchCut& cut) {
   if (!values_.empty()) places_.resize(offsets_.size());
 }
 
-Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch) {
+Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch,
+                      bool backward) {
   size_t next = 0;
   int64_t ahead = 0;  // Rows asked for, of the pieces up to `next` that are not summed yet.
   for (const LookupPiece& piece : pieces) {
@@ -75,14 +76,14 @@ Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& ba
       ahead += PrefetchFirst(pieces[next], batch);
       ++next;
     }
-    if (Status status = SumPiece(piece, batch); !status.ok()) return status;
+    if (Status status = SumPiece(piece, batch, backward); !status.ok()) return status;
     const int64_t* offsets = batch.lists[part.lists].offsets;
     ahead -= std::min(part.rows_ahead, offsets[piece.bag_end] - offsets[piece.bag_begin]);
   }
   return {};
 }
 
-Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
+Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch, bool backward) {
   const LookupPart& part = batch.parts[piece.part];
   const JaggedRows& lists = batch.lists[part.lists];
   const LookupMatrix& out = batch.matrices[part.matrix];
@@ -105,6 +106,7 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
       .bags = piece.bag_end - piece.bag_begin,
       .mean_offsets = part.pooling == Pooling::kMean && part.whole_rows() ? whole : nullptr,
       .rows_ahead = part.rows_ahead,
+      .backward = backward,
       .sums = out.values + piece.bag_begin * out.columns + part.column,
       .stride = out.columns,
   };

@@ -40,8 +40,9 @@ class PieceSums {
 
   // Sums the rows of `pieces`; divides those that mean and need no further part. kInternal
   // where a row is not one of the table: rows are checked before they are read.
+  // `backward`: the pieces before these are next.
   // REQUIRES: Reserve().
-  Status Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch);
+  Status Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch, bool backward);
 
   // How many rows it has summed since it was made.
   uint64_t rows() const { return rows_summed_; }
@@ -50,7 +51,7 @@ class PieceSums {
   static void Add(const LookupPiece& piece, const LookupBatch& batch);
 
  private:
-  Status SumPiece(const LookupPiece& piece, const LookupBatch& batch);
+  Status SumPiece(const LookupPiece& piece, const LookupBatch& batch, bool backward);
   void KeepRowsOf(const LookupPart& part, const LookupPiece& piece, const JaggedRows& lists);
   void Scatter(const LookupPart& part, const LookupPiece& piece, const int64_t* rows,
                BagSumsCall call);

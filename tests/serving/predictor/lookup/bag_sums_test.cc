@@ -41,6 +41,7 @@ std::vector<const BagSumsKernel*> KernelsOfThisProcessor() {
   kernels.push_back(&kAvx2BagSums);
   if (has(saved, 0xe6) && has(extended, bit_AVX512F | bit_AVX512BW | bit_AVX512VL)) {
     kernels.push_back(&kAvx512BagSums);
+    if (has(ecx, bit_AVX512VNNI)) kernels.push_back(&kVnniBagSums);
   }
 #endif
   return kernels;

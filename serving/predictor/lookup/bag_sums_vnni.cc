@@ -1,0 +1,4 @@
+// The kernels of bag_sums_avx512.cc with VNNI, which adds products in the instruction that makes
+// them. The sums are whole numbers: the same bits.
+
+#include "lookup/bag_sums_avx512.cc"
