@@ -2,7 +2,22 @@
 
 #include <utility>
 
+#include "base/clock.h"
+
 namespace embershard {
+namespace {
+
+// A sleep and its end take some 50 us of both threads, more where processors are virtual.
+constexpr std::chrono::microseconds kSpin(50);
+
+// Returns when `done` does or after kSpin.
+template <class Done>
+void Spin(const Done& done) {
+  const Clock::time_point end = Clock::now() + kSpin;
+  while (!done() && Clock::now() < end) std::this_thread::yield();
+}
+
+}  // namespace
 
 TaskThread::TaskThread(std::function<void()> task)
     : task_(std::move(task)), thread_([this] { Loop(); }) {}
@@ -25,15 +40,24 @@ void TaskThread::Start() {
 }
 
 void TaskThread::Wait() {
+  Spin([this] { return !started_; });
   const MutexLock lock(mutex_);
   while (started_) changed_.Wait(mutex_);
 }
 
 void TaskThread::Loop() {
   MutexLock lock(mutex_);
+  bool spins = false;  // The pause before was short: the next one may be as well.
   for (;;) {
+    const Clock::time_point paused = Clock::now();
+    if (spins) {
+      lock.Unlock();
+      Spin([this] { return started_.load(); });
+      lock.Lock();
+    }
     while (!started_ && !stopping_) changed_.Wait(mutex_);
     if (!started_) return;
+    spins = Clock::now() - paused < kSpin;
     lock.Unlock();
     task_();
     lock.Lock();

@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_BASE_TASK_THREAD_H_
 #define EMBERSHARD_BASE_TASK_THREAD_H_
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -10,7 +11,8 @@
 
 namespace embershard {
 
-// For one caller at a time. Sleeps while there is nothing to do.
+// For one caller at a time. Sleeps while there is nothing to do, but not for pauses that are
+// shorter than falling asleep and waking up.
 class TaskThread {
  public:
   // `task` must not throw. What it reads and writes is handed over by Start() and
@@ -32,8 +34,8 @@ class TaskThread {
   const std::function<void()> task_;
 
   Mutex mutex_;
-  CondVar changed_;                          // Signalled when the fields below change.
-  bool started_ GUARDED_BY(mutex_) = false;  // Until the task is done.
+  CondVar changed_;                    // Signalled when the fields below change.
+  std::atomic<bool> started_ = false;  // Until the task is done. Changed under the mutex.
   bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // Last, so that Loop() sees every field built.
