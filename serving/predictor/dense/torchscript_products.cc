@@ -12,13 +12,10 @@
 #include <optional>
 #include <vector>
 
-#include "base/core_count.h"
 #include "dense/torchscript_passes.h"
 #include "dense/vector_products.h"
 
 namespace embershard {
-
-#if defined(__x86_64__)
 
 namespace {
 
@@ -29,6 +26,12 @@ constexpr int64_t kExamplesOfThread = 16;  // At least; about 50 us.
 
 const auto kPairKind = c10::Symbol::fromQualString("embershard::pair_products");
 const auto kCrossKind = c10::Symbol::fromQualString("embershard::cross_products");
+
+// Null: none is made for this processor.
+const VectorProducts* Best() {
+  static const std::vector<const VectorProducts*> usable = UsableVectorProducts();
+  return usable.empty() ? nullptr : usable.back();
+}
 
 bool AreVectors(const at::Tensor& x) {
   return x.dim() == 3 && x.scalar_type() == at::kFloat && x.device().is_cpu() && x.size(1) > 0 &&
@@ -46,11 +49,11 @@ at::Tensor PairProductsOf(const at::Tensor& given, const at::Tensor& pairs) {
   const at::Tensor x = given.contiguous();
   at::Tensor products = at::empty({x.size(0), pairs.numel()}, x.options());
   at::parallel_for(0, x.size(0), kExamplesOfThread, [&](int64_t first, int64_t last) {
-    PairProducts({.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
-                  .examples = static_cast<size_t>(last - first),
-                  .count = Size(x, 1),
-                  .dim = Size(x, 2),
-                  .products = products.mutable_data_ptr<float>() + first * pairs.numel()});
+    Best()->pairs({.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
+                   .examples = static_cast<size_t>(last - first),
+                   .count = Size(x, 1),
+                   .dim = Size(x, 2),
+                   .products = products.mutable_data_ptr<float>() + first * pairs.numel()});
   });
   return products;
 }
@@ -74,7 +77,7 @@ at::Tensor CrossProductsOf(const at::Tensor& given, const at::Tensor& others,
   const int64_t width = x.size(1) * y.size(1);
   at::Tensor products = at::empty({x.size(0), width}, x.options());
   at::parallel_for(0, x.size(0), kExamplesOfThread, [&](int64_t first, int64_t last) {
-    CrossProducts({.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
+    Best()->cross({.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
                    .examples = static_cast<size_t>(last - first),
                    .count = Size(x, 1),
                    .dim = Size(x, 2),
@@ -175,15 +178,9 @@ void ReplaceIn(torch::jit::Block* block) {
 }  // namespace
 
 void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph) {
-  if (!HasVectorProducts() || !UsableFlags().contains("avx512f")) return;
+  if (Best() == nullptr) return;
   ReplaceIn(graph->block());
   torch::jit::EliminateDeadCode(graph);
 }
-
-#else
-
-void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph) { (void)graph; }
-
-#endif
 
 }  // namespace embershard

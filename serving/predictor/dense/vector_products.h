@@ -8,6 +8,7 @@
 // Nothing with code in it: a file that is compiled for newer processors includes this.
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace embershard {
 
@@ -34,13 +35,18 @@ struct CrossProductsCall {
   float* products = nullptr;  // [examples, count, other_count]
 };
 
-#if defined(__x86_64__)
-// Whether this processor has what the two below are compiled for: AVX-512 F.
-bool HasVectorProducts();
-
 // Any thread may call them. Both keep some memory for the thread.
-void PairProducts(const PairProductsCall& call);
-void CrossProducts(const CrossProductsCall& call);
+struct VectorProducts {
+  void (*pairs)(const PairProductsCall& call) = nullptr;
+  void (*cross)(const CrossProductsCall& call) = nullptr;
+};
+
+// Those of this processor, the widest last. All give the same bits.
+std::vector<const VectorProducts*> UsableVectorProducts();
+
+#if defined(__x86_64__)  // REQUIRES: AVX2 and FMA; AVX-512 F.
+extern const VectorProducts kAvx2VectorProducts;
+extern const VectorProducts kAvx512VectorProducts;
 #endif
 
 }  // namespace embershard

@@ -34,11 +34,7 @@ at::Tensor Waves(int64_t rows, int64_t columns) {
 class ReplaceProductsTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-#if defined(__x86_64__)
-    if (!HasVectorProducts()) GTEST_SKIP() << "no such processor";
-#else
-    GTEST_SKIP() << "no such processor";
-#endif
+    if (UsableVectorProducts().empty()) GTEST_SKIP() << "no such processor";
     at::set_num_threads(GetParam());
   }
   void TearDown() override { at::set_num_threads(1); }

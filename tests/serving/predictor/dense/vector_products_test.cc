@@ -9,8 +9,6 @@
 #include <tuple>
 #include <vector>
 
-#if defined(__x86_64__)
-
 namespace embershard {
 namespace {
 
@@ -37,7 +35,7 @@ float Product(const float* left, const float* right, size_t dim) {
 class VectorProductsTest : public testing::TestWithParam<Sizes> {
  protected:
   void SetUp() override {
-    if (!HasVectorProducts()) GTEST_SKIP() << "no such processor";
+    if (UsableVectorProducts().empty()) GTEST_SKIP() << "no such processor";
   }
 };
 
@@ -53,14 +51,17 @@ TEST_P(VectorProductsTest, PairsAreTheBitsOfALoopInOrderAndNothingBehindThem) {
       }
     }
   }
-  std::vector<float> products(expected.size() + kOthers, kUntouched);
-  expected.resize(products.size(), kUntouched);
-  PairProducts({.vectors = vectors.data(),
-                .examples = kExamples,
-                .count = count,
-                .dim = dim,
-                .products = products.data()});
-  EXPECT_EQ(products, expected);
+  const size_t size = expected.size() + kOthers;
+  expected.resize(size, kUntouched);
+  for (const VectorProducts* kernel : UsableVectorProducts()) {
+    std::vector<float> products(size, kUntouched);
+    kernel->pairs({.vectors = vectors.data(),
+                   .examples = kExamples,
+                   .count = count,
+                   .dim = dim,
+                   .products = products.data()});
+    EXPECT_EQ(products, expected);
+  }
 }
 
 TEST_P(VectorProductsTest, CrossProductsAreTheBitsOfALoopAndNothingBehindThem) {
@@ -79,17 +80,20 @@ TEST_P(VectorProductsTest, CrossProductsAreTheBitsOfALoopAndNothingBehindThem) {
       }
     }
   }
-  std::vector<float> products(expected.size() + kOthers, kUntouched);
-  expected.resize(products.size(), kUntouched);
-  CrossProducts({.vectors = vectors.data(),
-                 .examples = kExamples,
-                 .count = count,
-                 .dim = dim,
-                 .others = others.data(),
-                 .row_of = row_of.data(),
-                 .other_count = other_count,
-                 .products = products.data()});
-  EXPECT_EQ(products, expected);
+  const size_t size = expected.size() + kOthers;
+  expected.resize(size, kUntouched);
+  for (const VectorProducts* kernel : UsableVectorProducts()) {
+    std::vector<float> products(size, kUntouched);
+    kernel->cross({.vectors = vectors.data(),
+                   .examples = kExamples,
+                   .count = count,
+                   .dim = dim,
+                   .others = others.data(),
+                   .row_of = row_of.data(),
+                   .other_count = other_count,
+                   .products = products.data()});
+    EXPECT_EQ(products, expected);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, VectorProductsTest,
@@ -104,5 +108,3 @@ INSTANTIATE_TEST_SUITE_P(Sizes, VectorProductsTest,
 
 }  // namespace
 }  // namespace embershard
-
-#endif  // defined(__x86_64__)
