@@ -8,14 +8,23 @@ from benchmarks.local import Child
 
 LIMITS = {
     "stream": ("memory read in order", "gb_per_second"),
-    "gather 64 8000000": ("int8 rows drawn at random, D64, sums of 20", "million_rows_per_second"),
-    "gather 128 8000000": (
+    "gather 64 8000000 1": (
+        "int8 rows drawn at random, D64, sums of 20",
+        "million_rows_per_second",
+    ),
+    "gather 128 8000000 1": (
         "int8 rows drawn at random, D128, sums of 20",
+        "million_rows_per_second",
+    ),
+    "lines 128 8000000 1": (
+        "the same, codes on 64-byte lines and scales in an array of their own",
         "million_rows_per_second",
     ),
     "multiply_add": ("float32 multiply-adds in registers", "gflop_per_second"),
 }
 """What one thread does or more, and the figure."""
+
+LAYERS = ("benchmarks.workers.layers", "small", 512)
 
 
 def measure(bench: Bench) -> None:
@@ -27,6 +36,11 @@ def measure(bench: Bench) -> None:
                 {"C++": _side(limit, threads)},
                 [Ratio(name, figure, "C++")],
             )
+    bench.compare(
+        "linear layers of *small* alone, 512 examples, fp32, threads: 1",
+        {"torch": Child(command=lambda checkout: checkout.module(*LAYERS), cores=(0,))},
+        [Ratio("layers_1t", "examples_per_second", "torch")],
+    )
 
 
 def _side(limit: str, threads: int) -> Child:
