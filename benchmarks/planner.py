@@ -116,7 +116,7 @@ def greedy(tables: Sequence[DrawnTable | SkewedTable], ranks: int, name: str) ->
 
 
 def torchrec(
-    tables: Sequence[DrawnTable], ranks: int, cap: int, peers: Path
+    tables: Sequence[DrawnTable], ranks: int, cap: int, peers: Path, *, is_inference: bool = False
 ) -> tuple[Rectangles, float, int]:
     """TorchRec's planner's, its CPU seconds and the number of its proposals."""
     request = {
@@ -125,6 +125,7 @@ def torchrec(
         "cap": cap,
         "batch_size": BATCH_SIZE,
         "seconds_max": PEER_SECONDS,
+        "is_inference": is_inference,
     }
     done = subprocess.run(
         [peers / "bin" / "python", "-W", "ignore", PEER],

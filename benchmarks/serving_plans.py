@@ -1,8 +1,8 @@
 """``python -m benchmarks.serving_plans``: lookups of a server over two devices, by its plan.
 
-The random models of ``executed_plans``. Of each, one package with four plans: the planner's, whole
-tables by the bytes that their lookups read, by their size, and replicas of everything. One server
-each; one batch at a time; blocks of requests alternate A B C D, D C B A. Where the pages of a table
+The random models of ``executed_plans``. Of each, one package with two plans: the planner's, and
+TorchRec's, or without ``--peers`` whole tables by the bytes that their lookups read. One server
+each; one batch at a time; blocks of requests alternate A B, B A. Where the pages of a table
 lie changes its lookups: servers start anew for each copy, and what counts is the mean of copies.
 Planned by some requests, measured on others. Time is that of the busiest device, in the mean over
 requests, of each request the least of all blocks; "over half" is that over half of the work of both
@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.packages import message
-from benchmarks.planner import greedy
+from benchmarks.planner import greedy, torchrec
 from benchmarks.planner_tables import (
+    DrawnTable,
     SkewedTable,
     collection_of,
     head_of,
@@ -46,7 +47,6 @@ from embershard.package import (
     Schema,
     SparseInput,
     add_plan,
-    make_plan,
 )
 from embershard.planner import Machine, load_of, parse_fleet, plan_package, serving_problem
 from embershard.planner.served_devices import ServedBatches, compare_devices
@@ -58,7 +58,7 @@ PLANNED, MEASURED = 16, 32
 """Requests that the load is of, and others that are sent."""
 
 PREDICT = "/embershard.v1.Predictor/Predict"
-SIDES = ("planner", "by bytes", "table", "replicate")
+SIDES = ("planner", "other")
 
 
 class Model(nn.Module):
@@ -101,20 +101,23 @@ def export(tables: Sequence[SkewedTable], samples: Sequence[SampleRequest], out:
     export_model(Model(tables), schema, out, samples=samples)
 
 
-def plans(package: Package, tables: Sequence[SkewedTable], machine: Machine) -> dict[str, Plan]:
+def plans(
+    package: Package, tables: Sequence[SkewedTable], machine: Machine, peers: Path | None
+) -> dict[str, Plan]:
     """One a side."""
     manifest, fleet = package.manifest, parse_fleet(DEVICES)
     load = load_of(manifest.tables, manifest.sparse, package.samples(), source="samples")
     problem = serving_problem(manifest.tables, fleet, load, machine, batch_examples=EXAMPLES)
     ours = plan_package(problem, name="planner")
-    rule = shards_of(greedy(tables, len(fleet.devices), "greedy by lookups"))
+    devices = len(fleet.devices)
+    if peers is None:
+        rule = greedy(tables, devices, "greedy by lookups")
+    else:
+        drawn = [DrawnTable(each.name, each.rows, each.dim, each.pooling, 0.0) for each in tables]
+        rule, *_ = torchrec(drawn, devices, 64 << 30, peers, is_inference=True)
     return {
         "planner": ours,
-        "by bytes": ours.model_copy(update={"name": "by-bytes", "shards": tuple(rule)}),
-        **{
-            name: make_plan(package, fleet.devices, name=name, strategy=name)
-            for name in ("table", "replicate")
-        },
+        "other": ours.model_copy(update={"name": "other", "shards": tuple(shards_of(rule))}),
     }
 
 
@@ -162,8 +165,8 @@ def measured(
 def measure(
     seed: int, given: argparse.Namespace
 ) -> tuple[list[str], list[float], tuple[float, ...]]:
-    """A row of the table: its head, its ratios, and seconds of our plan, of that by bytes, and of
-    the bound."""
+    """A row of the table: its head, its ratios, and seconds of our plan, of the other, and of the
+    bound."""
     random, tables = np.random.default_rng(seed), skewed_model(seed)
     planned = [draw_request(tables, random) for _ in range(PLANNED)]
     kept = given.packages / str(seed) / "model" / "1"
@@ -178,7 +181,7 @@ def measure(
         manifest = package.manifest
         fingerprint = int(manifest.fingerprint, 16)
         requests = [message(draw_request(tables, random), fingerprint) for _ in range(MEASURED)]
-        made = plans(package, tables, given.machine)
+        made = plans(package, tables, given.machine, given.peers)
         for plan in made.values():
             add_plan(out, plan)
         copies = [measured(Path(folder), made, requests, given) for _ in range(given.copies)]
@@ -192,14 +195,14 @@ def measure(
     served = ServedBatches(examples=EXAMPLES, batches=1.0, seconds=seconds)
     compared = compare_devices(ours, manifest.tables, load, given.machine, served)
     ratios = [
-        busiest["planner"] / busiest["by bytes"],
+        busiest["planner"] / busiest["other"],
         float(of_copies["planner"][1::2].mean() / of_copies["planner"][::2].mean()),
         busiest["planner"] / half["planner"],
-        busiest["by bytes"] / half["by bytes"],
+        busiest["other"] / half["other"],
         1 / compared.factor,
     ]
     times = [f"{busiest[name] * 1e6:.0f}" for name in SIDES]
-    gap = busiest["planner"], busiest["by bytes"], min(half["planner"], half["by bytes"])
+    gap = busiest["planner"], busiest["other"], min(half["planner"], half["other"])
     return [str(seed), str(len(tables)), *times], ratios, gap
 
 
@@ -212,12 +215,13 @@ def main() -> None:
     parser.add_argument(
         "--threads", type=int, default=1, help="1: one thread does both devices, one by one"
     )
+    parser.add_argument("--peers", type=Path, help="environment of TorchRec")
     parser.add_argument("--packages", type=Path, required=True, help="folder that keeps packages")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     head = [
-        "model", "tables", *(f"{name}, us" for name in SIDES), "planner / by bytes",
-        "halves", "planner over half", "by bytes over half", "estimate / measured",
+        "model", "tables", *(f"{name}, us" for name in SIDES), "planner / other",
+        "halves", "planner over half", "other over half", "estimate / measured",
     ]  # fmt: skip
     print(head_of(head))
     ratios, gaps = list[list[float]](), list[tuple[float, ...]]()

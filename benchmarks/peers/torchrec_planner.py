@@ -9,57 +9,70 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
 import torch
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingPerfEstimator,
+    EmbeddingStorageEstimator,
+)
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints
+
+
+def model_of(tables: list[dict[str, Any]]) -> torch.nn.Module:
+    """One collection of tables, without weights."""
+    configs = [
+        EmbeddingBagConfig(
+            name=each["name"],
+            num_embeddings=each["rows"],
+            embedding_dim=each["dim"],
+            feature_names=[each["name"]],
+        )
+        for each in tables
+    ]
+    collection = EmbeddingBagCollection(device=torch.device("meta"), tables=configs)
+    return torch.nn.ModuleDict({"sparse": collection})
 
 
 def main() -> None:
     request = json.load(sys.stdin)
     tables, ranks = request["tables"], request["ranks"]
-    model = torch.nn.ModuleDict(
-        {
-            "sparse": EmbeddingBagCollection(
-                device=torch.device("meta"),
-                tables=[
-                    EmbeddingBagConfig(
-                        name=each["name"],
-                        num_embeddings=each["rows"],
-                        embedding_dim=each["dim"],
-                        feature_names=[each["name"]],
-                    )
-                    for each in tables
-                ],
-            )
-        }
-    )
     topology = Topology(
         world_size=ranks,
         compute_device="cpu",
         ddr_cap=request["cap"],
         local_world_size=ranks,
     )
+    constraints = {
+        each["name"]: ParameterConstraints(
+            sharding_types=["table_wise", "column_wise", "row_wise"],
+            compute_kernels=["fused"],
+            pooling_factors=[each["pooling"]],
+        )
+        for each in tables
+    }
+    estimators = [
+        EmbeddingPerfEstimator(topology, constraints, is_inference=request["is_inference"]),
+        EmbeddingStorageEstimator(topology, constraints),
+    ]
     planner = EmbeddingShardingPlanner(
         topology=topology,
+        enumerator=EmbeddingEnumerator(
+            topology, request["batch_size"], constraints=constraints, estimator=estimators
+        ),
         batch_size=request["batch_size"],
         storage_reservation=FixedPercentageStorageReservation(0.0),
         timeout_seconds=request["seconds_max"],
-        constraints={
-            each["name"]: ParameterConstraints(
-                sharding_types=["table_wise", "column_wise", "row_wise"],
-                compute_kernels=["fused"],
-                pooling_factors=[each["pooling"]],
-            )
-            for each in tables
-        },
+        constraints=constraints,
     )
     sharders = [EmbeddingBagCollectionSharder(fused_params={})]
     start = time.process_time()
-    plan = planner.plan(model, sharders)
+    plan = planner.plan(model_of(tables), sharders)
     seconds = time.process_time() - start
     found = {}
     for name, sharding in plan.plan["sparse"].items():
