@@ -1,5 +1,5 @@
 // Rows of tables drawn at random and summed, 20 a bag, with ever less done: what a lookup cannot
-// pass. Each thread has four batches of its own: 512 bags of each table, one table behind the
+// pass. Each thread has four batches of its own: 512 bags of each table, one table after the
 // other. A row is a 4-byte header, scale and bias, and int8 codes.
 
 #ifndef EMBERSHARD_BENCHMARKS_CPP_RANDOM_ROWS_H_
