@@ -12,18 +12,15 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.kernels import FUSED_OPTIMIZERS, FusedOptimizer, check_optimizer_on
+from embershard.sharding.rowwise_adagrad import RowWiseAdagrad
 
 FUSED = "_embershard_fused_optimizer"
 """Attribute of a parameter: how it is trained in backward."""
 
 
-class RowWiseAdagrad:
-    """Names row-wise Adagrad to ``apply_optimizer_in_backward``: Adagrad with one number of state
-    a row, which torch does not have. Not built."""
-
-
 class PartialRowWiseAdam:
-    """Likewise: Adam with one second moment a row. On CUDA."""
+    """Names it to ``apply_optimizer_in_backward``: Adam with one second moment a row. On CUDA. Not
+    built."""
 
 
 class LAMB:

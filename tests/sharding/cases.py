@@ -22,6 +22,7 @@ from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
     EmbeddingCollectionSharder,
+    RowWiseAdagrad,
     ShardingPlan,
     construct_module_sharding_plan,
     load_state,
@@ -111,9 +112,12 @@ def train(env, case, plan, variable=None):
     optimizer state."""
     module = shard(env, collection_of(case), plan, case.optimizer)
     dense = list(module.parameters())
-    kind = torch.optim.Adagrad if case.optimizer == "adagrad" else torch.optim.SGD
-    settings = {"eps": EPS} if case.optimizer == "adagrad" else {}
-    optimizer = kind(dense, lr=LEARNING_RATE, **settings) if dense else None
+    kind = {"adagrad": torch.optim.Adagrad, "rowwise_adagrad": RowWiseAdagrad}.get(case.optimizer)
+    optimizer = None
+    if dense and kind is None:
+        optimizer = torch.optim.SGD(dense, lr=LEARNING_RATE)
+    elif dense:
+        optimizer = kind(dense, lr=LEARNING_RATE, eps=EPS)
     outputs = []
     for step, ranks in enumerate(case.batches):
         if variable is None:

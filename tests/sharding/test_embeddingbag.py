@@ -100,8 +100,6 @@ KINDS = [
 
 
 FUSED, DENSE = ["sgd", "rowwise_adagrad", "adagrad"], ["sgd", "adagrad"]
-REPLICATED = ("data_parallel", "mixed")
-"""Torch has no row-wise Adagrad for replicas; data_parallel has a dense kernel of its own."""
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
@@ -112,8 +110,7 @@ REPLICATED = ("data_parallel", "mixed")
         for kind in KINDS
         for kernel, optimizers in (("fused", FUSED), ("dense", DENSE))
         for optimizer in optimizers
-        if not (kind in REPLICATED and optimizer == "rowwise_adagrad")
-        and not (kind == "data_parallel" and kernel == "dense")
+        if not (kind == "data_parallel" and kernel == "dense")  # It has a dense kernel of its own.
     ],
 )
 @pytest.mark.parametrize(

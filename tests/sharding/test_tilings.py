@@ -42,13 +42,17 @@ def check_rectangles(case, plan, results):
         name: [(shard.rows, shard.columns) for shard in plan[name].sharding_spec] for name in plan
     }
     outputs, weights, state = run_reference(case, {}, rectangles=cuts)
-    for rank, (vectors, shards, _) in enumerate(results):
+    for rank, (vectors, shards, replicas) in enumerate(results):
         for step, expected in enumerate(outputs):
             check_close(vectors[step], expected[rank])
         for shard, weight, momentum in shards:
             of = weights[shard.table][slice(*shard.rows), slice(*shard.columns)]
             check_close(weight, of)
             check_close(momentum, state[shard.table, *shard.rows, *shard.columns][:, 0])
+        for name, (weight, squares) in replicas.items():
+            check_close(weight, weights[name])
+            ((rows, columns),) = cuts[name]
+            check_close(squares, state[name, *rows, *columns])
 
 
 @settings(
@@ -83,11 +87,10 @@ def test_random_tilings_train_as_whole_tables(workers, data):
         steps=3,
     )
     replicas = plan_of(case, data_parallel(), WORLD)
-    has_replicas = optimizer != "rowwise_adagrad"  # Torch has none for replicas.
     plan = EmbeddingModuleShardingPlan(
         {
             name: replicas[name]
-            if has_replicas and data.draw(st.integers(0, 3)) == 0
+            if data.draw(st.integers(0, 3)) == 0
             else data.draw(tilings(name, rows, dim))
             for name, rows, dim, *_ in case.tables
         }

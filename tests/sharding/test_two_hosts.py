@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.sharding.test_embeddingbag import check_equal, plan_of
-from tests.sharding.two_hosts import KINDS, LOCAL, RANKS, case_of, settings_of
+from tests.sharding.two_hosts import KINDS, LOCAL, RANKS, SETTINGS, case_of
 
 HOSTS = RANKS // LOCAL
 REPOSITORY = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_hosts_are_those_of_torchrun(found):
 
 
 @pytest.mark.parametrize(
-    ("kind", "setting"), [(kind, setting) for kind in KINDS for setting in settings_of(kind)]
+    ("kind", "setting"), [(kind, setting) for kind in KINDS for setting in SETTINGS]
 )
 def test_five_steps_on_two_hosts_equal_unsharded_training(found, kind, setting):
     case = case_of(*setting)

@@ -34,11 +34,6 @@ def case_of(pooling, is_weighted, optimizer):
     )
 
 
-def settings_of(kind):
-    """Torch has no row-wise Adagrad for replicas."""
-    return [each for each in SETTINGS if (kind, each[2]) != ("mixed", "rowwise_adagrad")]
-
-
 def cross_host_bytes(env, case, kind):
     """That this rank sends to the other host in a step: of vectors, and of their gradients."""
     module = shard(env, collection_of(case), plan_of(case, kind, RANKS))
@@ -76,7 +71,7 @@ def main(folder):
     flat = ShardingEnv.from_process_group(dist.group.WORLD, timeout=timeout, local_size=RANKS)
     found = {"local_sizes": (hosts.local_size, flat.local_size)}
     for kind in KINDS:
-        for setting in settings_of(kind):
+        for setting in SETTINGS:
             case = case_of(*setting)
             found[kind, setting] = train(hosts, case, plan_of(case, kind, RANKS))
     case = make_case(RANKS, sizes=[4] * RANKS, steps=1)
