@@ -66,9 +66,6 @@ class DelimitedFile:
                     f"got {len(row)}"
                 )
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def column(self, name: str) -> Column:
         """Where ``name`` stands. Raises DataError if a header does not have it."""
         if name not in self._columns:

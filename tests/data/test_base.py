@@ -64,6 +64,10 @@ def test_take_nothing():
         "requests": ({"request": np.zeros(2, np.int64)}, r"request: expected int64 \[3\]"),
         "missing": ({"sparse": {}}, r"expected inputs \['tags'\], got \[\]"),
         "n": ({"sparse": {"tags": column([1, 2], [0, 1, 2])}}, r"offsets: expected int64 \[4\]"),
+        "float-values": (
+            {"sparse": {"tags": (np.zeros(2), np.array([0, 1, 2, 2]))}},
+            r"'tags': expected int64 values \[total\], got float64 \[2\]",
+        ),
         "total": ({"sparse": {"tags": column([1, 2], [0, 1, 1, 1])}}, "rising from 0 to 2"),
         "falling": ({"sparse": {"tags": column([1, 2], [0, 2, 1, 2])}}, "rising from 0 to 2"),
         "weighted": (

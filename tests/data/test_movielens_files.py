@@ -79,6 +79,7 @@ def replaced(lines, at, line):
             "7\told\tM\tstudent\t85711",
             "2: column 2 (age): expected an age from 0",
         ),
+        ("user", 2, "7\t151\tM\tx\t85711", "2: column 2 (age): expected an age from 0"),
         ("user", 2, "7\t17\tM\t\t85711", "2: column 4 (occupation): expected some text, got ''"),
         ("user", 3, "7\t56\tF\twriter\tT8H1N", "3: column 1 (user_id): expected an id not listed"),
         ("user", 2, f"{2**63}\t17\tM\tx\ty", "2: column 1 (user_id): expected a whole number of"),

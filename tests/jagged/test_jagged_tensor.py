@@ -192,3 +192,12 @@ def test_str_shows_the_lists():
     assert f"{plain}" == str(plain)
     nested = JaggedTensor(torch.tensor([[1.0, 2.0], [3.0, 4.5]]), lengths=torch.tensor([1, 1]))
     assert str(nested) == "JaggedTensor([[[1, 2]], [[3, 4.5]]])"
+
+
+def test_str_tells_lengths_that_do_not_fit():
+    assert "got 3" in str(JaggedTensor(torch.tensor([1, 2]), lengths=torch.tensor([3])))
+
+
+def test_str_of_meta_tensors_is_their_repr():
+    moved = JaggedTensor(torch.tensor([1]), lengths=torch.tensor([1])).to(torch.device("meta"))
+    assert str(moved) == repr(moved)
