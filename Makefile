@@ -4,6 +4,7 @@
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make test      every test that needs no GPU, C++ included
 #   make sanitize  the C++ tests under AddressSanitizer with UBSan, then under ThreadSanitizer
+#   make coverage  the lines of Python that the tests run (COVERAGE='tests/jagged' for some tests)
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
 #   make attack    SIGTERM in six states of a server, with the seconds that each took to end; and
 #                  memory that clients without a token take, directly and behind the proxy
@@ -14,7 +15,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
 .PHONY: install format lint test test-python test-cpp test-gpu sanitize soak attack fuzz demo docs
-.PHONY: data
+.PHONY: coverage data
 .PHONY: bench bench-peers benchmark-programs tritonserver
 
 bin := .venv/bin
@@ -63,6 +64,15 @@ attack: install
 test-cpp: install
 	cmake --build build/extension --parallel $(cores) --target cpp_tests
 	ctest --test-dir build/extension --output-on-failure
+
+# Servers and ranks count, unless a signal ends them before they can write what they ran.
+coverage: data
+	$(bin)/pip install --quiet 'coverage>=7.10,<8'
+	$(bin)/coverage erase
+	-OMP_WAIT_POLICY=passive $(bin)/coverage run -m pytest -m "not needs_gpu and not attack" \
+	  --numprocesses $(cores) --dist loadfile $(COVERAGE)
+	$(bin)/coverage combine --quiet
+	$(bin)/coverage report --skip-covered --show-missing
 
 # The C++ tests that need no torch. ThreadSanitizer needs address randomization off, if setarch may
 # turn it off.
