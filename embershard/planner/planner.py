@@ -160,13 +160,15 @@ class EmbeddingShardingPlanner:
         start = time.perf_counter()
         self._planned = None
         problem = self._problem(module, sharders, self._is_replica)
-        options = problem.options(problem.tables)
+        end = start + self._timeout
+        options = problem.options(problem.tables, end)
         plan = ShardingPlan(
             {path: EmbeddingModuleShardingPlan() for path, *_ in shardable(module, sharders)}
         )
         if not problem.tables:
             return plan
-        placed = problem.search(options, start + self._timeout)
+        placed = problem.search(options, end)
+        placed.timed_out |= time.perf_counter() > end  # Options may have been left out.
         for each in plan.plan.values():
             each.world_size = self._topology.world_size
         for table, cuts, at, ranks in zip(

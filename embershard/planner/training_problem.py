@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,15 +71,29 @@ class TrainingProblem:
         memory = np.array([each.memory_bytes + more for each in self.topology.devices])
         return np.asarray(memory * (1 - self.reservation))
 
-    def options(self, tables: Sequence[Table]) -> list[list[Option]]:
+    def options(self, tables: Sequence[Table], end: float = math.inf) -> list[list[Option]]:
         """The ways of cutting each of some tables.
+
+        Args:
+            tables: of the problem.
+            end: by ``time.perf_counter``: once it is past, a table whose cut is free and that
+                some rank has memory for lies whole on a rank.
 
         Raises:
             PlannerError: a table's constraints allow none.
         """
-        work = self.work
+        work, largest = self.work, float(self.caps.max())
+        found = list[list[Option]]()
         try:
-            return [options_of(table, work) for table in tables]
+            for table in tables:
+                if time.perf_counter() > end and table.sharding_types is None:
+                    whole = replace(table, sharding_types=(ShardingType.TABLE_WISE.value,))
+                    found.append(options_of(whole, work))
+                    if found[-1][0].largest_bytes <= largest:
+                        continue
+                    found.pop()
+                found.append(options_of(table, work))
+            return found
         except ValueError as error:
             raise PlannerError(f"constraints: {error}") from error
 

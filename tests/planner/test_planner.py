@@ -271,6 +271,24 @@ def test_tables_without_lookups_are_planned():
     assert "t0" in plan.plan["sparse"]
 
 
+def test_past_the_time_limit_tables_lie_whole_unless_no_rank_has_memory_for_them():
+    model = model_of((1000, 64), (1000, 64), (6000, 64))
+    devices = [Device(memory_bytes=1_200_000)] * 4
+    planner = EmbeddingShardingPlanner(
+        Topology(4, machine=machine_of(), devices=devices),
+        64,
+        storage_reservation=0.0,
+        timeout_seconds=1e-9,
+    )
+    plan = planner.plan(model, sharders()).plan["sparse"]
+    assert [len(plan[name].sharding_spec) > 1 for name in ("t0", "t1", "t2")] == [
+        False,
+        False,
+        True,
+    ]
+    assert "search: ended by timeout_seconds" in planner.report.to_text()
+
+
 @cases(
     ("settings", "message"),
     {
