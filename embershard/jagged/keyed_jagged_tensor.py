@@ -439,7 +439,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
     @torch.jit.unused
     def record_stream(self, stream: torch.Stream) -> None:
         """Keep the memory of every tensor until ``stream`` has done what is queued on it now."""
-        for tensor in (self._values, self._weights, self._lengths, self._offsets):
+        for tensor in (self._values, self._weights, self._lengths, self._offsets, self._inverse):
             if tensor is not None:
                 tensor.record_stream(stream)
 

@@ -18,18 +18,25 @@ from embershard.optim.combined import CombinedOptimizer
 from embershard.optim.fused import FusedKeyedOptimizer
 from embershard.optim.keyed import KeyedOptimizer, OptimizerWrapper
 
+_DEVICES: Any = WeakIdKeyDictionary()
+"""Group of a model's ranks -> its device."""
+
 _MODELS: Any = WeakIdKeyDictionary()
 """Parameter of a model with shards -> whether it is one, and the group of the model's ranks."""
 
 
-def tell_shards(shards: Iterable[Tensor], replicas: Iterable[Tensor], group: Any) -> None:
+def tell_shards(
+    shards: Iterable[Tensor], replicas: Iterable[Tensor], group: Any, device: torch.device
+) -> None:
     """Let gradient clipping know which parameters of a model are shards. Every rank calls it.
 
     Args:
         shards: that this rank holds, maybe none.
         replicas: the other parameters of the model, the same on every rank.
         group: of the model's ranks.
+        device: of the model.
     """
+    _DEVICES[group] = device
     for is_shard, parameters in ((True, shards), (False, replicas)):
         for each in parameters:
             _MODELS[each] = is_shard, group
@@ -105,6 +112,9 @@ class GradientClippingOptimizer(OptimizerWrapper):
                 self._replicas.append(parameter)
         for groups, parameter in shards:
             self._sharded.setdefault(groups, []).append(parameter)
+        devices = [each.device for each in self.params.values()]
+        devices += [_DEVICES.get(group, "cpu") for groups in self._sharded for group in groups]
+        self._device = devices[0] if devices else "cpu"
 
     def step(self, closure: Any = None) -> Any:
         """Clip, then step.
@@ -150,7 +160,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
             for each in parameters
             if each.grad is not None and each.grad.numel()
         ]
-        stacked = torch.stack(norms) if norms else torch.zeros(1)
+        stacked = torch.stack(norms) if norms else torch.zeros(1, device=self._device)
         return stacked.max() if self._is_max else (stacked**self._norm_type).sum()
 
     def _check_fused(self, optimizer: KeyedOptimizer) -> None:

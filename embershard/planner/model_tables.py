@@ -52,7 +52,8 @@ def model_tables(
         InputError: constraints of a table that is not there, pooling factors that are not one a
             feature, or access counts that are not one a row.
     """
-    named = list(_with_optimizers(module, sharders, is_replica))
+    device = topology.compute_device
+    named = list(_with_optimizers(module, sharders, is_replica, device))
     names = {table.name for _, table, _ in named}
     for name in constraints:
         if name not in names:
@@ -111,7 +112,10 @@ def model_tables(
 
 
 def _with_optimizers(
-    module: nn.Module, sharders: Sequence[Sharder], is_replica: Callable[[str, str], bool]
+    module: nn.Module,
+    sharders: Sequence[Sharder],
+    is_replica: Callable[[str, str], bool],
+    device: str,
 ) -> Iterator[tuple[str, EmbeddingConfig, FusedOptimizer]]:
     """Each table with the path of its collection. Those of data_parallel have none, and are priced
     as with SGD."""
@@ -125,7 +129,8 @@ def _with_optimizers(
             )
             for table in tables
         }
-        optimizers = sharder.optimizers(collection, wanted, where=f"module {path!r}")
+        where = f"module {path!r}"
+        optimizers = sharder.optimizers(collection, wanted, where=where, device=device)
         yield from ((path, table, optimizers.get(table.name, CALLERS)) for table in tables)
 
 

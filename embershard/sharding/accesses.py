@@ -15,14 +15,15 @@ class AccessCounts:
     Args:
         rows: of each table.
         lookups: the table each lookup reads, by position in ``rows``.
+        device: of the counts.
     """
 
-    def __init__(self, rows: Sequence[int], lookups: Sequence[int]) -> None:
-        self._counts = torch.zeros(sum(rows), dtype=torch.int64)
+    def __init__(self, rows: Sequence[int], lookups: Sequence[int], device: torch.device) -> None:
+        self._counts = torch.zeros(sum(rows), dtype=torch.int64, device=device)
         self.tables = list(torch.split(self._counts, list(rows)))
         """int64 ``(rows,)`` of each table: views, written in place."""
         firsts = list(accumulate(rows, initial=0))
-        self._firsts = torch.tensor([firsts[table] for table in lookups])
+        self._firsts = torch.tensor([firsts[table] for table in lookups], device=device)
 
     def add(self, ids: Tensor, ends: Tensor) -> None:
         """Count lookups.

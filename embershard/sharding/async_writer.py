@@ -29,7 +29,7 @@ class AsyncStateWriter:
         self._running: Future[None] | None = None
 
     def start(self, blocks: list[Block], folder: Path, then: Callable[[], None]) -> None:
-        """Copy the blocks and return; the copies are written in the thread.
+        """Copy the blocks to CPU and return; the copies are written in the thread.
 
         Args:
             blocks: of this rank.
@@ -68,5 +68,5 @@ class AsyncStateWriter:
 def _copied(tensor: Tensor, memory: dict[tuple[int, ...], Tensor]) -> Tensor:
     key = (tensor.data_ptr(), *tensor.shape)
     if key not in memory:
-        memory[key] = tensor.detach().clone(memory_format=torch.contiguous_format)
+        memory[key] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
     return memory[key]

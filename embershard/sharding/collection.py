@@ -16,7 +16,8 @@ from embershard.modules.tables import Table, TableDict
 from embershard.optim import FusedKeyedOptimizer
 from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.input_dist import Incoming, InputDist, Receiver
+from embershard.sharding.incoming import Incoming, Receiver
+from embershard.sharding.input_dist import InputDist
 from embershard.sharding.layout import build_layout
 from embershard.sharding.outgoing import Sorter
 from embershard.sharding.tables import LocalShard, ShardedTables, fill_shard
@@ -63,11 +64,12 @@ class CollectionShards:
             self.layout,
             is_weighted=is_weighted,
             replicated=replicated,
+            device=env.device,
             pooled=pooled,
             max_lengths=max_lengths,
         )
-        self.receiver = Receiver(self.layout, sorter, env.rank)
-        self.tables = ShardedTables(self.layout, env.rank, pooled=pooled)
+        self.receiver = Receiver(self.layout, sorter, env)
+        self.tables = ShardedTables(self.layout, env, pooled=pooled)
         for local in self.tables.shards:
             table = next(each for each in sharded if each.name == local.shard.table)
             fill_shard(table, local.shard, weights[table.name].weight, seed, into=local.weight)
@@ -105,7 +107,7 @@ class CollectionShards:
         self.tables.count_accesses()
         lookups = [at for at, table in enumerate(self._replicated) for _ in table.feature_names]
         rows = [table.num_embeddings for table in self._replicated]
-        self._replica_accesses = AccessCounts(rows, lookups) if rows else None
+        self._replica_accesses = AccessCounts(rows, lookups, self._env.device) if rows else None
 
     def replica_accesses(self) -> dict[str, Tensor]:
         """data_parallel table -> int64 ``(rows,)``: lookups by this rank. Empty: not counted."""
@@ -159,7 +161,7 @@ class CollectionShards:
         names = [feature for table in self._replicated for feature in table.feature_names]
         ids = [features[name].values().long() for name in names]
         ids = [each[each >= 0] for each in ids]
-        ends = torch.tensor([0, *(len(each) for each in ids)]).cumsum(0)
+        ends = torch.tensor([0, *(len(each) for each in ids)], device=self._env.device).cumsum(0)
         accesses.add(torch.cat(ids), ends)
 
 
@@ -177,7 +179,9 @@ class ShardedCollection(nn.Module):
         return list(self._names)
 
     def local_shards(self) -> list[LocalShard]:
-        """What lies on this rank, of tables that are not data_parallel."""
+        """What lies on this rank, of tables that are not data_parallel. Weights behind a cache may
+        be read and written until the next lookup."""
+        self.shards.tables.flush()
         return list(self.shards.tables.shards)
 
     def set_learning_rate(self, learning_rate: float) -> None:

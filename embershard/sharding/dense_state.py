@@ -245,8 +245,11 @@ def _value(
     state: MutableMapping[str, Any] = _training(optimizer, parameter).state.setdefault(
         parameter, {}
     )
-    if field not in state:  # Adam makes its state in the first step.
-        state[field] = torch.zeros(shape, dtype=dtype)
+    if field not in state:  # Adam makes its state in the first step, its step counts on CPU.
+        is_count = not shape and parameter.dim() > 0
+        on_device = any(g.get("capturable") or g.get("fused") for g in optimizer.param_groups)
+        device = None if is_count and not on_device else parameter.device
+        state[field] = torch.zeros(shape, dtype=dtype, device=device)
     value: Tensor = state[field]
     if tuple(value.shape) != shape:
         raise DataError(f"{key}: expected shape {tuple(value.shape)}, got {shape}")

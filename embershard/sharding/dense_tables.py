@@ -16,11 +16,14 @@ class DenseTables:
     Args:
         shapes: (rows, dim) of each table.
         lookups: the table each lookup reads, by position in ``shapes``.
+        device: where the tables lie.
     """
 
-    def __init__(self, shapes: Sequence[tuple[int, int]], lookups: Sequence[int]) -> None:
+    def __init__(
+        self, shapes: Sequence[tuple[int, int]], lookups: Sequence[int], device: torch.device
+    ) -> None:
         self._lookups = list(lookups)
-        self.weights = [nn.Parameter(torch.zeros(shape)) for shape in shapes]
+        self.weights = [nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes]
         """float32 ``(rows, dim)`` per table."""
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
@@ -48,7 +51,7 @@ class DenseTables:
     def _calls(self, offsets: Tensor) -> Iterator[tuple[int, Tensor, slice]]:
         """Of each lookup: its table, the offsets of its bags and their end, and its ids."""
         examples = (len(offsets) - 1) // len(self._lookups)
-        ends: list[int] = offsets[:: examples or 1].tolist()
+        ends: list[int] = offsets[:: examples or 1].cpu().tolist()
         for place, (table, (first, end)) in enumerate(
             zip(self._lookups, pairwise(ends), strict=True)
         ):

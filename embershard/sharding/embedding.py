@@ -68,7 +68,7 @@ class ShardedEmbeddingCollection(ShardedCollection):
         _, replicated = split_replicated(configs, plan)
         self._replicated = {table.name for table in replicated}
         # In a tuple: its parameters are those of `embeddings`, under TorchRec's keys.
-        self._replicas = tuple([EmbeddingCollection(replicated)] if replicated else [])
+        self._replicas = tuple([EmbeddingCollection(replicated, env.device)] if replicated else [])
         replicas = self._replicas[0].embeddings if replicated else TableDict({})
         fill_replicas(replicated, module.embeddings, seed, into=replicas)
         self.embeddings = self.shards.parameters(replicas)
@@ -85,7 +85,7 @@ class ShardedEmbeddingCollection(ShardedCollection):
             gathered = self.shards.tables.gather(incoming)
             vectors = self.shards.distribute(gathered, self._exchange, incoming)
             lengths = incoming.outgoing.bag_lengths
-            parts = torch.split(vectors, lengths.sum(1).tolist())
+            parts = torch.split(vectors, incoming.outgoing.bag_counts)
             # Those of a variable batch were padded for the exchange.
             strides = dict(zip(features.keys(), features.stride_per_key(), strict=True))
             sharded = [

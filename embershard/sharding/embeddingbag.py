@@ -91,7 +91,7 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         self._exchange = OutputDist(self.shards.layout, env, comms or QCommsConfig())
         # In a tuple: its parameters are those of `embedding_bags`, under TorchRec's keys.
         self._replicas = tuple(
-            _replicas(configs, plan, module.embedding_bags, self._is_weighted, seed)
+            _replicas(configs, plan, module.embedding_bags, self._is_weighted, seed, env.device)
         )
         replicas = self._replicas[0].embedding_bags if self._replicas else TableDict({})
         self.embedding_bags = self.shards.parameters(replicas)
@@ -142,10 +142,11 @@ def _replicas(
     weights: TableDict,
     is_weighted: bool,
     seed: int,
+    device: torch.device,
 ) -> Iterator[EmbeddingBagCollection]:
     """One collection of the replicated tables; none without tables."""
     _, replicated = split_replicated(tables, plan)
     if replicated:
-        collection = EmbeddingBagCollection(replicated, is_weighted)
+        collection = EmbeddingBagCollection(replicated, is_weighted, device)
         fill_replicas(replicated, weights, seed, into=collection.embedding_bags)
         yield collection

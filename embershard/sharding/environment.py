@@ -10,6 +10,7 @@ from datetime import timedelta
 from itertools import zip_longest
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 
 from embershard.collectives import collective
@@ -18,6 +19,7 @@ from embershard.errors import EmbershardError, InputError
 Built = TypeVar("Built")
 
 TIMEOUT = timedelta(minutes=5)
+CPU = torch.device("cpu")
 LINE_CHARACTERS = 300
 """Of a difference between ranks, in a message."""
 
@@ -48,6 +50,9 @@ class ShardingEnv:
 
     cross_group: Any = None
     """The ranks with the same place in their hosts, host after host; with ``local_size``."""
+
+    device: torch.device = CPU
+    """Of this rank's shards and batches."""
 
     @staticmethod
     def from_process_group(

@@ -45,6 +45,7 @@ class ShardedFeatureProcessedEmbeddingBagCollection(nn.Module):
     ) -> None:
         super().__init__()
         self._feature_processors, collection = module.split()
+        self._feature_processors.to(env.device)
         self._embedding_bag_collection = ShardedEmbeddingBagCollection(
             collection,
             plan,

@@ -1,15 +1,16 @@
 """``InputDist``: ids to the ranks that hold their rows; two collectives for all collections.
 
-sizes  int64 to each rank: 0, FAILED if this rank's batch is bad, or ENDED if it has none; then of
-       each collection its examples and ids
+sizes  int64 to each rank: 0, FAILED if this rank's batch is bad, or ENDED if it has none; the
+       examples of each collection; then of each collection the ids of each stream
 data   int32 words to each rank, of each collection: ids (two words each), lengths, weights,
        and a word to make their number even
+
+Both are sent from the device of the batch. The sizes are all that the host reads of a device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -19,98 +20,11 @@ from torch import Tensor
 
 from embershard.collectives import collective
 from embershard.errors import InputError
-from embershard.kernels import permute_segments
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.layout import Layout
-from embershard.sharding.outgoing import Outgoing, Sorter
+from embershard.sharding.incoming import Incoming, Receiver, Sizes
+from embershard.sharding.outgoing import Outgoing
 
 FAILED, ENDED = 1, 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
-    """What the kernels of a rank look up, of the batches of all ranks."""
-
-    outgoing: Outgoing
-    """Of this rank's own batch."""
-
-    examples: list[int]
-    """B of each rank."""
-
-    ids: Tensor
-    """int64 ``(total,)``: rows within their shard, part after part, rank after rank."""
-
-    lengths: Tensor
-    """int64 ``(parts * sum(examples),)``, in the same order."""
-
-    weights: Tensor | None
-    """float32 ``(total,)``."""
-
-    counts: Tensor
-    """int64 ``(parts, ranks)``: ids of a part from a rank."""
-
-
-class Receiver:
-    """Sorts what a rank receives for one collection by part."""
-
-    def __init__(self, layout: Layout, sorter: Sorter, rank: int) -> None:
-        self.sorter = sorter
-        parts = layout.parts[rank]
-        self.streams = [len(each) for each in layout.streams]
-        ranks, own = len(self.streams), self.streams[rank]
-        self._ranks, self._own, self._parts = ranks, own, len(parts)
-        order = [source * own + part.stream for part in parts for source in range(ranks)]
-        self._order = torch.tensor(order, dtype=torch.int32)
-        self._is_sorted = order == list(range(ranks * own))
-        rows = torch.tensor([part.row for part in parts]).long()
-        self._rows = rows if bool(rows.any()) else None
-
-    def words(self, examples: int, ids: int, *, is_weighted: bool, streams: int) -> int:
-        """Words of the data that a rank sends to one that receives so many streams."""
-        words = ids * (3 if is_weighted else 2) + examples * streams
-        return words + words % 2
-
-    def unpack(
-        self, outgoing: Outgoing, sizes: list[tuple[int, int]], data: list[Tensor]
-    ) -> Incoming:
-        """What the kernels look up, from the data of all ranks.
-
-        Args:
-            outgoing: of this rank.
-            sizes: examples and ids from each rank.
-            data: int32 words from each rank.
-        """
-        ids, lengths, weights = list[Tensor](), list[Tensor](), list[Tensor]()
-        for (examples, count), words in zip(sizes, data, strict=True):
-            end = 2 * count + examples * self._own
-            ids.append(words[: 2 * count].view(torch.int64))
-            lengths.append(words[2 * count : end])
-            weights.append(words[end : end + count].view(torch.float32))
-        examples_of = [examples for examples, _ in sizes]
-        flat = torch.cat(lengths).long()
-        counts = torch.cat(
-            [
-                each.view(self._own, examples).sum(1)
-                for each, examples in zip(lengths, examples_of, strict=True)
-            ]
-        )
-        values = torch.cat(ids)
-        weighted = None if outgoing.weights is None else torch.cat(weights)
-        if not self._is_sorted:
-            segments = torch.tensor(examples_of).repeat_interleave(self._own)
-            _, flat, _ = permute_segments(self._order, segments, flat)
-            counts, values, weighted = permute_segments(self._order, counts, values, weighted)
-        counts = counts.view(self._parts, self._ranks)
-        if self._rows is not None:
-            values = values + self._rows.repeat_interleave(counts.sum(1))
-        return Incoming(
-            outgoing=outgoing,
-            examples=examples_of,
-            ids=values,
-            lengths=flat,
-            weights=weighted,
-            counts=counts,
-        )
 
 
 class InputDist:
@@ -142,22 +56,30 @@ class InputDist:
         self._outgoing = list[Outgoing]()
         self._failure = failure
         self._is_sent = False
-        self._data: list[Tensor] = []
+        self._sizes_of: list[Sizes] = []
+        self._data: list[list[Tensor]] = []
         self._work: Any = None
         if failure is None and not is_end:
             try:
                 self._outgoing = [each.sorter.sort(features) for each, features in requests]
             except Exception as error:  # Told to all ranks, which wait for this one.
                 self._failure = error
-        sizes = torch.zeros(env.world_size, 1 + 2 * len(requests), dtype=torch.int64)
-        sizes[:, 0] = ENDED if is_end else FAILED * (self._failure is not None)
-        for place, outgoing in enumerate(self._outgoing):
-            sizes[:, 1 + 2 * place] = outgoing.examples
-            sizes[:, 2 + 2 * place] = torch.tensor(outgoing.counts)
-        self._sizes = torch.empty_like(sizes)
+        status = ENDED if is_end else FAILED * (self._failure is not None)
+        examples = [each.examples for each in self._outgoing] or [0] * len(self._receivers)
+        head = torch.tensor([status, *examples], device=env.device)
+        sizes = [self._sizes_to(rank, head) for rank in range(env.world_size)]
+        self._numbers = [len(each) for each in sizes]
+        self._own_sizes = torch.cat(sizes)
+        own = self._numbers[env.rank]
+        self._sizes = self._own_sizes.new_empty(env.world_size * own)
         with collective(env.input_group):
             self._sizes_work: Any = dist.all_to_all_single(
-                self._sizes, sizes, group=env.input_group, async_op=True
+                self._sizes,
+                self._own_sizes,
+                [own] * env.world_size,
+                self._numbers,
+                group=env.input_group,
+                async_op=True,
             )
 
     def send(self) -> None:
@@ -172,39 +94,30 @@ class InputDist:
         self._is_sent = True
         with collective(self._env.input_group):
             self._sizes_work.wait()
-        statuses: list[int] = self._sizes[:, 0].tolist()
+        on_host = torch.cat([self._sizes, self._own_sizes]).cpu()
+        received, sent = torch.split(on_host, [len(self._sizes), len(self._own_sizes)])
+        received = received.view(self._env.world_size, -1)
+        statuses: list[int] = received[:, 0].tolist()
         if any(statuses):
             self._refuse(statuses)
         if self.is_end or not self._receivers:
             return
-        rank, ranks = self._env.rank, range(self._env.world_size)
-        packed = [self._pack(to) for to in ranks]
-        words = [
-            sum(
-                each.words(
-                    examples,
-                    ids,
-                    is_weighted=outgoing.weights is not None,
-                    streams=each.streams[rank],
-                )
-                for each, outgoing, (examples, ids) in zip(
-                    self._receivers, self._outgoing, self._sizes_from(source), strict=True
-                )
-            )
-            for source in ranks
-        ]
-        sent = torch.cat(packed)
-        received = sent.new_empty(sum(words))
+        self._sizes_of = self._read_sizes(received, torch.split(sent, self._numbers))
+        packed = [self._pack(to) for to in range(self._env.world_size)]
+        words = [self._words_from(source) for source in range(self._env.world_size)]
+        outgoing = torch.cat(packed)
+        incoming = outgoing.new_empty(sum(map(sum, words)))
         with collective(self._env.input_group):
             self._work = dist.all_to_all_single(
-                received,
-                sent,
-                words,
+                incoming,
+                outgoing,
+                [sum(each) for each in words],
                 [len(each) for each in packed],
                 group=self._env.input_group,
                 async_op=True,
             )
-        self._data = list(torch.split(received, words))
+        parts = iter(torch.split(incoming, [count for each in words for count in each]))
+        self._data = [[next(parts) for _ in each] for each in words]
 
     def finish(self) -> list[Incoming]:
         """Wait for the data: for each collection, what this rank looks up."""
@@ -213,41 +126,72 @@ class InputDist:
             return []
         with collective(self._env.input_group):
             self._work.wait()
-        found, places = list[Incoming](), [0] * len(self._data)
-        for at, (receiver, outgoing) in enumerate(
-            zip(self._receivers, self._outgoing, strict=True)
-        ):
-            sizes = [self._sizes_from(source)[at] for source in range(len(self._data))]
-            data = list[Tensor]()
-            for source, (examples, ids) in enumerate(sizes):
-                words = receiver.words(
-                    examples,
-                    ids,
-                    is_weighted=outgoing.weights is not None,
-                    streams=receiver.streams[self._env.rank],
-                )
-                data.append(self._data[source][places[source] : places[source] + words])
-                places[source] += words
-            found.append(receiver.unpack(outgoing, sizes, data))
-        return found
+        data = zip(*self._data, strict=True)
+        return [
+            receiver.unpack(outgoing, sizes, list(of_ranks))
+            for receiver, outgoing, sizes, of_ranks in zip(
+                self._receivers, self._outgoing, self._sizes_of, data, strict=True
+            )
+        ]
 
-    def _sizes_from(self, source: int) -> list[tuple[int, int]]:
-        """Examples and ids of each collection."""
-        numbers: list[int] = self._sizes[source, 1:].tolist()
-        return list(zip(numbers[::2], numbers[1::2], strict=True))
+    def _sizes_to(self, rank: int, head: Tensor) -> Tensor:
+        """What a rank gets, beginning with what all get."""
+        parts = [head]
+        for place, receiver in enumerate(self._receivers):
+            first, end = list(pairwise(accumulate(receiver.streams, initial=0)))[rank]
+            if self._outgoing:
+                parts.append(self._outgoing[place].counts[first:end])
+            else:
+                parts.append(head.new_zeros(end - first))
+        return torch.cat(parts)
+
+    def _read_sizes(self, received: Tensor, sent: Sequence[Tensor]) -> list[Sizes]:
+        """Of each collection.
+
+        Args:
+            received: on CPU, ``(ranks, numbers)``: what ``_sizes_to`` made.
+            sent: likewise, to each rank.
+        """
+        count, rank = len(self._receivers), self._env.rank
+        parts = [
+            torch.split(each, [1, count, *(of.streams[to] for of in self._receivers)], dim=-1)
+            for to, each in enumerate(sent)
+        ]
+        own = [1, count, *(each.streams[rank] for each in self._receivers)]
+        _, examples, *counts = torch.split(received, own, dim=1)
+        return [
+            Sizes(of_ranks.tolist(), each, [part[2 + place].tolist() for part in parts])
+            for place, (of_ranks, each) in enumerate(zip(examples.unbind(1), counts, strict=True))
+        ]
+
+    def _words_from(self, source: int) -> list[int]:
+        """Of each collection: words of its data."""
+        return [
+            each.words(
+                sizes.examples[source],
+                int(sizes.received[source].sum()),
+                is_weighted=outgoing.weights is not None,
+                streams=each.streams[self._env.rank],
+            )
+            for each, outgoing, sizes in zip(
+                self._receivers, self._outgoing, self._sizes_of, strict=True
+            )
+        ]
 
     def _pack(self, to: int) -> Tensor:
         """int32 words for a rank."""
         parts = list[Tensor]()
-        for receiver, outgoing in zip(self._receivers, self._outgoing, strict=True):
-            ids = list(pairwise(accumulate(outgoing.counts, initial=0)))[to]
+        for receiver, outgoing, sizes in zip(
+            self._receivers, self._outgoing, self._sizes_of, strict=True
+        ):
+            ids = list(pairwise(accumulate(map(sum, sizes.sent), initial=0)))[to]
             streams = list(pairwise(accumulate(receiver.streams, initial=0)))[to]
             parts.append(outgoing.ids[slice(*ids)].contiguous().view(torch.int32))
             parts.append(outgoing.lengths[slice(*streams)].flatten())
             if outgoing.weights is not None:
                 parts.append(outgoing.weights[slice(*ids)].contiguous().view(torch.int32))
             if sum(len(part) for part in parts) % 2:
-                parts.append(torch.zeros(1, dtype=torch.int32))
+                parts.append(parts[0].new_zeros(1))
         return torch.cat(parts)
 
     def _refuse(self, statuses: list[int]) -> None:

@@ -72,14 +72,17 @@ class Part:
     data_type: DataType = DataType.FP32
     """Of the shard's weights."""
 
+    compute_kernel: str = "fused"
+    """That looks them up; a value of ``EmbeddingComputeKernel``."""
+
     @property
     def width(self) -> int:
         """Columns."""
         return self.shard.columns[1] - self.shard.columns[0]
 
-    def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer | None, DataType, int]:
+    def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer | None, DataType, str, int]:
         """Equal for parts of one call of a kernel; one that does not pool takes one width."""
-        return self.group, self.data_type, 0 if pooled else self.width
+        return self.group, self.data_type, self.compute_kernel, 0 if pooled else self.width
 
 
 class Copy(NamedTuple):
@@ -159,6 +162,7 @@ def build_layout(
                 stream=received.index(place),
                 row=buckets[place].rows.first - shard.rows[0],
                 data_type=types[shard.table],
+                compute_kernel=plan[shard.table].compute_kernel,
             )
             for place, shard in held
         ]

@@ -13,7 +13,8 @@ from embershard.collectives import collective
 from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.input_dist import Incoming, InputDist
+from embershard.sharding.incoming import Incoming
+from embershard.sharding.input_dist import InputDist
 
 Path: TypeAlias = tuple[str | int, ...]
 """Name of an argument, then attributes, keys and positions within it."""

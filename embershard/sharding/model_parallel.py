@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from embershard.errors import InputError
 from embershard.optim import CombinedOptimizer
 from embershard.optim.clipping import tell_shards
 from embershard.sharding.collection import ShardedCollection
+from embershard.sharding.devices import checked_device
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.lookup_clock import LookupClock
 from embershard.sharding.model_inputs import ModelInputs
@@ -33,9 +35,10 @@ class DistributedModelParallel(nn.Module):
     the ranks in one all-reduce, in the order of the parameters.
 
     Args:
-        module: on CPU; collections may be on device meta.
+        module: on CPU; collections may be on device meta. What is not sharded moves to the device.
         env: the ranks. None: those of torch.distributed's default group.
-        device: cpu, as None is.
+        device: of the shards and batches: cpu or cuda, which is experimental. None: that of
+            ``env``, which is cpu unless said otherwise.
         plan: of each collection, by its path in ``module``.
         sharders: of the collections. None: one of each kind, without ``fused_params``.
         seed: of new weights of collections on device meta.
@@ -43,8 +46,8 @@ class DistributedModelParallel(nn.Module):
             ``access_counts()``.
 
     Raises:
-        InputError: no plan, or another device; the plan does not fit the model or the ranks, or
-            differs between ranks: the same message on every rank, with the rank named.
+        InputError: no plan, or a device that is not there; the plan does not fit the model or the
+            ranks, or differs between ranks: the same message on every rank, with the rank named.
     """
 
     def __init__(
@@ -59,9 +62,10 @@ class DistributedModelParallel(nn.Module):
         count_accesses: bool = False,
     ) -> None:
         super().__init__()
-        if device is not None and torch.device(device).type != "cpu":
-            raise InputError(f"DistributedModelParallel: device: expected cpu, got {device}")
+        if device is not None:
+            device = checked_device(device)
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
+        env = env if device is None else replace(env, device=device)
         sharders = get_default_sharders() if sharders is None else sharders
         settings = f"seed={seed}, count_accesses={count_accesses}"
         chosen = chosen_sharders(module, plan, sharders, env, settings=settings)
@@ -74,7 +78,7 @@ class DistributedModelParallel(nn.Module):
                 module = sharded
                 continue
             module.set_submodule(path, sharded)
-        self.module = module
+        self.module = module.to(env.device)
         self._gradients = _DenseGradients(module, env, has_shards=_has_dense_shards(plan))
         self._inputs = ModelInputs(module, env)
         if count_accesses:
@@ -127,7 +131,12 @@ class DistributedModelParallel(nn.Module):
         Returns:
             Of all collections together. Lookups and updates of fused kernels are counted whole; of
             kernels that are made of torch's operators, backward is counted in part.
+
+        Raises:
+            InputError: the tables are not on CPU.
         """
+        if self._env.device.type != "cpu":
+            raise InputError(f"time_lookups: expected tables on cpu, got {self._env.device}")
         clock = LookupClock()
         for module in self.sharded_modules().values():
             module.shards.tables.clock = clock
@@ -137,8 +146,8 @@ class DistributedModelParallel(nn.Module):
         """Lookups of each row in training, over all ranks. Every rank calls it.
 
         Returns:
-            ``<path>.<table>`` -> int64 ``(num_embeddings,)``, the same on every rank: 8 bytes a
-            row of all tables.
+            ``<path>.<table>`` -> int64 ``(num_embeddings,)`` on CPU, the same on every rank: 8
+            bytes a row of all tables.
 
         Raises:
             InputError: they are not counted.
@@ -149,7 +158,9 @@ class DistributedModelParallel(nn.Module):
         for path, module in self.sharded_modules().items():
             replicas = module.shards.replica_accesses()
             for table in tables_of(module):
-                counts = torch.zeros(table.num_embeddings, dtype=torch.int64)
+                counts = torch.zeros(
+                    table.num_embeddings, dtype=torch.int64, device=self._env.device
+                )
                 counts += replicas.get(table.name, 0)
                 for local in module.local_shards():
                     # Shards of other columns count the same lookups.
@@ -158,7 +169,7 @@ class DistributedModelParallel(nn.Module):
                         counts[slice(*local.shard.rows)] += local.accesses
                 with collective(self._env.process_group):
                     dist.all_reduce(counts, group=self._env.process_group)
-                found[f"{path}.{table.name}" if path else table.name] = counts
+                found[f"{path}.{table.name}" if path else table.name] = counts.cpu()
         return found
 
     def named_parameters(
@@ -188,7 +199,7 @@ class _DenseGradients:
         }
         replicas = [each for each in module.parameters() if each not in shards]
         if has_shards:
-            tell_shards(shards, replicas, env.process_group)
+            tell_shards(shards, replicas, env.process_group, env.device)
         self._parameters = [each for each in replicas if each.requires_grad]
         self._is_queued = False
         with torch.no_grad(), collective(env.process_group):
@@ -215,18 +226,21 @@ class _DenseGradients:
     def _reduce(self) -> None:
         self._is_queued = False
         # Which have a gradient travels with them: one without on every rank keeps none.
-        has = torch.tensor([float(each.grad is not None) for each in self._parameters])
+        has = [each.grad is not None for each in self._parameters]
+        device = self._env.device
         gradients = [
-            torch.zeros(each.numel()) if each.grad is None else each.grad.flatten()
+            torch.zeros(each.numel(), device=device) if each.grad is None else each.grad.flatten()
             for each in self._parameters
         ]
-        flat = torch.cat([has, *gradients])
+        flat = torch.cat([torch.tensor(has, dtype=torch.float32, device=device), *gradients])
         with collective(self._env.process_group):
             dist.all_reduce(flat, group=self._env.process_group)
         present, values = flat[: len(has)], flat[len(has) :] / self._env.world_size
         parts = torch.split(values, [each.numel() for each in self._parameters])
-        for parameter, part, count in zip(self._parameters, parts, present.tolist(), strict=True):
-            if count:
+        # A rank with all of them knows: it does not wait for the device.
+        is_given = has if all(has) else present.cpu().tolist()
+        for parameter, part, is_one in zip(self._parameters, parts, is_given, strict=True):
+            if is_one:
                 parameter.grad = part.view_as(parameter).to(parameter.dtype)
 
 

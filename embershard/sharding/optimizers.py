@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.kernels import FUSED_OPTIMIZERS, FusedOptimizer, check_optimizer_on
+from embershard.kernels import FUSED_OPTIMIZERS, FusedOptimizer
 from embershard.sharding.rowwise_adagrad import RowWiseAdagrad
 
 FUSED = "_embershard_fused_optimizer"
@@ -59,7 +59,8 @@ def apply_optimizer_in_backward(
 
     Args:
         optimizer_class: ``torch.optim.SGD``, ``torch.optim.Adagrad`` or ``RowWiseAdagrad``.
-            ``torch.optim.Adam``, ``PartialRowWiseAdam`` and ``LAMB`` have no CPU kernel.
+            ``torch.optim.Adam``, ``PartialRowWiseAdam`` and ``LAMB`` have no CPU kernel: sharding
+            refuses them there.
         params: weights of the tables, before they are sharded.
         optimizer_kwargs: ``lr``, ``eps`` and the other settings of ``optimizer_of_params``.
 
@@ -86,8 +87,7 @@ def optimizer_of_params(fused_params: Mapping[str, Any]) -> FusedOptimizer:
             ``weight_decay``, ``weight_decay_mode``, and of Adam and LAMB ``beta1``, ``beta2``.
 
     Raises:
-        InputError: an unknown setting, one that the optimizer does not use, or one that has no
-            CPU kernel.
+        InputError: an unknown setting, or one that the optimizer does not use.
     """
     settings = dict(fused_params)
     given = settings.pop("optimizer", "rowwise_adagrad")
@@ -120,6 +120,4 @@ def _optimizer(name: str, given: Mapping[str, Any]) -> FusedOptimizer:
         )
     if "eps" not in settings and name == "adagrad":
         settings["eps"] = 1e-10  # torch.optim.Adagrad's default
-    optimizer = FusedOptimizer(name=name, **settings)
-    check_optimizer_on(optimizer, "cpu")  # Shards lie on CPU.
-    return optimizer
+    return FusedOptimizer(name=name, **settings)

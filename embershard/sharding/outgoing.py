@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,11 +36,14 @@ class Outgoing:
     weights: Tensor | None
     """float32 ``(total,)``."""
 
-    counts: list[int]
-    """Ids for each rank."""
+    counts: Tensor
+    """int64 ``(streams of all ranks,)``: ids of each."""
 
     bag_lengths: Tensor
     """int64 ``(lookups, B)``: as the input has them, -1 counted."""
+
+    bag_counts: list[int]
+    """Their sum of each lookup."""
 
     positions: Tensor | None
     """int64 ``(total,)``: of each id among those of all lookups, -1 counted. None: pooled."""
@@ -52,6 +56,7 @@ class Sorter:
         layout: of the collection.
         is_weighted: whether the features' weights are sent.
         replicated: tables that every rank holds; their features are checked and stay.
+        device: of batches.
         pooled: whether bags are summed; if not, the positions of ids are kept.
         max_lengths: feature -> most ids of a bag, if positions are sent in place of weights.
     """
@@ -62,24 +67,27 @@ class Sorter:
         *,
         is_weighted: bool,
         replicated: Sequence[EmbeddingConfig],
+        device: torch.device,
         pooled: bool = True,
         max_lengths: Mapping[str, int] | None = None,
     ) -> None:
         self._pooled, self._max_lengths = pooled, max_lengths
         self._layout, self._is_weighted, self._replicated = layout, is_weighted, replicated
+        self._device = device
         self._features = [lookup.feature for lookup in layout.lookups]
-        self._rows = torch.tensor([each.table.num_embeddings for each in layout.lookups]).long()
-        self._bases = self._rows.cumsum(0) - self._rows
+        rows = torch.tensor([each.table.num_embeddings for each in layout.lookups]).long()
+        bases = rows.cumsum(0) - rows
+        self._rows, self._bases = rows.to(device), bases.to(device)
+        self._lookups = torch.arange(len(rows), device=device)
         self._is_cut = len(layout.buckets) > len(layout.lookups)
         lookup_of = [bucket.lookup for bucket in layout.buckets]
-        self._bucket_ends = torch.tensor([bucket.rows.end for bucket in layout.buckets]).long()
-        self._bucket_ends += self._bases[lookup_of]
-        self._bucket_starts = torch.tensor([b.rows.first for b in layout.buckets]).long()
+        ends = torch.tensor([bucket.rows.end for bucket in layout.buckets]).long()
+        self._bucket_ends = (ends + bases[lookup_of]).to(device)
+        starts = torch.tensor([bucket.rows.first for bucket in layout.buckets]).long()
+        self._bucket_starts = starts.to(device)
         sent = [bucket for streams in layout.streams for bucket in streams]
-        self._sent = torch.tensor(sent, dtype=torch.int32)
+        self._sent = torch.tensor(sent, dtype=torch.int32, device=device)
         self._is_sorted = sent == list(range(len(layout.buckets)))
-        sizes = torch.tensor([len(streams) for streams in layout.streams])
-        self._rank_of_stream = torch.arange(len(sizes)).repeat_interleave(sizes)
 
     def sort(self, features: object) -> Outgoing:
         """Check the batch of this rank and sort its ids."""
@@ -87,28 +95,28 @@ class Sorter:
             got = type(features).__name__
             raise InputError(f"features: expected a KeyedJaggedTensor, got {got}")
         for name, tensor in (("values", features.values()), ("lengths", features.lengths())):
-            if tensor.device.type != "cpu":
-                raise InputError(f"features: {name}: expected them on cpu, got {tensor.device}")
+            if tensor.device != self._device:
+                raise InputError(
+                    f"features: {name}: expected them on {self._device}, got {tensor.device}"
+                )
         features = pad_variable_batch(features)
         for table in self._replicated:
             for feature in table.feature_names:
                 read_lists(features, feature, table)
         self._check_positions(features)
-        ids, lengths, weights = self._select(features)
+        bag_counts, ids, lengths, weights = self._select(features)
         examples = lengths.shape[1]
-        counts = lengths.sum(1)
-        lookup_of_id = torch.arange(len(counts)).repeat_interleave(counts, output_size=len(ids))
-        self._check(ids, lookup_of_id)
+        lookup_of_id = self._lookups.repeat_interleave(lengths.sum(1), output_size=len(ids))
         bag_lengths = lengths
-        positions = None if self._pooled else torch.arange(len(ids))
+        positions = None if self._pooled else torch.arange(len(ids), device=ids.device)
         bag_of_id: Tensor | None = None
         keep = ids >= 0
-        if not bool(keep.all()):
+        if not self._check(ids, lookup_of_id, keep):
             bag_of_id = _bags(lengths, len(ids))[keep]
             ids, lookup_of_id = ids[keep], lookup_of_id[keep]
             weights = None if weights is None else weights[keep]
             positions = None if positions is None else positions[keep]
-            lengths = torch.bincount(bag_of_id, minlength=lengths.numel()).view_as(lengths)
+            lengths = _counted(bag_of_id, lengths.shape)
         if self._is_cut:
             if bag_of_id is None:
                 bag_of_id = _bags(lengths, len(ids))
@@ -119,26 +127,27 @@ class Sorter:
             weights = None if weights is None else weights[order]
             positions = None if positions is None else positions[order]
             places = buckets * examples + bag_of_id % max(examples, 1)
-            shape = len(self._bucket_ends), examples
-            lengths = torch.bincount(places, minlength=shape[0] * shape[1]).view(shape)
+            lengths = _counted(places, (len(self._bucket_ends), examples))
         if not self._is_sorted:
             if positions is not None:
                 positions = permute_segments(self._sent, lengths, positions)[1]
             lengths, ids, weights = permute_segments(self._sent, lengths, ids, weights)
-        sent = torch.zeros(len(self._layout.streams), dtype=torch.int64)
-        sent.index_add_(0, self._rank_of_stream, lengths.sum(1))
         return Outgoing(
             examples=examples,
             ids=ids,
             lengths=lengths.int(),
             weights=weights,
-            counts=sent.tolist(),
+            counts=lengths.sum(1),
             bag_lengths=bag_lengths,
+            bag_counts=bag_counts,
             positions=positions,
         )
 
-    def _select(self, features: KeyedJaggedTensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """int64 ids, int64 lengths ``(lookups, B)`` and weights, lookup after lookup."""
+    def _select(
+        self, features: KeyedJaggedTensor
+    ) -> tuple[list[int], Tensor, Tensor, Tensor | None]:
+        """Ids of each lookup; int64 ids, int64 lengths ``(lookups, B)`` and weights, lookup after
+        lookup."""
         is_read = self._is_weighted and self._max_lengths is None
         weights = weights_in(features) if is_read else None
         if is_read and weights is None:
@@ -159,25 +168,30 @@ class Sorter:
         lengths = features.lengths().long().view(len(keys), features.stride())
         if lengths.numel() and int(lengths.min()) < 0:
             raise InputError(negative_fault(features.keys(), lengths.shape[1], lengths.flatten()))
-        features.length_per_key()  # Raises unless the lengths sum to the number of values.
+        # Raises unless the lengths sum to the number of values.
+        counts = features.length_per_key()
         ids = rows_in(features)
         weights = None if weights is None else weights.float()
         if features.keys() != self._features:
-            order = torch.tensor([keys[name] for name in self._features], dtype=torch.int32)
-            lengths, ids, weights = permute_segments(order, lengths, ids, weights)
+            order = [keys[name] for name in self._features]
+            counts = [counts[at] for at in order]
+            places = torch.tensor(order, dtype=torch.int32, device=ids.device)
+            lengths, ids, weights = permute_segments(places, lengths, ids, weights)
         if self._max_lengths is not None:
             weights = positions_of(lengths.flatten(), len(ids)).float()
-        return ids, lengths, weights
+        return counts, ids, lengths, weights
 
     def _check_positions(self, features: KeyedJaggedTensor) -> None:
         for feature, most in (self._max_lengths or {}).items():
             if feature in features.keys():  # noqa: SIM118  not a dict
                 check_positions(f"feature {feature!r}: ", features[feature].lengths(), most)
 
-    def _check(self, ids: Tensor, lookup_of_id: Tensor) -> None:
+    def _check(self, ids: Tensor, lookup_of_id: Tensor, keep: Tensor) -> bool:
+        """Whether all ids are kept. Refuses rows outside their tables."""
         outside = (ids < -1) | (ids >= self._rows[lookup_of_id])
-        if not bool(outside.any()):
-            return
+        is_outside, is_kept = torch.stack([outside.any(), keep.all()]).cpu().tolist()
+        if not is_outside:
+            return bool(is_kept)
         at = int(outside.nonzero()[0])
         lookup = self._layout.lookups[int(lookup_of_id[at])]
         position = at - int((lookup_of_id == lookup_of_id[at]).nonzero()[0])
@@ -190,4 +204,11 @@ class Sorter:
 def _bags(lengths: Tensor, total: int) -> Tensor:
     """Of each id, its bag: position in the flat lengths."""
     flat = lengths.flatten()
-    return torch.arange(len(flat)).repeat_interleave(flat, output_size=total)
+    bags = torch.arange(len(flat), device=flat.device)
+    return bags.repeat_interleave(flat, output_size=total)
+
+
+def _counted(places: Tensor, shape: Sequence[int]) -> Tensor:
+    """How often each place of a shape comes. Unlike bincount it does not wait for a device."""
+    counts = places.new_zeros(math.prod(shape))
+    return counts.scatter_add_(0, places, torch.ones_like(places)).view(*shape)

@@ -49,7 +49,8 @@ class OutputDist:
             columns.copies == whole for columns in self._routes.direct
         )
         self._means = [lookup for lookup in layout.lookups if lookup.is_mean]
-        self._mean_places = [at for at, lookup in enumerate(layout.lookups) if lookup.is_mean]
+        mean_places = [at for at, lookup in enumerate(layout.lookups) if lookup.is_mean]
+        self._mean_places = torch.tensor(mean_places, dtype=torch.int64, device=env.device)
 
     def forward(self, pooled: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
         """
@@ -76,13 +77,13 @@ class OutputDist:
                 output += block
             self._divide(output, divisors)
             return output
-        output = torch.zeros(examples[rank], self.layout.dim)
+        output = pooled.new_zeros(examples[rank], self.layout.dim)
         # In the order of ranks: the sums do not depend on which one answers first.
         for (block, *_), columns in zip(blocks, routes.direct, strict=True):
             _add(output, block, columns.copies)
         if self._is_two_level:
             host, relayed = routes.sums[rank // self._local], self._relayed_by(rank)
-            sums = [torch.zeros(examples[each], host.dim) for each in relayed]
+            sums = [pooled.new_zeros(examples[each], host.dim) for each in relayed]
             for (_, *shared), columns in zip(blocks, routes.shared, strict=True):
                 for place, block in zip(sums, shared, strict=bool(shared)):
                     _add(place, block, columns.copies)
@@ -126,7 +127,7 @@ class OutputDist:
 
     def divisors(self, lengths: Tensor) -> Tensor:
         """float32 ``(B, mean lookups)``, from the lengths ``(lookups, B)``."""
-        return lengths[self._mean_places].t().clamp(min=1).float()
+        return lengths.index_select(0, self._mean_places).t().clamp(min=1).float()
 
     @property
     def _is_two_level(self) -> bool:
@@ -220,7 +221,7 @@ def _scatter(rows: Tensor, block: Tensor, columns: Columns) -> None:
 def _gather(items: Sequence[tuple[Tensor, Columns]]) -> Tensor:
     """``_add`` in reverse: columns of vectors, block after block."""
     sizes = [len(vectors) * columns.dim for vectors, columns in items]
-    flat = torch.empty(sum(sizes))
+    flat = items[0][0].new_empty(sum(sizes))
     for (vectors, columns), part in zip(items, torch.split(flat, sizes), strict=True):
         block = part.view(len(vectors), columns.dim)
         pieces = [vectors[:, target : target + width] for _, target, width in columns.copies]

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.sharding.input_dist import Incoming
+from embershard.sharding.devices import InputStream
+from embershard.sharding.incoming import Incoming
 from embershard.sharding.model_inputs import Exchange, ModelInputs
 from embershard.sharding.model_parallel import DistributedModelParallel
 
@@ -45,7 +46,7 @@ class _Steps:
 
     Args:
         model: has a ``DistributedModelParallel`` in it.
-        device: that batches are on.
+        device: of the model, to which batches are moved.
         ahead: steps whose exchange is begun ahead.
         call: in place of the model, of a batch.
         is_drained: False: if the data has ended, the batch before the end is kept for the next
@@ -66,8 +67,10 @@ class _Steps:
             raise InputError(
                 f"model: expected one DistributedModelParallel in it, got {len(parallel)}"
             )
-        if device.type != "cpu":
-            raise InputError(f"device: expected 'cpu', got {str(device)!r}")
+        env = parallel[0].env
+        if device.type != env.device.type:
+            raise InputError(f"device: expected {str(env.device)!r}, got {str(device)!r}")
+        self._stream = InputStream(env.device)
         self._inputs = ModelInputs(parallel[0].module, parallel[0].env)
         self._model, self._ahead, self._is_drained = model, ahead, is_drained
         self._call = model if call is None else call
@@ -91,7 +94,9 @@ class _Steps:
             InputError: the same message on every rank.
         """
         is_known = self._ahead > 0 and self._inputs.compare()
-        step, found = self._take(source, self._ahead if is_known else 0)
+        with self._stream.entered(after_model=not self._queue):
+            step, found = self._take(source, self._ahead if is_known else 0)
+        self._stream.leave(step.batch, [part for each in found for part in each.tensors()])
         if is_known or not self._ahead:
             running = step.exchange.placed(found)
         else:
@@ -129,7 +134,7 @@ class _Steps:
             failure: Exception | None = None
             if not is_end:
                 try:
-                    batch = next(source)
+                    batch = self._stream.moved(next(source))
                 except StopIteration:
                     self._exhausted, is_end = source, True
                 except Exception as error:  # Told to all ranks, which wait for this one.
@@ -159,7 +164,8 @@ class TrainPipelineBase(Generic[In, Out]):
         model: a ``DistributedModelParallel``, or a module with one in it. Its forward takes a
             batch and returns the loss and the output. In eval mode only forward runs.
         optimizer: of its parameters.
-        device: of the batches: CPU.
+        device: of the model. On CUDA batches are copied to it, those with ``record_stream`` and
+            ``to`` and tensors, in lists, tuples and dictionaries.
         custom_model_fwd: called with the batch in place of the model.
 
     Raises:
@@ -207,7 +213,7 @@ class TrainPipelineSparseDist(Generic[In, Out]):
     Args:
         model: see ``TrainPipelineBase``.
         optimizer: of its parameters.
-        device: of the batches: CPU.
+        device: see ``TrainPipelineBase``.
         execute_all_batches: False: the batch before the end of the data is kept, and is first with
             the next ``dataloader_iter``.
         custom_model_fwd: called with the batch in place of the model.
@@ -243,7 +249,7 @@ class EvalPipelineSparseDist(Generic[In, Out]):
     Args:
         model: see ``TrainPipelineBase``.
         optimizer: not used; may be None.
-        device: of the batches: CPU.
+        device: see ``TrainPipelineBase``.
 
     Raises:
         InputError: no such model or device.

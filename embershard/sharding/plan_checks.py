@@ -38,8 +38,8 @@ def chosen_sharders(
     """
     return agree(
         env.process_group,
-        lambda: _checked(module, plan, sharders, env.world_size),
-        lambda found: _lines(module, plan, found, settings),
+        lambda: _checked(module, plan, sharders, env),
+        lambda found: _lines(module, plan, found, settings, env.device.type),
     )
 
 
@@ -47,7 +47,7 @@ def _checked(
     module: nn.Module,
     plan: ShardingPlan | None,
     sharders: Sequence[Sharder],
-    world_size: int,
+    env: ShardingEnv,
 ) -> dict[str, Sharder]:
     """The sharder of each collection in the plan, by path."""
     if not isinstance(plan, ShardingPlan):
@@ -65,8 +65,9 @@ def _checked(
         if sharder is None:
             kind = type(modules[path]).__name__
             raise InputError(f"{where}: expected a module that a sharder shards, got {kind}")
-        check_module_plan(cut, tables_of(modules[path]), world_size=world_size, where=where)
-        sharder.optimizers(modules[path], cut, where=where)
+        tables, device = tables_of(modules[path]), env.device.type
+        check_module_plan(cut, tables, world_size=env.world_size, where=where, device=device)
+        sharder.optimizers(modules[path], cut, where=where, device=device)
         chosen[path] = sharder
     for path, *_ in shardable(module, sharders):
         if not any(path == outer or is_within(path, outer) for outer in plan.plan):
@@ -79,17 +80,18 @@ def _lines(
     plan: ShardingPlan | None,
     chosen: Mapping[str, Sharder],
     settings: str,
+    device: str,
 ) -> list[str]:
     """Equal on ranks that train together."""
     assert plan is not None
-    said = [settings]
+    said = [f"{settings}, device={device}"]
     for path, sharder in sorted(chosen.items()):
         collection: Any = module.get_submodule(path)
         where = f"module {path!r}: {type(collection).__name__}"
         said.append(f"{where}: is_weighted={getattr(collection, 'is_weighted', bool)()}")
         for exchange, comms in sharder.comms.items():
             said += _fields(f"{where}: {exchange}", comms)
-        optimizers = sharder.optimizers(collection, plan.plan[path], where=path)
+        optimizers = sharder.optimizers(collection, plan.plan[path], where=path, device=device)
         for table in tables_of(collection):
             at = f"module {path!r}: table {table.name!r}"
             pooling = getattr(table, "pooling", None)

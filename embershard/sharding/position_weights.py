@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.input_dist import Incoming
+from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout
 
 
@@ -29,7 +29,8 @@ class PositionWeights:
         first_of = dict(zip(weights, firsts, strict=False))
         received = layout.streams[env.rank]
         lookups = [layout.buckets[received[p.stream]].lookup for p in layout.parts[env.rank]]
-        self._firsts = torch.tensor([first_of[layout.lookups[at].feature] for at in lookups]).long()
+        firsts_of_parts = [first_of[layout.lookups[at].feature] for at in lookups]
+        self._firsts = torch.tensor(firsts_of_parts, dtype=torch.int64, device=env.device)
 
     def weights(self, incoming: Incoming) -> Tensor:
         """float32 ``(total,)``: of each id, by its position.
@@ -42,7 +43,8 @@ class PositionWeights:
         every = torch.cat(self._weights)
         if every.requires_grad:
             every.register_hook(self._scaled)  # type: ignore[no-untyped-call]
-        firsts = self._firsts.repeat_interleave(incoming.counts.sum(1))
+        counts = incoming.counts.sum(1).to(every.device)
+        firsts = self._firsts.repeat_interleave(counts, output_size=len(incoming.weights))
         return every[incoming.weights.long() + firsts]
 
     def _scaled(self, gradient: Tensor) -> Tensor:

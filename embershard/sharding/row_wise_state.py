@@ -107,7 +107,7 @@ class RowWiseRead:
         first, end = self._columns
         parts = [block.tensor for block in self.blocks]
         widths = [min(end, b) - max(first, a) for a, b in self._ranges]
-        total = torch.zeros(self._state.shape, dtype=torch.float64)
+        total = torch.zeros_like(self._state, dtype=torch.float64)
         for part, width in zip(parts, widths, strict=True):
             total += part.double() * width
         mean = total / (end - first)

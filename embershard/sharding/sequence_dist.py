@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.input_dist import Incoming
+from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout
-from embershard.sharding.outgoing import Outgoing
 from embershard.sharding.vector_exchange import Block, QCommsConfig, exchange_vectors
 
 
@@ -57,7 +56,7 @@ class SequenceDist:
         Returns:
             float32 ``(ids of all lookups, dim)``; zeros for -1.
         """
-        rows = self._rows(incoming.outgoing)
+        rows = self._rows(incoming)
         sizes = incoming.counts * self._widths.unsqueeze(1)
         parts, ranks = sizes.shape
         segments = torch.split(vectors, sizes.flatten().tolist())
@@ -69,7 +68,7 @@ class SequenceDist:
         )
         theirs, ours = self._theirs(incoming), self._ours(rows)
         received = self._exchange(sent, theirs, ours, is_backward=False)
-        output = vectors.new_zeros(int(incoming.outgoing.bag_lengths.sum()), self._dim)
+        output = vectors.new_zeros(sum(incoming.outgoing.bag_counts), self._dim)
         if self._is_whole:
             output[torch.cat(rows)] = received.view(-1, self._dim)
             return output
@@ -81,7 +80,7 @@ class SequenceDist:
     def backward(self, gradient: Tensor, incoming: Incoming) -> Tensor:
         """Of ``forward``'s output to that of ``vectors``, as the mean over ranks."""
         gradient = gradient / self._env.world_size
-        rows = self._rows(incoming.outgoing)
+        rows = self._rows(incoming)
         if self._is_whole:
             sent = gradient[torch.cat(rows)].flatten()
         else:
@@ -99,10 +98,10 @@ class SequenceDist:
             ]
         )
 
-    def _rows(self, outgoing: Outgoing) -> list[Tensor]:
+    def _rows(self, incoming: Incoming) -> list[Tensor]:
         """Rows of the output that each part of all ranks returns."""
-        assert outgoing.positions is not None
-        of_streams = torch.split(outgoing.positions, outgoing.lengths.sum(1).tolist())
+        assert incoming.outgoing.positions is not None
+        of_streams = torch.split(incoming.outgoing.positions, incoming.sent)
         return [of_streams[stream] for stream in self._streams]
 
     def _sizes(self, rows: list[Tensor]) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer
+from embershard.kernels import FusedOptimizer, check_optimizer_on
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingCollection,
@@ -69,12 +69,24 @@ class Sharder:
         return isinstance(module, self._kinds)
 
     def optimizers(
-        self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
+        self,
+        module: nn.Module,
+        plan: Mapping[str, ParameterSharding],
+        *,
+        where: str,
+        device: str = "cpu",
     ) -> dict[str, FusedOptimizer]:
         """Of each table whose kernel is not dense.
 
+        Args:
+            module: the collection.
+            plan: of its tables.
+            where: it is, for messages.
+            device: of the shards: cpu or cuda.
+
         Raises:
-            InputError: a table has none, or weights of ids are made of other things than positions.
+            InputError: a table has none, or one without a kernel on the device; or weights of ids
+                are made of other things than positions.
         """
         if isinstance(module, FeatureProcessedEmbeddingBagCollection):
             module.position_weights()
@@ -98,6 +110,10 @@ class Sharder:
                     f"{at}: expected an optimizer in backward (apply_optimizer_in_backward, or "
                     "fused_params of the sharder), got none"
                 )
+            try:
+                check_optimizer_on(given, device)
+            except InputError as error:
+                raise InputError(f"{at}: {error}") from error
             columns = [each.columns for each in sharding.sharding_spec]
             halved = [each for each in columns if each != (0, weight.shape[1])]
             if given.has_average and halved:
@@ -119,7 +135,7 @@ class Sharder:
     ) -> nn.Module:
         """The sharded collection in place of ``module``."""
         assert self.can_shard(module)
-        optimizers = self.optimizers(module, plan, where=where)
+        optimizers = self.optimizers(module, plan, where=where, device=env.device.type)
         comms = self.comms[self._exchange]
         sharded: nn.Module = self._sharded(module, plan, env, optimizers, seed=seed, comms=comms)
         return sharded

@@ -19,7 +19,8 @@ from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.dense_tables import DenseTables
-from embershard.sharding.input_dist import Incoming
+from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout, Part
 from embershard.sharding.lookup_clock import LookupClock
 
@@ -69,23 +70,23 @@ class ShardedTables:
 
     Args:
         layout: of the collection.
-        rank: this one.
+        env: the ranks.
         pooled: whether ``lookup`` will be called, or ``gather``.
     """
 
-    def __init__(self, layout: Layout, rank: int, *, pooled: bool = True) -> None:
-        self._pooled = pooled
+    def __init__(self, layout: Layout, env: ShardingEnv, *, pooled: bool = True) -> None:
+        self._pooled, self._device = pooled, env.device
         self.clock: LookupClock | None = None
         """Of lookups and updates from now on. None: they are not timed."""
         self._groups = list[_Group]()
-        self._columns = layout.dim_of(rank)
+        self._columns = layout.dim_of(env.rank)
         self.shards = list[LocalShard]()
-        for (optimizer, data_type, _), parts in groupby(
-            layout.parts[rank], key=lambda part: part.kernel(pooled=pooled)
+        for (optimizer, data_type, compute_kernel, _), parts in groupby(
+            layout.parts[env.rank], key=lambda part: part.kernel(pooled=pooled)
         ):
-            self._add_group(optimizer, data_type, list(parts))
+            self._add_group(optimizer, data_type, compute_kernel, list(parts))
         # Autograd calls backward only if an input requires a gradient, on ranks without tables too.
-        self._anchor = torch.zeros(0, requires_grad=True)
+        self._anchor = torch.zeros(0, device=env.device, requires_grad=True)
 
     def lookup(self, incoming: Incoming) -> Tensor:
         """float32 ``(examples of all ranks, columns of all parts)``: sums of bags."""
@@ -133,7 +134,7 @@ class ShardedTables:
             parts = len(group.lookups)
             total = sum(counts[part : part + parts])
             lengths = incoming.lengths[part * examples : (part + parts) * examples]
-            offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64)
+            offsets = lengths.new_zeros(len(lengths) + 1)
             torch.cumsum(lengths, 0, out=offsets[1:])
             if group.accesses is not None and torch.is_grad_enabled():
                 group.accesses.add(incoming.ids[at : at + total], offsets[:: examples or 1])
@@ -157,13 +158,19 @@ class ShardedTables:
             settings["lr"] = learning_rate
         self.apply_learning_rates()
 
+    def flush(self) -> None:
+        """Write rows that a cache on the device has to the shards' weights, and empty the cache."""
+        for group in self._groups:
+            if not isinstance(group.tables, DenseTables):
+                group.tables.flush()
+
     def count_accesses(self) -> None:
         """From now on count the lookups of each row in training."""
         counted = list[LocalShard]()
         for group in self._groups:
             shards = self.shards[len(counted) : len(counted) + len(group.tables.weights)]
             rows = [len(each.weight) for each in shards]
-            group.accesses = AccessCounts(rows, group.lookups)
+            group.accesses = AccessCounts(rows, group.lookups, self._device)
             counted += [
                 replace(each, accesses=accesses)
                 for each, accesses in zip(shards, group.accesses.tables, strict=True)
@@ -171,7 +178,11 @@ class ShardedTables:
         self.shards = counted
 
     def _add_group(
-        self, optimizer: FusedOptimizer | None, data_type: DataType, parts: Sequence[Part]
+        self,
+        optimizer: FusedOptimizer | None,
+        data_type: DataType,
+        compute_kernel: str,
+        parts: Sequence[Part],
     ) -> None:
         shards = list(dict.fromkeys(part.shard for part in parts))
         lookups = [shards.index(part.shard) for part in parts]
@@ -179,7 +190,7 @@ class ShardedTables:
             (each.rows[1] - each.rows[0], each.columns[1] - each.columns[0]) for each in shards
         ]
         if optimizer is None:
-            dense = DenseTables(shapes, lookups)
+            dense = DenseTables(shapes, lookups, self._device)
             self._groups.append(_Group(tables=dense, lookups=lookups))
             self.shards += [
                 LocalShard(shard=shard, weight=each.detach(), state={}, parameter=each)
@@ -190,8 +201,9 @@ class ShardedTables:
             shapes,
             lookups,
             optimizer=optimizer,
-            device=torch.device("cpu"),
+            device=self._device,
             pooled=self._pooled,
+            compute_kernel=compute_kernel,
             dtype=data_type.dtype,
         )
         settings: dict[str, Any] = {

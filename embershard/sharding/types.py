@@ -58,10 +58,10 @@ class EmbeddingComputeKernel(Enum):
     """Lookups by FBGEMM, and the optimizer in the backward pass: not with ``data_parallel``."""
 
     FUSED_UVM = "fused_uvm"
-    """The same with weights in unified memory. Needs CUDA: refused for shards, which lie on CPU."""
+    """The same with weights in unified memory. On CUDA."""
 
     FUSED_UVM_CACHING = "fused_uvm_caching"
-    """The same behind a cache on the device."""
+    """The same behind a cache on the device. On CUDA."""
 
 
 class ParameterSharding(Part):
@@ -170,6 +170,7 @@ def check_module_plan(
     *,
     world_size: int,
     where: str,
+    device: str | None = None,
 ) -> None:
     """Refuse a plan that does not place exactly these tables on exactly these ranks.
 
@@ -178,6 +179,7 @@ def check_module_plan(
         tables: of the collection.
         world_size: number of ranks.
         where: the collection, for messages.
+        device: of the shards: cpu or cuda. None: it is not known yet.
     """
     if not isinstance(plan, Mapping):
         raise InputError(
@@ -201,11 +203,11 @@ def check_module_plan(
         if not isinstance(plan[table.name], ParameterSharding):
             kind = type(plan[table.name]).__name__
             raise InputError(f"{at}: expected a ParameterSharding, got {kind}")
-        _check_names(plan[table.name], at)
+        _check_names(plan[table.name], at, device)
         _check_shards(plan[table.name], table, world_size, at)
 
 
-def _check_names(sharding: ParameterSharding, at: str) -> None:
+def _check_names(sharding: ParameterSharding, at: str, device: str | None) -> None:
     kinds = [each.value for each in ShardingType]
     if sharding.sharding_type not in kinds:
         expected = ", ".join(kinds)
@@ -213,14 +215,14 @@ def _check_names(sharding: ParameterSharding, at: str) -> None:
             f"{at}: sharding_type: expected one of {expected}, got {sharding.sharding_type!r}"
         )
     replicated = sharding.sharding_type == ShardingType.DATA_PARALLEL.value
-    kernels = [EmbeddingComputeKernel.DENSE.value]
-    if not replicated:
-        kernels.append(EmbeddingComputeKernel.FUSED.value)
+    kernels = [each.value for each in EmbeddingComputeKernel]
+    kernels = kernels[: 1 if replicated else 2 if device == "cpu" else None]
     if sharding.compute_kernel not in kernels:
         expected = " or ".join(map(repr, kernels))
+        on = f" on {device}" if device else ""
         raise InputError(
-            f"{at}: compute_kernel: expected {expected} with {sharding.sharding_type} "
-            f"on cpu, got {sharding.compute_kernel!r}"
+            f"{at}: compute_kernel: expected {expected} with {sharding.sharding_type}{on}, "
+            f"got {sharding.compute_kernel!r}"
         )
 
 

@@ -84,7 +84,7 @@ def get_qcomm_codecs_registry(
 
     Args:
         qcomms_config: of both.
-        device: CPU, or None.
+        device: not used; the exchange is on that of the vectors.
     """
     return {POOLED: qcomms_config, SEQUENCE: qcomms_config}
 
@@ -204,7 +204,7 @@ def _decode(encoded: Tensor, block: Block) -> Tensor:
         of_run = encoded[at : at + vectors * row_bytes].view(vectors, row_bytes)
         columns.append(decode_rows(of_run).view(block.rows, count * width))
         at += vectors * row_bytes
-    return torch.cat(columns, dim=1).flatten() if columns else torch.empty(0)
+    return torch.cat(columns, dim=1).flatten() if columns else encoded.float()
 
 
 class Exchange(Protocol):

@@ -80,6 +80,11 @@ def features_of(case, batch):
     )
 
 
+def on_device(env, features):
+    """As a loader gives them: lengths are known on the host if they go elsewhere."""
+    return features if env.device.type == "cpu" else features.sync().to(env.device)
+
+
 def variable_features_of(case, batch):
     """Of what ``make_variable`` gave for one rank."""
     weights = torch.cat([weights for _, _, weights, _ in batch.values()])
@@ -124,6 +129,7 @@ def train(env, case, plan, variable=None):
             features = features_of(case, ranks[env.rank])
         else:
             features = variable_features_of(case, variable[step][env.rank])
+        features = on_device(env, features)
         output = values_of(module(features), features)
         loss_of(output, step).backward()
         if optimizer:
@@ -337,7 +343,8 @@ def save_and_read(env, case, plan, folder, gives_group=True):
     parallel = sharded(env, case, plan)
     optimizer = dense_optimizer(parallel)
     for step, ranks in enumerate(case.batches):
-        output = parallel.module["sparse"](features_of(case, ranks[env.rank])).values()
+        features = on_device(env, features_of(case, ranks[env.rank]))
+        output = parallel.module["sparse"](features).values()
         loss_of(output, step).backward()
         if optimizer:
             optimizer.step()

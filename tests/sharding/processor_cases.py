@@ -18,7 +18,7 @@ from embershard.sharding import (
     TrainPipelineBase,
     TrainPipelineSparseDist,
 )
-from tests.sharding.cases import collection_of, features_of
+from tests.sharding.cases import collection_of, features_of, on_device
 from tests.sharding.reference import loss_of
 
 RATE = 0.01
@@ -71,7 +71,8 @@ def train(env, case, plan, is_dict):
     optimizer = torch.optim.SGD(parallel.parameters(), lr=RATE)
     outputs = []
     for step, ranks in enumerate(case.batches):
-        output = parallel.module.sparse(features_of(case, ranks[env.rank])).values()
+        features = on_device(env, features_of(case, ranks[env.rank]))
+        output = parallel.module.sparse(features).values()
         optimizer.zero_grad()
         loss_of(output, step).backward()
         optimizer.step()

@@ -59,7 +59,7 @@ def make_case(
 
 def loss_of(output, step):
     """Of one rank; sums, so that an empty batch has none. Not linear, so that order matters."""
-    columns = torch.arange(output.shape[1], dtype=output.dtype)
+    columns = torch.arange(output.shape[1], dtype=output.dtype, device=output.device)
     return (output * torch.cos(columns + step)).sum() + (output**2).sum() / 2
 
 

@@ -223,26 +223,37 @@ def test_a_plan_that_does_not_fit_on_one_rank_is_refused_on_all(workers):
     assert found == [message, message]
 
 
-def test_an_optimizer_without_a_cpu_kernel_is_refused_by_name():
-    module = collection_of(CASE)
-    with pytest.raises(InputError, match=r"optimizer: expected one of .* on cpu; got 'adam'"):
-        apply_optimizer_in_backward(torch.optim.Adam, module.parameters(), {"lr": 0.1})
-    with pytest.raises(InputError, match=r"optimizer: expected one of .* on cpu; got 'lamb'"):
-        EmbeddingBagCollectionSharder(fused_params={"optimizer": "lamb"})
+@cases(
+    ("settings", "message"),
+    {
+        "adam": ({"optimizer": "adam"}, "optimizer: expected one of .* on cpu; got 'adam'"),
+        "lamb": ({"optimizer": "lamb"}, "optimizer: expected one of .* on cpu; got 'lamb'"),
+        "weight-decay": ({"weight_decay": 0.1}, "weight_decay: expected 0 on cpu"),
+    },
+)
+def test_what_has_no_cpu_kernel_is_refused_on_cpu_with_its_table(settings, message):
+    sharder = EmbeddingBagCollectionSharder(fused_params=settings)
+    module, plan = collection_of(CASE), plan_of(CASE, row_wise())
+    with pytest.raises(InputError, match=f"here: table 'users': {message}"):
+        sharder.optimizers(module, plan, where="here")
+    found = sharder.optimizers(module, plan, where="here", device="cuda")
+    assert set(found.values()) == {optimizer_of_params(settings)}
+
+
+def test_an_unknown_optimizer_in_backward_is_refused():
     with pytest.raises(InputError, match=r"expected one of SGD, .*LAMB; got RMSprop"):
-        apply_optimizer_in_backward(torch.optim.RMSprop, module.parameters(), {"lr": 0.1})
+        apply_optimizer_in_backward(torch.optim.RMSprop, [], {"lr": 0.1})
 
 
 @cases(
     ("settings", "message"),
     {
-        "weight-decay": ({"weight_decay": 0.1}, "weight_decay: expected 0 on cpu"),
         "other": ({"momentum": 0.9}, r"sgd: expected settings of .*\['momentum'\]"),
         "unused": ({"beta1": 0.9}, r"sgd: expected settings of .*\['beta1'\]"),
         "negative": ({"lr": -1.0}, "learning_rate: .*at least 0, got -1"),
     },
 )
-def test_settings_that_the_cpu_kernels_do_not_honour_are_refused_by_name(settings, message):
+def test_settings_that_an_optimizer_does_not_use_are_refused_by_name(settings, message):
     with pytest.raises(InputError, match=message):
         EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd", **settings})
 

@@ -40,10 +40,18 @@ def others_in_the_first_step(rank, step, features, others):
     return (features, None if step else others), {}
 
 
-def test_another_device_than_cpu_is_refused():
-    with pytest.raises(InputError, match="device: expected cpu, got cuda"):
+@cases(
+    ("device", "message"),
+    {
+        "cuda": ("cuda", "device: expected cpu, as torch sees no CUDA device, got cuda"),
+        "other": ("meta", "device: expected cpu or cuda, got meta"),
+    },
+)
+def test_a_device_that_is_not_there_is_refused(monkeypatch, device, message):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(InputError, match=message):
         DistributedModelParallel(
-            torch.nn.Linear(2, 1), plan=ShardingPlan({}), device=torch.device("cuda")
+            torch.nn.Linear(2, 1), plan=ShardingPlan({}), device=torch.device(device)
         )
 
 

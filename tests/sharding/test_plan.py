@@ -244,7 +244,17 @@ def made_up(sharding_type="table_wise", compute_kernel="fused", **shard):
 )
 def test_an_inconsistent_plan_is_refused(plan, message):
     with pytest.raises(InputError, match=f"here: table 't': .*{message}"):
-        check_module_plan(plan, [TABLE], world_size=4, where="here")
+        check_module_plan(plan, [TABLE], world_size=4, where="here", device="cpu")
+
+
+def test_kernels_of_unified_memory_are_for_cuda_and_shards():
+    for kernel in ("fused_uvm", "fused_uvm_caching"):
+        for device in ("cuda", None):
+            plan = made_up(compute_kernel=kernel)
+            check_module_plan(plan, [TABLE], world_size=4, where="here", device=device)
+    replicas = made_up("data_parallel", "fused_uvm", devices=(0, 1, 2, 3))
+    with pytest.raises(InputError, match="expected 'dense' with data_parallel on cuda, got 'fused"):
+        check_module_plan(replicas, [TABLE], world_size=4, where="here", device="cuda")
 
 
 def test_json_of_another_shape_is_refused_with_its_field():

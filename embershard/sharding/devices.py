@@ -1,0 +1,94 @@
+"""The device of sharded training: which one, and the stream of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from warnings import warn
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from embershard.errors import InputError
+
+
+def checked_device(device: torch.device | str) -> torch.device:
+    """The device with its index; cpu has none. Warns of cuda.
+
+    Raises:
+        InputError: neither cpu nor the current CUDA device.
+    """
+    found = torch.device(device)
+    if found.type == "cpu":
+        return torch.device("cpu")
+    if found.type != "cuda":
+        raise InputError(f"device: expected cpu or cuda, got {found}")
+    if not torch.cuda.is_available():
+        raise InputError(f"device: expected cpu, as torch sees no CUDA device, got {found}")
+    current = torch.cuda.current_device()
+    if found.index not in (None, current):
+        raise InputError(
+            f"device: expected cuda:{current}, the current device, got {found}; call "
+            "torch.cuda.set_device first"
+        )
+    warn(
+        "sharded training on CUDA is experimental: embershard has not been run on a GPU yet",
+        stacklevel=3,
+    )
+    return torch.device("cuda", current)
+
+
+class InputStream:
+    """Where a pipeline copies and exchanges its inputs: on CUDA a stream beside that of the model.
+
+    Args:
+        device: of the model.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        stream: Any = torch.cuda.Stream
+        self._stream = stream(device) if device.type == "cuda" else None
+
+    @contextmanager
+    def entered(self, *, after_model: bool) -> Iterator[None]:
+        """A block whose work on the device runs in the stream.
+
+        Args:
+            after_model: whether it waits for what the model's stream has been given.
+        """
+        if self._stream is None:
+            yield
+            return
+        if after_model:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def moved(self, batch: Any) -> Any:
+        """A batch on the device: of tensors and of what has ``to`` and ``record_stream``, in
+        lists, tuples and dictionaries. The rest stays as it is."""
+        if self._stream is None:
+            return batch
+        return tree_map(self._moved, batch, is_leaf=_is_movable)
+
+    def leave(self, batch: Any, tensors: Iterable[Tensor | None]) -> None:
+        """From now on the model's stream uses a batch, and tensors."""
+        if self._stream is None:
+            return
+        model = torch.cuda.current_stream(self._device)
+        model.wait_stream(self._stream)
+        for each in (*tree_leaves(batch, is_leaf=_is_movable), *tensors):
+            if _is_movable(each):
+                each.record_stream(model)
+
+    def _moved(self, member: Any) -> Any:
+        if not _is_movable(member):
+            return member
+        return member.to(device=self._device, non_blocking=True)
+
+
+def _is_movable(member: object) -> bool:
+    return hasattr(member, "record_stream")

@@ -1,0 +1,202 @@
+"""What worker processes run on devices; see workers.py."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
+
+from embershard.errors import InputError
+from embershard.modules import FusedEmbeddingBagCollection
+from embershard.sharding import TrainPipelineSparseDist
+from tests.sharding import processor_cases
+from tests.sharding.cases import (
+    collection_of,
+    features_of,
+    load_and_read,
+    on_device,
+    save_and_read,
+    sharded,
+    train,
+)
+from tests.sharding.elsewhere import elsewhere, here, host_reads
+from tests.sharding.pipeline_cases import (
+    CPU,
+    Batch,
+    Model,
+    batches_of,
+    build,
+    drain,
+    state_of,
+)
+from tests.sharding.reference import EPS, LEARNING_RATE, loss_of
+
+
+@cache
+def _on_cuda(env, backend):
+    """The ranks on a GPU each with NCCL; all on the first with gloo."""
+    if backend == "gloo":
+        torch.cuda.set_device(0)
+        return replace(env, device=torch.device("cuda", 0))
+    torch.cuda.set_device(env.rank)
+    ranks = list(range(env.world_size))
+    groups = [
+        dist.new_group(ranks, backend="nccl", use_local_synchronization=True) for _ in range(3)
+    ]
+    return replace(
+        env,
+        process_group=groups[0],
+        input_group=groups[1],
+        output_group=groups[2],
+        device=torch.device("cuda", env.rank),
+    )
+
+
+def _on_cpu(found):
+    return tree_map_only(torch.Tensor, lambda each: each.detach().cpu(), found)
+
+
+def train_on_cuda(env, case, plan, backend):
+    return _on_cpu(train(_on_cuda(env, backend), case, plan))
+
+
+def train_elsewhere(env, case, plan):
+    with elsewhere(env) as ranks:
+        return here(train(ranks, case, plan))
+
+
+def train_positions_elsewhere(env, case, plan):
+    """What training with position weights gives, on CPU too."""
+    with elsewhere(env) as ranks:
+        found = here(processor_cases.train(ranks, case, plan, is_dict=False))
+    return found, processor_cases.train(env, case, plan, is_dict=False)
+
+
+def reads_of_steps(env, case, plan):
+    """Host reads of each step of a collection, in forward and in backward."""
+    with elsewhere(env) as ranks:
+        module = sharded(ranks, case, plan).module["sparse"]
+        found = []
+        for step in case.batches:
+            features = on_device(ranks, features_of(case, step[env.rank]))
+            host_reads.clear()
+            output = module(features).values()
+            forward = len(host_reads)
+            output.sum().backward()
+            found.append((forward, len(host_reads) - forward))
+        return found
+
+
+def time_elsewhere(env, case, plan):
+    with elsewhere(env) as ranks, pytest.raises(InputError) as raised:
+        sharded(ranks, case, plan).time_lookups()
+    return str(raised.value)
+
+
+def save_elsewhere(env, case, plan, folder):
+    with elsewhere(env) as ranks:
+        return here(save_and_read(ranks, case, plan, folder))
+
+
+def load_elsewhere(env, case, plan, folder):
+    with elsewhere(env) as ranks:
+        return here(load_and_read(ranks, case, plan, folder))
+
+
+def streams_of_pipeline(env, case, plans):
+    """When batches are fetched and the model runs, and how that lies to the stream of inputs."""
+    log, inside = [], []
+
+    class Recorded:
+        def __init__(self, device):
+            assert device == env.device
+
+        @contextmanager
+        def entered(self, *, after_model):
+            assert after_model == (log.count("model") < 2)  # Then no batch is on its way.
+            inside.append(True)
+            try:
+                yield
+            finally:
+                inside.pop()
+
+        def moved(self, batch):
+            assert inside
+            log.append("fetch")
+            return batch
+
+        def leave(self, batch, tensors):
+            assert not inside
+            assert bool(tensors) == (
+                log.count("model") > 0
+            )  # The first step exchanges in the model.
+            log.append("leave")
+
+    parallel = build(env, case, plans)
+
+    def forward(batch):
+        log.append("model")
+        return parallel(batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("embershard.sharding.pipelines.InputStream", Recorded)
+        optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
+        pipeline = TrainPipelineSparseDist(parallel, optimizer, CPU, custom_model_fwd=forward)
+    drain(pipeline, batches_of(env, case))
+    return log
+
+
+class OfTuples(Model):
+    """Its batches are what pipelines copy to a device."""
+
+    def forward(self, batch):
+        features, factor = batch
+        return super().forward(Batch({"ids": features}, factor))
+
+
+def piped_and_plain(env, case, plans, backend=None):
+    """Outputs and state of a pipeline over batches on the host, and of a loop."""
+    env = env if backend is None else _on_cuda(env, backend)
+    found = []
+    for is_piped in (True, False):
+        parallel = build(env, case, plans, OfTuples)
+        optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
+        batches = ((each.sparse["ids"], each.factor) for each in batches_of(env, case))
+        if is_piped:
+            outputs = drain(TrainPipelineSparseDist(parallel, optimizer, env.device), batches)
+        else:
+            outputs = []
+            for features, factor in batches:
+                loss, output = parallel((on_device(env, features), factor))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                outputs.append(output)
+        found.append(_on_cpu((outputs, state_of(parallel))))
+    return found
+
+
+def save_on_cuda(env, case, plan, folder, backend):
+    return _on_cpu(save_and_read(_on_cuda(env, backend), case, plan, folder))
+
+
+def sharded_and_whole_on_cuda(env, case, plan, optimizer):
+    """Outputs of each step of an optimizer that CPU does not have."""
+    env = _on_cuda(env, "nccl")
+    settings = {"optimizer": optimizer, "learning_rate": LEARNING_RATE, "eps": EPS}
+    module = sharded(env, case, plan, settings).module["sparse"]
+    whole = FusedEmbeddingBagCollection(
+        collection_of(case, "meta").embedding_bag_configs(), **settings, device=env.device
+    )
+    whole.load_state_dict(collection_of(case).state_dict())
+    found = []
+    for step, ranks in enumerate(case.batches):
+        features = on_device(env, features_of(case, ranks[env.rank]))
+        outputs = [each(features).values() for each in (module, whole)]
+        for output in outputs:
+            loss_of(output, step).backward()
+        found.append(_on_cpu(outputs))
+    return found
