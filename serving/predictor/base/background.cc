@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "base/out_of_memory.h"
-
 namespace embershard {
 namespace {
 
@@ -34,43 +32,22 @@ bool GiveWayToOthers(pid_t thread) {
 #endif
 }
 
-Background::~Background() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.NotifyAll();
-  if (thread_.joinable()) thread_.join();
-}
-
 Status Background::Run(const std::function<Status()>& work) {
   const MutexLock turn(turn_);
   try {
-    if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
+    if (thread_ == nullptr) {
+      thread_ = std::make_unique<TaskThread>([this] {
+        (void)GiveWayToOthers();  // Where it cannot, the work is done all the same.
+        ended_ = RunGuarded(*work_);
+      });
+    }
   } catch (const std::exception& error) {
     return Internal(std::string("cannot start a thread: ") + error.what());
   }
-  const MutexLock lock(mutex_);
   work_ = &work;
-  changed_.NotifyAll();
-  while (work_ != nullptr) changed_.Wait(mutex_);
+  thread_->Start();
+  thread_->Wait();
   return std::move(ended_);
-}
-
-void Background::Loop() {
-  (void)GiveWayToOthers();  // Where it cannot, the work is done all the same.
-  MutexLock lock(mutex_);
-  while (true) {
-    while (work_ == nullptr && !stopping_) changed_.Wait(mutex_);
-    if (work_ == nullptr) return;
-    const std::function<Status()>& work = *work_;
-    lock.Unlock();
-    Status ended = RunGuarded(work);
-    lock.Lock();
-    ended_ = std::move(ended);
-    work_ = nullptr;
-    changed_.NotifyAll();
-  }
 }
 
 Status RunIn(Background* background, const std::function<Status()>& work) {

@@ -6,10 +6,11 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <thread>
+#include <memory>
 
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/task_thread.h"
 
 namespace embershard {
 
@@ -23,13 +24,12 @@ bool GiveWayToOthers(pid_t thread = 0);
 //
 // A lock that it holds may be held for long, since others take its processor away. Work that takes
 // locks of threads which serve holds them for moments only. Threads that serve are started
-// elsewhere.
+// elsewhere. It must not end while somebody runs something.
 class Background {
  public:
   Background() = default;
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
-  ~Background();  // REQUIRES: nobody runs anything any more.
 
   // Runs `work` on the thread, behind what others gave before, waits for its end, and gives what it
   // gives. kInternal where it throws, or where no thread can be had: it has not begun then.
@@ -37,17 +37,11 @@ class Background {
   Status Run(const std::function<Status()>& work);
 
  private:
-  void Loop();
-
   Mutex turn_;  // Held by whose work runs.
-
-  Mutex mutex_;
-  CondVar changed_;  // Signalled when the fields below change.
-  const std::function<Status()>* work_ GUARDED_BY(mutex_) = nullptr;  // Null: done.
-  Status ended_ GUARDED_BY(mutex_);                                   // What the work gave.
-  bool stopping_ GUARDED_BY(mutex_) = false;
-
-  std::thread thread_ GUARDED_BY(turn_);
+  // Both handed over by the thread's Start() and Wait().
+  const std::function<Status()>* work_ = nullptr;
+  Status ended_;                                          // What the work gave.
+  std::unique_ptr<TaskThread> thread_ GUARDED_BY(turn_);  // Last: it uses the fields above.
 };
 
 // Runs `work` in the background; on the calling thread where `background` is null.

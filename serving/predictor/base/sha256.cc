@@ -19,30 +19,18 @@ void Require(bool done) {
 
 }  // namespace
 
-struct Sha256::Context {
-  EVP_MD_CTX* evp = EVP_MD_CTX_new();
-  Context() = default;
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  ~Context() { EVP_MD_CTX_free(evp); }
-};
-
-Sha256::Sha256() : context_(std::make_unique<Context>()) {
-  Require(context_->evp != nullptr && EVP_DigestInit_ex(context_->evp, EVP_sha256(), nullptr) == 1);
+Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+  Require(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
 }
 
-Sha256::Sha256(Sha256&&) noexcept = default;
-Sha256& Sha256::operator=(Sha256&&) noexcept = default;
-Sha256::~Sha256() = default;
-
 void Sha256::Update(const void* bytes, size_t size) {
-  Require(EVP_DigestUpdate(context_->evp, bytes, size) == 1);
+  Require(EVP_DigestUpdate(context_.get(), bytes, size) == 1);
 }
 
 std::string Sha256::HexDigest() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned int size = 0;
-  Require(EVP_DigestFinal_ex(context_->evp, digest.data(), &size) == 1);
+  Require(EVP_DigestFinal_ex(context_.get(), digest.data(), &size) == 1);
   constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;
   hex.reserve(2 * size);

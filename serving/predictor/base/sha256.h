@@ -5,15 +5,14 @@
 #include <memory>
 #include <string>
 
+struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX.
+
 namespace embershard {
 
 // The SHA-256 of bytes that come in chunks.
 class Sha256 {
  public:
   Sha256();
-  Sha256(Sha256&&) noexcept;
-  Sha256& operator=(Sha256&&) noexcept;
-  ~Sha256();
 
   void Update(const void* bytes, size_t size);
 
@@ -21,8 +20,7 @@ class Sha256 {
   std::string HexDigest();
 
  private:
-  struct Context;
-  std::unique_ptr<Context> context_;
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
 std::string Sha256Hex(const void* bytes, size_t size);

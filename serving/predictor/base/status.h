@@ -11,16 +11,17 @@
 
 namespace embershard {
 
+// Numbered as gRPC numbers them.
 enum class StatusCode {
-  kOk,
-  kInvalidArgument,     // Fix the request.
-  kNotFound,            // No such model, version or output.
-  kFailedPrecondition,  // The client's schema is stale. Fetch it again.
-  kResourceExhausted,   // Refused to protect others. Retry after a pause.
-  kDeadlineExceeded,    // Too late to be of use.
-  kUnavailable,         // Shutting down. Retry on another replica.
-  kBadPackage,          // Fix the package.
-  kInternal,            // A bug.
+  kOk = 0,
+  kInvalidArgument = 3,     // Fix the request.
+  kDeadlineExceeded = 4,    // Too late to be of use.
+  kNotFound = 5,            // No such model, version or output.
+  kResourceExhausted = 8,   // Refused to protect others. Retry after a pause.
+  kFailedPrecondition = 9,  // The client's schema is stale. Fetch it again.
+  kInternal = 13,           // A bug.
+  kUnavailable = 14,        // Shutting down. Retry on another replica.
+  kBadPackage = 100,        // Fix the package. None of gRPC's.
 };
 
 // Which rule it was, for those who count. Stated only where the code leaves it open.
@@ -61,6 +62,10 @@ inline Status BadPackage(std::string message) {
   return {StatusCode::kBadPackage, std::move(message)};
 }
 inline Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
+// So short that it lies in its string, and takes no memory.
+inline Status OutOfMemory() {
+  return {StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory};
+}
 
 // Either a value or the reason why there is none.
 template <class T>

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 namespace embershard {
 
@@ -48,6 +49,11 @@ class Unaligned {
   const std::byte* bytes_ = nullptr;
   size_t size_ = 0;
 };
+
+template <class T>
+Unaligned<T> ViewOf(const std::vector<T>& values) {
+  return Unaligned<T>(values.data(), values.size());
+}
 
 }  // namespace embershard
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/divide_up.h"
-#include "base/out_of_memory.h"
 #include "batching/truncation.h"
 
 namespace embershard {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/engine_snapshot.h"
+#include "engine/engine.h"
 #include "grpc/connection/security_options.h"
 #include "telemetry/telemetry.h"
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "base/out_of_memory.h"
 #include "batching/builder.h"
 
 namespace embershard {

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/divide_up.h"
-#include "base/out_of_memory.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
 #include "batching/request_validation.h"

@@ -3,6 +3,8 @@
 #ifndef EMBERSHARD_ENGINE_ENGINE_H_
 #define EMBERSHARD_ENGINE_ENGINE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,12 +13,13 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "batching/batch_former.h"
 #include "batching/batching_options.h"
 #include "batching/request.h"
 #include "batching/worker_pool.h"
-#include "engine/engine_snapshot.h"
 #include "engine/load_context.h"
 #include "engine/self_check.h"
+#include "lookup/lookup.h"
 #include "model/model.h"
 #include "package/schema_names.h"
 #include "telemetry/telemetry.h"
@@ -47,6 +50,18 @@ struct EngineOptions {
   // Tells the queue the time: deadlines and forecasts are judged by it. Any thread; must not go
   // backwards. Tests have their own.
   std::function<Clock::time_point()> now = Clock::now;
+};
+
+// What an engine serves, holds and has counted, at one moment.
+struct EngineSnapshot {
+  std::string model;
+  int64_t version = 0;
+  std::vector<std::string> sparse_inputs;  // Names, as TelemetrySnapshot::unknown_ids counts them.
+  size_t max_batch_examples = 0;
+  size_t slots = 0;  // Batches that may run at once.
+  TelemetrySnapshot telemetry;
+  QueueSize queued;                 // Of the moment.
+  std::vector<DeviceLoad> devices;  // Without what the samples cost at the start.
 };
 
 // What is answered from Engine::Stop() on.

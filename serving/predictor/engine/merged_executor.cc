@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/divide_up.h"
-#include "base/out_of_memory.h"
 
 namespace embershard {
 namespace {

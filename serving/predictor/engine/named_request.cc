@@ -27,11 +27,6 @@ struct Kept {
 };
 
 template <class T>
-Unaligned<T> ViewOf(const std::vector<T>& values) {
-  return Unaligned<T>(values.data(), values.size());
-}
-
-template <class T>
 uint64_t BytesOf(const std::vector<T>& values) {
   return values.size() * sizeof(T);
 }

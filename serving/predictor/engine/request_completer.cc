@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/out_of_memory.h"
 #include "engine/engine.h"
 
 namespace embershard {

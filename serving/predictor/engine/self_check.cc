@@ -32,11 +32,6 @@ std::string SampleText(const Manifest& manifest, size_t index) {
   return manifest.samples + ": sample " + std::to_string(index) + ": ";
 }
 
-template <class T>
-Unaligned<T> ViewOf(const std::vector<T>& values) {
-  return Unaligned<T>(values.data(), values.size());
-}
-
 // A request made of views over `sample`, which must outlive it.
 Result<std::unique_ptr<Request>> RequestOf(const Model& model, const SampleRequest& sample) {
   auto request = std::make_unique<Request>();

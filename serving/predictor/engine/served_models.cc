@@ -233,7 +233,6 @@ void ServedModels::Exchange(std::shared_ptr<const Models> models) {
     const MutexLock lock(copying_);
     models_.swap(models);
   }
-  shadow_.Review();
   // The one before ends here, without the lock.
 }
 

@@ -60,10 +60,9 @@ class Shadow::UnderWay {
 // may end before its requests are answered.
 class Shadow::Copy : public std::enable_shared_from_this<Copy> {
  public:
-  Copy(ShadowVersion shadow, const Request& request, uint64_t reviews,
-       std::shared_ptr<ShadowExecutor> runner, std::shared_ptr<UnderWay> under_way)
+  Copy(ShadowVersion shadow, const Request& request, std::shared_ptr<ShadowExecutor> runner,
+       std::shared_ptr<UnderWay> under_way)
       : shadow_(std::move(shadow)),
-        reviews_(reviews),
         runner_(std::move(runner)),
         under_way_(std::move(under_way)),
         bytes_(request.held_bytes),
@@ -111,7 +110,7 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
       };
       shadow_.engine->telemetry().CountShadowSent();
       if (!shadow_.only_shadow) return shadow_.engine->Predict(std::move(request));
-      runner_->Give(shadow_.engine, std::move(request), reviews_);
+      runner_->Give(shadow_.engine, std::move(request));
     } catch (const std::exception&) {  // Memory has run out: there is no copy.
     }
   }
@@ -124,7 +123,6 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
   }
 
   const ShadowVersion shadow_;
-  const uint64_t reviews_;
   const std::shared_ptr<ShadowExecutor> runner_;
   const std::shared_ptr<UnderWay> under_way_;
   const uint64_t bytes_;
@@ -147,12 +145,7 @@ Shadow::~Shadow() {
   if (runner_ != nullptr) runner_->Stop();
 }
 
-void Shadow::Review() {
-  if (runner_ != nullptr) runner_->Review();
-}
-
 void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
-  const uint64_t reviews = runner_ != nullptr ? runner_->reviews() : 0;
   ShadowVersion shadow = runner_ != nullptr ? Find(*engine) : ShadowVersion();
   if (shadow.engine == nullptr) return engine->Predict(std::move(request));
   const Manifest& manifest = shadow.engine->manifest();
@@ -160,8 +153,7 @@ void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
     shadow.engine->telemetry().CountShadowDropped(ShadowDrop::kSchema);
     return engine->Predict(std::move(request));
   }
-  const auto copy =
-      std::make_shared<Copy>(std::move(shadow), *request, reviews, runner_, under_way_);
+  const auto copy = std::make_shared<Copy>(std::move(shadow), *request, runner_, under_way_);
   request->answer = [copy, tell = std::move(request->answer)](Status status, Response response) {
     const bool is_copied = status.ok() && copy->Begin(response.outputs);
     tell(std::move(status), std::move(response));

@@ -48,9 +48,6 @@ class Shadow {
   // too, in its queue, at priority background. `engine` need not outlive the answer, nor this.
   void Predict(Engine* engine, std::unique_ptr<Request> request);
 
-  // To be called where FindShadow() may say something else from now on.
-  void Review();
-
  private:
   class Copy;
   class UnderWay;

@@ -8,13 +8,15 @@
 
 #include "base/background.h"
 #include "base/clock.h"
-#include "base/out_of_memory.h"
 
 namespace embershard {
 namespace {
 
 // A batch that waited long for a processor does not end comparing for as many times as long.
 constexpr std::chrono::duration<double> kLongestRest = std::chrono::minutes(1);
+
+// How often copies that wait are looked at.
+constexpr std::chrono::milliseconds kLookEvery{100};
 
 void Refuse(const std::unique_ptr<Request>& copy, Status status) {
   if (copy != nullptr) copy->answer(std::move(status), {});
@@ -38,8 +40,7 @@ void ShadowExecutor::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ShadowExecutor::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy,
-                          uint64_t reviews) noexcept {
+void ShadowExecutor::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy) noexcept {
   bool wake = false;
   bool stopped = false;
   try {
@@ -48,23 +49,13 @@ void ShadowExecutor::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Reques
     if (!stopped) {
       waiting_.emplace_back();
       waiting_.back() = {.engine = std::move(engine), .copy = std::move(copy)};
-      if (reviews != reviews_) to_review_ = true;
-      wake = to_review_ || waiting_.size() == 1;
+      wake = waiting_.size() == 1;
     }
   } catch (const std::exception&) {
     return Refuse(copy, OutOfMemory());
   }
   if (stopped) return Refuse(copy, ShuttingDown());
   if (wake) changed_.NotifyOne();
-}
-
-void ShadowExecutor::Review() {
-  {
-    const MutexLock lock(mutex_);
-    to_review_ = true;
-    ++reviews_;
-  }
-  changed_.NotifyOne();
 }
 
 void ShadowExecutor::Loop() {
@@ -81,8 +72,8 @@ void ShadowExecutor::Loop() {
 bool ShadowExecutor::Take(Clock::time_point next, std::list<Waiting>* taken) {
   const MutexLock lock(mutex_);
   while (taken->empty() && !stopping_ && waiting_.empty()) changed_.Wait(mutex_);
-  while (!stopping_ && !to_review_ && changed_.WaitUntil(mutex_, next)) continue;
-  to_review_ = false;
+  const Clock::time_point look = std::min(next, Clock::now() + kLookEvery);
+  while (!stopping_ && changed_.WaitUntil(mutex_, look)) continue;
   taken->splice(taken->end(), waiting_);
   return !stopping_;
 }

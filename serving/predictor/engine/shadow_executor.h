@@ -4,7 +4,6 @@
 #ifndef EMBERSHARD_ENGINE_SHADOW_EXECUTOR_H_
 #define EMBERSHARD_ENGINE_SHADOW_EXECUTOR_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,7 +23,8 @@ namespace embershard {
 class ShadowExecutor {
  public:
   // Whether the version gets copies, and no other requests. Asked before each batch: while one
-  // runs here, others that the version gets wait for it, and may wait for long.
+  // runs here, others that the version gets wait for it, and may wait for long. Asked often while
+  // copies wait, too: those of another version are refused, and keep it no longer.
   using IsShadow = std::function<bool(const Engine& engine)>;
 
   // What is run as one batch of copies: so small that caches stay with those who serve.
@@ -43,17 +43,8 @@ class ShadowExecutor {
   // `is_shadow` is not called after that. Safe to repeat.
   void Stop();
 
-  // How often Review() was called.
-  uint64_t reviews() const { return reviews_; }
-
-  // Has `engine` answer the copy some time. How many wait is the caller's to bound. `reviews`: from
-  // before the caller knew that the engine gets copies and no other requests.
-  void Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy,
-            uint64_t reviews) noexcept;
-
-  // To be called where `is_shadow` may say no from now on: such copies are answered at once, or
-  // behind the batch that runs, and keep no version any longer.
-  void Review();
+  // Has `engine` answer the copy some time. How many wait is the caller's to bound.
+  void Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy) noexcept;
 
  private:
   struct Waiting {
@@ -62,8 +53,8 @@ class ShadowExecutor {
   };
 
   void Loop();
-  // Waits until there are copies, and until `next` or Review(). Takes all that wait, behind those
-  // in `taken`. False: this ends.
+  // Waits until there are copies, and until `next`, but not for long. Takes all that wait, behind
+  // those in `taken`. False: this ends.
   bool Take(Clock::time_point next, std::list<Waiting>* taken);
   // Answers those whose version is no shadow any more.
   void RefuseOthers(std::list<Waiting>* taken);
@@ -77,8 +68,6 @@ class ShadowExecutor {
   Mutex mutex_;      // Held for moments only: its holder may have to wait for a processor.
   CondVar changed_;  // Signalled when the fields below change.
   std::list<Waiting> waiting_ GUARDED_BY(mutex_);
-  bool to_review_ GUARDED_BY(mutex_) = false;
-  std::atomic<uint64_t> reviews_ = 0;
   bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // Last, so that Loop() sees every field built.

@@ -132,29 +132,11 @@ Status NoSuchPlan(const Manifest& manifest, const std::string& name) {
 
 }  // namespace
 
-struct Package::Parts {
-  std::filesystem::path folder;
-  Manifest manifest;
-  Plan plan;
-  IdMaps id_maps;
-  std::vector<SampleRequest> samples;
-  std::unique_ptr<TableStore> tables;
-};
-
-Package::Package(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
-Package::~Package() = default;
-
-const Manifest& Package::manifest() const { return parts_->manifest; }
-const Plan& Package::plan() const { return parts_->plan; }
-const TableStore& Package::tables() const { return *parts_->tables; }
-const IdMap& Package::id_map(size_t sparse_input) const { return *parts_->id_maps[sparse_input]; }
-const std::vector<SampleRequest>& Package::samples() const { return parts_->samples; }
-
 Result<std::string> Package::ReadFile(const std::string& name, ReadControl* control) const {
   // By its path: a folder that a plan was added to holds the same programs.
-  Result<PackageFolder> folder = PackageFolder::Open(parts_->folder, control);
+  Result<PackageFolder> folder = PackageFolder::Open(folder_, control);
   if (!folder.ok()) return folder.status();
-  return ReadListedFile(*folder, parts_->manifest, name);
+  return ReadListedFile(*folder, manifest_, name);
 }
 
 Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& path,
@@ -192,14 +174,14 @@ Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& 
   auto tables = TableStore::Open(*folder, *manifest, options.residency, options.loaded);
   if (!tables.ok()) return tables.status();
 
-  auto parts = std::make_unique<Parts>();
-  parts->folder = path;
-  parts->manifest = std::move(*manifest);
-  parts->plan = std::move(*plan);
-  parts->id_maps = std::move(*id_maps);
-  parts->samples = std::move(*samples);
-  parts->tables = std::move(*tables);
-  return std::unique_ptr<Package>(new Package(std::move(parts)));
+  std::unique_ptr<Package> package(new Package);
+  package->folder_ = path;
+  package->manifest_ = std::move(*manifest);
+  package->plan_ = std::move(*plan);
+  package->id_maps_ = std::move(*id_maps);
+  package->samples_ = std::move(*samples);
+  package->tables_ = std::move(*tables);
+  return package;
 }
 
 Result<PackageOutline> ReadOutline(const std::filesystem::path& path, TableResidency residency) {

@@ -52,14 +52,13 @@ class Package {
 
   Package(const Package&) = delete;
   Package& operator=(const Package&) = delete;
-  ~Package();
 
-  const Manifest& manifest() const;
-  const Schema& schema() const { return manifest().schema; }
-  const Plan& plan() const;
-  const TableStore& tables() const;
-  const IdMap& id_map(size_t sparse_input) const;
-  const std::vector<SampleRequest>& samples() const;
+  const Manifest& manifest() const { return manifest_; }
+  const Schema& schema() const { return manifest_.schema; }
+  const Plan& plan() const { return plan_; }
+  const TableStore& tables() const { return *tables_; }
+  const IdMap& id_map(size_t sparse_input) const { return *id_maps_[sparse_input]; }
+  const std::vector<SampleRequest>& samples() const { return samples_; }
 
   // All of a file that the manifest lists, such as a program, read and checked again: what is
   // returned are the bytes that were hashed. kBadPackage when they are others than at Open().
@@ -67,11 +66,16 @@ class Package {
   Result<std::string> ReadFile(const std::string& name, ReadControl* control) const;
 
  private:
-  struct Parts;
-  explicit Package(std::unique_ptr<Parts> parts);
+  Package() = default;
   static Result<std::unique_ptr<Package>> OpenOnce(const std::filesystem::path& folder,
                                                    const PackageOptions& options);
-  std::unique_ptr<Parts> parts_;
+
+  std::filesystem::path folder_;
+  Manifest manifest_;
+  Plan plan_;
+  std::vector<std::unique_ptr<IdMap>> id_maps_;
+  std::vector<SampleRequest> samples_;
+  std::unique_ptr<TableStore> tables_;
 };
 
 // A part of what a version takes of the memory, once where several versions have it.

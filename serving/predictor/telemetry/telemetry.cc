@@ -68,18 +68,6 @@ uint64_t Telemetry::Nanoseconds(Clock::duration duration) {
   return static_cast<uint64_t>(std::max<int64_t>(count, 0));
 }
 
-void TelemetrySnapshot::Add(const TelemetrySnapshot& other) {
-  for (size_t i = 0; i < kOutcomes; ++i) {
-    interactive_calls[i] += other.interactive_calls[i];
-    background_calls[i] += other.background_calls[i];
-  }
-  in_flight += other.in_flight;
-  open_streams += other.open_streams;
-  bytes_received += other.bytes_received;
-  slow_seen += other.slow_seen;
-  slow_dropped += other.slow_dropped;
-}
-
 TelemetrySnapshot Telemetry::Read() const {
   TelemetrySnapshot read;
   read.start_unix_seconds = start_unix_seconds_;

@@ -91,9 +91,6 @@ struct TelemetrySnapshot {
     const auto place = static_cast<size_t>(outcome);
     return interactive_calls[place] + background_calls[place];
   }
-
-  // Adds what is counted of calls and streams elsewhere, histograms not included.
-  void Add(const TelemetrySnapshot& other);
 };
 
 // Thread-safe.

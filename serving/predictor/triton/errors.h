@@ -7,7 +7,6 @@
 #include <new>
 #include <string>
 
-#include "base/out_of_memory.h"
 #include "base/status.h"
 #include "triton/api.h"
 

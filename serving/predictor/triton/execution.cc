@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "base/out_of_memory.h"
 #include "batching/request_validation.h"
 #include "batching/split_request.h"
 #include "engine/self_check.h"

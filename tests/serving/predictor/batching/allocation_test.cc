@@ -74,11 +74,6 @@ struct Asked {
   std::vector<float> weights;
 };
 
-template <class T>
-Unaligned<T> ViewOf(const std::vector<T>& values) {
-  return Unaligned<T>(reinterpret_cast<const char*>(values.data()), values.size());
-}
-
 std::unique_ptr<Request> RandomRequest(uint32_t examples, std::mt19937* random, Asked* asked) {
   asked->age = {30};
   asked->price.assign(examples, 1.5F);

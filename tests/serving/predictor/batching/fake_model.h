@@ -211,11 +211,6 @@ inline SampleRequest GoodSample() {
           .outputs = {kGoodScores, kGoodProfile}};
 }
 
-template <class T>
-Unaligned<T> ViewOf(const std::vector<T>& values) {
-  return Unaligned<T>(values.data(), values.size());
-}
-
 // A request whose views lie over a copy of `inputs` that it keeps alive.
 inline std::unique_ptr<Request> FakeRequest(const FakeInputs& inputs) {
   const auto kept = std::make_shared<const FakeInputs>(inputs);

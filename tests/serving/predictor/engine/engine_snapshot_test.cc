@@ -1,6 +1,6 @@
 // What an engine counts of a known traffic. How calls end is counted by its adapters.
 
-#include "engine/engine_snapshot.h"
+#include "engine/engine.h"
 
 #include <gtest/gtest.h>
 

@@ -79,12 +79,6 @@ class Stream {
   int unread_ = 0;
 };
 
-inline TelemetrySnapshot Counted(Serving* serving) {
-  TelemetrySnapshot read = serving->engine()->telemetry().Read();
-  read.Add(serving->served()->telemetry().Read());
-  return read;
-}
-
 inline size_t Queued(Serving* serving) { return serving->engine()->Snapshot().queued.requests; }
 
 }  // namespace embershard::rpc

@@ -76,13 +76,6 @@ class Traffic {
   uint64_t bytes_sent_ = 0;
 };
 
-// Of the version, and of calls for none.
-TelemetrySnapshot Read(Serving* serving) {
-  TelemetrySnapshot read = serving->engine()->telemetry().Read();
-  read.Add(serving->served()->telemetry().Read());
-  return read;
-}
-
 // What the parser and validation refuse.
 void SendRefused(Traffic* traffic) {
   v1::PredictRequest message = NamedMessage();
@@ -123,7 +116,7 @@ TEST(PredictorTelemetry, CountsEachCallOnceByWhatBecameOfIt) {
   const auto left = traffic.Begin(NamedMessage());
   EXPECT_TRUE(WaitFor([&queued] { return queued() == 3; }));
   EXPECT_EQ(traffic.Ask(NamedMessage()), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(Read(&serving).in_flight, 4U);
+  EXPECT_EQ(Counted(&serving).in_flight, 4U);
   left->Cancel();
   EXPECT_EQ(traffic.End(left.get()), grpc::StatusCode::CANCELLED);
   EXPECT_EQ(traffic.End(late.get()), grpc::StatusCode::DEADLINE_EXCEEDED);
@@ -136,7 +129,7 @@ TEST(PredictorTelemetry, CountsEachCallOnceByWhatBecameOfIt) {
   EXPECT_EQ(traffic.AskAged(kFillsMemory), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(traffic.Ask(PackedMessage()), grpc::StatusCode::OK);
 
-  const TelemetrySnapshot read = Read(&serving);
+  const TelemetrySnapshot read = Counted(&serving);
   const std::vector<std::pair<Outcome, uint64_t>> expected = {
       {Outcome::kOk, 3},           {Outcome::kMalformed, 1},         {Outcome::kRefused, 1},
       {Outcome::kTooLarge, 1},     {Outcome::kNotFound, 2},          {Outcome::kStaleSchema, 1},
@@ -170,7 +163,7 @@ TEST(PredictorTelemetry, CountsWhatComesWhileTheServerStops) {
   gate.Open();
   drain.join();
   EXPECT_EQ(traffic.End(running.get()), grpc::StatusCode::OK);
-  const TelemetrySnapshot read = Read(&serving);
+  const TelemetrySnapshot read = Counted(&serving);
   EXPECT_EQ(read.Count(Outcome::kShuttingDown), 1U);
   EXPECT_EQ(read.Count(Outcome::kOk), 1U);
   EXPECT_EQ(read.Count(Outcome::kNotFound), traffic.calls() - 2);
@@ -190,7 +183,7 @@ TEST(PredictorTelemetry, CountsEachOfManyCallsAtOnce) {
     }
     for (const auto& call : calls) traffic.End(call.get());
   }
-  const TelemetrySnapshot read = Read(&serving);
+  const TelemetrySnapshot read = Counted(&serving);
   EXPECT_EQ(read.Count(Outcome::kOk), 280U);
   EXPECT_EQ(read.Count(Outcome::kMalformed), 40U);  // More values than the lengths say.
   EXPECT_EQ(read.examples, 560U);
@@ -251,7 +244,7 @@ TEST(PredictorTelemetry, DescribesNoCallThatWasFast) {
   Serving serving(std::make_unique<FakeModel>(), {}, {}, std::chrono::hours(1));
   v1::PredictResponse response;
   ExpectGood(serving.Predict(NamedMessage(), &response), response);
-  EXPECT_EQ(Read(&serving).slow_seen, 0U);
+  EXPECT_EQ(Counted(&serving).slow_seen, 0U);
   EXPECT_TRUE(serving.served()->telemetry().slow_log().Wait(nanoseconds(0)).empty());
 }
 

@@ -184,6 +184,22 @@ class Serving {
   std::unique_ptr<v1::Predictor::Stub> stub_;
 };
 
+// Of the version, and of calls for none.
+inline TelemetrySnapshot Counted(Serving* serving) {
+  TelemetrySnapshot all = serving->engine()->telemetry().Read();
+  const TelemetrySnapshot others = serving->served()->telemetry().Read();
+  for (size_t i = 0; i < kOutcomes; ++i) {
+    all.interactive_calls[i] += others.interactive_calls[i];
+    all.background_calls[i] += others.background_calls[i];
+  }
+  all.in_flight += others.in_flight;
+  all.open_streams += others.open_streams;
+  all.bytes_received += others.bytes_received;
+  all.slow_seen += others.slow_seen;
+  all.slow_dropped += others.slow_dropped;
+  return all;
+}
+
 }  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_TESTS_GRPC_SERVING_FIXTURE_H_
