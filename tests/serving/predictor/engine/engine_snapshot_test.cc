@@ -1,7 +1,5 @@
 // What an engine counts of a known traffic. How calls end is counted by its adapters.
 
-#include "engine/engine.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "engine/asking.h"
+#include "engine/engine.h"
 
 namespace embershard {
 namespace {
