@@ -34,6 +34,7 @@ TaskThread::~TaskThread() {
 void TaskThread::Start() {
   {
     const MutexLock lock(mutex_);
+    started_at_ = Clock::now();
     started_ = true;
   }
   changed_.NotifyAll();
@@ -47,7 +48,7 @@ void TaskThread::Wait() {
 
 void TaskThread::Loop() {
   MutexLock lock(mutex_);
-  bool spins = false;  // The pause before was short: the next one may be as well.
+  bool spins = false;  // The pause before was short, waking up apart: the next one may be as well.
   for (;;) {
     const Clock::time_point paused = Clock::now();
     if (spins) {
@@ -57,7 +58,7 @@ void TaskThread::Loop() {
     }
     while (!started_ && !stopping_) changed_.Wait(mutex_);
     if (!started_) return;
-    spins = Clock::now() - paused < kSpin;
+    spins = started_at_ - paused < kSpin;
     lock.Unlock();
     task_();
     lock.Lock();

@@ -67,7 +67,7 @@ void SumInt4(const BagSumsCall& call) {
 
 }  // namespace
 
-#if defined(__AVX512VNNI__)
+#if defined(EMBERSHARD_VNNI)
 const BagSumsKernel kVnniBagSums = {
     "avx512_vnni",
 #else

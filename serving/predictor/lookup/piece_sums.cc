@@ -76,7 +76,8 @@ Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& ba
       ahead += PrefetchFirst(pieces[next], batch);
       ++next;
     }
-    if (Status status = SumPiece(piece, batch, backward); !status.ok()) return status;
+    const bool turns = backward && &piece == &pieces.back();
+    if (Status status = SumPiece(piece, batch, turns); !status.ok()) return status;
     const int64_t* offsets = batch.lists[part.lists].offsets;
     ahead -= std::min(part.rows_ahead, offsets[piece.bag_end] - offsets[piece.bag_begin]);
   }
