@@ -38,6 +38,7 @@ from embershard.sharding.types import check_module_plan
 
 BATCH_SIZE = 512
 DENSE = EmbeddingComputeKernel.DENSE.value
+FUSED = EmbeddingComputeKernel.FUSED.value
 BATCH_SIZE_MAX = 1 << 31
 SECONDS_MAX = 1e9
 LEAST_TIMEOUT = 1e-9
@@ -189,8 +190,8 @@ class EmbeddingShardingPlanner:
             sharders: likewise.
 
         Raises:
-            InputError: the plan is not of this model and these ranks, or has shards of the dense
-                kernel, whose costs are not measured.
+            InputError: the plan is not of this model and these ranks, or has shards of other
+                kernels than fused, whose costs are not measured.
         """
         for path, collection, _ in shardable(module, sharders):
             check_module_plan(
@@ -198,13 +199,14 @@ class EmbeddingShardingPlanner:
                 tables_of(collection),
                 world_size=self._topology.world_size,
                 where=f"module {path!r}",
+                device=self._topology.compute_device,
             )
-
             for name, each in plan.plan.get(path, {}).items():
-                if each.compute_kernel == DENSE and each.sharding_type != DATA_PARALLEL:
+                if each.compute_kernel != FUSED and each.sharding_type != DATA_PARALLEL:
                     raise InputError(
                         f"price: module {path!r}: table {name!r}: compute_kernel: expected 'fused' "
-                        f"of {each.sharding_type}, got 'dense', whose costs are not measured"
+                        f"of {each.sharding_type}, got {each.compute_kernel!r}, whose costs are "
+                        "not measured"
                     )
 
         def is_replica(path: str, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -100,8 +100,8 @@ class Topology:
         if len(devices) != world_size:
             raise InputError(f"topology: expected {world_size} devices, got {len(devices)}")
         for rank, device in enumerate(devices):
-            where, least = f"topology: rank {rank}", "more than 0 bytes"
-            check_number(f"{where}: memory", device.memory_bytes, 1, BYTES_MAX, least)
+            where, span = f"topology: rank {rank}", f"1 .. {BYTES_MAX:g} bytes"
+            check_number(f"{where}: memory", device.memory_bytes, 1, BYTES_MAX, span)
             check_number(f"{where}: speed", device.speed, *SPEEDS)
         if intra_host_bw is not None:
             raise InputError(
@@ -154,18 +154,18 @@ class ParameterConstraints:
         InputError: constraints that no plan can keep.
     """
 
-    sharding_types: Sequence[str] | None = None
+    sharding_types: Collection[str] | None = None
     """Values of ``ShardingType`` to choose from. None: table_wise, column_wise and row_wise, where
     row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank."""
 
-    compute_kernels: Sequence[str] | None = None
+    compute_kernels: Collection[str] | None = None
     """Values of ``EmbeddingComputeKernel``: fused among them, or dense for data_parallel alone."""
 
     min_partition: int | None = None
     """Least columns of a shard. None: 32."""
 
     pooling_factors: Sequence[float] | None = None
-    """Mean ids a bag of each feature, or one for all. None: 1."""
+    """Mean ids a bag of each feature, or one for all; of an array, its list. None: 1."""
 
     cached_share: float | None = None
     """Share of lookups whose row lies in the cache, 0 .. 1. None: by the sizes of all tables and of
@@ -190,6 +190,8 @@ class ParameterConstraints:
             check_integer("constraints: min_partition", self.min_partition, 1, COLUMNS_MAX)
         if self.cached_share is not None:
             check_number("constraints: cached_share", self.cached_share, 0, 1)
+        if as_list := getattr(self.pooling_factors, "tolist", None):
+            object.__setattr__(self, "pooling_factors", as_list())
         factors = [] if self.pooling_factors is None else self.pooling_factors
         if not isinstance(factors, Sequence):
             raise InputError(
@@ -211,10 +213,13 @@ class ParameterConstraints:
             )
 
     def _check_names(self, field: str, known: list[str]) -> None:
-        """Refuse a field that is no list of known names."""
+        """Refuse a field that is no list of known names; a set becomes a list."""
         given = getattr(self, field)
         if given is None:
             return
+        if isinstance(given, Set):
+            given = sorted(given, key=str)
+            object.__setattr__(self, field, given)
         is_list = isinstance(given, Sequence) and not isinstance(given, str) and len(given)
         if not (is_list and all(each in known for each in given)):
             raise InputError(

@@ -37,6 +37,7 @@ def test_a_plan_tiles_every_table_on_the_ranks():
         model["sparse"].embedding_bag_configs(),
         world_size=4,
         where="sparse",
+        device="cpu",
     )
     assert planner.report.gap >= 0
     assert ShardingPlan.from_json(plan.to_json()).to_json() == plan.to_json()
@@ -59,9 +60,8 @@ def test_a_search_that_ends_by_its_time_limit_returns_a_plan_and_warns():
             timeout_seconds=seconds,
         )
         plan = planner.plan(model, sharders())
-        check_module_plan(
-            plan.plan["sparse"], model["sparse"].embedding_bag_configs(), world_size=4, where=""
-        )
+        tables = model["sparse"].embedding_bag_configs()
+        check_module_plan(plan.plan["sparse"], tables, world_size=4, where="", device="cpu")
         warned = [each for each in planner.report.warnings if "timeout_seconds" in each]
         if warned:
             assert not planner.report.constraint_costs
@@ -185,19 +185,19 @@ def test_a_plan_of_other_ranks_is_refused():
         planner_of(2).price(plan, model, sharders())
 
 
-def test_a_plan_with_shards_of_the_dense_kernel_is_not_priced():
+@pytest.mark.parametrize("kernel", ["dense", "fused_uvm", "fused_uvm_caching"])
+def test_a_plan_with_shards_of_a_kernel_without_costs_is_not_priced(kernel):
     model = model_of((1000, 8))
     cut = construct_module_sharding_plan(
-        model["sparse"],
-        {"t0": row_wise(compute_kernel="dense")},
-        local_size=2,
-        world_size=2,
+        model["sparse"], {"t0": row_wise(compute_kernel=kernel)}, local_size=2, world_size=2
     )
     plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(cut)})
-    with pytest.raises(
-        InputError, match="table 't0': compute_kernel: expected 'fused' of row_wise"
-    ):
-        planner_of(2).price(plan, model, sharders())
+    with pytest.raises(InputError) as raised:
+        planner_of(2, compute_device="cuda").price(plan, model, sharders())
+    assert str(raised.value) == (
+        "price: module 'sparse': table 't0': compute_kernel: expected 'fused' of row_wise, got "
+        f"{kernel!r}, whose costs are not measured"
+    )
 
 
 REPLICA = ParameterConstraints(sharding_types=["data_parallel"], cached_share=0.0)

@@ -1,5 +1,6 @@
 """Topologies and constraints that are refused."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,11 +14,9 @@ from tests.planner.training_cases import machine_of
     [
         ({"world_size": 0}, "world_size: expected an integer of 1 .. 1,048,576, got 0"),
         ({"world_size": "2"}, "world_size: expected an integer of 1 .. 1,048,576, got '2'"),
-        ({"world_size": 2, "ddr_cap": 0}, "rank 0: memory: expected more than 0 bytes, got 0"),
-        (
-            {"world_size": 2, "ddr_cap": torch.nan},
-            "rank 0: memory: expected more than 0 bytes, got nan",
-        ),
+        ({"world_size": 2, "ddr_cap": 0}, "rank 0: memory: expected 1 .. 1e\\+18 bytes, got 0"),
+        ({"world_size": 2, "ddr_cap": torch.nan}, "expected 1 .. 1e\\+18 bytes, got nan"),
+        ({"world_size": 2, "ddr_cap": torch.inf}, "expected 1 .. 1e\\+18 bytes, got inf"),
         ({"world_size": 2, "compute_device": "tpu"}, "expected cpu or cuda, got 'tpu'"),
         ({"world_size": 2, "hbm_cap": 1 << 30}, "cpu: expected ddr_cap, got hbm_cap"),
         (
@@ -69,6 +68,12 @@ def test_a_bad_topology_is_refused(settings, message):
         ({"cached_share": "0.5"}, "cached_share: expected a number of 0 .. 1, got '0.5'"),
         ({"pooling_factors": [1e308]}, "pooling_factors: expected .*, got 1e\\+308"),
         ({"pooling_factors": 3.0}, "pooling_factors: expected a list of numbers, got 3.0"),
+        ({"pooling_factors": np.array(3.0)}, "pooling_factors: expected a list .*, got 3.0"),
+        (
+            {"pooling_factors": np.ones((1, 2))},
+            "pooling_factors: expected a number .*, got .1.0, 1",
+        ),
+        ({"sharding_types": {"row_wise", 3}}, "expected a list .*, got .3, 'row_wise'"),
         ({"access_counts": [1, 2]}, "access_counts: expected a tensor .*, got list"),
         ({"access_counts": torch.full((9,), 1e308, dtype=torch.double)}, "with a finite sum"),
         ({"access_counts": torch.tensor([1, -1])}, "access_counts: expected numbers from 0"),
@@ -78,6 +83,15 @@ def test_a_bad_topology_is_refused(settings, message):
 def test_bad_constraints_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         ParameterConstraints(**settings)
+
+
+def test_arrays_and_sets_are_taken_as_their_lists():
+    names = {"table_wise", "row_wise"}
+    given = ParameterConstraints(pooling_factors=np.array([2.0, 3.0]), sharding_types=names)
+    listed = ParameterConstraints(
+        pooling_factors=[2.0, 3.0], sharding_types=["row_wise", "table_wise"]
+    )
+    assert given == listed
 
 
 def test_a_bandwidth_between_hosts_takes_the_place_of_the_machines():
