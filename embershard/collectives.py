@@ -43,9 +43,13 @@ def named_by_caller() -> Iterator[None]:
 
 
 @contextmanager
-def collective(group: Any) -> Iterator[None]:
-    """A block of collectives of a group. After one that failed, one that does not takes back what
-    this rank said of it.
+def collective(group: Any, *, only_starts: bool = False) -> Iterator[None]:
+    """A block of collectives of a group. After one that failed, one that ends takes back what this
+    rank said of it.
+
+    Args:
+        group: of the collectives.
+        only_starts: whether they are asynchronous, and another block waits for them.
 
     Raises:
         LostRankError: one of them failed.
@@ -57,7 +61,7 @@ def collective(group: Any) -> Iterator[None]:
         if lost is None:
             raise
         raise lost from error
-    if getattr(_THREAD, "has_failed", False):
+    if not only_starts and getattr(_THREAD, "has_failed", False):
         _THREAD.has_failed = False
         with suppress(RuntimeError):  # The process with the store has ended.
             _get_default_store().delete_key(_key(dist.get_rank()))

@@ -37,6 +37,7 @@ class AsyncStateWriter:
             then: called in the thread once every rank has written.
 
         Raises:
+            InputError: the previous call's folder had a state, or another writer was at it.
             OSError: the previous call failed on some rank.
         """
         self.wait()
@@ -50,6 +51,7 @@ class AsyncStateWriter:
         """Until what was started is written.
 
         Raises:
+            InputError: the folder had a state, or another writer was at it.
             OSError: it failed on some rank.
         """
         running, self._running = self._running, None

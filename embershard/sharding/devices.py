@@ -49,8 +49,9 @@ class InputStream:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        stream: Any = torch.cuda.Stream
-        self._stream = stream(device) if device.type == "cuda" else None
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def entered(self, *, after_model: bool) -> Iterator[None]:

@@ -43,6 +43,7 @@ def claimed_folder(folder: Path) -> Iterator[None]:
         OSError: it cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _check_new(folder)  # A finished folder may be read-only.
     file = folder / LOCK
     with file.open("w") as opened:
         # A writer deletes its file at its end: a lock on a deleted file excludes nobody.
@@ -51,11 +52,15 @@ def claimed_folder(folder: Path) -> Iterator[None]:
                 f"{folder}: expected a new folder, got one that another save writes to"
             )
         try:
-            if (folder / INDEX).exists():
-                raise InputError(f"{folder}: expected a new folder, got one of save_state")
+            _check_new(folder)  # Another writer may have ended before this one locked.
             yield
         finally:
             file.unlink(missing_ok=True)
+
+
+def _check_new(folder: Path) -> None:
+    if (folder / INDEX).exists():
+        raise InputError(f"{folder}: expected a new folder, got one of save_state")
 
 
 def _is_at(file: Path, opened: int) -> bool:

@@ -10,7 +10,7 @@ Both are sent from the device of the batch. The sizes are all that the host read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -25,6 +25,12 @@ from embershard.sharding.incoming import Incoming, Receiver, Sizes
 from embershard.sharding.outgoing import Outgoing
 
 FAILED, ENDED = 1, 2
+Spans = list[tuple[int, int]]
+
+
+def _spans(lengths: Iterable[int]) -> Spans:
+    """First and end of each, where one follows the other."""
+    return list(pairwise(accumulate(lengths, initial=0)))
 
 
 class InputDist:
@@ -53,6 +59,8 @@ class InputDist:
         self.is_end = False
         """After ``send()``: whether the data of all ranks has ended. ``finish()`` gives nothing."""
         self._receivers = [receiver for receiver, _ in requests]
+        self._streams = [_spans(each.streams) for each in self._receivers]
+        """Of each collection: the streams of each rank."""
         self._outgoing = list[Outgoing]()
         self._failure = failure
         self._is_sent = False
@@ -72,7 +80,7 @@ class InputDist:
         self._own_sizes = torch.cat(sizes)
         own = self._numbers[env.rank]
         self._sizes = self._own_sizes.new_empty(env.world_size * own)
-        with collective(env.input_group):
+        with collective(env.input_group, only_starts=True):
             self._sizes_work: Any = dist.all_to_all_single(
                 self._sizes,
                 self._own_sizes,
@@ -103,11 +111,12 @@ class InputDist:
         if self.is_end or not self._receivers:
             return
         self._sizes_of = self._read_sizes(received, torch.split(sent, self._numbers))
-        packed = [self._pack(to) for to in range(self._env.world_size)]
+        ids = [_spans(map(sum, each.sent)) for each in self._sizes_of]
+        packed = [self._pack(to, ids) for to in range(self._env.world_size)]
         words = [self._words_from(source) for source in range(self._env.world_size)]
         outgoing = torch.cat(packed)
         incoming = outgoing.new_empty(sum(map(sum, words)))
-        with collective(self._env.input_group):
+        with collective(self._env.input_group, only_starts=True):
             self._work = dist.all_to_all_single(
                 incoming,
                 outgoing,
@@ -137,8 +146,8 @@ class InputDist:
     def _sizes_to(self, rank: int, head: Tensor) -> Tensor:
         """What a rank gets, beginning with what all get."""
         parts = [head]
-        for place, receiver in enumerate(self._receivers):
-            first, end = list(pairwise(accumulate(receiver.streams, initial=0)))[rank]
+        for place, spans in enumerate(self._streams):
+            first, end = spans[rank]
             if self._outgoing:
                 parts.append(self._outgoing[place].counts[first:end])
             else:
@@ -152,17 +161,17 @@ class InputDist:
             received: on CPU, ``(ranks, numbers)``: what ``_sizes_to`` made.
             sent: likewise, to each rank.
         """
-        count, rank = len(self._receivers), self._env.rank
-        parts = [
-            torch.split(each, [1, count, *(of.streams[to] for of in self._receivers)], dim=-1)
-            for to, each in enumerate(sent)
-        ]
-        own = [1, count, *(each.streams[rank] for each in self._receivers)]
-        _, examples, *counts = torch.split(received, own, dim=1)
+        parts = [self._split_sizes(each, to) for to, each in enumerate(sent)]
+        _, examples, *counts = self._split_sizes(received, self._env.rank)
         return [
             Sizes(of_ranks.tolist(), each, [part[2 + place].tolist() for part in parts])
             for place, (of_ranks, each) in enumerate(zip(examples.unbind(1), counts, strict=True))
         ]
+
+    def _split_sizes(self, sizes: Tensor, rank: int) -> Sequence[Tensor]:
+        """What ``_sizes_to`` a rank joined: status, examples, and the ids of each collection."""
+        counts = [1, len(self._receivers), *(each.streams[rank] for each in self._receivers)]
+        return torch.split(sizes, counts, dim=-1)
 
     def _words_from(self, source: int) -> list[int]:
         """Of each collection: words of its data."""
@@ -178,18 +187,20 @@ class InputDist:
             )
         ]
 
-    def _pack(self, to: int) -> Tensor:
-        """int32 words for a rank."""
+    def _pack(self, to: int, ids: Sequence[Spans]) -> Tensor:
+        """int32 words for a rank.
+
+        Args:
+            to: the rank.
+            ids: of each collection: those for each rank.
+        """
         parts = list[Tensor]()
-        for receiver, outgoing, sizes in zip(
-            self._receivers, self._outgoing, self._sizes_of, strict=True
-        ):
-            ids = list(pairwise(accumulate(map(sum, sizes.sent), initial=0)))[to]
-            streams = list(pairwise(accumulate(receiver.streams, initial=0)))[to]
-            parts.append(outgoing.ids[slice(*ids)].contiguous().view(torch.int32))
-            parts.append(outgoing.lengths[slice(*streams)].flatten())
+        for outgoing, ids_of, streams_of in zip(self._outgoing, ids, self._streams, strict=True):
+            own = slice(*ids_of[to])
+            parts.append(outgoing.ids[own].contiguous().view(torch.int32))
+            parts.append(outgoing.lengths[slice(*streams_of[to])].flatten())
             if outgoing.weights is not None:
-                parts.append(outgoing.weights[slice(*ids)].contiguous().view(torch.int32))
+                parts.append(outgoing.weights[own].contiguous().view(torch.int32))
             if sum(len(part) for part in parts) % 2:
                 parts.append(parts[0].new_zeros(1))
         return torch.cat(parts)

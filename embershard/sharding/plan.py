@@ -232,7 +232,7 @@ def construct_module_sharding_plan(
                 f"plan: table {name!r}: expected what a helper gave, as row_wise(), got {given}"
             )
         plan[name] = generator(known[name], ranks)
-    check_module_plan(plan, tables, world_size=world_size, where="plan")
+    check_module_plan(plan, tables, world_size=world_size, where="plan", device=None)
     return plan
 
 

@@ -74,7 +74,7 @@ class Sharder:
         plan: Mapping[str, ParameterSharding],
         *,
         where: str,
-        device: str = "cpu",
+        device: str,
     ) -> dict[str, FusedOptimizer]:
         """Of each table whose kernel is not dense.
 

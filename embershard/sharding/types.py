@@ -64,6 +64,9 @@ class EmbeddingComputeKernel(Enum):
     """The same behind a cache on the device. On CUDA."""
 
 
+CPU_KERNELS = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
+
+
 class ParameterSharding(Part):
     """How one table is cut."""
 
@@ -107,17 +110,24 @@ class ShardingPlan:
         return self.plan.get(module_path)
 
     def to_json(self) -> str:
-        """As text, for ``from_json``. Equal plans give equal text.
+        """As text, for ``from_json``. Equal plans for equally many ranks give equal text.
+
+        A plan's collections have the same ranks: a world size that is known of one is written for
+        all.
 
         Raises:
             InputError: collections that are cut for different numbers of ranks.
         """
-        sizes = {getattr(each, "world_size", None) for each in self.plan.values()} - {None}
+        sizes = dict[int, str]()
+        for path, each in sorted(self.plan.items()):
+            if (size := getattr(each, "world_size", None)) is not None:
+                sizes.setdefault(size, path)
         if len(sizes) > 1:
-            raise InputError(f"plan: expected collections cut for one world size, got {sizes}")
+            got = ", ".join(f"{size} of module {path!r}" for size, path in sizes.items())
+            raise InputError(f"plan: expected collections cut for one world size, got {got}")
         file = _PlanFile(
             format_version=FORMAT_VERSION,
-            world_size=sizes.pop() if sizes else None,
+            world_size=next(iter(sizes), None),
             plan={path: dict(sorted(self.plan[path].items())) for path in sorted(self.plan)},
         )
         return file.model_dump_json(indent=1) + "\n"
@@ -170,7 +180,7 @@ def check_module_plan(
     *,
     world_size: int,
     where: str,
-    device: str | None = None,
+    device: str | None,
 ) -> None:
     """Refuse a plan that does not place exactly these tables on exactly these ranks.
 
@@ -215,8 +225,8 @@ def _check_names(sharding: ParameterSharding, at: str, device: str | None) -> No
             f"{at}: sharding_type: expected one of {expected}, got {sharding.sharding_type!r}"
         )
     replicated = sharding.sharding_type == ShardingType.DATA_PARALLEL.value
-    kernels = [each.value for each in EmbeddingComputeKernel]
-    kernels = kernels[: 1 if replicated else 2 if device == "cpu" else None]
+    known = CPU_KERNELS if device == "cpu" else EmbeddingComputeKernel
+    kernels = [each.value for each in ((EmbeddingComputeKernel.DENSE,) if replicated else known)]
     if sharding.compute_kernel not in kernels:
         expected = " or ".join(map(repr, kernels))
         on = f" on {device}" if device else ""

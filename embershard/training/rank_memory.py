@@ -62,7 +62,7 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
     for path, module in setup.collections.items():
         plan, tables = setup.plan.plan[path], tables_of(module)
         sharder = next(each for each in setup.sharders if each.can_shard(module))
-        optimizers = sharder.optimizers(module, plan, where=path)
+        optimizers = sharder.optimizers(module, plan, where=path, device="cpu")
         for table in tables:
             optimizer = optimizers.get(table.name)
             for shard in plan[table.name].sharding_spec:

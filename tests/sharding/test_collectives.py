@@ -5,10 +5,12 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
 
 from embershard import collectives
 from embershard.collectives import collective, missing_ranks
 from embershard.errors import LostRankError
+from embershard.sharding.input_dist import InputDist
 from tests.cases import cases
 
 CLOSED, TIMED_OUT = "Connection closed by peer [::1]:5", "Timed out waiting 5000ms for recv"
@@ -59,6 +61,25 @@ def fail_twice(env):
             with collective(env.process_group):
                 dist.barrier(group=env.process_group)
     return messages
+
+
+def start_after_failure(env):
+    """Whether the store says that rank 0 failed: after an exchange starts, and after it ends."""
+    store, key = _get_default_store(), "embershard/lost/0"
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collectives, "TIMEOUT_SECONDS", 1.0)
+        if env.rank == 0:
+            with pytest.raises(LostRankError), collective(group):
+                dist.barrier(group=group)
+    exchange = InputDist(env, [])
+    started = store.check([key]) if env.rank == 0 else None
+    exchange.send()
+    return started, store.check([key]) if env.rank == 0 else None
+
+
+def test_an_exchange_takes_a_failure_back_once_it_has_ended(workers):
+    assert workers.run(2, start_after_failure) == [(True, False), (None, None)]
 
 
 def test_a_second_failure_names_the_rank_that_is_missing_then(workers):

@@ -54,7 +54,7 @@ def test_half_precision_is_refused_with_the_dense_kernel():
     module.embedding_bags["users"].weight.data = module.embedding_bags["users"].weight.half()
     plan = plan_of(case, row_wise(compute_kernel="dense"), 1)
     with pytest.raises(InputError) as raised:
-        EmbeddingBagCollectionSharder().optimizers(module, plan, where="here")
+        EmbeddingBagCollectionSharder().optimizers(module, plan, where="here", device="cpu")
     assert str(raised.value) == (
         "here: table 'users': data_type: expected FP32 with row_wise and the dense kernel, got FP16"
     )

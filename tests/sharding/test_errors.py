@@ -235,7 +235,7 @@ def test_what_has_no_cpu_kernel_is_refused_on_cpu_with_its_table(settings, messa
     sharder = EmbeddingBagCollectionSharder(fused_params=settings)
     module, plan = collection_of(CASE), plan_of(CASE, row_wise())
     with pytest.raises(InputError, match=f"here: table 'users': {message}"):
-        sharder.optimizers(module, plan, where="here")
+        sharder.optimizers(module, plan, where="here", device="cpu")
     found = sharder.optimizers(module, plan, where="here", device="cuda")
     assert set(found.values()) == {optimizer_of_params(settings)}
 
@@ -275,7 +275,7 @@ def test_fused_params_take_the_names_and_settings_of_fbgemm():
 def test_a_table_without_an_optimizer_is_refused():
     with pytest.raises(InputError, match="here: table 'users': expected an optimizer in backward"):
         EmbeddingBagCollectionSharder().optimizers(
-            collection_of(CASE), plan_of(CASE, row_wise()), where="here"
+            collection_of(CASE), plan_of(CASE, row_wise()), where="here", device="cpu"
         )
 
 
@@ -286,7 +286,7 @@ def test_optimizers_in_backward_are_those_of_the_parameters():
     expected = FusedOptimizer(name="rowwise_adagrad", learning_rate=0.5, eps=1e-3)
     assert optimizer_of(weight) == expected
     sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd", "learning_rate": 0.1})
-    found = sharder.optimizers(module, plan_of(CASE, row_wise()), where="here")
+    found = sharder.optimizers(module, plan_of(CASE, row_wise()), where="here", device="cpu")
     assert found["users"] == expected
     assert found["items"] == FusedOptimizer(name="sgd", learning_rate=0.1)
 

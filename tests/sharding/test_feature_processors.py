@@ -112,4 +112,6 @@ def test_sharding_other_processors_than_position_weights_is_refused():
     )
     assert isinstance(module.embedding_bag_configs()[0], EmbeddingBagConfig)
     with pytest.raises(ValueError, match="feature_processors: feature 'u': expected position"):
-        FeatureProcessedEmbeddingBagCollectionSharder().optimizers(module, {}, where="here")
+        FeatureProcessedEmbeddingBagCollectionSharder().optimizers(
+            module, {}, where="here", device="cpu"
+        )

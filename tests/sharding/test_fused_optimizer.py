@@ -105,7 +105,7 @@ def test_an_average_in_column_shards_is_refused():
     sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": "ema_rowwise_adagrad"})
     plan = plan_of(case, row_wise(), 2, items=column_wise())
     with pytest.raises(InputError, match=r"'items': expected whole rows with ema_rowwise_adagrad"):
-        sharder.optimizers(collection_of(case), plan, where="here")
+        sharder.optimizers(collection_of(case), plan, where="here", device="cpu")
 
 
 def train_with_rates(env, case, plan, rates):

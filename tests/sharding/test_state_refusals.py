@@ -8,7 +8,7 @@ import torch
 from embershard.errors import DataError, InputError
 from embershard.optim import KeyedOptimizerWrapper, WarmupOptimizer
 from embershard.sharding import block_files, load_state, row_wise, save_state, state_blocks
-from embershard.sharding.folder_claim import claimed_folder
+from embershard.sharding.folder_claim import LOCK, claimed_folder
 from tests.cases import cases
 from tests.sharding.cases import plan_of, sharded
 from tests.sharding.reference import make_case
@@ -187,6 +187,14 @@ def test_a_save_that_failed_leaves_its_folder_to_another(tmp_path, monkeypatch):
         save_state(model, folder)
     monkeypatch.setattr(block_files.state_dict_saver, "save", save)
     save_state(model, folder)
+
+
+def test_a_finished_folder_that_takes_no_file_is_refused_as_one_of_save_state(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    save_state(model, tmp_path / "state")
+    (tmp_path / "state" / LOCK).mkdir()  # It opens for nobody, as in a read-only folder.
+    with pytest.raises(InputError, match="expected a new folder, got one of save_state"):
+        save_state(model, tmp_path / "state")
 
 
 def save_plain(env, folder):
