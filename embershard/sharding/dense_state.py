@@ -23,6 +23,7 @@ from embershard.optim import (
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.held_tables import STATE, HeldTable, inner_module, whole_tensors
+from embershard.sharding.rowwise_adagrad import RowWiseAdagrad
 from embershard.sharding.tables import LocalShard
 
 
@@ -209,13 +210,16 @@ def _state_names(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> s
     if found := _tensors(optimizer.state.get(parameter, {})):
         return found
     kind = type(optimizer)
-    if not kind.__module__.startswith("torch.optim."):
+    if kind is not RowWiseAdagrad and not kind.__module__.startswith("torch.optim."):
         return None
     if kind.__name__ in NOT_SAVED:
         return set()
     for group in optimizer.param_groups:
         if any(each is parameter for each in group["params"]):
-            like = nn.Parameter(torch.zeros((1,) * parameter.dim(), dtype=parameter.dtype))
+            one = torch.zeros(
+                (1,) * parameter.dim(), dtype=parameter.dtype, device=parameter.device
+            )
+            like = nn.Parameter(one)
             like.grad = torch.zeros_like(like)
             probe = copy(optimizer)  # Most make their state in the first step: the copy does one.
             probe.state, probe.param_groups = defaultdict(dict), [{**group, "params": [like]}]

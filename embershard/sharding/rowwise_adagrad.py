@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,6 @@ import torch
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer
 
 
 class RowWiseAdagrad(torch.optim.Optimizer):
@@ -33,15 +33,18 @@ class RowWiseAdagrad(torch.optim.Optimizer):
         lr: float = 0.01,
         eps: float = 1e-8,
     ) -> None:
-        FusedOptimizer(learning_rate=lr, eps=eps)  # Checks them.
         super().__init__(params, {"lr": lr, "eps": eps})
-        for group in self.param_groups:
-            for each in group["params"]:
-                if each.dim() != 2:
-                    raise InputError(
-                        "RowWiseAdagrad: params: expected rows and columns, got shape "
-                        f"{tuple(each.shape)}"
-                    )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As of torch.optim.
+
+        Raises:
+            InputError: as of the class; the group is not added.
+        """
+        super().add_param_group(param_group)
+        if fault := _fault(self.param_groups[-1]):
+            self.param_groups.pop()
+            raise InputError(f"RowWiseAdagrad: {fault}")
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -60,3 +63,16 @@ class RowWiseAdagrad(torch.optim.Optimizer):
                 state["sum"] += each.grad.square().mean(dim=1, keepdim=True)
                 each.addcdiv_(each.grad, state["sum"].sqrt() + group["eps"], value=-group["lr"])
         return loss
+
+
+def _fault(group: dict[str, Any]) -> str:
+    """What is wrong with a group. Empty: nothing."""
+    lr, eps = group["lr"], group["eps"]
+    if not 0 <= lr < math.inf:
+        return f"lr: expected a finite number at least 0, got {lr}"
+    if not 0 < eps < math.inf:
+        return f"eps: expected a finite number over 0, got {eps}"
+    for each in group["params"]:
+        if each.dim() != 2:
+            return f"params: expected rows and columns, got shape {tuple(each.shape)}"
+    return ""

@@ -7,7 +7,14 @@ import torch
 
 from embershard.errors import DataError, InputError
 from embershard.optim import KeyedOptimizerWrapper, WarmupOptimizer
-from embershard.sharding import block_files, load_state, row_wise, save_state, state_blocks
+from embershard.sharding import (
+    RowWiseAdagrad,
+    block_files,
+    load_state,
+    row_wise,
+    save_state,
+    state_blocks,
+)
 from embershard.sharding.folder_claim import LOCK, claimed_folder
 from tests.cases import cases
 from tests.sharding.cases import plan_of, sharded
@@ -79,16 +86,45 @@ def test_state_of_adam_is_refused_by_every_other_class(tmp_path, make, expected)
     )
 
 
-def test_state_whose_class_is_not_saved_is_told_by_its_names(tmp_path):
-    """As TorchRec's."""
-    model, optimizer = trained(torch.optim.Adam)
+def save_without_class(model, optimizer, folder):
+    """As TorchRec."""
     blocks = state_blocks(model, optimizer=optimizer)
     unnamed = [each for each in blocks if "__class." not in each.key]
-    assert len(unnamed) == len(blocks) - 2
-    block_files.write_blocks(unnamed, tmp_path / "state")
+    assert len(unnamed) == len(blocks) - len(list(model.parameters()))
+    block_files.write_blocks(unnamed, folder)
+
+
+def test_state_whose_class_is_not_saved_is_told_by_its_names(tmp_path):
+    model, optimizer = trained(torch.optim.Adam)
+    save_without_class(model, optimizer, tmp_path / "state")
     assert load_state(model, tmp_path / "state", optimizer=OwnAdam(model.parameters())) == []
     with pytest.raises(DataError, match=r"of LBFGS \(none\), got that of another \(exp_avg, "):
         load_state(model, tmp_path / "state", optimizer=torch.optim.LBFGS(model.parameters()))
+
+
+@cases(
+    ("kind", "names"),
+    {
+        "adagrad": (torch.optim.Adagrad, "step, sum"),
+        "adam": (torch.optim.Adam, "exp_avg, exp_avg_sq, step"),
+    },
+)
+def test_row_wise_adagrad_takes_its_own_names_only(tmp_path, kind, names):
+    table = torch.nn.Embedding(3, 2)
+    table(torch.tensor([1])).sum().backward()
+    optimizer, own = kind(table.parameters()), RowWiseAdagrad(table.parameters())
+    for each, folder in ((optimizer, "other"), (own, "own")):
+        each.step()
+        save_without_class(table, each, tmp_path / folder)
+    read = RowWiseAdagrad(table.parameters())
+    with pytest.raises(DataError) as raised:
+        load_state(table, tmp_path / "other", optimizer=read)
+    assert str(raised.value) == (
+        f"{tmp_path / 'other'}: optimizer state of 'weight': expected that of RowWiseAdagrad "
+        f"(sum), got that of another ({names})"
+    )
+    assert load_state(table, tmp_path / "own", optimizer=read) == []
+    assert read.state[table.weight]["sum"].tolist() == [[0.0], [1.0], [0.0]]
 
 
 def test_state_of_adam_loads_into_one_that_has_not_stepped(tmp_path):
