@@ -4,7 +4,7 @@ FBGEMM's lookups do not take are trained by torch."""
 
 from embershard.kernels.fbgemm import operator_of
 from embershard.kernels.fused import FusedTables
-from embershard.kernels.fused_mixed import AnyFusedTables, build_fused_tables
+from embershard.kernels.fused_mixed import AnyFusedTables, build_fused_tables, check_dims
 from embershard.kernels.fused_optimizer import (
     FUSED_OPTIMIZERS,
     FusedOptimizer,
@@ -21,6 +21,7 @@ __all__ = [
     "FusedOptimizer",
     "FusedTables",
     "build_fused_tables",
+    "check_dims",
     "check_optimizer_on",
     "decode_rows",
     "encode_rows",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, final
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.jagged.segments import counts_of_offsets
 from embershard.kernels.fused import DIM_MULTIPLE, FusedTables, check_storage
-from embershard.kernels.fused_optimizer import FusedOptimizer, check_optimizer_on
+from embershard.kernels.fused_optimizer import MOMENTS, FusedOptimizer, check_optimizer_on
 from embershard.kernels.fused_torch import TorchFusedTables
 
 
@@ -131,6 +131,7 @@ def build_fused_tables(
     """
     check_storage(compute_kernel, dtype, device)
     check_optimizer_on(optimizer, device.type)
+    check_dims((dim for _, dim in shapes), optimizer, compute_kernel)
     for rows, dim in shapes:
         if rows < 1 or dim < 1:
             raise InputError(
@@ -148,10 +149,31 @@ def build_fused_tables(
             compute_kernel=compute_kernel,
             dtype=dtype,
         )
-    if compute_kernel != "fused":
-        raise InputError(
-            f"compute_kernel {compute_kernel!r}: expected dims that are a multiple of 4, "
-            f"got {sorted({dim for _, dim in shapes})}"
-        )
     kind = TorchFusedTables if taken == {False} else MixedFusedTables
     return kind(shapes, lookups, optimizer=optimizer, device=device, dtype=dtype)
+
+
+def check_dims(dims: Iterable[int], optimizer: FusedOptimizer, compute_kernel: str) -> None:
+    """Refuse dims that only torch trains with what only FBGEMM does.
+
+    Args:
+        dims: of tables, or of the columns of shards.
+        optimizer: of the tables.
+        compute_kernel: of COMPUTE_KERNELS.
+
+    Raises:
+        InputError: a dim that is no multiple of 4, with two moments, weight decay, or weights in
+            unified memory.
+    """
+    others = sorted({dim for dim in dims if dim % DIM_MULTIPLE})
+    if not others:
+        return
+    if compute_kernel != "fused":
+        what = f"compute_kernel {compute_kernel!r}"
+    elif optimizer.name in MOMENTS:
+        what = f"optimizer {optimizer.name!r}"
+    elif optimizer.weight_decay:
+        what = f"weight_decay {optimizer.weight_decay}"
+    else:
+        return
+    raise InputError(f"{what}: expected dims that are a multiple of {DIM_MULTIPLE}, got {others}")

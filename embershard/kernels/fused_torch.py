@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from embershard.errors import InputError
-from embershard.kernels.fused_optimizer import MOMENTS, FusedOptimizer
+from embershard.kernels.fused_optimizer import FusedOptimizer
 from embershard.kernels.fused_state import (
     STATES,
     check_halves,
@@ -35,12 +34,9 @@ class TorchFusedTables:
     Args:
         shapes: (rows, dim) of each table.
         lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
-        optimizer: applied in backward.
+        optimizer: applied in backward; see ``check_dims``.
         device: where the tables lie.
         dtype: of the weights: float32 or float16.
-
-    Raises:
-        InputError: an optimizer or setting that only FBGEMM's CUDA kernels have.
     """
 
     def __init__(
@@ -52,11 +48,6 @@ class TorchFusedTables:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if optimizer.name in MOMENTS or optimizer.weight_decay:
-            raise InputError(
-                f"{optimizer.name}, weight_decay {optimizer.weight_decay}: expected dims that are "
-                f"a multiple of 4, got {sorted({dim for _, dim in shapes})}"
-            )
         check_halves(optimizer, shapes)
         self.optimizer = optimizer
         uses = Counter(lookups)
@@ -67,7 +58,7 @@ class TorchFusedTables:
         ]
         """``(rows, dim)`` per table, written in place by every backward."""
 
-        self._steps = torch.zeros(1, dtype=torch.int64)
+        self._steps = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.states: list[dict[str, Tensor]] = named_states(optimizer, len(shapes), self._steps)
         """As ``FusedTables.states``."""
         for states, shape in zip(self.states, shapes, strict=True):

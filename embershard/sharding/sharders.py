@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer, check_optimizer_on
+from embershard.kernels import FusedOptimizer, check_dims, check_optimizer_on
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingCollection,
@@ -85,8 +85,8 @@ class Sharder:
             device: of the shards: cpu or cuda.
 
         Raises:
-            InputError: a table has none, or one without a kernel on the device; or weights of ids
-                are made of other things than positions.
+            InputError: a table has none, or one without a kernel on the device or for the columns
+                of a shard; or weights of ids are made of other things than positions.
         """
         if isinstance(module, FeatureProcessedEmbeddingBagCollection):
             module.position_weights()
@@ -110,11 +110,12 @@ class Sharder:
                     f"{at}: expected an optimizer in backward (apply_optimizer_in_backward, or "
                     "fused_params of the sharder), got none"
                 )
+            columns = [each.columns for each in sharding.sharding_spec]
             try:
                 check_optimizer_on(given, device)
+                check_dims([end - at for at, end in columns], given, sharding.compute_kernel)
             except InputError as error:
                 raise InputError(f"{at}: {error}") from error
-            columns = [each.columns for each in sharding.sharding_spec]
             halved = [each for each in columns if each != (0, weight.shape[1])]
             if given.has_average and halved:
                 raise InputError(

@@ -18,6 +18,7 @@ from embershard.sharding import (
     RowWiseAdagrad,
     ShardingPlan,
     apply_optimizer_in_backward,
+    column_wise,
     data_parallel,
     row_wise,
     table_wise,
@@ -238,6 +239,31 @@ def test_what_has_no_cpu_kernel_is_refused_on_cpu_with_its_table(settings, messa
         sharder.optimizers(module, plan, where="here", device="cpu")
     found = sharder.optimizers(module, plan, where="here", device="cuda")
     assert set(found.values()) == {optimizer_of_params(settings)}
+
+
+@cases(
+    ("settings", "kernel", "what"),
+    {
+        "adam": ({"optimizer": "adam"}, "fused", "optimizer 'adam'"),
+        "weight-decay": ({"weight_decay": 0.1}, "fused", "weight_decay 0.1"),
+        "unified-memory": ({}, "fused_uvm", "compute_kernel 'fused_uvm'"),
+    },
+)
+def test_shards_of_dims_that_only_torch_trains_are_refused_on_every_rank(settings, kernel, what):
+    """A table of dim 8 in column shards of 6 and 2."""
+    module = collection_of(CASE)
+    cut = plan_of(CASE, table_wise(rank=0), users=column_wise(ranks=[0, 1]))["users"]
+    odd = [
+        shard.model_copy(update={"columns": columns})
+        for shard, columns in zip(cut.sharding_spec, [(0, 6), (6, 8)], strict=True)
+    ]
+    plan = {"users": cut.model_copy(update={"compute_kernel": kernel, "sharding_spec": (*odd,)})}
+    sharder = EmbeddingBagCollectionSharder(fused_params=settings)
+    with pytest.raises(InputError) as raised:
+        sharder.optimizers(module, plan, where="here", device="cuda")
+    assert str(raised.value) == (
+        f"here: table 'users': {what}: expected dims that are a multiple of 4, got [2, 6]"
+    )
 
 
 def test_an_unknown_optimizer_in_backward_is_refused():
