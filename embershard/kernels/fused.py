@@ -107,7 +107,7 @@ class FusedTables:
         """``(rows, dim)`` per table: views, written in place by every backward. With
         ``fused_uvm_caching`` they hold that after ``flush()``."""
 
-        self._steps = torch.zeros(1, dtype=torch.int64)
+        self._steps = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.states: list[dict[str, Tensor]] = named_states(optimizer, len(shapes), self._steps)
         """Per table: the optimizer's state by name, likewise views: ``momentum1``, ``momentum2``:
         float32 ``(rows,)`` or ``(rows, dim)``, by ``FusedOptimizer.state_columns``; ``steps``:

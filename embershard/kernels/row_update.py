@@ -64,11 +64,12 @@ class RowUpdate:
                     firsts[table + 1],
                 )
                 for table, weight in enumerate(weights)
-            ]
+            ],
+            device="cpu",
         ).reshape(len(weights), 6)
         """int64 ``(tables, 6)``: rows, dim, where its weights and its state begin, its lookups."""
         # Autograd calls a function's backward only if an input of it requires a gradient.
-        self._anchor = torch.zeros(0, requires_grad=True)
+        self._anchor = torch.zeros(0, requires_grad=True, device="cpu")
 
     def __call__(self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """As ``FusedTables.lookup`` or ``FusedTables.gather``."""

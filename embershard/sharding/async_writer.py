@@ -13,6 +13,7 @@ from torch import Tensor
 
 from embershard.sharding.block_files import write_blocks
 from embershard.sharding.block_planners import Block
+from embershard.sharding.environment import CPU
 
 
 class AsyncStateWriter:
@@ -70,5 +71,6 @@ class AsyncStateWriter:
 def _copied(tensor: Tensor, memory: dict[tuple[int, ...], Tensor]) -> Tensor:
     key = (tensor.data_ptr(), *tensor.shape)
     if key not in memory:
-        memory[key] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
+        memory[key] = torch.empty(tensor.shape, dtype=tensor.dtype, device=CPU)
+        memory[key].copy_(tensor.detach())
     return memory[key]

@@ -20,22 +20,22 @@ def checked_device(device: torch.device | str) -> torch.device:
     Raises:
         InputError: neither cpu nor the current CUDA device.
     """
-    found = torch.device(device)
+    where, found = "DistributedModelParallel: device", torch.device(device)
     if found.type == "cpu":
         return torch.device("cpu")
     if found.type != "cuda":
-        raise InputError(f"device: expected cpu or cuda, got {found}")
+        raise InputError(f"{where}: expected cpu or cuda, got {found}")
     if not torch.cuda.is_available():
-        raise InputError(f"device: expected cpu, as torch sees no CUDA device, got {found}")
+        raise InputError(f"{where}: expected cpu, as torch sees no CUDA device, got {found}")
     current = torch.cuda.current_device()
     if found.index not in (None, current):
         raise InputError(
-            f"device: expected cuda:{current}, the current device, got {found}; call "
+            f"{where}: expected cuda:{current}, the current device, got {found}; call "
             "torch.cuda.set_device first"
         )
     warn(
         "sharded training on CUDA is experimental: embershard has not been run on a GPU yet",
-        stacklevel=3,
+        stacklevel=5,  # The caller of DistributedModelParallel, which calls this in agree().
     )
     return torch.device("cuda", current)
 

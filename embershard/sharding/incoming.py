@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from embershard.kernels import permute_segments
-from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.environment import CPU, ShardingEnv
 from embershard.sharding.layout import Layout
 from embershard.sharding.outgoing import Outgoing, Sorter
 
@@ -101,7 +101,7 @@ class Receiver:
         flat, values = torch.cat(lengths).long(), torch.cat(ids)
         weighted = None if outgoing.weights is None else torch.cat(weights)
         if not self._is_sorted:
-            segments = torch.tensor(sizes.examples).repeat_interleave(self._own)
+            segments = torch.tensor(sizes.examples, device=CPU).repeat_interleave(self._own)
             _, flat, _ = permute_segments(self._order, segments.to(flat.device), flat)
             segments = sizes.received.flatten().to(flat.device)
             _, values, weighted = permute_segments(self._order, segments, values, weighted)

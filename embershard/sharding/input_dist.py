@@ -5,7 +5,7 @@ sizes  int64 to each rank: 0, FAILED if this rank's batch is bad, or ENDED if it
 data   int32 words to each rank, of each collection: ids (two words each), lengths, weights,
        and a word to make their number even
 
-Both are sent from the device of the batch. The sizes are all that the host reads of a device.
+Both are sent from the device of the batch. Of this exchange the host reads the sizes only.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from embershard.optim import CombinedOptimizer
 from embershard.optim.clipping import tell_shards
 from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.devices import checked_device
-from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.environment import ShardingEnv, agree
 from embershard.sharding.lookup_clock import LookupClock
 from embershard.sharding.model_inputs import ModelInputs
 from embershard.sharding.plan import tables_of
@@ -62,10 +62,9 @@ class DistributedModelParallel(nn.Module):
         count_accesses: bool = False,
     ) -> None:
         super().__init__()
-        if device is not None:
-            device = checked_device(device)
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
-        env = env if device is None else replace(env, device=device)
+        wanted = env.device if device is None else device
+        env = replace(env, device=agree(env.process_group, lambda: checked_device(wanted)))
         sharders = get_default_sharders() if sharders is None else sharders
         settings = f"seed={seed}, count_accesses={count_accesses}"
         chosen = chosen_sharders(module, plan, sharders, env, settings=settings)

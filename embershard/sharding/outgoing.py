@@ -17,6 +17,7 @@ from embershard.modules import EmbeddingConfig
 from embershard.modules.bags import read_lists, rows_in, weights_in
 from embershard.modules.position_weights import check_positions, positions_of
 from embershard.modules.variable_batch import pad_variable_batch
+from embershard.sharding.environment import CPU
 from embershard.sharding.layout import Layout
 
 
@@ -75,15 +76,21 @@ class Sorter:
         self._layout, self._is_weighted, self._replicated = layout, is_weighted, replicated
         self._device = device
         self._features = [lookup.feature for lookup in layout.lookups]
-        rows = torch.tensor([each.table.num_embeddings for each in layout.lookups]).long()
+        rows = torch.tensor(
+            [each.table.num_embeddings for each in layout.lookups], dtype=torch.int64, device=CPU
+        )
         bases = rows.cumsum(0) - rows
         self._rows, self._bases = rows.to(device), bases.to(device)
         self._lookups = torch.arange(len(rows), device=device)
         self._is_cut = len(layout.buckets) > len(layout.lookups)
         lookup_of = [bucket.lookup for bucket in layout.buckets]
-        ends = torch.tensor([bucket.rows.end for bucket in layout.buckets]).long()
+        ends = torch.tensor(
+            [bucket.rows.end for bucket in layout.buckets], dtype=torch.int64, device=CPU
+        )
         self._bucket_ends = (ends + bases[lookup_of]).to(device)
-        starts = torch.tensor([bucket.rows.first for bucket in layout.buckets]).long()
+        starts = torch.tensor(
+            [bucket.rows.first for bucket in layout.buckets], dtype=torch.int64, device=CPU
+        )
         self._bucket_starts = starts.to(device)
         sent = [bucket for streams in layout.streams for bucket in streams]
         self._sent = torch.tensor(sent, dtype=torch.int32, device=device)

@@ -68,7 +68,8 @@ class _Steps:
                 f"model: expected one DistributedModelParallel in it, got {len(parallel)}"
             )
         env = parallel[0].env
-        if device.type != env.device.type:
+        indices = {device.index, env.device.index} - {None}
+        if device.type != env.device.type or len(indices) > 1:
             raise InputError(f"device: expected {str(env.device)!r}, got {str(device)!r}")
         self._stream = InputStream(env.device)
         self._inputs = ModelInputs(parallel[0].module, parallel[0].env)

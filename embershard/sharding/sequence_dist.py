@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.environment import CPU, ShardingEnv
 from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout
 from embershard.sharding.vector_exchange import Block, QCommsConfig, exchange_vectors
@@ -35,7 +35,8 @@ class SequenceDist:
     def __init__(self, layout: Layout, env: ShardingEnv, dim: int, comms: QCommsConfig) -> None:
         self._env, self._dim = env, dim
         self._exchange = partial(exchange_vectors, group=env.output_group, comms=comms)
-        self._widths = torch.tensor([part.width for part in layout.parts[env.rank]]).long()
+        widths = [part.width for part in layout.parts[env.rank]]
+        self._widths = torch.tensor(widths, dtype=torch.int64, device=CPU)
         parts = [part for own in layout.parts for part in own]
         firsts = accumulate((len(own) for own in layout.streams), initial=0)
         self._streams = [

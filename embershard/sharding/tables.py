@@ -19,7 +19,7 @@ from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.dense_tables import DenseTables
-from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.environment import CPU, ShardingEnv
 from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout, Part
 from embershard.sharding.lookup_clock import LookupClock
@@ -250,7 +250,8 @@ def fill_shard(
     for start in range(first - first % ROWS_OF_BLOCK, end, ROWS_OF_BLOCK):
         rows = min(ROWS_OF_BLOCK, table.num_embeddings - start)
         digest = hashlib.sha256(f"{seed} {table.name} {start}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-        block = torch.empty(rows, table.embedding_dim).uniform_(low, high, generator=generator)
+        generator = torch.Generator(CPU).manual_seed(int.from_bytes(digest[:7], "big"))
+        block = torch.empty(rows, table.embedding_dim, device=CPU)
+        block.uniform_(low, high, generator=generator)
         a, b = max(first, start), min(end, start + rows)
         into[a - first : b - first] = block[a - start : b - start, columns]

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from sys import modules
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from embershard.errors import InputError
 from embershard.modules import FusedEmbeddingBagCollection
-from embershard.sharding import TrainPipelineSparseDist
+from embershard.sharding import TrainPipelineSparseDist, load_state, save_state
 from tests.sharding import processor_cases
 from tests.sharding.cases import (
     collection_of,
@@ -34,14 +35,20 @@ from tests.sharding.pipeline_cases import (
 )
 from tests.sharding.reference import EPS, LEARNING_RATE, loss_of
 
+CAPTURABLE_ON = "_get_capturable_supported_devices"
+"""Of torch."""
 
-@cache
+
 def _on_cuda(env, backend):
     """The ranks on a GPU each with NCCL; all on the first with gloo."""
+    torch.cuda.set_device(0 if backend == "gloo" else env.rank)
+    return _ranks_on_cuda(env, backend)
+
+
+@cache
+def _ranks_on_cuda(env, backend):
     if backend == "gloo":
-        torch.cuda.set_device(0)
         return replace(env, device=torch.device("cuda", 0))
-    torch.cuda.set_device(env.rank)
     ranks = list(range(env.world_size))
     groups = [
         dist.new_group(ranks, backend="nccl", use_local_synchronization=True) for _ in range(3)
@@ -66,6 +73,34 @@ def train_on_cuda(env, case, plan, backend):
 def train_elsewhere(env, case, plan):
     with elsewhere(env) as ranks:
         return here(train(ranks, case, plan))
+
+
+def train_with_default_meta(env, case, plan):
+    """Training in which torch makes tensors on meta unless it is told where."""
+    with torch.device("meta"):
+        return train(env, case, plan)
+
+
+def load_capturable_elsewhere(env, case, plan, folder):
+    """What loading says of state that Adam has on CPU, and where that is of one elsewhere."""
+    parallel = sharded(env, case, plan)
+    adam = torch.optim.Adam(parallel.parameters())
+    for each in parallel.parameters():
+        each.grad = torch.ones_like(each)
+    adam.step()
+    save_state(parallel, folder, optimizer=adam, group=env.process_group)
+    with elsewhere(env) as ranks, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(modules["torch.optim.adam"], CAPTURABLE_ON, lambda: ["lazy"])
+        parallel = sharded(ranks, case, plan)
+        adam = torch.optim.Adam(parallel.parameters(), capturable=True)
+        said = load_state(parallel, folder, optimizer=adam)
+        return said, {str(e.device) for state in adam.state.values() for e in state.values()}
+
+
+def pipeline_of_another_device(env, case, plan):
+    with elsewhere(env) as ranks, pytest.raises(InputError) as raised:
+        TrainPipelineSparseDist(sharded(ranks, case, plan), None, torch.device("lazy", 1))
+    return str(raised.value)
 
 
 def train_positions_elsewhere(env, case, plan):

@@ -1,5 +1,8 @@
 """What worker processes run with bad input; see workers.py."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from torch import nn
 
@@ -62,6 +65,18 @@ def build_with(env, case, plans):
     except InputError as error:
         return str(error)
     return ""
+
+
+def bad_device(env, device, is_of_env):
+    """What building raises on this rank with that device on rank 1, which has no GPU."""
+    chosen = torch.device(device if env.rank else "cpu")
+    if is_of_env:
+        env, chosen = replace(env, device=chosen), None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.cuda.is_available", lambda: False)
+        with pytest.raises(InputError) as raised:
+            DistributedModelParallel(nn.Linear(2, 1), env, chosen, ShardingPlan({}))
+    return str(raised.value)
 
 
 def bad_local_size(env, sizes):

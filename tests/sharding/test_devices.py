@@ -6,12 +6,19 @@ import pytest
 import torch
 
 from embershard.errors import InputError
-from embershard.sharding import column_wise, row_wise, table_wise
+from embershard.modules import EmbeddingConfig
+from embershard.sharding import AsyncStateWriter, column_wise, row_wise, table_wise
+from embershard.sharding.block_files import read_blocks
+from embershard.sharding.block_planners import Block
 from embershard.sharding.devices import InputStream, checked_device
+from embershard.sharding.tables import fill_shard
+from embershard.sharding.types import whole_shard
 from tests.sharding.cases import load_and_read, plan_of
 from tests.sharding.device_cases import (
+    load_capturable_elsewhere,
     load_elsewhere,
     piped_and_plain,
+    pipeline_of_another_device,
     reads_of_steps,
     save_elsewhere,
     save_on_cuda,
@@ -21,6 +28,7 @@ from tests.sharding.device_cases import (
     train_elsewhere,
     train_on_cuda,
     train_positions_elsewhere,
+    train_with_default_meta,
 )
 from tests.sharding.reference import make_case
 from tests.sharding.test_embeddingbag import KINDS, SIZES, check_equal
@@ -102,6 +110,34 @@ def with_known_ids(case):
     return case
 
 
+@pytest.mark.parametrize(("way", "kind"), [("weighted", "row_wise"), ("sequences", "grid_shard")])
+def test_what_lies_on_cpu_does_so_under_another_default_device(workers, way, kind):
+    case = case_of(way, 2)
+    plan = plan_of_kind(case, kind, 2)
+    check_equal(case, plan, workers.run(2, train_with_default_meta, case, plan))
+
+
+def test_new_weights_are_the_same_under_another_default_device():
+    table = EmbeddingConfig(name="t", num_embeddings=3, embedding_dim=2, feature_names=["f"])
+    weight, filled = torch.empty(3, 2, device="meta"), [torch.zeros(3, 2), torch.zeros(3, 2)]
+    for default, into in zip(("cpu", "meta"), filled, strict=True):
+        with torch.device(default):
+            fill_shard(table, whole_shard(table), weight, 7, into=into)
+    assert filled[0].all()
+    assert torch.equal(*filled)
+
+
+def test_copies_of_a_save_are_on_cpu_under_another_default_device(tmp_path):
+    writer, tensor = AsyncStateWriter(None), torch.tensor([1.0, 2.0])
+    with torch.device("meta"):
+        writer.start([Block.whole("t", tensor)], tmp_path / "state", lambda: None)
+    writer.wait()
+    writer.close()
+    read = Block.whole("t", torch.zeros(2))
+    read_blocks([read], tmp_path / "state")
+    assert torch.equal(read.tensor, tensor)
+
+
 def test_a_step_elsewhere_reads_thrice_on_the_host(workers):
     """Whether a length is negative, whether an id is outside its table or -1, and the sizes."""
     case = with_known_ids(make_case(2, sizes=[5, 3], steps=2))
@@ -115,6 +151,14 @@ def test_state_elsewhere_is_saved_and_loaded_under_another_plan(workers, tmp_pat
     saved = workers.run(2, save_elsewhere, case, cut, tmp_path / "state")
     for run in (load_and_read, load_elsewhere):
         check_same_state(workers.run(2, run, case, cut, tmp_path / "state"), saved)
+
+
+def test_state_of_a_capturable_adam_loads_elsewhere(workers, tmp_path):
+    case = make_case(2, sizes=[5, 3], steps=0)
+    plan = plan_of(case, row_wise(compute_kernel="dense"))
+    for said, devices in workers.run(2, load_capturable_elsewhere, case, plan, tmp_path / "state"):
+        assert said == []
+        assert devices == {"lazy:0"}
 
 
 def check_same_state(loaded, saved):
@@ -165,6 +209,13 @@ def test_cuda_is_the_current_device_and_warned_of(monkeypatch):
         assert checked_device("cuda") == torch.device("cuda", 1)
     with pytest.raises(InputError, match="expected cuda:1, the current device, got cuda:0"):
         checked_device("cuda:0")
+
+
+def test_a_pipeline_for_another_device_of_the_kind_is_refused(workers):
+    case = make_case(1, sizes=[3], steps=0)
+    plan = plan_of(case, row_wise(), world_size=1)
+    said = workers.run(1, pipeline_of_another_device, case, plan)
+    assert said == ["device: expected 'lazy:0', got 'lazy:1'"]
 
 
 def test_lookups_elsewhere_are_not_timed(workers):

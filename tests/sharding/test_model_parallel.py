@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.sharding import DistributedModelParallel, ShardingPlan, row_wise, table_wise
+from embershard.sharding import row_wise, table_wise
 from tests.cases import cases
 from tests.sharding.cases import (
     exchanges_of_arguments,
@@ -16,7 +15,7 @@ from tests.sharding.cases import (
     train_both_kinds,
     train_model,
 )
-from tests.sharding.error_cases import bad_batch_in_step
+from tests.sharding.error_cases import bad_batch_in_step, bad_device
 from tests.sharding.reference import make_case
 
 
@@ -47,12 +46,12 @@ def others_in_the_first_step(rank, step, features, others):
         "other": ("meta", "device: expected cpu or cuda, got meta"),
     },
 )
-def test_a_device_that_is_not_there_is_refused(monkeypatch, device, message):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(InputError, match=message):
-        DistributedModelParallel(
-            torch.nn.Linear(2, 1), plan=ShardingPlan({}), device=torch.device(device)
-        )
+@pytest.mark.parametrize("is_of_env", [False, True])
+def test_a_device_that_a_rank_does_not_have_is_one_message_on_all(
+    workers, device, message, is_of_env
+):
+    said = f"rank 1: DistributedModelParallel: {message}"
+    assert workers.run(2, bad_device, device, is_of_env) == [said, said]
 
 
 def test_collections_exchange_their_inputs_in_two_collectives(workers):
