@@ -1,4 +1,4 @@
-"""The example of docs/training.md runs as it stands, and so do the page's other snippets."""
+"""The example of docs/training.md runs as it stands, and so do the page's snippets for CPU."""
 
 import re
 import shutil
@@ -54,12 +54,12 @@ def one_rank():
     dist.destroy_process_group()
 
 
-def test_the_other_snippets_of_the_page_run(one_rank, tmp_path, monkeypatch):
+def test_the_snippets_of_planner_and_optimizer_run(one_rank, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "embershard/planner/xeon_amx.json", "machine.json")
     model = torch.nn.Sequential(EmbeddingBagCollection(TABLES), torch.nn.Linear(8, 1))
     sharders = [EmbeddingBagCollectionSharder({"optimizer": "sgd"})]
-    planner, optimizer = snippets(BEFORE + BEHIND)
+    planner, optimizer, _cuda = snippets(BEFORE + BEHIND)
     names = {"Path": Path, "model": model, "sharders": sharders}
     exec(planner, names)
     assert names["plan"].plan["0"].keys() == {"items", "users"}
