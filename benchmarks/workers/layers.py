@@ -1,5 +1,5 @@
-"""The linear layers of a workload's model alone, fp32, on one thread, without what stands between
-them: what its dense program cannot pass. ``python -m benchmarks.workers.layers WORKLOAD EXAMPLES``.
+"""Times the linear layers of a workload's model alone, fp32, on one thread. Their time is a lower
+bound of the time of its dense program. ``python -m benchmarks.workers.layers WORKLOAD EXAMPLES``.
 Blocks as `benchmarks.child` says."""
 
 from __future__ import annotations
