@@ -14,7 +14,7 @@ from torch import nn
 
 from embershard.errors import InputError
 from embershard.package.rectangles import Shard
-from embershard.planner.checked_numbers import check_integer, check_number
+from embershard.planner.checked_arguments import check_integer, check_kind, check_number
 from embershard.planner.cost import Table, batch_seconds, kernel_seconds
 from embershard.planner.model_tables import UNCONSTRAINED, model_tables
 from embershard.planner.options import DATA_PARALLEL, Option, priced, replicas
@@ -85,6 +85,7 @@ class EmbeddingShardingPlanner:
         pipelined: bool = False,
         timeout_seconds: float | None = None,
     ) -> None:
+        check_kind("planner: topology", topology, Topology, "a Topology")
         check_integer("planner: batch_size", batch_size, 1, BATCH_SIZE_MAX)
         reserved = "0 .. 1, 1 excluded"
         below_1 = math.nextafter(1, 0)
@@ -92,15 +93,15 @@ class EmbeddingShardingPlanner:
         check_number("planner: dense_seconds", dense_seconds, 0, SECONDS_MAX)
         if timeout_seconds is not None:
             check_number("planner: timeout_seconds", timeout_seconds, LEAST_TIMEOUT, SECONDS_MAX)
-        for name, each in (constraints or {}).items():
-            if not isinstance(each, ParameterConstraints):
-                raise InputError(
-                    f"constraints: table {name!r}: expected ParameterConstraints, got {each!r}"
-                )
+        constraints = {} if constraints is None else constraints
+        check_kind("planner: constraints", constraints, Mapping, "a dict by table name")
+        for name, each in constraints.items():
+            where = f"constraints: table {name!r}"
+            check_kind(where, each, ParameterConstraints, "ParameterConstraints")
         self._timeout = math.inf if timeout_seconds is None else timeout_seconds
         self._topology, self._batch_size = topology, batch_size
         self._dense_seconds, self._count_accesses = dense_seconds, count_accesses
-        self._constraints = dict(constraints or {})
+        self._constraints = dict(constraints)
         self._reservation = storage_reservation
         self._batches_ahead = BATCHES_AHEAD if pipelined else 0
         self._planned: _Planned | None = None

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch import Tensor
 
 from embershard.errors import InputError
-from embershard.planner.checked_numbers import check_integer, check_number
+from embershard.planner.checked_arguments import check_integer, check_kind, check_number
 from embershard.planner.default_machine import default_machine
 from embershard.planner.machine import Machine
 from embershard.planner.published_gpus import GPUS
@@ -97,9 +97,13 @@ class Topology:
             devices = [Device(memory_bytes=cap)] * world_size
         elif caps[own] is not None:
             raise InputError(f"topology: expected {own} or devices, got both")
+        check_kind("topology: devices", devices, Sequence, "a list of Device")
         if len(devices) != world_size:
             raise InputError(f"topology: expected {world_size} devices, got {len(devices)}")
+        if machine is not None:
+            check_kind("topology: machine", machine, Machine, "a Machine: read_machine(FILE)")
         for rank, device in enumerate(devices):
+            check_kind(f"topology: devices: rank {rank}", device, Device, "a Device")
             where, span = f"topology: rank {rank}", f"1 .. {BYTES_MAX:g} bytes"
             check_number(f"{where}: memory", device.memory_bytes, 1, BYTES_MAX, span)
             check_number(f"{where}: speed", device.speed, *SPEEDS)

@@ -299,8 +299,12 @@ def test_past_the_time_limit_tables_lie_whole_unless_no_rank_has_memory_for_them
         "no constraints": (
             {"constraints": {"t0": None}}, "table 't0': expected ParameterConstraints, got None"
         ),
+        "a list": (
+            {"constraints": [3]}, "planner: constraints: expected a dict by table name, got .3."
+        ),
+        "no topology": ({"topology": None}, "planner: topology: expected a Topology, got None"),
     },
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
-        EmbeddingShardingPlanner(Topology(1), **settings)
+        EmbeddingShardingPlanner(**{"topology": Topology(1)} | settings)

@@ -29,6 +29,10 @@ from tests.planner.training_cases import machine_of
             "rank 0: speed: expected a number of 1e-06 .. 1e\\+06, got -1",
         ),
         ({"world_size": 2, "devices": [Device(memory_bytes=1)]}, "expected 2 devices, got 1"),
+        ({"world_size": 2, "devices": "ab"}, "devices: expected a list of Device, got 'ab'"),
+        ({"world_size": 2, "devices": 5}, "devices: expected a list of Device, got 5"),
+        ({"world_size": 2, "devices": [5, 6]}, "devices: rank 0: expected a Device, got 5"),
+        ({"world_size": 2, "machine": 3}, "machine: expected a Machine: read_machine.FILE., got 3"),
         (
             {"world_size": 2, "inter_host_bw": -1.0},
             "inter_host_bw, bytes a millisecond: expected .*, got -1",

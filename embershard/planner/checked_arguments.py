@@ -1,4 +1,4 @@
-"""``check_number``, ``check_integer``: numbers that callers give, refused in one sentence."""
+"""``check_number``, ``check_integer``, ``check_kind``: arguments, refused in one sentence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from numbers import Integral, Real
 from typing import Any
 
 from embershard.errors import InputError
+
+GOT_MAX = 80
+"""Characters of an object in a message."""
 
 
 def check_number(where: str, value: object, low: float, high: float, expected: str = "") -> None:
@@ -35,6 +38,23 @@ def check_integer(where: str, value: object, low: int, high: int) -> None:
         InputError: it is none.
     """
     _check(where, value, Integral, low, high, f"an integer of {low:,} .. {high:,}")
+
+
+def check_kind(where: str, value: object, kind: Any, expected: str) -> None:
+    """Refuse anything but an object of a type; text is no sequence.
+
+    Args:
+        where: it was given.
+        value: that was given.
+        kind: the type.
+        expected: in words.
+
+    Raises:
+        InputError: it is of another type.
+    """
+    if isinstance(value, str) or not isinstance(value, kind):
+        got = repr(value)
+        raise InputError(f"{where}: expected {expected}, got {got[:GOT_MAX]}")
 
 
 def _check(where: str, value: Any, kind: Any, low: float, high: float, expected: str) -> None:
