@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from embershard.modules import DataType
 from embershard.planner.cache import RowRates
+from embershard.planner.host_memory import in_host_memory
 from embershard.planner.machine import Kernel, Link, RowCost
+from embershard.sharding import EmbeddingComputeKernel
 from embershard.sharding.shard_memory import (
     FLOAT_BYTES,
     ID_BYTES,
@@ -31,6 +33,7 @@ from embershard.sharding.shard_memory import (
 )
 
 LENGTH_BYTES = 4
+FUSED = EmbeddingComputeKernel.FUSED.value
 
 Span: TypeAlias = tuple[int, int]
 
@@ -67,7 +70,13 @@ class Table:
     """Whether accesses of each row are counted in memory."""
 
     sharding_types: tuple[str, ...] | None = None
+    compute_kernels: tuple[str, ...] | None = None
+    """None: those that the topology has memory for."""
+
     min_partition: int | None = None
+    uncached: float = 1.0
+    """Of rows in the host's memory: ``uncached_share``."""
+
     missed: tuple[float, ...] = ()
     """Share of lookups whose row is not in each cache of the machine."""
 
@@ -111,6 +120,12 @@ class Workload:
     all_reduce: float = 0.0
     """Seconds of a value of a dense gradient."""
 
+    host_memory_rate: float = 0.0
+    """Bytes a second between a device and tables in its host's memory. 0: none lie there."""
+
+    cache_columns: int = 0
+    """Of a row that a device caches: those of the widest table."""
+
     @property
     def seconds_of_byte(self) -> float:
         """Of a byte that a rank sends to or receives from a rank drawn at random, if that lies on
@@ -119,15 +134,20 @@ class Workload:
 
 
 def price(
-    table: Table, work: Workload, spans: Sequence[tuple[Span, Span]]
+    table: Table,
+    work: Workload,
+    spans: Sequence[tuple[Span, Span]],
+    compute_kernel: str = FUSED,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds a step, ``(2, shards)``, and bytes of each shard. The first phase of a step ends with
-    the vectors, of which half of the exchange's seconds are, the second with the updates.
+    """Seconds a step, ``(2, shards)``, and bytes of each shard, ``(kinds, shards)``: the device's,
+    and if tables may lie there the host's. The first phase of a step ends with the vectors, of
+    which half of the exchange's seconds are, the second with the updates.
 
     Args:
         table: that is cut.
         work: of the ranks.
         spans: rows and columns of each shard.
+        compute_kernel: says where the rows lie.
     """
     heights = np.array([row[1] - row[0] for row, _ in spans], dtype=float)
     widths = np.array([column[1] - column[0] for _, column in spans], dtype=float)
@@ -142,17 +162,33 @@ def price(
     sent = (ids * ID_BYTES + table.bags * LENGTH_BYTES) * work.seconds_of_byte
     seconds[0] += of_ids + of_vectors / 2 + sent + vectors
     seconds[1] += of_vectors / 2 + vectors
-    memory = weight_bytes(heights, widths, table.data_type)
-    memory += state_bytes(heights, widths, table.state_columns, count_accesses=table.count_accesses)
+    weights = weight_bytes(heights, widths, table.data_type)
+    states = state_bytes(heights, widths, table.state_columns, count_accesses=False)
+    device = state_bytes(heights, widths, (), count_accesses=table.count_accesses)
     bags = np.full(len(spans), table.bags)
-    memory += received_bytes(
+    device += received_bytes(
         widths,
         ids,
         bags,
         is_pooled=not table.is_sequence,
         batches_ahead=work.batches_ahead,
     )
-    return seconds, memory
+    if not work.host_memory_rate:
+        return seconds, np.array([device + weights + states])
+    if compute_kernel == FUSED:
+        return seconds, np.array([device + weights + states, np.zeros(len(spans))])
+    added = in_host_memory(
+        compute_kernel,
+        heights=heights,
+        row_bytes=weights / heights,
+        state_bytes=states / heights,
+        ids=ids,
+        rows=table.distinct_below(edges[:, 1]) - table.distinct_below(edges[:, 0]),
+        uncached=table.uncached,
+        cache_row_bytes=weight_bytes(1.0, float(work.cache_columns), table.data_type),
+        bytes_per_second=work.host_memory_rate,
+    )
+    return seconds + added.seconds, np.array([device + added.cache_bytes, weights + states])
 
 
 def price_replica(table: Table, work: Workload) -> tuple[NDArray[np.float64], float]:

@@ -149,7 +149,7 @@ def _with_replicas(problem: ServingProblem, *, rows: bool) -> Layout:
 
 def _held(replicas: Sequence[Option], replicated: Iterable[int]) -> float:
     """Bytes of replicas on each device."""
-    return float(sum(replicas[at].memory[0] for at in replicated))
+    return float(sum(replicas[at].memory[0, 0] for at in replicated))
 
 
 def _replica_sets(

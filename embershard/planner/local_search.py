@@ -56,13 +56,14 @@ class Shards:
                 ranks_of += ranks
         self.phases = np.concatenate(phases, 1) if phases else np.zeros((1, 0))
         self.seconds = self.phases.sum(0)
-        self.memory = np.concatenate(memory) if memory else np.zeros(0)
+        self.memory = np.concatenate(memory, 1) if memory else np.zeros((1, 0))
+        """``(kinds, shards)``."""
         self.ranks = np.array(ranks_of, dtype=int)
 
     def move(self, found: Found, at: int, rank: int) -> None:
         """One to another rank."""
         table, part = self.places[at]
-        size = float(self.seconds[at]), float(self.memory[at])
+        size = float(self.seconds[at]), self.memory[:, at]
         found.bins.take(int(self.ranks[at]), *size)
         found.bins.put(rank, *size)
         found.ranks[table][part] = rank
@@ -71,9 +72,9 @@ class Shards:
 
 def _move(found: Found, shards: Shards, own: Places) -> bool:
     bins, busiest = found.bins, int(shards.ranks[own[0]])
-    seconds, memory = shards.seconds[own], shards.memory[own]
+    seconds, memory = shards.seconds[own], shards.memory[:, own]
     after = bins.load[None] + seconds[:, None] / bins.speeds[None]
-    room = bins.memory[None] + memory[:, None] <= bins.caps[None]
+    room = (bins.memory[:, None] + memory[:, :, None] <= bins.caps[:, None]).all(0)
     left = bins.load[busiest] - seconds / bins.speeds[busiest]
     worst = np.where(room, np.maximum(after, left[:, None]), np.inf)
     worst[:, busiest] = np.inf
@@ -89,13 +90,14 @@ def _swap(found: Found, shards: Shards, own: Places) -> bool:
     others = np.flatnonzero(shards.ranks != busiest)
     if not len(others):
         return False
-    seconds, memory, ranks = shards.seconds[others], shards.memory[others], shards.ranks[others]
+    seconds, memory, ranks = shards.seconds[others], shards.memory[:, others], shards.ranks[others]
     best: tuple[float, int, int] | None = None
     for at in own:
         here = bins.load[busiest] + (seconds - shards.seconds[at]) / bins.speeds[busiest]
         there = bins.load[ranks] + (shards.seconds[at] - seconds) / bins.speeds[ranks]
-        room = bins.memory[busiest] + memory - shards.memory[at] <= bins.caps[busiest]
-        room &= bins.memory[ranks] + shards.memory[at] - memory <= bins.caps[ranks]
+        size = memory - shards.memory[:, at, None]
+        room = (bins.memory[:, busiest, None] + size <= bins.caps[:, busiest, None]).all(0)
+        room &= (bins.memory[:, ranks] - size <= bins.caps[:, ranks]).all(0)
         worst = np.where(room, np.maximum(here, there), np.inf)
         least = int(worst.argmin())
         if best is None or worst[least] < best[0]:
@@ -129,7 +131,7 @@ def _cut(options: Options, found: Found, shards: Shards, own: Places) -> bool:
 def _try_cut(options: Options, found: Found, table: int, option_at: int, before: float) -> bool:
     """Use another option of a table if the busiest load falls; else leave all as it was."""
     bins, old = found.bins.copy(), options[table][found.chosen[table]]
-    for rank, seconds, size in zip(found.ranks[table], old.seconds, old.memory, strict=True):
+    for rank, seconds, size in zip(found.ranks[table], old.seconds, old.memory.T, strict=True):
         bins.take(rank, seconds, size)
     limit = before * LOWER
     try:

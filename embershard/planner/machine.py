@@ -153,6 +153,9 @@ class Machine(Part):
     network: Link
     """Between hosts."""
 
+    host_memory_rate: Seconds = 0.0
+    """Bytes a second between a GPU and its host's memory, each way. 0: not known."""
+
     repeat_error: Seconds = 0.0
     """Median relative difference between two measurements of one operation."""
 

@@ -15,6 +15,7 @@ from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
 from embershard.planner.cache import missed_shares
 from embershard.planner.cost import Table
+from embershard.planner.host_memory import uncached_share
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.sharding import EmbeddingComputeKernel, ParameterSharding, ShardingType
 from embershard.sharding.plan import tables_of
@@ -88,6 +89,7 @@ def model_tables(
                 state_columns=optimizer.state_columns,
                 count_accesses=count_accesses,
                 sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
+                compute_kernels=tuple(given.compute_kernels) if given.compute_kernels else None,
                 min_partition=given.min_partition,
                 accesses_below=_accesses_below(table, given.access_counts),
             )
@@ -105,6 +107,8 @@ def model_tables(
         of_table if given_share is None else np.full(len(of_table), 1 - given_share)
         for of_table, given_share in zip(shares.T, given_shares, strict=True)
     )
+    if topology.host_memory_rate:
+        found = [replace(each, uncached=uncached_share(each.row_rates)) for each in found]
     return [
         replace(each, missed=tuple(of_table.tolist()))
         for each, of_table in zip(found, known, strict=True)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from embershard.package.rectangles import cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.planner.cost import Span, Table, Workload, price, price_replica
+from embershard.planner.cost import FUSED, Span, Table, Workload, price, price_replica
+from embershard.planner.host_memory import HOST_KERNELS
 from embershard.sharding import ShardingType
 
 Spans: TypeAlias = tuple[tuple[Span, Span], ...]
@@ -32,13 +33,17 @@ class Option:
     """A step, of each shard."""
 
     memory: NDArray[np.float64]
-    """Bytes of weights, state, and a step's ids and vectors, of each shard."""
+    """Bytes of weights, state, and a step's ids and vectors, of each shard; of one kind of memory,
+    or ``(kinds, shards)``: the device's and its host's."""
 
     host_columns: int = 0
     """Of a type that is bound to hosts: shards in a row that lie on one host. 0: not bound."""
 
     phases: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     """Seconds by the phase of a step, ``(phases, shards)``. Left out: one phase."""
+
+    compute_kernel: str = FUSED
+    """Of training."""
 
     largest: float = field(init=False)
     """Seconds of the heaviest shard."""
@@ -47,12 +52,21 @@ class Option:
     """Seconds of all shards."""
 
     largest_bytes: float = field(init=False)
+    """Of the device's memory; likewise ``total_bytes``."""
+
     total_bytes: float = field(init=False)
+
+    @property
+    def name(self) -> str:
+        """For people: the type, and the kernel if rows do not lie on the device."""
+        where = "" if self.compute_kernel == FUSED else f" {self.compute_kernel}"
+        return self.sharding_type + where
 
     def __post_init__(self) -> None:
         if not len(self.phases):
             object.__setattr__(self, "phases", self.seconds[None])
-        for name, values in (("", self.seconds), ("_bytes", self.memory)):
+        object.__setattr__(self, "memory", np.atleast_2d(self.memory))
+        for name, values in (("", self.seconds), ("_bytes", self.memory[0])):
             object.__setattr__(self, f"largest{name}", float(values.max()))
             object.__setattr__(self, f"total{name}", float(values.sum()))
 
@@ -101,8 +115,20 @@ def options_of(table: Table, work: Workload) -> list[Option]:
             f"table {table.name!r}: no cut into shards of at least {least} columns is one of "
             f"{list(kinds or ())}"
         )
+    known = (FUSED, *HOST_KERNELS) if work.host_memory_rate else (FUSED,)
+    allowed = [each for each in known if each in (table.compute_kernels or known)]
+    if not allowed:
+        raise ValueError(
+            f"table {table.name!r}: compute_kernels: expected a topology of cuda with ddr_cap for "
+            f"{list(table.compute_kernels or ())}, got none"
+        )
     spans = [_spans(table, rows, columns) for rows, columns, _ in found]
-    return _priced(table, work, list(found.values()), spans, [bound for *_, bound in found])
+    bounds = [bound for *_, bound in found]
+    return [
+        option
+        for kernel in allowed
+        for option in _priced(table, work, list(found.values()), spans, bounds, kernel)
+    ]
 
 
 def replicas(table: Table, work: Workload) -> Option:
@@ -113,7 +139,7 @@ def replicas(table: Table, work: Workload) -> Option:
         DATA_PARALLEL,
         (((0, table.rows), (0, table.dim)),) * count,
         np.full(count, phases.sum()),
-        np.full(count, size),
+        np.tile([[size], [0.0]] if work.host_memory_rate else [[size]], count),
         work.local_world_size,
         np.repeat(phases[:, None], count, 1),
     )
@@ -130,9 +156,11 @@ def _spans(table: Table, row_cuts: int, column_cuts: int) -> Spans:
     return tuple((row, column) for column in columns for row in rows)
 
 
-def priced(table: Table, work: Workload, kind: str, spans: Spans) -> Option:
+def priced(
+    table: Table, work: Workload, kind: str, spans: Spans, compute_kernel: str = FUSED
+) -> Option:
     """A cut with its costs."""
-    (found,) = _priced(table, work, [kind], [spans], [0])
+    (found,) = _priced(table, work, [kind], [spans], [0], compute_kernel)
     return found
 
 
@@ -142,17 +170,18 @@ def _priced(
     kinds: Sequence[str],
     cuts: Sequence[Spans],
     host_columns: Sequence[int],
+    compute_kernel: str,
 ) -> list[Option]:
     """Cuts of a table, the shards of all priced at once."""
-    phases, memory = price(table, work, [each for spans in cuts for each in spans])
+    phases, memory = price(table, work, [each for spans in cuts for each in spans], compute_kernel)
     ends = np.cumsum([len(spans) for spans in cuts])[:-1]
     return [
-        Option(kind, spans, of_cut.sum(0), size, bound, of_cut)
+        Option(kind, spans, of_cut.sum(0), size, bound, of_cut, compute_kernel)
         for kind, spans, of_cut, size, bound in zip(
             kinds,
             cuts,
             np.split(phases, ends, 1),
-            np.split(memory, ends),
+            np.split(memory, ends, 1),
             host_columns,
             strict=True,
         )

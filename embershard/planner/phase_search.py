@@ -103,7 +103,7 @@ def _move(bins: Bins, loads: Floats, rest: Floats, shards: Shards, shard: int) -
     there = loads + phases / bins.speeds
     here = loads[:, start, None] - phases / bins.speeds[start]
     step = np.maximum(np.maximum(here, there), rest).sum(0)
-    step[bins.memory + shards.memory[shard] > bins.caps] = np.inf
+    step[(bins.memory + shards.memory[:, shard, None] > bins.caps).any(0)] = np.inf
     step[start] = np.inf
     rank = int(step.argmin())
     return _Change(float(step[rank]), shard, rank, -1)
@@ -120,12 +120,12 @@ def _swap(
     """The best shard of another rank to change places with."""
     start, ranks = int(shards.ranks[shard]), shards.ranks[others]
     gained = shards.phases[:, others] - shards.phases[:, shard, None]
-    size = shards.memory[others] - shards.memory[shard]
+    size = shards.memory[:, others] - shards.memory[:, shard, None]
     here = loads[:, start, None] + gained / bins.speeds[start]
     there = loads[:, ranks] - gained / bins.speeds[ranks]
     step = np.maximum(np.maximum(here, there), rest[:, ranks]).sum(0)
-    is_full = bins.memory[start] + size > bins.caps[start]
-    is_full |= bins.memory[ranks] - size > bins.caps[ranks]
+    is_full = (bins.memory[:, start, None] + size > bins.caps[:, start, None]).any(0)
+    is_full |= (bins.memory[:, ranks] - size > bins.caps[:, ranks]).any(0)
     step[is_full] = np.inf
     at = int(step.argmin())
     return _Change(float(step[at]), shard, int(ranks[at]), int(others[at]))

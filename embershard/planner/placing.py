@@ -16,9 +16,12 @@ Floats = NDArray[np.float64]
 class NoRoomError(Exception):
     """No rank, or no host, has memory for a shard."""
 
-    def __init__(self, missing_bytes: float) -> None:
-        super().__init__(f"{missing_bytes:.0f} bytes")
-        self.missing_bytes = missing_bytes
+    def __init__(self, over: Floats) -> None:
+        """``over``: bytes above the cap of each kind of memory and rank, ``(kinds, ranks)``."""
+        rank = int(over.max(0).argmin())
+        self.kind = int(over[:, rank].argmax())
+        self.missing_bytes = float(over[self.kind, rank])
+        super().__init__(f"{self.missing_bytes:.0f} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,43 +32,47 @@ class Bins:
     """What a shard's seconds are divided by."""
 
     caps: Floats
-    """Bytes."""
+    """Bytes of each kind of memory, ``(kinds, ranks)``: the device's, and its host's if tables may
+    lie there."""
 
     local: int
     """Ranks of a host."""
 
     load: Floats
     memory: Floats
+    """Likewise ``(kinds, ranks)``."""
 
     @staticmethod
     def empty(speeds: Floats, caps: Floats, local: int) -> Bins:
         """Without shards."""
-        return Bins(speeds, caps, local, np.zeros(len(speeds)), np.zeros(len(speeds)))
+        caps = np.atleast_2d(caps)
+        return Bins(speeds, caps, local, np.zeros(len(speeds)), np.zeros(caps.shape))
 
     def copy(self) -> Bins:
         """Filled on its own."""
         return replace(self, load=self.load.copy(), memory=self.memory.copy())
 
-    def lightest(self, seconds: float, size: float) -> int:
+    def lightest(self, seconds: float, size: Floats) -> int:
         """The rank with memory for a shard that is least loaded with it.
 
         Raises:
             NoRoomError: none has.
         """
-        room = self.memory + size <= self.caps
+        after = self.memory + size[:, None]
+        room = (after <= self.caps).all(0)
         if not room.any():
-            raise NoRoomError(size - float((self.caps - self.memory).max()))
+            raise NoRoomError(after - self.caps)
         return int(np.where(room, self.load + seconds / self.speeds, np.inf).argmin())
 
-    def put(self, rank: int, seconds: float, size: float) -> None:
+    def put(self, rank: int, seconds: float, size: Floats) -> None:
         """A shard onto a rank."""
         self.load[rank] += seconds / self.speeds[rank]
-        self.memory[rank] += size
+        self.memory[:, rank] += size
 
-    def take(self, rank: int, seconds: float, size: float) -> None:
+    def take(self, rank: int, seconds: float, size: Floats) -> None:
         """A shard off a rank."""
         self.load[rank] -= seconds / self.speeds[rank]
-        self.memory[rank] -= size
+        self.memory[:, rank] -= size
 
 
 def place(option: Option, bins: Bins, *, limit: float = np.inf) -> list[int] | None:
@@ -84,7 +91,7 @@ def place(option: Option, bins: Bins, *, limit: float = np.inf) -> list[int] | N
         return place_on_hosts(option, bins)
     ranks = [-1] * len(option.spans)
     for at in np.argsort(-option.seconds, kind="stable"):
-        seconds, size = option.seconds[at], option.memory[at]
+        seconds, size = option.seconds[at], option.memory[:, at]
         rank = bins.lightest(seconds, size)
         bins.put(rank, seconds, size)
         if not bins.load[rank] < limit:
@@ -99,20 +106,20 @@ def place_on_hosts(option: Option, bins: Bins) -> list[int]:
     free = list(range(0, len(bins.speeds), bins.local))
     for first in range(0, len(option.spans), width):
         seconds = option.seconds[first : first + width]
-        size = option.memory[first : first + width]
+        size = option.memory[:, first : first + width]
         best: tuple[float, int] | None = None
-        missing = np.inf
+        shortages = list[Floats]()
         for host in free:
             ranks = slice(host, host + width)
-            short = float((bins.memory[ranks] + size - bins.caps[ranks]).max())
-            missing = min(missing, short)
-            if short <= 0:
+            over = bins.memory[:, ranks] + size - bins.caps[:, ranks]
+            shortages.append(over.max(1))
+            if over.max() <= 0:
                 after = float((bins.load[ranks] + seconds / bins.speeds[ranks]).max())
                 best = min(best, (after, host)) if best else (after, host)
         if best is None:
-            raise NoRoomError(missing)
+            raise NoRoomError(np.array(shortages).T)
         free.remove(best[1])
         for at in range(width):
-            bins.put(best[1] + at, seconds[at], size[at])
+            bins.put(best[1] + at, seconds[at], size[:, at])
             found.append(best[1] + at)
     return found

@@ -15,7 +15,8 @@ from torch import nn
 from embershard.errors import InputError
 from embershard.package.rectangles import Shard
 from embershard.planner.checked_arguments import check_integer, check_kind, check_number
-from embershard.planner.cost import Table, batch_seconds, kernel_seconds
+from embershard.planner.cost import FUSED, Table, batch_seconds, kernel_seconds
+from embershard.planner.host_memory import HOST_KERNELS
 from embershard.planner.model_tables import UNCONSTRAINED, model_tables
 from embershard.planner.options import DATA_PARALLEL, Option, priced, replicas
 from embershard.planner.rank_load import RankLoad
@@ -38,7 +39,6 @@ from embershard.sharding.types import check_module_plan
 
 BATCH_SIZE = 512
 DENSE = EmbeddingComputeKernel.DENSE.value
-FUSED = EmbeddingComputeKernel.FUSED.value
 BATCH_SIZE_MAX = 1 << 31
 SECONDS_MAX = 1e9
 LEAST_TIMEOUT = 1e-9
@@ -203,7 +203,8 @@ class EmbeddingShardingPlanner:
                 device=self._topology.compute_device,
             )
             for name, each in plan.plan.get(path, {}).items():
-                if each.compute_kernel != FUSED and each.sharding_type != DATA_PARALLEL:
+                kernels = (FUSED, *HOST_KERNELS) if self._topology.host_memory_rate else (FUSED,)
+                if each.compute_kernel not in kernels and each.sharding_type != DATA_PARALLEL:
                     raise InputError(
                         f"price: module {path!r}: table {name!r}: compute_kernel: expected 'fused' "
                         f"of {each.sharding_type}, got {each.compute_kernel!r}, whose costs are "
@@ -222,7 +223,8 @@ class EmbeddingShardingPlanner:
                 ranks.append(list(range(self._topology.world_size)))
                 continue
             spans = tuple((each.rows, each.columns) for each in cut.sharding_spec)
-            options.append([priced(table, problem.work, cut.sharding_type, spans)])
+            kernel = cut.compute_kernel
+            options.append([priced(table, problem.work, cut.sharding_type, spans, kernel)])
             ranks.append([each.devices[0] for each in cut.sharding_spec])
         return rank_loads(problem.report_input(options, Placement([0] * len(ranks), ranks), 0.0))
 
@@ -278,7 +280,7 @@ def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSh
         )
     return ParameterSharding(
         sharding_type=option.sharding_type,
-        compute_kernel=EmbeddingComputeKernel.FUSED.value,
+        compute_kernel=option.compute_kernel,
         sharding_spec=tuple(
             Shard(table=table.name, rows=rows, columns=columns, devices=(rank,))
             for (rows, columns), rank in zip(option.spans, ranks, strict=True)

@@ -20,6 +20,7 @@ FORWARD_SHARE, BACKWARD_SHARE = 0.647, 0.265
 CACHED_RATIO = 2.0
 CACHE_BYTES = 50 << 20
 HOST_BYTES_PER_SECOND, NETWORK_BYTES_PER_SECOND = 370e9, 48e9
+HOST_MEMORY_RATE = 64e9
 DIM = 128
 """Of the rows whose bytes say how much longer a sum is than a stored row."""
 
@@ -30,6 +31,7 @@ SOURCES: Final = {
     "cached": "rows in L2: twice the peak bandwidth of memory: NVIDIA, Accelerating Embedding "
     "Lookups with cuEmbed",
     "host": "370 GB/s each way, NCCL, of 450 GB/s of NVLink 4: NVIDIA/nccl-tests issue 212",
+    "host memory": "64 GB/s each way, PCIe Gen5 x16: NVIDIA H100 Tensor Core GPU data sheet",
     "network": "48 GB/s of a ConnectX-7 of 400 Gb/s a GPU: NVIDIA/nccl-tests issue 267",
 }
 
@@ -83,6 +85,7 @@ def gpu_machine(name: str) -> Machine:
         exchange=nothing.model_copy(update={"bag_byte": 2 / HOST_BYTES_PER_SECOND}),
         host=Link(latency_seconds=0, bytes_per_second=HOST_BYTES_PER_SECOND),
         network=Link(latency_seconds=0, bytes_per_second=NETWORK_BYTES_PER_SECOND),
+        host_memory_rate=HOST_MEMORY_RATE,
         measured=False,
         sources={"memory": memory, **SOURCES},
     )

@@ -29,5 +29,8 @@ class RankLoad:
     memory_bytes_max: int | None
     """None: no cap."""
 
+    host_memory_bytes: float = 0.0
+    """Of tables in unified memory."""
+
     parts: Sequence[TablePart]
     """Of each table that lies there, the heaviest first."""

@@ -179,10 +179,14 @@ class PlanReport:
         """
         head, number = f"ms a {self.unit}", len(self.tables)
         table = "table" if number <= tables_max else f"table ({tables_max} heaviest of {number:,})"
+        host = ["host MB"] if any(each.host_memory_bytes for each in self.ranks) else []
         found = [
             (
-                ["device", head, "MB", "of MB"],
-                [[each.name, ms_text(each.seconds), *_memory(each)] for each in self.ranks],
+                ["device", head, "MB", "of MB", *host],
+                [
+                    [each.name, ms_text(each.seconds), *_memory(each)][: 4 + len(host)]
+                    for each in self.ranks
+                ],
             ),
             (
                 [table, "cut", "ms", "on", "second best", "busiest then, ms"],
@@ -275,7 +279,8 @@ class PlanReport:
 
 def _memory(each: RankLoad) -> list[str]:
     cap = each.memory_bytes_max
-    return [megabytes_text(each.memory_bytes), "no cap" if cap is None else megabytes_text(cap)]
+    most = "no cap" if cap is None else megabytes_text(cap)
+    return [megabytes_text(each.memory_bytes), most, megabytes_text(each.host_memory_bytes)]
 
 
 def _cut(each: Alternative) -> str:

@@ -111,7 +111,7 @@ def _bins(given: ReportInput, *, without: int | None = None) -> Bins:
         if table != without:
             option = given.options[table][given.placed.chosen[table]]
             np.add.at(bins.load, ranks, option.seconds / given.speeds[ranks])
-            np.add.at(bins.memory, ranks, option.memory)
+            np.add.at(bins.memory.T, ranks, option.memory.T)
     return bins
 
 
@@ -121,7 +121,7 @@ def rank_loads(given: ReportInput) -> list[RankLoad]:
     parts = [dict[int, tuple[float, float]]() for _ in given.ranks]
     for table, ranks in enumerate(given.placed.ranks):
         option = given.options[table][given.placed.chosen[table]]
-        for rank, seconds, size in zip(ranks, option.seconds, option.memory, strict=True):
+        for rank, seconds, size in zip(ranks, option.seconds, option.memory[0], strict=True):
             before = parts[rank].get(table, (0.0, 0.0))
             own = float(seconds / given.speeds[rank]), float(size)
             parts[rank][table] = before[0] + own[0], before[1] + own[1]
@@ -129,8 +129,9 @@ def rank_loads(given: ReportInput) -> list[RankLoad]:
         RankLoad(
             name=name,
             seconds=float(bins.load[rank]),
-            memory_bytes=float(bins.memory[rank]),
+            memory_bytes=float(bins.memory[0, rank]),
             memory_bytes_max=given.memory_bytes_max[rank],
+            host_memory_bytes=float(bins.memory[1:, rank].sum()),
             parts=[
                 TablePart(
                     table=".".join(filter(None, given.tables[table])),
@@ -153,7 +154,7 @@ def _choice(given: ReportInput, table: int) -> TableChoice:
     return TableChoice(
         path=path,
         table=name,
-        sharding_type=option.sharding_type,
+        sharding_type=option.name,
         shards=len(option.spans),
         ranks=tuple(sorted(set(given.placed.ranks[table]))),
         seconds=option.total,
@@ -165,7 +166,7 @@ def _alternatives(given: ReportInput, table: int) -> list[Alternative]:
     bins = _bins(given, without=table)
     found = [
         Alternative(
-            sharding_type=each.sharding_type,
+            sharding_type=each.name,
             shards=len(each.spans),
             seconds=each.total,
             busiest_seconds=_busiest_with(each, bins.copy()),
@@ -190,7 +191,7 @@ def _limit(given: ReportInput, bound: float) -> str:
     if not bound:
         return "nothing is looked up"
     uncapped = lower_bound(
-        given.options, speeds=given.speeds, caps=np.full(len(given.caps), np.inf)
+        given.options, speeds=given.speeds, caps=np.full(len(given.ranks), np.inf)
     )
     if bound > uncapped * NEAR:
         return (

@@ -52,7 +52,7 @@ def search(
     Args:
         options: of each table, at least one.
         speeds: of each rank: what a shard's seconds are divided by there.
-        caps: of each rank: bytes.
+        caps: of each rank: bytes, of one kind of memory or ``(kinds, ranks)``.
         local_world_size: ranks of a host.
         end: by ``time.perf_counter``: once it is past, the best placement so far is returned.
         perturb: whether the last of the steps above is done. Not by plans of serving, whose
@@ -114,7 +114,7 @@ def _placed_anew(options: Options, last: Found, tables: Sequence[int], random: R
     found = Found(list(last.chosen), list(last.ranks), last.bins.copy(), last.bound)
     for table in tables:
         old = options[table][last.chosen[table]]
-        for rank, seconds, size in zip(last.ranks[table], old.seconds, old.memory, strict=True):
+        for rank, seconds, size in zip(last.ranks[table], old.seconds, old.memory.T, strict=True):
             found.bins.take(rank, seconds, size)
     for table in tables:
         at = random.randrange(len(options[table]))

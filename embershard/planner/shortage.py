@@ -72,19 +72,20 @@ def shortage(
     Args:
         tables: that do not fit.
         options: of each.
-        caps: usable bytes of each rank.
+        caps: usable bytes of each kind of memory and rank, ``(kinds, ranks)``.
         error: of the search. None: the smallest cuts are larger than all ranks.
         reserved: share of each rank's memory that is not usable.
         fits: whether so many bytes more on each rank hold the tables.
     """
-    needed, total = least_bytes(options), float(caps.sum())
+    needed, total, ranks = least_bytes(options), float(caps[0].sum()), caps.shape[1]
     more = smallest_addition(
         fits,
-        least=max(0.0, needed - total) / len(caps) / (1 - reserved),
-        held=float(caps.max()) / (1 - reserved),
+        least=max(0.0, needed - total) / ranks / (1 - reserved),
+        held=float(caps[0].max()) / (1 - reserved),
         step=1000,
     )
-    advice = f"{megabytes_text(more)} MB more on each rank"
+    both = " of both kinds of memory" if len(caps) > 1 else ""
+    advice = f"{megabytes_text(more)} MB more{both} on each rank"
     kept = f"{reserved:.0%} of each rank's memory is reserved"
     if error is None:
         return (
@@ -92,9 +93,10 @@ def shortage(
             f"{megabytes_text(needed)} MB: {megabytes_text(needed - total)} MB short; {advice} "
             f"would hold them ({kept}); the largest: {_largest(tables, options)}"
         )
+    where = " of the host" if error.kind else ""
     return (
         f"plan: table {tables[error.table].name!r}: its smallest shard has no rank with room: "
-        f"{megabytes_text(error.missing_bytes)} MB short ({kept}); allow further sharding "
+        f"{megabytes_text(error.missing_bytes)} MB{where} short ({kept}); allow further sharding "
         f"types or a smaller min_partition; {advice} would hold all tables"
     )
 

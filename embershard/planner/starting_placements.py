@@ -9,8 +9,10 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeAlias
 
+from embershard.planner.bound import memory_price
 from embershard.planner.options import Option
 from embershard.planner.placing import Bins, Floats, NoRoomError, place_on_hosts
 
@@ -23,9 +25,9 @@ STARTS = (1.0, 1.01, 1.03, 1.1, 1.3, 2.0)
 class InfeasibleError(Exception):
     """No placement keeps to the memory of the ranks."""
 
-    def __init__(self, table: int, missing_bytes: float) -> None:
+    def __init__(self, table: int, missing_bytes: float, kind: int = 0) -> None:
         super().__init__(f"table {table}: {missing_bytes:.0f} bytes")
-        self.table, self.missing_bytes = table, missing_bytes
+        self.table, self.missing_bytes, self.kind = table, missing_bytes, kind
 
 
 @dataclass(slots=True)
@@ -72,8 +74,9 @@ def starting_placements(
     failure: InfeasibleError | None = None
     is_found = False
     tried = set[tuple[int, ...]]()
-    for start in STARTS:
-        chosen = _choose(options, empty, bound * start)
+    prices = {0.0, memory_price(options, bound, speeds=empty.speeds, caps=empty.caps)}
+    for start, price in product(STARTS, sorted(prices)):
+        chosen = _choose(options, empty, bound * start, price)
         if tuple(chosen) in tried:
             continue
         tried.add(tuple(chosen))
@@ -91,17 +94,18 @@ def starting_placements(
         raise failure
 
 
-def _choose(options: Options, empty: Bins, most: float) -> list[int]:
-    """Of each table the cheapest option whose largest shard takes at most so long; if none does,
-    the one whose largest shard is least. A shard must fit the largest rank."""
+def _choose(options: Options, empty: Bins, most: float, price: float) -> list[int]:
+    """Of each table the cheapest option whose largest shard takes at most so long, by seconds and
+    seconds of a byte; if none does, the one whose largest shard is least. A shard must fit the
+    largest rank."""
     chosen = list[int]()
-    limit, cap = most * empty.speeds.max(), empty.caps.max()
+    limit, cap = most * empty.speeds.max(), empty.caps[0].max()
     for each in options:
         fitting = [at for at, option in enumerate(each) if option.largest_bytes <= cap]
         fitting = fitting or [min(range(len(each)), key=lambda at: each[at].largest_bytes)]
         small = [at for at in fitting if each[at].largest <= limit]
         if small:
-            chosen.append(min(small, key=lambda at: each[at].total))
+            chosen.append(min(small, key=lambda at: each[at].total + price * each[at].total_bytes))
         else:
             chosen.append(min(fitting, key=lambda at: each[at].largest))
     return chosen
@@ -116,6 +120,7 @@ def _assign(
     Raises:
         InfeasibleError: it still does.
     """
+    tried = set(enumerate(chosen))
     while True:
         failure: InfeasibleError | None = None
         for by_memory in (False, True):
@@ -124,12 +129,17 @@ def _assign(
             except InfeasibleError as error:
                 failure = error
         assert failure is not None
-        cuts = options[failure.table]
-        now = cuts[chosen[failure.table]].largest_bytes
-        smaller = [at for at, each in enumerate(cuts) if each.largest_bytes < now]
+        table = failure.table
+        sizes = [float(each.memory[failure.kind].max()) for each in options[table]]
+        smaller = [
+            at
+            for at, size in enumerate(sizes)
+            if size < sizes[chosen[table]] and (table, at) not in tried
+        ]
         if not smaller:
             raise failure
-        chosen[failure.table] = max(smaller, key=lambda at: cuts[at].largest_bytes)
+        chosen[table] = max(smaller, key=lambda at: sizes[at])
+        tried.add((table, chosen[table]))
 
 
 def _assign_in_order(
@@ -145,15 +155,16 @@ def _assign_in_order(
             if option.host_columns:
                 ranks[table] = place_on_hosts(option, found.bins)
                 continue
-            sizes = zip(option.seconds.tolist(), option.memory.tolist(), strict=True)
+            sizes = zip(option.seconds.tolist(), option.memory[0].tolist(), strict=True)
             shards += [(*each, table, part) for part, each in enumerate(sizes)]
         shards.sort(key=lambda each: (-each[1 if by_memory else 0], each[2], each[3]))
-        for seconds, size, table, part in shards:
+        for seconds, _, table, part in shards:
             if time.perf_counter() > end:
                 return None
+            size = options[table][chosen[table]].memory[:, part]
             rank = found.bins.lightest(seconds, size)
             found.bins.put(rank, seconds, size)
             ranks[table][part] = rank
     except NoRoomError as error:
-        raise InfeasibleError(table, error.missing_bytes) from error
+        raise InfeasibleError(table, error.missing_bytes, error.kind) from error
     return found

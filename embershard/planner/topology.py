@@ -11,6 +11,7 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.planner.checked_arguments import check_integer, check_kind, check_number
 from embershard.planner.default_machine import default_machine
+from embershard.planner.host_memory import HOST_KERNELS
 from embershard.planner.machine import Machine
 from embershard.planner.published_gpus import GPUS
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
@@ -23,6 +24,7 @@ BYTES_MAX = 1e18
 COLUMNS_MAX = 1 << 31
 POOLING_MAX = 1e9
 SPEEDS = (1e-6, 1e6)
+PLANNED_KERNELS = (EmbeddingComputeKernel.FUSED.value, *HOST_KERNELS)
 RATES = (1.0, 1e15)
 """Bytes a millisecond."""
 
@@ -37,6 +39,9 @@ class Device:
     speed: float = 1.0
     """Of its lookups and updates, relative to the machine that was calibrated."""
 
+    host_memory_bytes: int = 0
+    """Of its host, for tables in unified memory: of "cuda". 0: none lie there."""
+
 
 class Topology:
     """Ranks, their memory, and the machine they run on. Names follow TorchRec.
@@ -45,12 +50,12 @@ class Topology:
         world_size: number of ranks.
         compute_device: "cpu" or "cuda".
         ddr_cap: bytes of memory for the tables of one rank. None: 128 GiB divided by the ranks of
-            a host.
+            a host. Of "cuda": bytes of its host for tables in unified memory. None: none lie there.
         local_world_size: ranks of a host. None: all on one host.
         devices: of each rank, if they differ; in place of ``ddr_cap`` and ``hbm_cap``.
         machine: costs. None: those that ship for this kind of processor, or for the smallest GPU
             with so much memory.
-        hbm_cap: of "cuda", in place of ``ddr_cap``. None: 80 GB.
+        hbm_cap: of "cuda": bytes of memory for the tables of one rank. None: 80 GB.
         inter_host_bw: bytes a millisecond between a rank and other hosts, sent and received
             together; TorchRec's unit. None:
             ``machine.network``.
@@ -80,10 +85,10 @@ class Topology:
                 f"topology: compute_device: expected {' or '.join(COMPUTE_DEVICES)}, "
                 f"got {compute_device!r}"
             )
-        own, other = ("ddr_cap", "hbm_cap") if compute_device == "cpu" else ("hbm_cap", "ddr_cap")
-        caps = {"ddr_cap": ddr_cap, "hbm_cap": hbm_cap}
-        if caps[other] is not None:
-            raise InputError(f"topology: {compute_device}: expected {own}, got {other}")
+        is_cpu = compute_device == "cpu"
+        if is_cpu and hbm_cap is not None:
+            raise InputError("topology: cpu: expected ddr_cap, got hbm_cap")
+        given, host = (ddr_cap, 0) if is_cpu else (hbm_cap, 0 if ddr_cap is None else ddr_cap)
         local = world_size if local_world_size is None else local_world_size
         check_integer("topology: local_world_size", local, 1, RANKS_MAX)
         if world_size % local:
@@ -91,12 +96,11 @@ class Topology:
                 f"topology: local_world_size: expected a divisor of {world_size}, got {local}"
             )
         if devices is None:
-            default = 128 * GIB // local if compute_device == "cpu" else GPUS[0].memory_bytes
-            given = caps[own]
+            default = 128 * GIB // local if is_cpu else GPUS[0].memory_bytes
             cap = default if given is None else given
-            devices = [Device(memory_bytes=cap)] * world_size
-        elif caps[own] is not None:
-            raise InputError(f"topology: expected {own} or devices, got both")
+            devices = [Device(memory_bytes=cap, host_memory_bytes=host)] * world_size
+        elif given is not None or host:
+            raise InputError("topology: expected devices, or ddr_cap and hbm_cap, got both")
         check_kind("topology: devices", devices, Sequence, "a list of Device")
         if len(devices) != world_size:
             raise InputError(f"topology: expected {world_size} devices, got {len(devices)}")
@@ -107,6 +111,8 @@ class Topology:
             where, span = f"topology: rank {rank}", f"1 .. {BYTES_MAX:g} bytes"
             check_number(f"{where}: memory", device.memory_bytes, 1, BYTES_MAX, span)
             check_number(f"{where}: speed", device.speed, *SPEEDS)
+            most = 0 if is_cpu else BYTES_MAX
+            check_number(f"{where}: host memory", device.host_memory_bytes, 0, most)
         if intra_host_bw is not None:
             raise InputError(
                 "topology: intra_host_bw: expected machine=read_machine(FILE), whose costs of "
@@ -129,6 +135,22 @@ class Topology:
             return found
         rate = {"bytes_per_second": self._inter_host_bw * 1e3}
         return found.model_copy(update={"network": found.network.model_copy(update=rate)})
+
+    @property
+    def host_memory_rate(self) -> float:
+        """Bytes a second between a rank and tables in its host's memory. 0: none lie there.
+
+        Raises:
+            InputError: there is such memory, and the machine does not say how fast it is.
+        """
+        if not any(each.host_memory_bytes for each in self.devices):
+            return 0.0
+        if not self.machine.host_memory_rate:
+            raise InputError(
+                "topology: host memory: expected a machine with host_memory_rate, got "
+                f"{self.machine.processor!r} without"
+            )
+        return self.machine.host_memory_rate
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -163,7 +185,8 @@ class ParameterConstraints:
     row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank."""
 
     compute_kernels: Collection[str] | None = None
-    """Values of ``EmbeddingComputeKernel``: fused among them, or dense for data_parallel alone."""
+    """Values of ``EmbeddingComputeKernel`` to choose from: fused and, of a topology with host
+    memory, fused_uvm_caching and fused_uvm; dense for data_parallel alone. None: all of these."""
 
     min_partition: int | None = None
     """Least columns of a shard. None: 32."""
@@ -184,11 +207,11 @@ class ParameterConstraints:
         self._check_names("sharding_types", [each.value for each in ShardingType])
         self._check_names("compute_kernels", [each.value for each in EmbeddingComputeKernel])
         is_replica = list(self.sharding_types or ()) == [ShardingType.DATA_PARALLEL.value]
-        kernel = EmbeddingComputeKernel.DENSE if is_replica else EmbeddingComputeKernel.FUSED
-        if self.compute_kernels is not None and kernel.value not in self.compute_kernels:
+        kernels = (EmbeddingComputeKernel.DENSE.value,) if is_replica else PLANNED_KERNELS
+        if self.compute_kernels is not None and not set(kernels) & set(self.compute_kernels):
             raise InputError(
-                f"constraints: compute_kernels: expected {kernel.value!r} among them, "
-                f"got {list(self.compute_kernels)}"
+                f"constraints: compute_kernels: expected {' or '.join(map(repr, kernels))} among "
+                f"them, got {list(self.compute_kernels)}"
             )
         if self.min_partition is not None:
             check_integer("constraints: min_partition", self.min_partition, 1, COLUMNS_MAX)

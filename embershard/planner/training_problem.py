@@ -54,6 +54,8 @@ class TrainingProblem:
             network=topology.machine.network,
             batches_ahead=self.batches_ahead,
             all_reduce=topology.all_reduce_seconds(1),
+            host_memory_rate=topology.host_memory_rate,
+            cache_columns=max((each.dim for each in self.tables), default=0),
         )
 
     @property
@@ -63,13 +65,16 @@ class TrainingProblem:
 
     @property
     def caps(self) -> NDArray[np.float64]:
-        """Usable bytes of each rank."""
+        """Usable bytes of each kind of memory and rank, ``(kinds, ranks)``."""
         return self._caps(0)
 
     def _caps(self, more: int) -> NDArray[np.float64]:
-        """With so many bytes more on each rank."""
-        memory = np.array([each.memory_bytes + more for each in self.topology.devices])
-        return np.asarray(memory * (1 - self.reservation))
+        """With so many bytes more of each kind. Nothing of the host's memory is reserved."""
+        devices = self.topology.devices
+        memory = np.array([each.memory_bytes + more for each in devices]) * (1 - self.reservation)
+        if not self.topology.host_memory_rate:
+            return np.asarray(memory[None])
+        return np.array([memory, [each.host_memory_bytes + more for each in devices]])
 
     def options(self, tables: Sequence[Table], end: float = math.inf) -> list[list[Option]]:
         """The ways of cutting each of some tables.
@@ -82,7 +87,7 @@ class TrainingProblem:
         Raises:
             PlannerError: a table's constraints allow none.
         """
-        work, largest = self.work, float(self.caps.max())
+        work, largest = self.work, float(self.caps[0].max())
         found = list[list[Option]]()
         try:
             for table in tables:
@@ -107,7 +112,7 @@ class TrainingProblem:
         Raises:
             PlannerError: none was found that keeps to the memory of the ranks.
         """
-        if least_bytes(options) > self.caps.sum():
+        if least_bytes(options) > self.caps[0].sum():
             raise PlannerError(self._shortage(options, None))
         try:
             return self._search(options, end)

@@ -41,7 +41,7 @@ def test_a_cut_by_rows_divides_ids_and_one_by_columns_repeats_them():
 def test_memory_counts_rows_state_vectors_ids_and_bags():
     work = Workload(world_size=1, local_world_size=1, exchange=EXCHANGE, network=LINK)
     (whole,) = options_of(kernel_table(state_columns=(False,)), work)
-    assert whole.memory.tolist() == [100 * 8 * 4 + 100 * 4 + 2 * 10 * 8 * 4 + (50 + 10) * 8]
+    assert whole.memory.tolist() == [[100 * 8 * 4 + 100 * 4 + 2 * 10 * 8 * 4 + (50 + 10) * 8]]
 
 
 def _missed(*tables, caches):

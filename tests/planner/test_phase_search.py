@@ -81,7 +81,7 @@ def test_a_step_gets_no_longer_and_ranks_keep_to_their_memory(sizes, ranks, cap,
     balance_phases(tables, found, math.inf)
     loads, memory = phase_loads(tables, found, pace), np.zeros(ranks)
     for (option,), placed_on in zip(tables, found.ranks, strict=True):
-        np.add.at(memory, placed_on, option.memory)
+        np.add.at(memory, placed_on, option.memory[0])
         assert not option.host_columns or sorted(placed_on) == list(range(ranks))
     assert loads.max(1).sum() <= before * (1 + 1e-9)
     assert (memory <= caps * (1 + 1e-9)).all()

@@ -17,6 +17,8 @@ from embershard.sharding.types import ShardingType, check_module_plan
 from tests.planner.training_cases import machine_of, model_of, sharders
 
 KINDS = [each.value for each in ShardingType]
+KERNELS = ["fused", "fused_uvm"]
+KEPT = ["dense", "fused_uvm_caching"]
 KINDS_ALONE = {"table_wise", "column_wise", "row_wise"}
 
 tables = st.lists(
@@ -27,6 +29,7 @@ tables = st.lists(
 constraints = st.builds(
     ParameterConstraints,
     sharding_types=st.none() | st.lists(st.sampled_from(KINDS), min_size=1, unique=True),
+    compute_kernels=st.none() | st.lists(st.sampled_from(KERNELS), unique=True).map(KEPT.__add__),
     min_partition=st.none() | st.integers(1, 40),
     pooling_factors=st.none() | st.lists(st.floats(0, 30), min_size=1, max_size=1),
     cached_share=st.none() | st.floats(0, 1),
@@ -36,8 +39,10 @@ constraints = st.builds(
 @st.composite
 def topologies(draw):
     hosts, local = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    kind = draw(st.sampled_from(["cpu", "cuda"]))
     devices = [
         Device(
+            host_memory_bytes=draw(st.integers(0, 3_000_000)) if kind == "cuda" else 0,
             memory_bytes=draw(st.integers(1, 3_000_000) | st.integers(1_000_000, 20_000_000)),
             speed=draw(st.floats(0.2, 4)),
         )
@@ -45,9 +50,10 @@ def topologies(draw):
     ]
     return Topology(
         hosts * local,
+        kind,
         local_world_size=local,
         devices=devices,
-        machine=machine_of(),
+        machine=machine_of().model_copy(update={"host_memory_rate": 1e9}),
         inter_host_bw=draw(st.none() | st.floats(1e3, 1e8)),
     )
 
@@ -88,16 +94,21 @@ def test_a_plan_keeps_to_its_constraints_or_the_reason_names_a_table(
         plan = None
     if plan is None:
         assert "'t" in reason, reason
-        assert "MB more" in reason or "no cut" in reason, reason
+        assert any(each in reason for each in ("MB more", "no cut", "with ddr_cap")), reason
         return
     configs = model["sparse"].embedding_bag_configs()
     world_size = topology.world_size
-    check_module_plan(plan, configs, world_size=world_size, where="sparse", device="cpu")
+    check_module_plan(
+        plan, configs, world_size=world_size, where="sparse", device=topology.compute_device
+    )
     for rank, device in zip(ranks, topology.devices, strict=True):
         assert rank.memory_bytes <= device.memory_bytes * (1 - reserved) * (1 + 1e-9)
+        assert rank.host_memory_bytes <= device.host_memory_bytes * (1 + 1e-9)
     for name, each in given_constraints.items():
         allowed = KINDS_ALONE if each.sharding_types is None else set(each.sharding_types)
         assert plan[name].sharding_type in allowed, name
+        kernels = each.compute_kernels
+        assert kernels is None or plan[name].compute_kernel in kernels, name
         least = each.min_partition or 32
         cuts = [shard.columns[1] - shard.columns[0] for shard in plan[name].sharding_spec]
         dim = next(table.embedding_dim for table in configs if table.name == name)

@@ -56,7 +56,7 @@ def test_every_machine_that_ships_says_where_its_figures_are_from(tmp_path):
     assert default_machine().sources
     gpu = gpu_machine("NVIDIA H100 SXM")
     assert set(gpu.sources) == {
-        "memory", "caches", "forward", "backward", "cached", "host", "network",
+        "memory", "caches", "forward", "backward", "cached", "host", "host memory", "network",
     }  # fmt: skip
     gpu.save(tmp_path / "h100.json")
     assert read_machine(tmp_path / "h100.json") == gpu

@@ -175,7 +175,7 @@ def test_a_placement_keeps_to_the_caps_and_is_not_below_the_bound(sizes, ranks, 
     for table, at, placed in zip(tables, found.chosen, found.ranks, strict=True):
         for place, rank in enumerate(placed):
             load[rank] += table[at].seconds[place] / pace[rank]
-            memory[rank] += table[at].memory[place]
+            memory[rank] += table[at].memory[0, place]
     assert (memory <= cap * (1 + 1e-9)).all()
     np.testing.assert_allclose(load, found.load, rtol=1e-9, atol=1e-9)
     assert load.max() >= found.bound * (1 - 1e-6)

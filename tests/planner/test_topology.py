@@ -20,8 +20,21 @@ from tests.planner.training_cases import machine_of
         ({"world_size": 2, "compute_device": "tpu"}, "expected cpu or cuda, got 'tpu'"),
         ({"world_size": 2, "hbm_cap": 1 << 30}, "cpu: expected ddr_cap, got hbm_cap"),
         (
-            {"world_size": 2, "compute_device": "cuda", "ddr_cap": 1 << 30},
-            "cuda: expected hbm_cap, got ddr_cap",
+            {"world_size": 1, "devices": [Device(memory_bytes=1, host_memory_bytes=5)]},
+            "rank 0: host memory: expected a number of 0 .. 0, got 5",
+        ),
+        (
+            {"world_size": 2, "compute_device": "cuda", "ddr_cap": -1},
+            "rank 0: host memory: expected a number of 0 .. 1e\\+18, got -1",
+        ),
+        (
+            {
+                "world_size": 1,
+                "compute_device": "cuda",
+                "ddr_cap": 5,
+                "devices": [Device(memory_bytes=1)],
+            },
+            "expected devices, or ddr_cap and hbm_cap, got both",
         ),
         ({"world_size": 4, "local_world_size": 3}, "local_world_size: expected a divisor of 4"),
         (
@@ -55,7 +68,10 @@ def test_a_bad_topology_is_refused(settings, message):
     [
         ({"sharding_types": []}, "sharding_types: expected a list of some of"),
         ({"sharding_types": ["diagonal"]}, "sharding_types: expected a list of some of"),
-        ({"compute_kernels": ["dense"]}, "compute_kernels: expected 'fused' among them"),
+        (
+            {"compute_kernels": ["dense"]},
+            "compute_kernels: expected 'fused' or 'fused_uvm_caching'",
+        ),
         (
             {"sharding_types": ["data_parallel"], "compute_kernels": ["fused"]},
             "compute_kernels: expected 'dense' among them",
@@ -96,6 +112,13 @@ def test_arrays_and_sets_are_taken_as_their_lists():
         pooling_factors=[2.0, 3.0], sharding_types=["row_wise", "table_wise"]
     )
     assert given == listed
+
+
+def test_memory_of_a_host_needs_a_machine_that_says_how_fast_it_is():
+    assert Topology(2, "cuda", ddr_cap=5).host_memory_rate == 64e9
+    assert Topology(2, "cuda").host_memory_rate == 0
+    with pytest.raises(InputError, match="a machine with host_memory_rate, got 'test' without"):
+        _ = Topology(2, "cuda", ddr_cap=5, machine=machine_of()).host_memory_rate
 
 
 def test_a_bandwidth_between_hosts_takes_the_place_of_the_machines():
