@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Literal
 
 from embershard.errors import ConfigError
@@ -41,6 +42,14 @@ def tables_option() -> TableResidency:
         choices=("mmap", "resident"),
     )
     return residency
+
+
+_versions = partial(option, group="versions")
+_batches = partial(option, group="batches")
+_limits = partial(option, group="limits")
+_connections = partial(option, group="connections")
+_security = partial(option, group="security")
+_recording = partial(option, group="recording")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,41 +93,37 @@ class ServerOptions:
         group="start",
     )
 
-    memory_budget: int = option(
+    memory_budget: int = _versions(
         0,
         "most that loaded versions take together: copied tables, vocabularies, programs, and what "
         "is loaded while another is served",
         unit="BYTES",
         zero="80 % of the memory that this process may use",
         most=(1 << 62) - 1,
-        group="versions",
     )
-    load_mb_per_second: float = option(
+    load_mb_per_second: float = _versions(
         200.0,
         "how fast a version is read while requests are answered, in 10^6 bytes a second",
         unit="MB",
         zero="at full speed, as at the start",
-        group="versions",
     )
-    load_timeout_seconds: float = option(
+    load_timeout_seconds: float = _versions(
         600.0,
         "a version that makes no progress (no bytes read, no sample run) for so long while it "
         "loads is given up; two such loads may hang at once",
         unit="S",
         zero="never",
         change="Not below the time that the largest vocabulary or dense program takes",
-        group="versions",
     )
-    shadow_share: float = option(
+    shadow_share: float = _versions(
         0.0,
         "share of the requests copied to the version labelled shadow, as far as --shadow-time "
         "has room for them; the rest are dropped",
         unit="S",
         zero="none",
         most=1,
-        group="versions",
     )
-    shadow_time: float = option(
+    shadow_time: float = _versions(
         1 / 128,
         "share of the time, 0.001 to 1, in which these copies run at most. Copies that find 256 or "
         "64 MiB waiting are dropped",
@@ -126,213 +131,179 @@ class ServerOptions:
         change="Raise it to have more compared; from 0.01 on the 99th percentile may show it",
         least=0.001,
         most=1,
-        group="versions",
     )
 
-    threads: int = option(
+    threads: int = _batches(
         0,
         "threads of lookups and of the dense program",
         unit="N",
         zero="one a core, of a CPU quota the whole ones",
         change="Lower it if other work shares the machine",
         most=1024,
-        group="batches",
     )
-    slots: int = option(
+    slots: int = _batches(
         0,
         "batches run at once, which share the threads; each takes memory for a batch",
         unit="N",
         zero="one a thread",
         change="Lower it if one request is so large that it needs more threads to be in time",
         most=1024,
-        group="batches",
     )
-    model_weights: str = option(
+    model_weights: str = _batches(
         "",
         "parts of the time that models get while several have requests queued, as ranker=2,ads=1; "
         "a model that is not named has 1",
         unit="NAME=WEIGHT,...",
         zero="equal parts",
         is_native=False,
-        group="batches",
     )
-    max_batch_examples: int = option(
+    max_batch_examples: int = _batches(
         0,
         "most examples run at once; a larger request is split, and runs in all idle slots",
         unit="N",
         zero="as many as are merged, at least 256, with one slot 1024",
-        group="batches",
     )
-    max_batch_ids: int = option(
+    max_batch_ids: int = _batches(
         0,
         "most ids looked up at once, likewise; one example that has more runs alone",
         unit="N",
         zero="2**20",
-        group="batches",
     )
-    merge_examples: int = option(
+    merge_examples: int = _batches(
         0,
         "requests are merged up to so many examples; 1: none are",
         unit="N",
         zero="256, and never more than max_batch_examples",
         change="Raise it if a model gains from more",
-        group="batches",
     )
-    max_inline_us: int = option(
+    max_inline_us: int = _batches(
         500,
         "longest batch, as predicted, run by the thread that reads its request while the model is "
         "idle",
         unit="US",
         zero="none",
         change="Lower it if requests behind notice: that thread reads no other meanwhile",
-        group="batches",
     )
 
-    default_timeout_ms: int = option(
-        1000, "deadline of requests that state none", unit="MS", least=1, group="limits"
+    default_timeout_ms: int = _limits(
+        1000, "deadline of requests that state none", unit="MS", least=1
     )
-    max_request_examples: int = option(
-        0, "most examples of one request", unit="N", zero="what the package allows", group="limits"
+    max_request_examples: int = _limits(
+        0, "most examples of one request", unit="N", zero="what the package allows"
     )
-    max_request_ids: int = option(
-        0, "most ids of one request", unit="N", zero="what the package allows", group="limits"
+    max_request_ids: int = _limits(
+        0, "most ids of one request", unit="N", zero="what the package allows"
     )
-    max_queued_examples: int = option(
+    max_queued_examples: int = _limits(
         0,
         "examples that may wait; beyond it, requests are refused at once",
         unit="N",
         zero="eight of the largest requests, of 4096 examples and 2**20 ids at least",
-        group="limits",
     )
-    max_queued_ids: int = option(
-        0,
-        "ids that may wait, likewise",
-        unit="N",
-        zero="eight of the largest requests",
-        group="limits",
+    max_queued_ids: int = _limits(
+        0, "ids that may wait, likewise", unit="N", zero="eight of the largest requests"
     )
-    max_queued_bytes: int = option(
+    max_queued_bytes: int = _limits(
         256 << 20,
         "memory of the messages that may wait; the batch that runs may hold as much again",
         unit="BYTES",
         change="Raise it if one message is large",
         least=1,
-        group="limits",
     )
-    max_message_bytes: int = option(
-        64 << 20, "largest message taken", unit="BYTES", least=1, group="limits"
-    )
-    drain_timeout_seconds: float = option(
+    max_message_bytes: int = _limits(64 << 20, "largest message taken", unit="BYTES", least=1)
+    drain_timeout_seconds: float = _limits(
         30.0,
         "how long a stopping server works on what it has accepted",
         unit="S",
         zero="not at all",
-        group="limits",
         is_native=False,
     )
 
-    max_connections: int = option(
+    max_connections: int = _connections(
         4096,
         "connections open at once; one more is closed on arrival. Each takes a file and some tens "
         "of kB",
         unit="N",
         zero="as many as the process may open files",
-        group="connections",
     )
-    max_connection_calls: int = option(
+    max_connection_calls: int = _connections(
         10_000,
         "calls open at once on a connection; clients hold further ones back",
         unit="N",
         change="Raise it if one client has more requests in flight",
         least=1,
-        group="connections",
     )
-    stream_in_flight: int = option(
+    stream_in_flight: int = _connections(
         256,
         "requests of a stream read before they are answered",
         unit="N",
         change="Raise it if one stream carries a lot",
         least=1,
-        group="connections",
     )
-    connection_idle_seconds: float = option(
-        300.0,
-        "a connection is closed after so long without a call",
-        unit="S",
-        zero="never",
-        group="connections",
+    connection_idle_seconds: float = _connections(
+        300.0, "a connection is closed after so long without a call", unit="S", zero="never"
     )
-    connection_age_seconds: float = option(
+    connection_age_seconds: float = _connections(
         0.0,
         "a connection is closed after about so long; open calls have 30 s to end",
         unit="S",
         zero="never",
         change="Set it if connections, not calls, are spread over servers",
-        group="connections",
     )
-    keepalive_seconds: float = option(
+    keepalive_seconds: float = _connections(
         60.0,
         "a client with calls open that is silent for so long gets a ping, and is disconnected "
         "after 20 s without an answer",
         unit="S",
         zero="no pings",
-        group="connections",
     )
-    min_ping_seconds: float = option(
+    min_ping_seconds: float = _connections(
         10.0,
         "how often a client may send a ping; one that sends three sooner is disconnected",
         unit="S",
         zero="as often as it likes",
-        group="connections",
     )
 
-    tls_certificate: str = option(
+    tls_certificate: str = _security(
         "",
         "the server's certificate and those between it and its root, in order; with --tls-key, all "
         "connections are TLS. New files hold for the next connection",
         unit="PEM",
-        group="security",
     )
-    tls_key: str = option("", "its key, without a password", unit="PEM", group="security")
-    tls_client_ca: str = option(
+    tls_key: str = _security("", "its key, without a password", unit="PEM")
+    tls_client_ca: str = _security(
         "",
         "authorities, one of which must have signed a client's certificate",
         unit="PEM",
         zero="clients need none",
-        group="security",
     )
-    token_file: str = option(
+    token_file: str = _security(
         "",
         "a token, 16 to 4096 letters, digits and -._~+/=, that every call but those for health "
         "must have; a new one holds within a second",
         unit="FILE",
-        group="security",
     )
-    token_without_tls: bool = option(
+    token_without_tls: bool = _security(
         False,
         "let the token cross the network unencrypted: for servers behind a proxy that does TLS",
-        group="security",
         is_native=False,
     )
-    model_control: bool = option(
+    model_control: bool = _security(
         False,
         "let clients load and unload models over the port (Open Inference Protocol); on other than "
         "loopback addresses it needs --token-file or --tls-client-ca",
-        group="security",
     )
-    reflection: bool = option(
+    reflection: bool = _security(
         False,
         "describe the services to clients without a .proto file, such as grpcurl; with "
         "--token-file they need the token",
-        group="security",
     )
-    trusted_key: str = option(
+    trusted_key: str = _security(
         "",
         "public keys (Ed25519): load only versions that one of them has signed, see embershard "
         "sign",
         unit="PEM",
         zero="all versions are loaded",
-        group="security",
     )
 
     slow_request_ms: float = option(
@@ -344,27 +315,21 @@ class ServerOptions:
         flag="slow-ms",
     )
 
-    record: str = option(
+    record: str = _recording(
         "",
         "write a sample of the requests and their answers to a new file, which only its owner may "
         "read, for bench --replay",
         unit="FILE",
-        group="recording",
     )
-    record_requests: int = option(
-        10_000,
-        "most requests in it; it also ends at 1 GiB",
-        unit="N",
-        least=1,
-        group="recording",
+    record_requests: int = _recording(
+        10_000, "most requests in it; it also ends at 1 GiB", unit="N", least=1
     )
-    record_share: float = option(
+    record_share: float = _recording(
         1.0,
         "share of the requests that go there, above 0",
         unit="S",
         change="Lower it to spread the file over more time",
         most=1,
-        group="recording",
     )
 
     def __post_init__(self) -> None:
