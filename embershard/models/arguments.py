@@ -112,11 +112,8 @@ def build_bags(
     fused: FusedArguments | None,
     device: torch.device | str | None,
 ) -> EmbeddingBagCollection | FusedEmbeddingBagCollection:
-    """A new collection of pooled tables.
-
-    Raises:
-        InputError: tables or an optimizer that cannot be used.
-    """
+    """A new collection of pooled tables. `InputError`: tables or an optimizer that cannot be
+    used."""
     configs = [
         EmbeddingBagConfig(
             name=table.name,

@@ -1,7 +1,8 @@
-"""DLRM: dot products between all pairs of embedded features.
+"""DLRM: dot products between all pairs of embedded features; and with a deep cross network in place
+of them, as MLPerf's DLRM-v2 has it.
 
 Source: Naumov et al., "Deep Learning Recommendation Model for Personalization and
-Recommendation Systems", arXiv 1906.00091.
+Recommendation Systems", arXiv 1906.00091; of the cross network arXiv 2008.13535.
 
 ::
 
@@ -29,11 +30,39 @@ from embershard.models.dlrm_parts import (
     check_dense_width,
 )
 from embershard.models.served_dlrm import ServedDLRM, splits_by_scope
-from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.modules import (
+    EmbeddingBagCollection,
+    FusedEmbeddingBagCollection,
+    LowRankCrossNet,
+)
 from embershard.package.schema import Schema
 
 
-class DLRM(LogitModel):
+class _Interacting(LogitModel):
+    """What both do: features to vectors, vectors to interactions, these to logits."""
+
+    sparse_arch: SparseArch
+    dense_arch: DenseArch
+    inter_arch: nn.Module
+    over_arch: OverArch
+
+    def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
+        """Rate examples.
+
+        Args:
+            dense_features: float32 ``(B, dense_in_features)``.
+            sparse_features: rows of B examples.
+
+        Returns:
+            Logits, float32 ``(B, 1)``.
+        """
+        embedded_dense = self.dense_arch(dense_features)
+        embedded_sparse = self.sparse_arch(sparse_features)
+        logits: Tensor = self.over_arch(self.inter_arch(embedded_dense, embedded_sparse))
+        return logits
+
+
+class DLRM(_Interacting):
     """The model.
 
     Args:
@@ -68,23 +97,65 @@ class DLRM(LogitModel):
             device=dense_device,
         )
 
-    def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense_in_features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, 1)``.
-        """
-        embedded_dense = self.dense_arch(dense_features)
-        embedded_sparse = self.sparse_arch(sparse_features)
-        logits: Tensor = self.over_arch(self.inter_arch(embedded_dense, embedded_sparse))
-        return logits
-
     def served(self, schema: Schema) -> nn.Module:
         """The same score, of which as much as can be is computed once per request."""
         if splits_by_scope(self.sparse_arch, schema):
             return ServedDLRM(self.dense_arch, self.sparse_arch, self.over_arch, schema)
         return super().served(schema)
+
+
+class InteractionDCNArch(nn.Module):
+    """The dense vector and the F sparse ones, concatenated, through a cross network.
+
+    Args:
+        num_sparse_features: F.
+        crossnet: ``(B, (F + 1) * D)`` to the same.
+    """
+
+    def __init__(self, num_sparse_features: int, crossnet: nn.Module) -> None:
+        super().__init__()
+        self.F = num_sparse_features
+        self.crossnet = crossnet
+
+    def forward(self, dense_features: Tensor, sparse_features: Tensor) -> Tensor:
+        """``(B, D)`` and ``(B, F, D)`` to ``(B, (F + 1) * D)``."""
+        vectors = torch.cat([dense_features, sparse_features.flatten(1)], dim=1)
+        output: Tensor = self.crossnet(vectors)
+        return output
+
+
+class DLRM_DCN(_Interacting):  # noqa: N801
+    """The model with a cross network.
+
+    Args:
+        embedding_bag_collection, dense_in_features, dense_arch_layer_sizes, over_arch_layer_sizes,
+        dense_device: as of `DLRM`.
+        dcn_num_layers: layers of the cross network, at least 1.
+        dcn_low_rank_dim: rank of their matrices, at least 1.
+
+    Raises:
+        InputError: sizes that do not fit together.
+    """
+
+    def __init__(
+        self,
+        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        dense_in_features: int,
+        dense_arch_layer_sizes: Sequence[int],
+        over_arch_layer_sizes: Sequence[int],
+        dcn_num_layers: int,
+        dcn_low_rank_dim: int,
+        dense_device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        self.sparse_arch = SparseArch(embedding_bag_collection)
+        features, dim = self.sparse_arch.F, self.sparse_arch.D
+        check_dense_width(dense_arch_layer_sizes, dim)
+        check_one_logit(over_arch_layer_sizes)
+        width = (features + 1) * dim
+        self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
+        self.inter_arch = InteractionDCNArch(
+            features,
+            LowRankCrossNet(width, dcn_num_layers, dcn_low_rank_dim, device=dense_device),
+        )
+        self.over_arch = OverArch(width, over_arch_layer_sizes, device=dense_device)

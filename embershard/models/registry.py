@@ -22,8 +22,7 @@ from embershard.models.configs import (
     TwoTowerConfig,
 )
 from embershard.models.din import DIN
-from embershard.models.dlrm import DLRM
-from embershard.models.dlrm_dcn import DLRM_DCN
+from embershard.models.dlrm import DLRM, DLRM_DCN
 from embershard.models.two_tower import TwoTower
 
 ModelConfig: TypeAlias = DLRMConfig | DINConfig | TwoTowerConfig

@@ -67,15 +67,8 @@ class ServedDLRM(nn.Module):
             self.register_buffer(f"pairs_of_{name}", pairs, persistent=False)
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
-        """Score examples.
-
-        Args:
-            dense: float32 ``(B, dense features)``.
-            sparse: rows of B examples.
-
-        Returns:
-            float32 ``(B,)``, each in 0..1.
-        """
+        """Score B examples, ``dense`` float32 ``(B, dense features)`` and ``sparse`` rows: float32
+        ``(B,)``, each in 0..1."""
         pooled = self.embeddings(sparse)
         vectors = [self.dense_arch(dense), *(pooled[name] for name in self.features)]
         user = self._stacked(vectors, self.request)
