@@ -46,14 +46,8 @@ _PR_SET_PDEATHSIG = 1
 def compile_ahead(
     package: Package, out: Path, *, dtype: DenseDtype, timeout_seconds: float
 ) -> None:
-    """Compiles the package's TorchScript for this machine.
-
-    Args:
-        package: its default TorchScript program is what is compiled.
-        out: the file to write, ``.pt2``.
-        dtype: of the linear layers.
-        timeout_seconds: how long it may take.
-    """
+    """Compiles the package's TorchScript for this machine into the file ``out``, ``.pt2``.
+    ``dtype``: of the linear layers."""
     with tempfile.TemporaryDirectory(prefix="embershard.compile.") as cache:
         arguments = (str(os.getpid()), str(package.path), str(out), dtype, cache)
         command = [sys.executable, "-W", "ignore", "-m", __spec__.name, *arguments]

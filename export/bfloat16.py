@@ -28,15 +28,9 @@ def to_bfloat16(values: Tensor) -> Tensor:
 
 
 def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Graph]:
-    """A dense program whose linear layers take bfloat16.
-
-    Args:
-        module: holds the parameters and submodules that ``graph`` names. Left as it was.
-        graph: of a dense program in float32. Left as it was.
-
-    Returns:
-        What holds the same with rounded weights, and the graph that names it.
-    """
+    """A dense program whose linear layers take bfloat16: what holds the parameters and submodules
+    of ``module``, some of them rounded, and the graph that names them. ``module`` and ``graph``, of
+    a program in float32, are left as they were."""
     rounded = copy.deepcopy(graph)
     holder: dict[str, Any] = {
         str(node.target): _attribute(module, str(node.target))

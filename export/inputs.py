@@ -22,12 +22,9 @@ MATRICES = ("dense", "pooled")
 
 
 class ProgramInputs:
-    """The first nodes of a program, and every gather from requests to examples.
-
-    Args:
-        graph: empty; gets placeholders (request_inputs, example_inputs, request_of_example).
-        expand_at_entry: whether request-scoped columns are expanded where they are taken.
-    """
+    """The first nodes of a program, and every gather from requests to examples. An empty ``graph``
+    gets placeholders (request_inputs, example_inputs, request_of_example); ``expand_at_entry``:
+    whether request-scoped columns are expanded where they are taken."""
 
     def __init__(self, graph: fx.Graph, *, expand_at_entry: bool) -> None:
         self._graph = graph

@@ -34,14 +34,8 @@ OF_SPARSE = (
 
 
 class LookupValues:
-    """Gives the values of nodes whose source is the sparse input or an embedding module's output.
-
-    Args:
-        inputs: of the program.
-        layout: where pooled vectors and sequences lie.
-        modules: the embedding modules by path.
-        sparse: forward's sparse input.
-    """
+    """Gives the values of nodes whose source is ``sparse``, forward's sparse input, or the output
+    of one of ``modules``, the embedding modules by path."""
 
     def __init__(
         self,

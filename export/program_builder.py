@@ -26,13 +26,9 @@ from embershard.package.schema import Schema
 def build_program(
     module: nn.Module, schema: Schema, *, dtype: DenseDtype = "float32", seed: int
 ) -> DenseProgram:
-    """Split a module at its lookups, compile the rest, and check that they agree.
-
-    Args:
-        module: ``forward(dense, sparse)``; left as it was.
-        schema: its inputs.
-        dtype: what linear layers take. The program that is compared takes float32.
-        seed: of the random inputs of the check.
+    """Split a module ``forward(dense, sparse)`` at its lookups, compile the rest, and check on
+    random inputs that they agree. The module is left as it was. The program that is compared takes
+    float32; ``dtype`` is what linear layers of the returned one take.
 
     Raises:
         ExportError: the module does not lie on cpu, cannot be traced, split or compiled, or the

@@ -65,15 +65,10 @@ def random_samples(
 def scored(
     samples: Sequence[SampleRequest], program: DenseProgram, weights: Mapping[str, WeightType]
 ) -> list[SampleRequest]:
-    """The same requests with the outputs that the stored tables give.
-
-    Source of the outputs: rows as they read back from the package, pooled in float32 or as
-    they are, then the dense program. Nothing of the serving code takes part.
-
-    Raises:
-        InputError: an id that its map rejects, or a list that is too long.
-        ExportError: an output that is not finite.
-    """
+    """The same requests with the outputs that the stored tables give: rows as they read back from
+    the package, pooled in float32 or as they are, then the dense program. Nothing of the serving
+    code takes part. `InputError`: an id that its map rejects, or a list that is too long.
+    `ExportError`: an output that is not finite."""
     return [_scored(sample, program, weights) for sample in samples]
 
 

@@ -92,17 +92,10 @@ class Control:
 def order(
     path: Path, document: dict[str, Any], *, timeout_seconds: float | None = None
 ) -> dict[str, Any]:
-    """Give a server an order, and wait until it is carried out.
-
-    Args:
-        path: of its socket.
-        document: as the module describes it.
-        timeout_seconds: None: a load may take hours, and is waited for.
-
-    Raises:
-        UnavailableError: nobody listens there, the server ended meanwhile, or it took longer.
-        EmbershardError: what the server says went wrong.
-    """
+    """Give the server of the socket ``path`` an order, as the module describes it, and wait until
+    it is carried out. ``timeout_seconds``: None: a load may take hours, and is waited for.
+    `UnavailableError`: nobody listens there, the server ended meanwhile, or it took longer.
+    `EmbershardError`: what the server says went wrong."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_seconds)

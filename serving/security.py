@@ -14,11 +14,8 @@ Report = Callable[[str], None]
 
 
 def check_security(options: ServerOptions, *, report: Report) -> None:
-    """Refuse at once what would be refused after the tables are loaded.
-
-    Args:
-        report: gets a sentence when a file has changed and cannot be used. From any thread.
-    """
+    """Refuse at once what would be refused after the tables are loaded. ``report`` gets a sentence
+    when a file has changed and cannot be used, from any thread."""
     plain = options.token_file and not options.tls_certificate and not options.token_without_tls
     if plain and not _is_loopback(options.host):
         raise ConfigError(

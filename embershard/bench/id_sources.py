@@ -105,18 +105,8 @@ Floats = NDArray[np.float64]
 def zipf_ranks(
     random: np.random.Generator, count: int, *, size: int, alpha: float
 ) -> NDArray[np.int64]:
-    """Ranks 0 .. size - 1, rank k with a probability proportional to ``(k + 1) ** -alpha``.
-
-    Exact for any size, without a table.
-
-    Args:
-        random: draws.
-        count: how many ranks.
-        size: at least 1.
-        alpha: above 0.
-
-    Returns:
-        int64 ``[count]``.
+    """``count`` ranks 0 .. size - 1, int64, rank k with a probability proportional to ``(k + 1) **
+    -alpha``, alpha above 0. Exact for any size, without a table.
 
     Source: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
         discrete distributions", 1996. `area` is their H, the integral of ``x ** -alpha``.

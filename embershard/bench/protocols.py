@@ -36,18 +36,11 @@ def in_protocol(
     *,
     first_dimension: bool = False,
 ) -> list[PooledRequest]:
-    """The same requests as messages of a protocol.
-
-    Args:
-        protocol: "oip": ``ModelInferRequest`` with packed tensors in raw contents. "torchrec":
-            ``PredictionRequest``, which has inputs in request scope once for every example.
-        model: that they were drawn for.
-        pool: packed ``PredictRequest`` messages.
-        first_dimension: "oip": whether each tensor has a 1 before its shape, as Triton wants it.
-
-    Raises:
-        InputError: "torchrec": an id of more than 32 bits, a priority.
-    """
+    """The requests of a pool, packed ``PredictRequest`` messages, as messages of a protocol. "oip":
+    ``ModelInferRequest`` with packed tensors in raw contents, with ``first_dimension`` a 1 before
+    each shape, as Triton wants it. "torchrec": ``PredictionRequest``, which has inputs in request
+    scope once for every example. `InputError`: for "torchrec", an id of more than 32 bits, a
+    priority."""
     if protocol == "embershard":
         return list(pool)
 

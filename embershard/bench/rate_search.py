@@ -156,19 +156,14 @@ def find_rate(
     max_trials: int = 16,
     max_whole_rates: int = 4,
 ) -> tuple[RateSearch, list[RunResult]]:
-    """Short runs until the rate is found, then whole ones; see ``RateSearch``.
+    """Short runs until the rate is found, then whole ones; see ``RateSearch``. Returns the search,
+    and the result of each of its trials.
 
     Runs are at most two of closed loops, then ``max_trials`` short ones and three at each of
-    ``max_whole_rates``, none longer than the load's duration with its warm-up.
-
-    Args:
-        objective: what must hold.
-        load: of whole runs; its rate, if it has one, is where the search starts.
-        run: sends a load, whose name it is told.
-        trial_seconds: of each short run; more if its answers would be too few to judge by.
-
-    Returns:
-        The search, and the result of each of its trials.
+    ``max_whole_rates``, none longer than the load's duration with its warm-up. The load is that of
+    whole runs; its rate, if it has one, is where the search starts. A short run takes
+    ``trial_seconds``, more if its answers would be too few to judge by. ``run`` sends a load, whose
+    name it is told.
     """
     answers = ANSWERS_TO_SPARE * objective.answers_min
     results: list[RunResult] = []

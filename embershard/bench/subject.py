@@ -27,16 +27,9 @@ def find_subject(
     package: Path | None,
     patience_seconds: float,
 ) -> tuple[ServedModel, bool]:
-    """Ask the server.
-
-    Args:
-        model: its name. Empty: that of the recording, or the only one served.
-        version, label: of the model. None: its default version.
-        replay: whose requests will be sent.
-        package: what a server of another make is taken to serve. None: such a server is an error.
-
-    Returns:
-        The model, and whether the server described it. Other servers take tensors as Triton does.
+    """Ask the server for a model. Empty: that of the recording, ``replay``, or the only one served.
+    Returns what is served, and whether the server described it: other servers take tensors as
+    Triton does, and serve ``package``. None: such a server is an error.
 
     Raises:
         NotFoundError: none is named, and several are served; or the one that is named is not.

@@ -38,11 +38,8 @@ def drawn_traffic(
     id_ranges: Mapping[str, Span],
     package: Path | None,
 ) -> Traffic:
-    """Requests drawn from a model's schema.
-
-    Raises:
-        InputError: as `find_id_sources` and `draw_requests`.
-    """
+    """Requests drawn from a model's schema. `InputError`: as `find_id_sources` and
+    `draw_requests`."""
     sources = find_id_sources(model, ranges=id_ranges, package=package)
     pool = draw_requests(model, sources, options)
     alpha = options.zipf_alpha
@@ -59,11 +56,8 @@ def drawn_traffic(
 
 
 def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
-    """Requests of a recording. What was refused then is not tried first.
-
-    Raises:
-        InputError: the model's schema is another one.
-    """
+    """Requests of a recording. What was refused then is not tried first. `InputError`: the model's
+    schema is another one."""
     replay.check_model(model)
     good = [
         request

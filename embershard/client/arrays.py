@@ -42,17 +42,10 @@ class FlatLists(NamedTuple):
 
 
 def flatten(name: str, lists: object, convert: Convert) -> FlatLists:
-    """Concatenate lists.
-
-    Args:
-        name: the input, for messages.
-        lists: :class:`Lists`; an array ``(num_lists,)`` of one value each or ``(num_lists, k)``;
-            a sequence of which each element is one value or a sequence of values; or one value.
-        convert: makes an array of the values.
-
-    Raises:
-        RequestError: of another form.
-    """
+    """Concatenate lists of the input ``name``: :class:`Lists`; an array ``(num_lists,)`` of one
+    value each or ``(num_lists, k)``; a sequence of which each element is one value or a sequence of
+    values; or one value. ``convert`` makes an array of the values. `RequestError`: of another
+    form."""
     if isinstance(lists, Lists):
         return _from_parts(name, lists, convert)
     if isinstance(lists, Sequence) and not isinstance(lists, (str, bytes)):

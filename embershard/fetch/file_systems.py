@@ -37,33 +37,21 @@ class FileSystem(Protocol):
     """Paths are those of `open_file_system`'s root, with ``/`` between names."""
 
     def folders(self, path: str) -> dict[str, bool]:
-        """Names in a folder, and whether each is a folder.
-
-        Raises:
-            PackageError: the listing is too large, or repeats itself.
-            UnavailableError: it came too slowly.
-        """
+        """Names in a folder, and whether each is a folder. `PackageError`: the listing is too
+        large, or repeats itself. `UnavailableError`: it came too slowly."""
         ...
 
     def open(self, path: str, offset: int) -> tuple[AbstractContextManager[Stream], int]:
         """A file, and the offset at which its stream begins: the one given, or 0. An offset behind
-        the end has an empty stream.
-
-        Raises:
-            PackageError: it is no regular file.
-        """
+        the end has an empty stream. `PackageError`: it is no regular file."""
         ...
 
 
 def open_file_system(
     url: str, stall_seconds: float, clock: Callable[[], float]
 ) -> tuple[FileSystem, str]:
-    """The file system of a URL, and the URL's path in it.
-
-    Raises:
-        ImportError: a Python package is missing, fsspec's first of all.
-        ValueError: a protocol that fsspec does not know.
-    """
+    """The file system of a URL, and the URL's path in it. `ImportError`: a Python package is
+    missing, fsspec's first of all. `ValueError`: a protocol that fsspec does not know."""
     from fsspec.core import url_to_fs
 
     files, root = url_to_fs(url, skip_instance_cache=True)

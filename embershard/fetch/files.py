@@ -34,14 +34,9 @@ class FileDownloads:
         total_bytes: int,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        """
-        Args:
-            read: a file's blocks from an offset on; see `Source.blocks`.
-            where: what errors call the remote.
-            package: the folder to fill.
-            parts: a folder for files that are not whole, named by the digest they shall have.
-            local: files of this machine by digest.
-        """
+        """``read``: a file's blocks from an offset on; see `Source.blocks`. ``where``: what errors
+        call the remote. ``package``: the folder to fill. ``parts``: a folder for files that are not
+        whole, named by the digest they shall have. ``local``: files of this machine by digest."""
         self._read, self._where = read, where
         self._package, self._parts = package, parts
         self._local = dict(local)
@@ -60,10 +55,7 @@ class FileDownloads:
                 path.rmdir()
 
     def check_room(self, files: Mapping[str, FileSpec]) -> None:
-        """
-        Raises:
-            InputError: the disk has less room than what is to come.
-        """
+        """`InputError`: the disk has less room than what is to come."""
         missing = 0
         for file, spec in files.items():
             if spec.sha256 not in self._local and not (self._package / file).exists():
@@ -74,12 +66,8 @@ class FileDownloads:
             raise _no_room(self._parts, f"{missing:,} bytes are to come, {free:,} are free")
 
     def download(self, file: str, spec: FileSpec) -> None:
-        """
-        Raises:
-            PackageError: the remote file is not the one that the manifest lists.
-            InputError: the disk is full.
-            NotFoundError, UnavailableError: as `Source.blocks`.
-        """
+        """`PackageError`: the remote file is not the one that the manifest lists. `InputError`: the
+        disk is full. Besides as `Source.blocks`."""
         target = self._package / file
         with _room_needed(target):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -137,10 +137,7 @@ def fetch_model(
     progress: FetchProgress | None = None,
 ) -> FetchedModel:
     """Fetch one model. Labels here change at once, after every version that they lead to is here.
-
-    Raises:
-        EmbershardError: as `fetch_package`. Labels are then as they were.
-    """
+    Raises as `fetch_package`; labels are then as they were."""
     choice = choose_versions(source, selection, model)
     fetched = tuple(
         fetch_version(

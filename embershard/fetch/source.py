@@ -147,12 +147,8 @@ class Source:
             attempt += 1
 
     def _wait(self, file: str, attempt: int, error: Exception) -> None:
-        """
-        Raises:
-            NotFoundError: it is not there.
-            PackageError: as the file system has it.
-            UnavailableError: that was the last attempt, or another would be of no use.
-        """
+        """`NotFoundError`: it is not there. `PackageError`: as the file system has it.
+        `UnavailableError`: that was the last attempt, or another would be of no use."""
         where = f"{self.url}/{file}"
         if isinstance(error, EmbershardError):
             raise error

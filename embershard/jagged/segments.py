@@ -90,18 +90,10 @@ def gather_slices(tensor: Tensor, bounds: list[int], order: list[int]) -> Tensor
 def pad_jagged(
     values: Tensor, lengths: Tensor, offsets: Tensor, width: int | None, padding: float
 ) -> Tensor:
-    """Rows of equal width: a longer example keeps its first values, a shorter one is padded.
-
-    Args:
-        values: [total, ...], any number type.
-        lengths: int32 or int64 [B].
-        offsets: int32 or int64 [B + 1], agreeing with ``lengths``.
-        width: values per row; None takes the longest example's, which waits for the device.
-        padding: what fills the rest; a whole number where ``values`` are integers.
-
-    Returns:
-        [B, width, ...], dtype of ``values``.
-    """
+    """Rows of equal width, ``[B, width, ...]``: a longer example keeps its first ``values``,
+    [total, ...], a shorter one is filled with ``padding``, a whole number where values are
+    integers. ``lengths`` [B] and ``offsets`` [B + 1] agree. ``width``: None takes the longest
+    example's, which waits for the device."""
     integers = not values.is_floating_point() and not values.is_complex()
     if integers and (not math.isfinite(padding) or padding != math.floor(padding)):
         raise InputError(

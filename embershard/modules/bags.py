@@ -163,11 +163,8 @@ def read_lists(features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig
 
 
 def rows_in(features: KeyedJaggedTensor) -> Tensor:
-    """int64 ``(total,)``: the values, which are rows of tables.
-
-    Raises:
-        InputError: values that are no integers, or of several numbers each.
-    """
+    """int64 ``(total,)``: the values, which are rows of tables. `InputError`: values that are no
+    integers, or of several numbers each."""
     values = features.values()
     if values.dim() != 1 or values.dtype not in ROW_DTYPES:
         raise InputError(
@@ -178,11 +175,8 @@ def rows_in(features: KeyedJaggedTensor) -> Tensor:
 
 
 def weights_in(features: KeyedJaggedTensor) -> Tensor | None:
-    """``(total,)``: the weights. None: there are none.
-
-    Raises:
-        InputError: weights of several numbers each.
-    """
+    """``(total,)``: the weights. None: there are none. `InputError`: weights of several numbers
+    each."""
     weights = features.weights_or_none()
     if weights is not None and weights.dim() != 1:
         raise InputError(

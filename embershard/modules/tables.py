@@ -104,11 +104,8 @@ def check_one_dim(tables: Sequence[EmbeddingConfig]) -> None:
 
 
 def embedding_names(tables: Sequence[EmbeddingConfig]) -> list[str]:
-    """Key of each output: the feature, or ``feature@table`` where several tables look it up.
-
-    Returns:
-        Per table in order, per its features in order.
-    """
+    """Key of each output, per table in order, per its features in order: the feature, or
+    ``feature@table`` where several tables look it up."""
     uses = Counter(feature for table in tables for feature in table.feature_names)
     names = [
         feature if uses[feature] == 1 else f"{feature}@{table.name}"

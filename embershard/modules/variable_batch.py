@@ -13,11 +13,8 @@ from embershard.jagged import KeyedJaggedTensor
 
 
 def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """Empty lists behind those of each key, so that all have as many; unchanged if they do.
-
-    Args:
-        features: with ``inverse_indices`` if its batch is variable.
-    """
+    """Empty lists behind those of each key, so that all have as many; unchanged if they do. A
+    variable batch needs ``inverse_indices``."""
     if not features.variable_stride_per_key():
         return features
     keys, inverse = features.inverse_indices()
@@ -54,14 +51,9 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
 def expand_pooled(
     pooled: Tensor, features: KeyedJaggedTensor, names: Sequence[str], dims: Sequence[int]
 ) -> Tensor:
-    """The row of each of B examples; ``pooled`` itself unless the batch is variable.
-
-    Args:
-        pooled: ``(most examples of a key, sum of dims)``.
-        features: that were looked up.
-        names: the feature of each output.
-        dims: columns of each output.
-    """
+    """The row of each of B examples of ``pooled``, ``(most examples of a key, sum of dims)``;
+    itself unless the batch of ``features`` is variable. ``names``, ``dims``: the feature and the
+    columns of each output."""
     if not features.variable_stride_per_key():
         return pooled
     keys, inverse = features.inverse_indices()

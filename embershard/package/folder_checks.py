@@ -21,18 +21,12 @@ TRIES: Final = 3
 
 
 def read_settled(folder: Path, read: Callable[[], _T]) -> _T:
-    """What ``read`` returns; called again where it failed as the folder was exchanged meanwhile.
+    """What ``read`` returns of files below ``folder``; called again, 3 times at most, where it
+    failed as the folder was exchanged meanwhile. In a folder that stayed in its place its error is
+    raised.
 
     Plans are added by exchanging the package's folder for one with the plan. Who reads files of
     both finds that they do not belong together, which is no damage.
-
-    Args:
-        folder: the package's.
-        read: reads files below it. Called 3 times at most.
-
-    Raises:
-        PackageError, OSError: as ``read`` raised it, in a folder that stayed in its place or at
-            the last try.
     """
     for _ in range(TRIES - 1):
         try:

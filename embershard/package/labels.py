@@ -113,17 +113,9 @@ def write_label(
 
 
 def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> dict[str, int]:
-    """Moves several labels of a model at once, whole or not at all.
-
-    Args:
-        versions: by label; 0: no version has it. Labels that are not named stay where they are.
-
-    Returns:
-        All labels of the model, as they are now on disk.
-
-    Raises:
-        As `write_label`.
-    """
+    """Moves several labels of a model at once, whole or not at all; raises as `write_label`.
+    ``versions``: by label; 0: no version has it. Labels that are not named stay where they are.
+    Returns all labels of the model, as they are now on disk."""
     return _change_labels(repository, model, versions, lambda _, before: {**before, **versions})
 
 

@@ -36,17 +36,11 @@ def device_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[float]:
 def device_load(
     plan: Plan, tables: Sequence[TableSpec], ids: Mapping[str, int]
 ) -> list[float] | None:
-    """Each device's share of the bytes that lookups read, 0..1.
+    """Each device's share of the bytes that lookups read, 0..1, together 1. None: nothing is looked
+    up.
 
-    The rows of a table count as read alike, and replicas as taking turns.
-
-    Args:
-        plan: of the tables.
-        tables: of the package.
-        ids: for each table how many ids are looked up in it, in any unit: see `ids_of_tables`.
-
-    Returns:
-        The shares, together 1. None: nothing is looked up.
+    The rows of a table count as read alike, and replicas as taking turns. ``ids``: for each table
+    how many ids are looked up in it, in any unit: see `ids_of_tables`.
     """
     load = [0.0] * len(plan.devices)
     for shard, table, part in _parts(plan, tables):

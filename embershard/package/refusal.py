@@ -20,11 +20,9 @@ _SHOWN = 120
 
 
 def refusal(file: str, field: str, *, expected: object, got: object) -> PackageError:
-    """The error to raise for ``field`` of ``file``, a path inside the package.
-
-    ``expected`` and ``got`` are shown as they are when they are strings and as ``repr``
-    otherwise; long ones are cut.
-    """
+    """The error to raise for ``field`` of ``file``, a path inside the package. ``expected`` and
+    ``got`` are shown as they are when they are strings and as ``repr`` otherwise; long ones are
+    cut."""
     return PackageError(f"{file}: {field}: expected {shown(expected)}, got {shown(got)}")
 
 

@@ -73,13 +73,8 @@ class SafetensorsFile:
 
     @classmethod
     def open(cls, path: Path, file: str, *, align: int) -> SafetensorsFile:
-        """Reads the header of ``path``.
-
-        Args:
-            path: the file.
-            file: its path in the package, for refusals.
-            align: what the data's start must be a multiple of.
-        """
+        """Reads the header of ``path``. ``file``: its path in the package, for refusals. ``align``:
+        what the data's start must be a multiple of."""
         size = path.stat().st_size
         with path.open("rb") as stream:
             head = stream.read(8)

@@ -55,10 +55,7 @@ def link_or_copy(file: Path, to: Path) -> bool:
 
 def replace_file(file: Path, data: bytes) -> None:
     """Writes a file whole or not at all; one that is there is replaced. On disk when it returns.
-
-    Raises:
-        OSError: a full or read-only disk, say.
-    """
+    `OSError`: a full or read-only disk, say."""
     # Of this process alone, and not a name that a version or a reader takes.
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:

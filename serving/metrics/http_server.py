@@ -64,16 +64,9 @@ class HttpServer:
     """
 
     def __init__(self, name: str, *, host: str, port: int) -> None:
-        """Take the port. Nobody can connect before `start`.
-
-        Args:
-            name: a word for errors, for the log and for the thread.
-            host: address or name, IPv4 or IPv6.
-            port: 0: a free one.
-
-        Raises:
-            UnavailableError: the address is not to be had.
-        """
+        """Take the port; 0: a free one. Nobody can connect before `start`. ``name``: a word for
+        errors, for the log and for the thread. ``host``: address or name, IPv4 or IPv6.
+        `UnavailableError`: the address is not to be had."""
         self._name = name
         self._host = host.removeprefix("[").removesuffix("]")
         self._wanted = port
@@ -95,15 +88,9 @@ class HttpServer:
         return len(self._connections)
 
     def start(self, routes: Mapping[str, Handler], tick: Callable[[], None]) -> None:
-        """Answer from here on.
-
-        Args:
-            routes: who answers which path.
-            tick: called about each second, in the thread that answers.
-
-        Raises:
-            UnavailableError: another process has taken the port meanwhile.
-        """
+        """Answer from here on. ``routes``: who answers which path. ``tick``: called about each
+        second, in the thread that answers. `UnavailableError`: another process has taken the port
+        meanwhile."""
         assert self._server is None, "started twice"
         try:
             self._socket.listen(CONNECTIONS_MAX)

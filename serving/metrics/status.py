@@ -40,11 +40,7 @@ REQUEST_LABELS: Final = ("code", "reason", "priority")
 
 
 def page_routes(status: Callable[[int], dict[str, Any]]) -> dict[str, Handler]:
-    """The page and what it asks for, by path.
-
-    Args:
-        status: `status_json` after as many samples.
-    """
+    """The page and what it asks for, by path. ``status``: `status_json` after as many samples."""
     folder = files("embershard.serving.metrics") / "page"
 
     def file(name: str, content_type: str) -> Handler:

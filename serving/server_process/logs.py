@@ -35,18 +35,11 @@ class DescriptorStream:
     keeps no other from anything, the end of the process included."""
 
     def __init__(self, descriptor: int) -> None:
-        """
-        Args:
-            descriptor: which stays the caller's.
-        """
+        """``descriptor`` stays the caller's."""
         self._descriptor = descriptor
 
     def write(self, data: bytes, /) -> None:
-        """All of it, however long its reader takes.
-
-        Raises:
-            OSError: a full disk, a reader that left.
-        """
+        """All of it, however long its reader takes. `OSError`: a full disk, a reader that left."""
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
@@ -79,12 +72,8 @@ class EventLog:
     def __init__(
         self, stream: LogStream, *, as_json: bool = False, wall: Callable[[], float] = time.time
     ) -> None:
-        """
-        Args:
-            stream: gets a line with each call.
-            as_json: one JSON object a line. Else ``name=value``, with quotes where needed.
-            wall: seconds since 1970.
-        """
+        """``stream`` gets a line with each call: one JSON object, or ``name=value``, with quotes
+        where needed. ``wall``: seconds since 1970."""
         self._stream, self._as_json, self._wall = stream, as_json, wall
         self._events: SimpleQueue[_Event | None] = SimpleQueue()
         # Reentrant: what the collector destroys inside of it may warn, and so write.
@@ -102,13 +91,8 @@ class EventLog:
     def write(
         self, event: str, fields: Mapping[str, object], *, unix_seconds: float | None = None
     ) -> None:
-        """Have one line written.
-
-        Args:
-            event: a word.
-            fields: texts, numbers and truth values. Without JSON, empty texts are left out.
-            unix_seconds: when it was. None: now.
-        """
+        """Have one line written: a word, then texts, numbers and truth values. Without JSON, empty
+        texts are left out. ``unix_seconds``: when it was. None: now."""
         when = self._wall() if unix_seconds is None else unix_seconds
         cut = {name: _cut(value) for name, value in fields.items()}
         with self._lock:
@@ -120,11 +104,8 @@ class EventLog:
             self._lost = 0
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Take no more lines, and wait until those that were taken are written. Safe to repeat.
-
-        Args:
-            timeout_seconds: how long the stream has for them. What it has not taken then is lost.
-        """
+        """Take no more lines, and wait until those that were taken are written. What the stream has
+        not taken in ``timeout_seconds`` is lost. Safe to repeat."""
         with self._lock:
             if not self._closed:
                 self._closed = True
