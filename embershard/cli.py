@@ -19,15 +19,12 @@ from embershard.commands import (
     asking,
     benching,
     calibrating,
-    compiling,
     controlling,
-    explaining,
     fetching,
     packages,
     planning,
     serving,
     training,
-    triton,
 )
 from embershard.errors import EmbershardError
 from embershard.version import __version__
@@ -134,20 +131,20 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         training.add_train,
         training.add_export,
-        compiling.add_compile,
+        packages.add_compile,
         planning.add_plan_command,
         calibrating.add_calibrate,
         fetching.add_fetch,
         packages.add_inspect,
         packages.add_verify,
         packages.add_sign,
-        triton.add_triton_config,
+        serving.add_triton_config,
         serving.add_serve,
         controlling.add_label,
         controlling.add_load,
         controlling.add_unload,
         asking.add_predict,
-        explaining.add_explain,
+        asking.add_explain,
         benching.add_bench,
     ):
         add(commands)

@@ -5,7 +5,7 @@ from embershard.export.exporter import ExportProgress, export_model
 from embershard.export.from_checkpoint import export_checkpoint
 from embershard.export.pruning import Pruned, PrunedTable, prune_rows
 from embershard.export.report import dense_report
-from embershard.export.weights import Weights, parse_weights
+from embershard.export.tables import Weights, parse_weights
 
 __all__ = [
     "ExportProgress",

@@ -12,9 +12,9 @@ from typing import Final, Literal
 from embershard.errors import InputError, UnavailableError
 from embershard.export.ahead_of_time import compile_ahead
 from embershard.export.exporter import DENSE_DTYPES
+from embershard.package.additions import add_program
 from embershard.package.manifest import CompiledProgramSpec
 from embershard.package.names import identity_of
-from embershard.package.program_adder import add_program
 from embershard.package.reader import Package
 
 _CPUINFO: Final = Path("/proc/cpuinfo")

@@ -13,31 +13,39 @@ import embershard.version
 from embershard.errors import ExportError, InputError
 from embershard.export.compiled_modules import uncompiled
 from embershard.export.dense_program import DenseProgram
-from embershard.export.placing import check_strategy, place
 from embershard.export.program_builder import build_program
 from embershard.export.report import REPORT_FILE, report_json
 from embershard.export.samples import check_requests, random_samples, scored
-from embershard.export.tables import write_table
+from embershard.export.tables import Weights, weights_of, write_table
 from embershard.export.torchscript import save_program
-from embershard.export.weights import Weights, weights_of
 from embershard.models import LogitModel
 from embershard.package.id_maps import Vocabulary
-from embershard.package.input_specs import specs_of, with_lookups
+from embershard.package.input_specs import specs_of, vocabulary_files, with_lookups
 from embershard.package.manifest import (
+    FORMAT_VERSION,
     DenseDtype,
     Limits,
     Producer,
     ProgramSpec,
+    TableSpec,
     default_limits,
 )
-from embershard.package.manifest_inputs import InputSpec
+from embershard.package.manifest_inputs import InputSpec, SparseInputSpec
 from embershard.package.names import identity_of
-from embershard.package.plan import parse_devices
+from embershard.package.placement import STRATEGIES
+from embershard.package.plan import Plan, parse_devices
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
-from embershard.package.schema_json import vocabulary_files
 from embershard.package.writer import PackageContents, PackageWriter
-from embershard.planner import Fleet, parse_fleet
+from embershard.planner import (
+    Fleet,
+    check_memory,
+    load_of,
+    parse_fleet,
+    plan_package,
+    serving_problem,
+)
+from embershard.planner.default_machine import default_machine
 from embershard.sharding import DistributedModelParallel
 
 PROGRAM_FILE = "programs/dense.pt"
@@ -244,3 +252,35 @@ def _served(devices: str) -> Fleet:
             "only, and would refuse the package"
         )
     return parse_fleet(devices)
+
+
+NAME = "default"
+AUTO = "auto"
+
+
+def check_strategy(strategy: str) -> None:
+    """Whether ``place`` knows it."""
+    known = [*STRATEGIES, AUTO]
+    if strategy not in known:
+        raise InputError(f"plan: expected one of {', '.join(known)}, got {strategy!r}")
+
+
+def place(
+    tables: Sequence[TableSpec],
+    inputs: Sequence[InputSpec],
+    samples: Sequence[SampleRequest],
+    fleet: Fleet,
+    *,
+    strategy: str,
+) -> Plan:
+    """The package's default plan, by one of ``STRATEGIES``, or ``auto``: by what the samples look
+    up. `InputError`: the tables do not fit the fleet."""
+    if strategy == AUTO:
+        sparse = [each for each in inputs if isinstance(each, SparseInputSpec)]
+        load = load_of(tables, sparse, samples, source="the samples")
+        machine = default_machine(fleet.kind, fleet.memory_bytes or 0)
+        return plan_package(serving_problem(tables, fleet, load, machine), name=NAME)
+    shards = tuple(STRATEGIES[strategy](tables, fleet.devices))
+    plan = Plan(format_version=FORMAT_VERSION, name=NAME, devices=fleet.devices, shards=shards)
+    check_memory(plan, tables, fleet)
+    return plan

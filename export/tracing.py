@@ -141,11 +141,8 @@ class _Tracer(fx.Tracer):
 
 
 def trace(module: nn.Module) -> fx.Graph:
-    """Trace ``forward(dense, sparse)``.
-
-    Returns:
-        The graph; its first placeholder is dense, its second sparse.
-    """
+    """Trace ``forward(dense, sparse)``. The graph's first placeholder is dense, its second
+    sparse."""
     name = type(module).__name__
     try:
         graph = _traced(module)

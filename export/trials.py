@@ -20,15 +20,17 @@ import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
-from embershard.export.crossing import crossing_remedy, first_crossing, recorded
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EmbeddingModule
-from embershard.export.empty_lists import (
+from embershard.export.located_faults import (
+    crossing_remedy,
     empty_input_groups,
     explain,
     failure_remedy,
     finite_rows,
+    first_crossing,
     nested_tensor_remedy,
+    recorded,
     with_empty_lists,
 )
 from embershard.export.random_batches import Batch, Trial, given_vectors, random_batch

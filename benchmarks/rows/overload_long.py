@@ -2,12 +2,94 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Bench, Ratio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from benchmarks.checkout import Checkout
+from benchmarks.child import memory_bytes
+from benchmarks.harness import Bench, Block, Figures, Ratio, Session
 from benchmarks.loads import Load
-from benchmarks.overload import Overload
 from benchmarks.packages import PackageSpec, Requests
 from benchmarks.servers import Serve
 from benchmarks.statistics import Bound
+
+CAPACITY_SECONDS: Final = 3.0
+RECOVERY_SECONDS: Final = 1.0
+"""From the end of the overload until the rate counts again."""
+
+SAMPLE_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overload:
+    """A closed loop, an open loop at a multiple of its rate, and the closed loop again.
+
+    Figures: ``capacity_per_second`` before, ``ok_per_second`` meanwhile, ``recovered_per_second``;
+    ``memory_growth_mib``, ``late_percent`` of the accepted requests, ``accepted_p99_us`` from the
+    scheduled time, ``refusal_p99_us`` from sending.
+    """
+
+    load: Load
+    """The closed loop; its seconds are those of the overload."""
+
+    times_capacity: float = 3.0
+    deadline_seconds: float = 0.1
+    is_peer: bool = False
+
+    def start(self, session: Session, checkout: Checkout) -> Block:
+        send = self.load.started(session, checkout)
+        process = self.load.running(session, checkout).process
+        closed = replace(self.load.options(), duration_seconds=CAPACITY_SECONDS)
+
+        def block(seconds: float | None) -> Figures:
+            capacity = [send(closed).ok_per_second for _ in range(2)][-1]
+            overload = replace(
+                self.load.options(seconds),
+                rate=self.times_capacity * capacity,
+                in_flight=None,
+                warmup_seconds=0.0,
+                timeout_seconds=self.deadline_seconds,
+            )
+            with resident_bytes_of(process) as resident:
+                result = send(overload)
+            recovered = send(replace(closed, warmup_seconds=RECOVERY_SECONDS))
+            late = result.by_code.get("DEADLINE_EXCEEDED", 0)
+            refused = result.by_code.get("RESOURCE_EXHAUSTED", 0)
+            return {
+                "capacity_per_second": capacity,
+                "ok_per_second": result.ok_per_second,
+                "recovered_per_second": recovered.ok_per_second,
+                "memory_growth_mib": (max(resident) - resident[0]) / 2**20,
+                "late_percent": 100 * late / max(late + result.ok, 1),
+                "refused_percent": 100 * refused / result.requests,
+                "accepted_p99_us": result.latency.percentile_seconds(99) * 1e6,
+                "refusal_p99_us": result.refusal.percentile_seconds(99) * 1e6,
+                "tool_lag_p99_us": result.lag.percentile_seconds(99) * 1e6,
+            }
+
+        return block
+
+
+@contextmanager
+def resident_bytes_of(process: int) -> Iterator[list[int]]:
+    """Resident memory of a process, first now and then meanwhile."""
+    seen, over = [memory_bytes(process)], threading.Event()
+
+    def sample() -> None:
+        while not over.wait(SAMPLE_SECONDS):
+            seen.append(memory_bytes(process))
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
 
 BY_NAME_ONLY = True
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio, Side
-from benchmarks.loads import Load, at_share_of_capacity
+from benchmarks.loads import Load, Swaps, at_share_of_capacity
 from benchmarks.packages import SMALL, PackageSpec, Requests
 from benchmarks.servers import ONE_THREAD, ServeModels, one_model
-from benchmarks.swaps import Swaps
 
 LOAD = 0.5
 """Of the capacity."""

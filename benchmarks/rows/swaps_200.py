@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio
+from benchmarks.loads import Swaps
 from benchmarks.packages import SMALL
 from benchmarks.rows.swaps import half_load
 from benchmarks.servers import ServeModels, one_model
-from benchmarks.swaps import Swaps
 
 BY_NAME_ONLY = True
 

@@ -1,12 +1,11 @@
 """The load tool: drives a server with requests drawn from its model's schema. Needs no torch."""
 
-from embershard.bench.drawing import TrafficOptions
+from embershard.bench.drawing import TrafficOptions, parse_examples, parse_ids, parse_spans
 from embershard.bench.load_options import LoadOptions
 from embershard.bench.report import progress_text, report_json, report_table
 from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.session import BenchOptions, BenchReport, run_bench
 from embershard.bench.slo import Objective, parse_objective
-from embershard.bench.specs import parse_examples, parse_ids, parse_spans
 
 __all__ = [
     "BenchOptions",

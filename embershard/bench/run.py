@@ -15,9 +15,8 @@ import numpy as np
 from embershard.bench._native import load_run
 from embershard.bench.distribution import Distribution
 from embershard.bench.load_options import LoadOptions, PooledRequest
-from embershard.bench.processes import cpu_seconds
 from embershard.bench.protocols import METHODS, PREDICT_STREAM
-from embershard.bench.target import Target
+from embershard.bench.target import Target, cpu_seconds
 from embershard.errors import InputError
 
 WATCH_SECONDS: Final = 0.5

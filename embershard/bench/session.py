@@ -8,7 +8,6 @@ from pathlib import Path
 
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions, PooledRequest
-from embershard.bench.processes import listening_processes
 from embershard.bench.protocols import METHODS, in_protocol
 from embershard.bench.rate_search import RateSearch, Trial, find_rate
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
@@ -19,6 +18,7 @@ from embershard.bench.target import (
     Target,
     ask_model,
     find_target,
+    listening_processes,
     try_method,
     try_requests,
 )

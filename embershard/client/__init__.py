@@ -5,8 +5,7 @@ from embershard.client.async_client import AsyncClient
 from embershard.client.async_stream import AsyncPredictStream
 from embershard.client.channel import Tls
 from embershard.client.client import Client
-from embershard.client.prediction import Prediction, Timing
-from embershard.client.schema import ServedInput, ServedModel, ServedOutput
+from embershard.client.prediction import Prediction, ServedInput, ServedModel, ServedOutput, Timing
 from embershard.client.stream import PredictStream
 
 __all__ = [

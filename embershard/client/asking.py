@@ -21,7 +21,7 @@ from embershard.client.arguments import (
 )
 from embershard.client.arrays import Lists, ids_of
 from embershard.client.packing import Inputs, pack
-from embershard.client.schema import ServedModel
+from embershard.client.prediction import ServedModel
 from embershard.errors import EmbershardError, RequestError
 
 ENVELOPE_BYTES = 32
@@ -45,10 +45,7 @@ class PredictArguments(TypedDict, total=False):
 
 
 def model_request(model: object, version: object, label: object) -> pb.GetModelRequest:
-    """
-    Raises:
-        InputError: an argument of another type than asked for.
-    """
+    """`InputError`: an argument of another type than asked for."""
     return pb.GetModelRequest(
         model=name_of("model", model), version=version_of(version), label=name_of("label", label)
     )
@@ -66,11 +63,8 @@ def predict_request(
     priority: PriorityName = "interactive",
     traffic_key: str = "",
 ) -> tuple[pb.PredictRequest, Inputs]:
-    """A request without its inputs, and these.
-
-    Raises:
-        InputError: an argument of another type than asked for.
-    """
+    """A request without its inputs, and these. `InputError`: an argument of another type than asked
+    for."""
     model, version, label = names
     request = pb.PredictRequest(
         model=name_of("model", model),
@@ -94,10 +88,7 @@ def pack_inputs(schema: ServedModel, inputs: Inputs, request: pb.PredictRequest)
 
 
 def check_stream_size(request: pb.PredictRequest, schema: ServedModel) -> None:
-    """
-    Raises:
-        RequestError: a message so large would end the stream.
-    """
+    """`RequestError`: a message so large would end the stream."""
     if request.ByteSize() + ENVELOPE_BYTES > schema.max_message_bytes:
         raise _too_large(request.ByteSize() + ENVELOPE_BYTES, schema)
 

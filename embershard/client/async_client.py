@@ -13,9 +13,8 @@ from embershard.client.asking import PredictArguments, model_request, names_in, 
 from embershard.client.async_stream import AsyncPredictStream
 from embershard.client.channel import Tls
 from embershard.client.core import Call, ClientCore, Learn, Pause, Step, Steps
-from embershard.client.prediction import Prediction
-from embershard.client.retry import remaining_seconds
-from embershard.client.schema import ServedModel
+from embershard.client.prediction import Prediction, ServedModel
+from embershard.client.status import remaining_seconds
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
 
 T = TypeVar("T")

@@ -13,8 +13,7 @@ from embershard.client.arguments import PriorityName, at_least_one
 from embershard.client.asking import model_request, names_in, predict_request
 from embershard.client.channel import Tls
 from embershard.client.core import Call, ClientCore, Pause, Step, Steps
-from embershard.client.prediction import Prediction
-from embershard.client.schema import ServedModel
+from embershard.client.prediction import Prediction, ServedModel
 from embershard.client.stream import PredictStream
 from embershard.errors import EmbershardError, InputError, UnavailableError
 

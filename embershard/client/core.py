@@ -33,10 +33,15 @@ from embershard.client.asking import (
 from embershard.client.channel import Tls, check_token, open_channel, with_token
 from embershard.client.outstanding import Waiting
 from embershard.client.packing import Inputs
-from embershard.client.prediction import Prediction, prediction
-from embershard.client.retry import RetryRules, deadline_in, remaining_seconds
-from embershard.client.schema import ServedModel, served_model
-from embershard.client.status import code_of, error_for, error_of
+from embershard.client.prediction import Prediction, ServedModel, prediction, served_model
+from embershard.client.status import (
+    RetryRules,
+    code_of,
+    deadline_in,
+    error_for,
+    error_of,
+    remaining_seconds,
+)
 from embershard.errors import EmbershardError, RequestError
 
 STALE = grpc.StatusCode.FAILED_PRECONDITION
@@ -88,14 +93,8 @@ class ClientCore:
         timeout_seconds: float,
         max_attempts: int,
     ) -> None:
-        """
-        Args:
-            address, tls, token, timeout_seconds, max_attempts: as `Client` has them.
-            kind: ``grpc``, or ``grpc.aio``, which tells what a call of a method is.
-
-        Raises:
-            InputError: as `Client`.
-        """
+        """As `Client` takes them, and raises. ``kind``: ``grpc``, or ``grpc.aio``, which tells what
+        a call of a method is."""
         self.address, token = check_address(address), check_token(token)
         self.timeout_seconds = check_timeout(timeout_seconds)
         self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
@@ -168,11 +167,7 @@ class ClientCore:
         timeout_seconds: float | None,
         future: Future,
     ) -> Steps[Waiting[Future]]:
-        """A request of a stream, which the stream sends.
-
-        Args:
-            future: of its answer.
-        """
+        """A request of a stream, which the stream sends. ``future``: of its answer."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         names = names_in(request)
         schema: ServedModel = self.known(names) or (yield Learn(names, deadline))

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.packing import Inputs
-from embershard.client.schema import ServedModel
+from embershard.client.prediction import ServedModel
 
 Future = TypeVar("Future")
 

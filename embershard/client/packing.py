@@ -17,7 +17,7 @@ from embershard.client.arrays import (
     floats_of,
     ids_of,
 )
-from embershard.client.schema import Scope, ServedInput, ServedModel
+from embershard.client.prediction import Scope, ServedInput, ServedModel
 from embershard.errors import RequestError
 
 MAX_EXAMPLES = (1 << 31) - 1

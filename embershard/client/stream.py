@@ -19,8 +19,7 @@ from embershard.client.asking import Names, PredictArguments, predict_request
 from embershard.client.core import ClientCore, Steps
 from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting
 from embershard.client.prediction import Prediction
-from embershard.client.retry import timeout_ms
-from embershard.client.status import error_of
+from embershard.client.status import error_of, timeout_ms
 from embershard.errors import (
     DeadlineError,
     EmbershardError,

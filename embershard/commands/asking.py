@@ -1,4 +1,4 @@
-"""`embershard predict`."""
+"""`embershard predict` and `embershard explain`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import json
 from typing import Any
 
 from embershard.commands.connecting import REQUEST_HELP, add_connecting, connection, read_request
+from embershard.commands.packages import add_package, package_folder
+from embershard.errors import InputError
 
 
 def add_predict(commands: Any) -> None:
-    """Adds `predict` to the commands of a parser."""
     command = commands.add_parser("predict", help="ask a server")
     add = command.add_argument
     add("address", metavar="HOST:PORT", help="of the server, as `embershard serve` prints it")
@@ -79,3 +80,79 @@ def _described(model: Any) -> str:
         shape = "".join(f" x {size}" for size in item.shape)
         lines.append(f"  output  {item.scope:7}  {item.name}{shape}")
     return "\n".join(lines)
+
+
+UNBOUNDED_COLUMNS = 10_000
+"""Where no terminal folds the lines."""
+
+
+def add_explain(commands: Any) -> None:
+    command = commands.add_parser(
+        "explain",
+        help="take one request apart: ids, rows, vectors, scores",
+        description="Take one request apart as a server sees it: what every id becomes, where its "
+        "row lies, and how the scores change when an input is left out. The package is loaded into "
+        "this process; no server is asked.",
+    )
+    add_package(command)
+    add = command.add_argument
+    add(
+        "request",
+        metavar="REQUEST.json",
+        nargs="?",
+        help=f"{REQUEST_HELP}; left out, a request that the package keeps is explained",
+    )
+    add(
+        "--sample",
+        type=int,
+        metavar="NUMBER",
+        help="which of the requests that the package keeps, from 0 (default: the first)",
+    )
+    add("--example", type=int, metavar="NUMBER", help="show one example only, from 0")
+    add("--plan", default="", metavar="NAME", help="places the rows (default: the package's)")
+    add("--all", action="store_true", help="show every example, and every id of a list")
+    add(
+        "--format",
+        choices=("table", "json"),
+        default="table",
+        help="json has everything, for programs (default: %(default)s)",
+    )
+    command.set_defaults(run=_explain)
+
+
+def _explain(given: argparse.Namespace) -> None:
+    from embershard.explain import (
+        explain_request,
+        explain_sample,
+        explanation_json,
+        explanation_tables,
+    )
+
+    if given.request is not None and given.sample is not None:
+        raise InputError("expected either a sample or a request, got both")
+    folder = package_folder(given.package)
+    if given.request is None:
+        explanation = explain_sample(folder, given.sample or 0, plan=given.plan)
+    else:
+        explanation = explain_request(folder, plan=given.plan, **read_request(given.request))
+    num_examples = explanation.asked.num_examples
+    if given.example is not None and not 0 <= given.example < num_examples:
+        last = num_examples - 1
+        expected = f"expected 0 .. {last}" if last >= 0 else "the request has none"
+        raise InputError(f"example: {expected}, got {given.example}")
+    examples = [] if given.example is None else [given.example]
+    if given.format == "json":
+        print(json.dumps(explanation_json(explanation, examples=examples)))
+    else:
+        _print(explanation_tables(explanation, examples=examples, everything=given.all))
+
+
+def _print(tables: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNBOUNDED_COLUMNS
+    with console.capture() as captured:
+        console.print(tables)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))

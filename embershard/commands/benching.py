@@ -51,7 +51,6 @@ TRAFFIC: Final = {
 
 
 def add_bench(commands: Any) -> None:
-    """Add the command to a parser's subcommands."""
     command = commands.add_parser(
         "bench",
         help="put a server under load and measure it",

@@ -1,17 +1,23 @@
-"""`embershard calibrate`."""
+"""Costs of this machine: `embershard calibrate`, and `embershard plan --compare`, which puts what a
+server or a training run measured beside the estimate."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embershard.commands.planning import check_folder
+from embershard.errors import InputError
+
+if TYPE_CHECKING:
+    from embershard.package import Package
+    from embershard.planner import LookupLoad, Machine
 
 
 def add_calibrate(commands: Any) -> None:
-    """Adds `calibrate` to the commands of a parser."""
     command = commands.add_parser(
         "calibrate",
         help="measure this machine for plans of training and of serving",
@@ -40,3 +46,63 @@ def _calibrate(given: argparse.Namespace) -> None:
         f"two measurements differ by {machine.repeat_error:.0%}, costs from a measurement by "
         f"{machine.fit_error:.0%}"
     )
+
+
+TIMEOUT_SECONDS = 10
+BYTES_MAX = 64 << 20
+
+
+def compare(given: argparse.Namespace, package: Package, load: LookupLoad, machine: Machine) -> str:
+    """The comparison as text; writes the machine of `--recalibrate`."""
+    from embershard.planner.served_devices import compare_devices, read_batches
+
+    manifest = package.manifest
+    name = given.name or manifest.default_plan
+    if name not in manifest.plans:
+        known = ", ".join(manifest.plans)
+        raise InputError(f"compare: expected a plan of the package ({known}), got {name!r}")
+    measured = read_batches(
+        _metrics(given.compare),
+        model=manifest.model,
+        version=manifest.version,
+        source=given.compare,
+    )
+    found = compare_devices(package.plan(name), manifest.tables, load, machine, measured)
+    text = f"load of {load.source}\n{found.to_text()}"
+    if given.recalibrate is not None:
+        found.recalibrated(machine).save(given.recalibrate)
+        text += f"{given.recalibrate}: costs of lookups times {found.factor:.3f}\n"
+    return text
+
+
+def compare_run(given: argparse.Namespace, machine: Machine) -> str:
+    """The comparison of a training run as text; writes the machine of `--recalibrate`."""
+    from embershard.planner import compare, recalibrate
+
+    found = compare(given.compare)
+    text = found.to_text()
+    if given.recalibrate is not None:
+        recalibrate(given.compare, machine).save(given.recalibrate)
+        text += (
+            f"{given.recalibrate}: costs of {found.optimizer}: lookups times "
+            f"{found.lookup_factor:.3f}, updates times {found.update_factor:.3f}\n"
+        )
+    return text
+
+
+def _metrics(source: str) -> str:
+    """Of a file, or of the port of metrics of a server."""
+    if Path(source).is_file():
+        return Path(source).read_text(encoding="utf-8", errors="replace")
+    address = source.removeprefix("http://").removesuffix("/metrics").rstrip("/")
+    host, colon, port = address.rpartition(":")
+    if not host or not colon or not port.isdecimal():
+        raise InputError(
+            f"--compare: expected a file, or HOST:PORT of a server's --metrics-port, got {source!r}"
+        )
+    try:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_SECONDS) as answer:
+            return bytes(answer.read(BYTES_MAX)).decode(errors="replace")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)  # Of URLError: what its text wraps.
+        raise InputError(f"--compare: expected metrics at {address}, got {reason}") from error

@@ -17,7 +17,6 @@ SOCKET_HELP = "of the server: what `embershard serve --control` made"
 
 
 def add_load(commands: Any) -> None:
-    """Adds `load` to the commands of a parser."""
     command = commands.add_parser(
         "load",
         help="have a server load a version",
@@ -45,7 +44,6 @@ def add_load(commands: Any) -> None:
 
 
 def add_unload(commands: Any) -> None:
-    """Adds `unload` to the commands of a parser."""
     command = commands.add_parser("unload", help="have a server unload a version or a model")
     add = command.add_argument
     add("socket", type=Path, metavar="SOCKET", help=SOCKET_HELP)
@@ -55,7 +53,6 @@ def add_unload(commands: Any) -> None:
 
 
 def add_label(commands: Any) -> None:
-    """Adds `label` to the commands of a parser."""
     command = commands.add_parser(
         "label",
         help="say which version is stable, canary or shadow",

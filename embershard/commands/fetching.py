@@ -17,7 +17,6 @@ ORDER_SECONDS: Final = 3600.0
 
 
 def add_fetch(commands: Any) -> None:
-    """Adds `fetch` to the commands of a parser."""
     command = commands.add_parser(
         "fetch",
         help="download packages from an object store or a web server",

@@ -20,7 +20,6 @@ BATCH_EXAMPLES = 256
 
 
 def add_plan_command(commands: Any) -> None:
-    """Adds `plan` to the commands of a parser."""
     command = commands.add_parser(
         "plan",
         help="add a plan to a package: which part of which table lies on which device",
@@ -177,7 +176,7 @@ def _refuse(given: argparse.Namespace, options: Sequence[str], wanted: str) -> N
 
 def _compare_run(given: argparse.Namespace) -> None:
     """Of a training run; without a package."""
-    from embershard.commands.comparing import compare_run
+    from embershard.commands.calibrating import compare_run
 
     if given.package is not None:
         raise InputError(
@@ -192,7 +191,7 @@ def _compare_run(given: argparse.Namespace) -> None:
 
 
 def _compare(given: argparse.Namespace, package: Package) -> None:
-    from embershard.commands.comparing import compare
+    from embershard.commands.calibrating import compare
 
     _refuse_compared(given, NOT_COMPARED)
     check_folder("--recalibrate", given.recalibrate)
@@ -265,7 +264,7 @@ def _load(given: argparse.Namespace, package: Package) -> LookupLoad:
     if given.samples is not None and given.requests is not None:
         raise InputError("plan: expected --samples or --requests, got both")
     if given.requests is not None:
-        from embershard.bench.recorded_samples import recorded_samples
+        from embershard.bench.recording import recorded_samples
 
         samples, source = recorded_samples(given.requests, manifest), str(given.requests)
     elif given.samples is not None:

@@ -1,14 +1,19 @@
-"""`embershard serve`."""
+"""`embershard serve` and `embershard triton-config`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from embershard.commands.packages import add_package, package_folder
+from embershard.errors import InputError
+
+if TYPE_CHECKING:
+    from embershard.serving.triton import TritonOptions
 
 
 def add_serve(commands: Any) -> None:
-    """Adds `serve` to the commands of a parser."""
     from embershard.serving.option import add_flags
     from embershard.serving.options import ServerOptions
     from embershard.serving.server_process import ProcessOptions
@@ -48,3 +53,49 @@ def _serve(given: argparse.Namespace) -> None:
         version=given.version,
     )
     run_server(process, given_options(ServerOptions, given))
+
+
+def add_triton_config(commands: Any) -> None:
+    from embershard.serving.option import add_flags
+    from embershard.serving.triton.options import TritonOptions
+
+    command = commands.add_parser(
+        "triton-config",
+        help="have NVIDIA Triton serve a package",
+        description="Writes config.pbtxt into the folder of a package's model: the repository is "
+        "then one that Triton serves as it stands. docs/triton.md says how.",
+    )
+    add_package(command, optional=True)
+    add = command.add_argument
+    add("--force", action="store_true", help="overwrite another config.pbtxt (default: refuse)")
+    add(
+        "--backend-directory",
+        action="store_true",
+        help="print the folder for `tritonserver --backend-directory`, and do nothing else",
+    )
+    add_flags(command, TritonOptions)
+    command.set_defaults(run=_triton_config)
+
+
+def write_config(
+    package: Path, options: TritonOptions | None = None, *, force: bool = False
+) -> None:
+    """Writes the configuration beside a package's versions, and says what was done. None: the
+    default options. ``force``: another configuration may be overwritten."""
+    from embershard.serving.triton import write_model_config
+
+    file, is_new = write_model_config(package, options, force=force)
+    print(f"wrote {file}" if is_new else f"{file} says the same already")
+
+
+def _triton_config(given: argparse.Namespace) -> None:
+    from embershard.serving.option import given_options
+    from embershard.serving.triton import TritonOptions, backend_directory
+
+    if given.backend_directory:
+        print(backend_directory())
+        return
+    if given.package is None:
+        raise InputError("expected PACKAGE, or --backend-directory")
+    options = given_options(TritonOptions, given)
+    write_config(package_folder(given.package), options, force=given.force)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embershard.commands.triton import write_config
+from embershard.commands.serving import write_config
 from embershard.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ CACHE_VARIABLE = "EMBERSHARD_CACHE"
 
 
 def add_train(commands: Any) -> None:
-    """Adds `train` to the commands of a parser."""
     command = commands.add_parser("train", help="train a model from a TOML file")
     command.add_argument(
         "config",
@@ -153,7 +152,6 @@ def _show_result(result: TrainingResult) -> None:
 
 
 def add_export(commands: Any) -> None:
-    """Adds `export` to the commands of a parser."""
     command = commands.add_parser("export", help="make a package of a checkpoint")
     add = command.add_argument
     add(

@@ -1,8 +1,8 @@
 """One request, as the server sees it. Needs no torch in Python; the predictor maps libtorch."""
 
-from embershard.explain.as_json import explanation_json
 from embershard.explain.as_table import explanation_tables
 from embershard.explain.explanation import Explanation, explain_request, explain_sample
+from embershard.explain.features import explanation_json
 
 __all__ = [
     "Explanation",

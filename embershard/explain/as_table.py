@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from embershard.explain.as_json import explanation_json
 from embershard.explain.explanation import Explanation
+from embershard.explain.features import explanation_json
 from embershard.formatting import count_text, devices_text
 from embershard.package.manifest import OutputSpec
 

@@ -19,7 +19,7 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.client.arguments import names_of
 from embershard.client.asking import with_string
 from embershard.client.packing import Inputs
-from embershard.client.schema import served_model
+from embershard.client.prediction import served_model
 from embershard.errors import EmbershardError, InputError, InternalError, PlanError, RequestError
 from embershard.explain.features import IdRows, map_ids
 from embershard.explain.request import Asked, asked_inputs, asked_sample

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.arrays import flatten
 from embershard.client.packing import Inputs, pack
-from embershard.client.schema import ServedModel
+from embershard.client.prediction import ServedModel
 from embershard.package import Manifest, SampleRequest
 from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
 

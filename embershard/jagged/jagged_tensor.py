@@ -7,10 +7,9 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged.checks import jagged_fault
-from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
+from embershard.jagged.pytrees import TraceableMeta, jagged_children, register_pytree, tree_map
 from embershard.jagged.rendering import jagged_text
 from embershard.jagged.segments import lengths_to_offsets, offsets_to_lengths, pad_jagged
-from embershard.jagged.tracing import TraceableMeta
 
 
 class JaggedTensor(metaclass=TraceableMeta):

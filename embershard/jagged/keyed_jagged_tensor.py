@@ -13,9 +13,8 @@ from torch import Tensor
 from embershard.errors import InputError, MissingKeyError
 from embershard.jagged import checks, segments
 from embershard.jagged.jagged_tensor import JaggedTensor
-from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
+from embershard.jagged.pytrees import TraceableMeta, jagged_children, register_pytree, tree_map
 from embershard.jagged.rendering import keyed_jagged_repr, keyed_jagged_text
-from embershard.jagged.tracing import TraceableMeta
 
 
 class KeyedJaggedTensor(metaclass=TraceableMeta):

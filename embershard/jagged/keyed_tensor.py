@@ -9,10 +9,9 @@ from torch import Tensor
 
 from embershard.errors import InputError, MissingKeyError
 from embershard.jagged.checks import keyed_fault, keys_fault
-from embershard.jagged.pytrees import register_pytree
+from embershard.jagged.pytrees import TraceableMeta, register_pytree
 from embershard.jagged.rendering import keyed_text
 from embershard.jagged.segments import running_sums
-from embershard.jagged.tracing import TraceableMeta
 
 
 class KeyedTensor(metaclass=TraceableMeta):

@@ -10,8 +10,7 @@ from embershard.kernels.fused_optimizer import (
     FusedOptimizer,
     check_optimizer_on,
 )
-from embershard.kernels.quantize import quantize_rows
-from embershard.kernels.row_codec import ROW_CODEC_BYTES, decode_rows, encode_rows
+from embershard.kernels.quantize import ROW_CODEC_BYTES, decode_rows, encode_rows, quantize_rows
 from embershard.kernels.segments import permute_segments
 
 __all__ = [

@@ -1,18 +1,17 @@
 """The package format: what training exports and serving loads. Imports no torch."""
 
+from embershard.package.additions import add_plan, add_program
 from embershard.package.describe import describe_package
 from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary
 from embershard.package.ids import hash_string
+from embershard.package.input_specs import schema_from_json, schema_to_json, vocabulary_files
 from embershard.package.manifest import Manifest, default_limits
 from embershard.package.placement import STRATEGIES, ids_of_tables, make_plan
 from embershard.package.plan import Plan, parse_devices, place_tables
-from embershard.package.plan_adder import add_plan
-from embershard.package.program_adder import add_program
 from embershard.package.reader import Package, verify_package
 from embershard.package.row_format import RowFormat
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import DenseInput, Schema, SparseInput
-from embershard.package.schema_json import schema_from_json, schema_to_json, vocabulary_files
 from embershard.package.signing import check_signature, sign_package
 from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
 from embershard.package.writer import PackageContents, PackageWriter

@@ -26,9 +26,9 @@ from torch import nn
 
 from embershard.errors import DataError, InputError, PackageError
 from embershard.models import build_model
+from embershard.package.input_specs import schema_from_json, schema_to_json
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import Schema
-from embershard.package.schema_json import schema_from_json, schema_to_json
 from embershard.package.sealing import sync, sync_tree
 from embershard.package.validation import parse_model
 from embershard.sharding.block_files import file_fault

@@ -21,15 +21,15 @@ from embershard.serving.server_process.logs import (
     EventLog,
     log_what_libraries_report,
 )
-from embershard.serving.server_process.refresher import Refresher
-from embershard.serving.server_process.signals import EndAtOnce, raise_idle_threads
-from embershard.serving.server_process.slow_log import SlowRequestLog
 from embershard.serving.server_process.system import (
+    EndAtOnce,
     core_count,
     open_closed_streams,
     prepare_process,
+    raise_idle_threads,
     write_aside,
 )
+from embershard.serving.server_process.threads import Refresher, SlowRequestLog
 from embershard.version import __version__
 
 if TYPE_CHECKING:

@@ -1,8 +1,12 @@
 """The same packages in NVIDIA Triton: the model's configuration, and where the backend lies."""
 
-from embershard.serving.triton.configuration import CONFIG_FILE, backend_directory, model_config
+from embershard.serving.triton.configuration import (
+    CONFIG_FILE,
+    backend_directory,
+    model_config,
+    write_model_config,
+)
 from embershard.serving.triton.options import TritonOptions
-from embershard.serving.triton.writing import write_model_config
 
 __all__ = [
     "CONFIG_FILE",

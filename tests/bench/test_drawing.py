@@ -8,7 +8,7 @@ import pytest
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.drawing import MLPERF_EXAMPLES, TrafficOptions, draw_requests
 from embershard.bench.id_sources import IdSource
-from embershard.client.schema import served_model
+from embershard.client.prediction import served_model
 from embershard.errors import InputError
 from tests.bench.fake_predictor import described
 from tests.cases import cases

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embershard.bench.id_sources import find_id_sources
-from embershard.client.schema import served_model
+from embershard.client.prediction import served_model
 from embershard.errors import InputError
 from embershard.package import Package
 from tests.bench.fake_predictor import described

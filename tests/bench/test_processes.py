@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from embershard.bench.processes import cpu_seconds, listening_processes
+from embershard.bench.target import cpu_seconds, listening_processes
 
 HEADER = (
     "sl local_address rem_address st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode\n"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.recorded_samples import recorded_samples
+from embershard.bench.recording import recorded_samples
 from embershard.errors import InputError
 from embershard.package import Package
 from tests.bench.recordings import call, write_recording

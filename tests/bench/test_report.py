@@ -14,7 +14,7 @@ from embershard.bench.run import Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
 from embershard.bench.slo import Objective
 from embershard.bench.target import Target
-from embershard.client.schema import served_model
+from embershard.client.prediction import served_model
 from tests.bench.fake_predictor import described
 from tests.cases import cases
 

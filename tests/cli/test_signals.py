@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from embershard.commands.signals import StopSignals
-from embershard.serving.server_process.signals import raise_idle_threads
+from embershard.serving.server_process.system import raise_idle_threads
 from tests.cases import cases
 from tests.cli.running import END_SECONDS, ROOT
 from tests.serving.failures.busy import until

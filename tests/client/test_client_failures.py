@@ -12,7 +12,7 @@ import pytest
 
 from embershard.client import AsyncClient, Client, Lists
 from embershard.client import core as core_module
-from embershard.client import retry as retry_module
+from embershard.client import status as retry_module
 from embershard.errors import (
     DeadlineError,
     InputError,

@@ -11,7 +11,7 @@ import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client import AsyncClient, Client, Lists
-from embershard.client.retry import RetryRules
+from embershard.client.status import RetryRules
 from embershard.errors import (
     DeadlineError,
     InputError,

@@ -9,7 +9,7 @@ import torch
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.arrays import Lists
 from embershard.client.packing import Inputs, pack
-from embershard.client.schema import ServedInput, ServedModel
+from embershard.client.prediction import ServedInput, ServedModel
 from embershard.errors import RequestError
 from tests.cases import cases
 

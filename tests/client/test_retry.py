@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from embershard.client.retry import RetryRules
+from embershard.client.status import RetryRules
 from tests.cases import cases
 
 RULES = RetryRules(max_attempts=8, first_backoff_seconds=0.05, backoff_seconds_max=1.0)

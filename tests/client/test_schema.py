@@ -3,7 +3,7 @@
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.schema import ServedInput, ServedModel, ServedOutput, served_model
+from embershard.client.prediction import ServedInput, ServedModel, ServedOutput, served_model
 from embershard.errors import InternalError
 
 

@@ -106,7 +106,7 @@ class Counting:
 def asked_with(package, asked):
     """The request as explain holds it, and a predictor."""
     from embershard.client.packing import Inputs
-    from embershard.client.schema import served_model
+    from embershard.client.prediction import served_model
     from embershard.explain.request import asked_inputs
     from embershard.package import Package
     from embershard.serving import LocalPredictor

@@ -3,7 +3,7 @@
 import pytest
 
 from embershard.errors import InputError
-from embershard.export.placing import check_strategy, place
+from embershard.export.exporter import check_strategy, place
 from embershard.package import STRATEGIES, Package
 from embershard.planner import load_of, parse_fleet, plan_package, serving_problem
 from embershard.planner.default_machine import default_machine

@@ -14,7 +14,7 @@ import torch
 import embershard
 from embershard import cli, errors
 from embershard.client import Client
-from embershard.client import retry as retry_module
+from embershard.client import status as retry_module
 from embershard.client.status import ERRORS, error_of
 from embershard.data import load_movielens
 from embershard.jagged import KeyedJaggedTensor

@@ -5,7 +5,7 @@ import json
 import threading
 
 from embershard.serving.server_process.logs import EventLog
-from embershard.serving.server_process.slow_log import SLOW_LINES_PER_SECOND, SlowRequestLog
+from embershard.serving.server_process.threads import SLOW_LINES_PER_SECOND, SlowRequestLog
 
 NEW_YEAR = 1_767_225_600.25
 

@@ -1,11 +1,11 @@
-"""A line in the log for each slow request."""
+"""Threads beside that of a server's process: of the log of slow requests, and of rescans."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from embershard.serving.loading import SlowRequest
 from embershard.serving.server_process.logs import EventLog
@@ -36,11 +36,7 @@ class SlowRequestLog:
         self._thread.start()
 
     def join(self, timeout_seconds: float | None = None) -> None:
-        """Wait until the log has everything. The server must have been told to stop.
-
-        Args:
-            timeout_seconds: how long at most. None: as long as it takes.
-        """
+        """Wait until the log has everything. The server must have been told to stop."""
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
@@ -69,3 +65,55 @@ class SlowRequestLog:
         if self._left_out:
             self._log.write("slow_requests_left_out", {"count": self._left_out})
         self._second, self._lines, self._left_out = now, 0, 0
+
+
+CLOSE_SECONDS: Final = 1.0
+
+
+class Refresher:
+    """Has a server rescan its repository and labels, beside the thread that requests it.
+
+    Requests that arrive during a rescan are one more rescan.
+    """
+
+    def __init__(self, server: Server, log: EventLog) -> None:
+        self._server, self._log = server, log
+        self._due, self._closing = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="embershard-refresh", daemon=True)
+        self._thread.start()
+
+    def refresh(self) -> None:
+        """Rescan the repository soon. Never waits."""
+        self._due.set()
+
+    def close(self) -> None:
+        """Rescan no more. The server must have been told to stop, so that a load ends."""
+        self._closing = True
+        self._due.set()
+        self._thread.join(CLOSE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while True:
+            self._due.wait()
+            self._due.clear()
+            if self._closing:
+                return
+            self._refresh()
+
+    def _refresh(self) -> None:
+        fields: dict[str, object]
+        try:
+            seconds = self._server.refresh()["seconds"]
+            served = ", ".join(f"{each.model} {each.version}" for each in self._server.packages)
+        except Exception as error:  # The next time it may be well.
+            fields = {"error": type(error).__name__, "message": str(error)}
+            self._log.write("refresh_failed", fields)
+        else:
+            fields = {"seconds": round(seconds, 3), "serving": served}
+            self._log.write("refreshed", fields)

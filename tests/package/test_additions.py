@@ -119,7 +119,7 @@ def test_plans_added_at_once_are_all_there(package):
 
 CHILD = """
 import sys
-from tests.package.test_plan_adder import add_plan, plan_for
+from tests.package.test_additions import add_plan, plan_for
 
 print("ready", flush=True)
 for number in range(1000):
