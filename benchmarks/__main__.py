@@ -5,8 +5,6 @@ A benchmark is a file in ``rows/`` with ``measure(bench)``. One that needs ``.ve
 ``PEERS = True``, and one that runs only by its name ``BY_NAME_ONLY = True``.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import pkgutil

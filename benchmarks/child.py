@@ -4,8 +4,6 @@ The child writes ``ready`` when its setup is done, then answers each line ``run 
 line of JSON: the figures of that block. It ends when its input ends.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """The model of *small* with a fault that some requests trigger, for shadow versions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

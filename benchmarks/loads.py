@@ -1,7 +1,5 @@
 """Sides that put a server under load with embershard's load tool."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

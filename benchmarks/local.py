@@ -1,7 +1,5 @@
 """Sides in processes of their own: the model in process, ranks of sharded training, peers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field

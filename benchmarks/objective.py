@@ -1,7 +1,5 @@
 """Rows about a latency objective: the highest rate that keeps it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final

@@ -1,7 +1,5 @@
 """Packages and requests of the workloads, as rows declare them."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

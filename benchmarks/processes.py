@@ -1,7 +1,5 @@
 """Processes of a comparison: sides that speak the line protocol of ``child``, and servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The results of a run: a table to read, and the raw values of every block as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

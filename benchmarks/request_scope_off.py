@@ -1,7 +1,5 @@
 """A workload with request scope off: the user's inputs are sent once per candidate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Servers as rows declare them. Equal declarations share one process within a comparison."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

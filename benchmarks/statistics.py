@@ -1,7 +1,5 @@
 """Ratios of paired blocks, their intervals, and whether they meet a bound."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

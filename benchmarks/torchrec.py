@@ -1,7 +1,5 @@
 """TorchRec's models as sides, in ``.venv-peers``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A training step, the same for every kind of tables and every library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Models in NVIDIA Triton: a package with our backend, TorchRec's with Triton's for Python."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ for the tests of the backend; needs nothing but Python.
 It is the one on the PATH, else that of the wheel nvidia-pytriton (`scripts/install.sh triton`).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

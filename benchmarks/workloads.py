@@ -15,8 +15,6 @@ layers); RM2: harvard-acc/DeepRecSys, models/configs (rows divided by 10), where
 of a stack of layers is the width of its input. Ids are uniform: no cache is helped by them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -4,8 +4,6 @@ Names resolve when they are first used, so that a program which only asks a serv
 (:class:`Client`) pays for neither torch nor fbgemm.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

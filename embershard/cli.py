@@ -5,8 +5,6 @@ Only here and in `commands/` are flags and the environment read; the library get
 arguments.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

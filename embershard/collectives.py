@@ -4,8 +4,6 @@ gloo says neither. So the ranks whose collective fails say so in the store of to
 those that do not have ended, or never entered it.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time

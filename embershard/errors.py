@@ -21,8 +21,6 @@
     └── InternalError                   report a bug
 """
 
-from __future__ import annotations
-
 from embershard.formatting import printable
 
 __all__ = [

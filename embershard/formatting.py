@@ -1,7 +1,5 @@
 """Formatting of numbers, sizes, durations and text for people."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """``set_malloc_options``: for a process that does nothing but serve, or train."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Mapping
 from typing import Final

@@ -3,8 +3,6 @@
 .venv/bin/python examples/own_model.py [REPOSITORY]
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

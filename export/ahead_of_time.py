@@ -5,8 +5,6 @@ its own: python -m embershard.export.ahead_of_time PARENT PACKAGE OUT DTYPE CACH
 its parent, whatever ends that, and its compilers with it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

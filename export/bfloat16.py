@@ -8,8 +8,6 @@ that a processor without bfloat16 computes the same, only slower. One with it re
 scores, stay float32: they cost little, and rounded scores would be equal where they were not.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Modules that torch.compile made: export takes what they were made from."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

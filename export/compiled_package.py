@@ -1,7 +1,5 @@
 """A package with a dense program compiled for this machine, and what the machine is called."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import platform
 import tempfile

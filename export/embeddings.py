@@ -12,8 +12,6 @@ begins. The sequences of one scope are numbered in the same order:
     request_sequences          history: values [T, dim], offsets [R + 1] | …
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """From a trained module to a published package."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

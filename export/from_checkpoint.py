@@ -1,7 +1,5 @@
 """From weights on disk to a package: a checkpoint of ours, or any state dict and its factory."""
 
-from __future__ import annotations
-
 import importlib
 import zipfile
 from collections.abc import Callable, Mapping

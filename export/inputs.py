@@ -3,8 +3,6 @@
 <scope>_inputs    [dense, pooled, values of sequence 0, its offsets, values of sequence 1, ...]
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Literal

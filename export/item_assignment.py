@@ -1,7 +1,5 @@
 """``y[index] = value`` in a forward: in a trace ``y`` becomes a new tensor, nothing is written."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ gives NaN or infinity because a list of a sparse input is empty.
 Any list of a request may be empty: a new user has no history. A server fails such a request.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What a forward may ask of its sparse input and of what embedding modules give."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, cast

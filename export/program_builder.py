@@ -1,7 +1,5 @@
 """Makes the dense program of a package from a module, and checks it against it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Rows that training seldom looked up, left out of a package."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ program is a list of operators; this calls them one after another. Padding a seq
 its lengths: of such a branch one side is compiled, where that does for both.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path

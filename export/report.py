@@ -1,7 +1,5 @@
 """What an export did: report/report.json."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

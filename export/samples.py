@@ -1,7 +1,5 @@
 """The requests that a package carries, and the outputs they must give."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

@@ -12,8 +12,6 @@ comes before the mark runs once per request; an operation that takes values of b
 its request-scoped tensors expanded, and is refused where that cannot help (a size).
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass

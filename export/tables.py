@@ -1,8 +1,6 @@
 """Tables to the package's rows: in which weight type, a slice at a time, with the error that it
 costs."""
 
-from __future__ import annotations
-
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping

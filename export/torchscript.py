@@ -1,8 +1,6 @@
 """The one place that calls torch.jit: dense programs to TorchScript, run, and on disk; and what it
 refuses, in the words of the author's forward."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import operator

@@ -1,7 +1,5 @@
 """From a module to a graph whose leaves are its embedding modules."""
 
-from __future__ import annotations
-
 import ast
 import linecache
 import re

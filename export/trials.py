@@ -10,8 +10,6 @@ depends on its neighbours. Lookups are left out: both are given the same pooled 
 sequences.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

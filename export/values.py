@@ -1,7 +1,5 @@
 """What a traced value is: its scope, and whether it is a tensor or tells a size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

@@ -3,8 +3,6 @@
 python -m scripts.check_docs
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ The service needs no stub: the client names its methods. Files keep the name
 ``embershard/v1/<name>.proto`` in protobuf's registry, where a name may stand once.
 """
 
-from __future__ import annotations
-
 import importlib.resources
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 python -m scripts.write_cli
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path

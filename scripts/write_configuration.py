@@ -3,8 +3,6 @@
 python -m scripts.write_configuration
 """
 
-from __future__ import annotations
-
 import json
 import types
 import typing

@@ -3,8 +3,6 @@
 python scripts/write_manifest_schema.py
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -12,8 +12,6 @@ It also writes docs/cli.md. A test compares the files with the code: the surface
 commit that shows it.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import importlib

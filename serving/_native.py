@@ -1,7 +1,5 @@
 """The one door to the C++ extension and to the libraries that it needs in the process."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import importlib.util

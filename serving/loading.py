@@ -1,7 +1,5 @@
 """What a server reports: of loads and unloads, and of requests that it recorded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 

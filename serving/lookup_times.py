@@ -1,7 +1,5 @@
 """CPU time of a server's lookups, for the planner's costs."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

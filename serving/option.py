@@ -1,7 +1,5 @@
 """Options: each is declared once, as a field of a dataclass. Its check and its flag follow."""
 
-from __future__ import annotations
-
 import argparse
 import numbers
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What can be set on a server. Valid once built."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Literal

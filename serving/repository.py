@@ -1,7 +1,5 @@
 """Finding what to serve in ``<repository>/<model>/<version>/``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

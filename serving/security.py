@@ -1,7 +1,5 @@
 """Who is let in, as far as Python has a say: the files are read in C++."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One serving process: models, a port, and an orderly end."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace

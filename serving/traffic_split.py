@@ -1,7 +1,5 @@
 """``--traffic canary=5``: which share of the requests goes to which label; ``--model-weights``."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

@@ -6,8 +6,6 @@ SIGINT. MODEL: what answers say that they come from. OUTPUT: names of the output
 value an example each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Lists of several requests as one batch, in numpy; needs nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ TABLES.json: a list of {name, rows, dim, features, plan}. OUT gets ``<rank>.pt``
 offsets and values of the shards that the rank holds then. Weights are NaN before.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TorchRec's model of a workload, from the files that ``benchmarks.torchrec`` writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

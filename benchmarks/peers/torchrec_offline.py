@@ -8,8 +8,6 @@ with the dense layers and the pooled vectors in bfloat16. Writes the scores to F
 first; units are examples.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

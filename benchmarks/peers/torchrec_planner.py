@@ -4,8 +4,6 @@ proposals as JSON on the last line. After ``seconds_max`` it gives the best of i
 Runs in the peers' environment.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

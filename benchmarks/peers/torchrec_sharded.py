@@ -3,8 +3,6 @@
 python -m benchmarks.peers.torchrec_sharded step|sparse PLAN TABLES
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

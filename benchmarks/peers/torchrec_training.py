@@ -4,8 +4,6 @@ examples.
 python -m benchmarks.peers.torchrec_training FOLDER fused|plain
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

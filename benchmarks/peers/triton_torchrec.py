@@ -6,8 +6,6 @@ frozen, with int32 ids. Tensors: DENSE [1, B, F] float32, LENGTHS [1, L] int32, 
 feature by feature; score [1, B] float32.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The gain of batching, and the cost of serving beside the same batches in process."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Measured, Ratio, Side
 from benchmarks.loads import Load
 from benchmarks.local import Local

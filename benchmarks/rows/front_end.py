@@ -1,8 +1,6 @@
 """The cost of the front end: embershard's server around a model that does no work, beside servers
 that only echo the same messages."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.loads import Load
 from benchmarks.packages import Requests

@@ -1,7 +1,5 @@
 """*ranking* with the dense program in bfloat16: examples a CPU-second while p99 < 10 ms."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench
 from benchmarks.loads import Load
 from benchmarks.objective import Lengths, measure_objective

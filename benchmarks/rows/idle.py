@@ -1,8 +1,6 @@
 """The latency that serving adds to a request that has the server to itself, beyond a call of the
 model in process and a round trip to an echo."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Measured, Ratio

@@ -1,7 +1,5 @@
 """What the memory and the cores of this machine can do at best."""
 
-from __future__ import annotations
-
 from benchmarks.checkout import THIS, Command
 from benchmarks.harness import Bench, Ratio
 from benchmarks.local import Child

@@ -1,7 +1,5 @@
 """What the load tool sends from one core to a C++ echo on another one."""
 
-from __future__ import annotations
-
 import os
 
 from benchmarks.harness import Bench, Ratio

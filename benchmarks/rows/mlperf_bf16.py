@@ -1,8 +1,6 @@
 """MLPerf's DLRM-v2 with a hundredth of the rows, in bfloat16, at MLPerf's request sizes: examples
 a CPU-second while p99 < 60 ms."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench
 from benchmarks.loads import Load
 from benchmarks.objective import Lengths, measure_objective

@@ -1,8 +1,6 @@
 """Whole models in process beside TorchRec's quantized ones: int8 tables, the same weights, the same
 batch, and scores that are compared first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

@@ -1,7 +1,5 @@
 """*ranking* for a minute at three times its capacity: memory, refusals, goodput and recovery."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

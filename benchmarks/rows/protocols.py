@@ -1,7 +1,5 @@
 """The cost of each protocol: the same requests around a model that does no work."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.loads import Load
 from benchmarks.packages import Requests

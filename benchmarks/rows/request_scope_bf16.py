@@ -1,8 +1,6 @@
 """The gain of request scope: *ranking* against the same model with request scope off, where the
 user's inputs are sent, looked up and computed once per candidate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio

@@ -1,7 +1,5 @@
 """The latency of requests at half load beside a shadow version that misbehaves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio, Side

@@ -1,7 +1,5 @@
 """Requests on `PredictStream` against a call each, with a real model and with none."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.loads import Load
 from benchmarks.packages import Requests

@@ -1,7 +1,5 @@
 """The latency of requests at half load while versions are loaded and swapped, and with a shadow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio, Side

@@ -1,7 +1,5 @@
 """The latency of requests at half load while 200 versions are swapped in, one a second."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio

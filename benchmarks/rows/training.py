@@ -1,7 +1,5 @@
 """A training step of *small* with fused tables, beside plain torch and TorchRec's tables."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.local import Child
 from benchmarks.torchrec import TorchRecTraining

@@ -1,8 +1,6 @@
 """One package in embershard's server and in NVIDIA Triton, with the same messages. Needs a
 tritonserver (`scripts/install.sh triton`)."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.servers import Serve, Server
 from benchmarks.statistics import Bound

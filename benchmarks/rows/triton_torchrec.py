@@ -1,8 +1,6 @@
 """Two models in NVIDIA Triton: a package with our backend, and TorchRec's quantized model with the
 same weights in Triton's backend for Python. Needs a tritonserver (`scripts/install.sh triton`)."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.servers import Server
 from benchmarks.statistics import Bound

@@ -1,7 +1,5 @@
 """Two models in one server, each at 35 % of its own capacity: the p99 of each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio

@@ -1,8 +1,6 @@
 """What a CPU-second gives on each kind of processor, with each kind of dense program: the tables of
 docs/performance.md. Kinds that are not this machine's are forced, which takes a newer one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio, Side

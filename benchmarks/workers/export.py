@@ -3,8 +3,6 @@
 ``python -m benchmarks.workers.export JSON``, where JSON holds the fields of `PackageSpec`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -4,8 +4,6 @@ The JSON object holds the fields of `benchmarks.local.Local`, and ``folder``, th
 the scores of the first request to ``scores`` if that is given. Blocks as `benchmarks.child` says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,8 +1,6 @@
 """Training steps of *small*: ``python -m benchmarks.workers.training fused|plain EXAMPLES``. Blocks
 as `benchmarks.child` says."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The one door to the extension that sends: ``serving/predictor/bench``. It needs no torch."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from typing import Any

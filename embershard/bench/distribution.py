@@ -1,7 +1,5 @@
 """Percentiles of what a histogram counted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

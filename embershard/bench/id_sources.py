@@ -8,8 +8,6 @@ the server (GetModel)         0 .. known_ids - 1; nothing for a vocabulary
 an option for all features    the range it gives
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a run sends, and how."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 

@@ -1,7 +1,5 @@
 """Drawn requests in the other protocols that a server speaks, so that one load measures all."""
 
-from __future__ import annotations
-
 import importlib.resources
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The search for the highest rate at which an objective holds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

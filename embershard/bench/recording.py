@@ -1,8 +1,6 @@
 """Reads what ``embershard serve --record`` wrote: ``proto/embershard/v1/recording.proto``;
 also as a package's samples, for what they look up."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import stat

@@ -1,7 +1,5 @@
 """Recorded requests, sent again, and whether they are answered as they were."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a bench found: a table and a progress line for people, JSON for programs."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from dataclasses import asdict

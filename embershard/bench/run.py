@@ -1,7 +1,5 @@
 """One run under load: begins it, watches it, and says what came out."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """A whole bench: ask the server, draw requests, try them, run, and search where asked to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -10,8 +10,6 @@ So a rate is judged by the answers of several runs, until they say enough::
     otherwise           open
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is under load: as its server says, or a package where the server is of another make."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,8 +1,6 @@
 """The server under load: where it is, what it serves, whether it takes what we send, and its CPU
 time as /proc tells it."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

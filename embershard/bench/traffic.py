@@ -1,7 +1,5 @@
 """What a bench sends, drawn or recorded, and the words for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

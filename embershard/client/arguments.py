@@ -1,7 +1,5 @@
 """What a call says beside its inputs, checked before it becomes a message."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Literal, TypeAlias

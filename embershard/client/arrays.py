@@ -3,8 +3,6 @@
 Nothing here imports torch: a CPU tensor reaches numpy through ``__array__``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 

@@ -1,7 +1,5 @@
 """The messages of a request, and what its refusal means."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypedDict

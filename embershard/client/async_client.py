@@ -1,7 +1,5 @@
 """The client for asyncio."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Self, TypeVar, Unpack
 

@@ -1,7 +1,5 @@
 """Many requests on one call, for asyncio."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

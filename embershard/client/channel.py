@@ -1,7 +1,5 @@
 """How a client's connection is made: in the open or with TLS, with a token or without."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The client: one connection, the schemas it has learned, deadlines and retries."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ that it raised, and returns the result:
     Learn     the schema: `fetch`, for asyncio at most one at a time
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import time

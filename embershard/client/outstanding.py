@@ -1,7 +1,5 @@
 """The requests of a stream that wait for their answers. No clock, no lock, no thread."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From named inputs to the packed form of a request."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The answers of a server, to GetModel and to Predict, as plain values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """From gRPC's status codes to this library's errors: the one map of this transport. Deadlines of
 calls, and which failed calls are sent again and when: no sleep, no call."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass

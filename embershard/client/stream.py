@@ -1,7 +1,5 @@
 """Many requests on one call, their answers as futures."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -1,7 +1,5 @@
 """`embershard predict` and `embershard explain`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from typing import Any

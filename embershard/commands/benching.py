@@ -1,7 +1,5 @@
 """The command ``embershard bench``: its flags, and what it prints and writes."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """What commands that send requests share: flags for TLS and a token, and a request's file."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`embershard load`, `embershard unload`, `embershard label`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

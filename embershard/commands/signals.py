@@ -1,7 +1,5 @@
 """What signals that say stop do to a command."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from types import FrameType

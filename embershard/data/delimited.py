@@ -1,7 +1,5 @@
 """Delimited text files, read strictly: a complaint names file, line, column, expected and got."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar

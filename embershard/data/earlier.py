@@ -12,8 +12,6 @@ Events are sorted once by (key, timestamp, position), after which each answer is
     question (7, 8):  begin = 0, end = 3: three ratings, two likes
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 The data may not be redistributed, so it is not part of this package.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

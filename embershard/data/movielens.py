@@ -1,7 +1,5 @@
 """MovieLens-100K as a data set: split by time, labelled, with features that know no future."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

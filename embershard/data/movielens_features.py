@@ -10,8 +10,6 @@ Rates, counts and history use ratings with a strictly smaller timestamp only. A 
 at least 4. The dense columns are standardised with the training split's mean and deviation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -11,8 +11,6 @@ items       ml-100k.item            u.item, ``|``: item, title (year), date, -, 
 ==========  ======================  =============================================
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Examples as a client would ask about them: one call per request, its request side sent once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple

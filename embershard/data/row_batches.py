@@ -1,7 +1,5 @@
 """From examples with raw ids to the tensors that a model's forward takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

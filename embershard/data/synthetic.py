@@ -9,8 +9,6 @@ teacher holds one number per id; a list contributes their mean. With dense input
 Requests come with several examples each, which share their request-scoped inputs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

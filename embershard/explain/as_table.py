@@ -1,7 +1,5 @@
 """An explanation as tables for people: what moves the scores, then what every id became."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

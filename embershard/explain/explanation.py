@@ -5,8 +5,6 @@ request ──▶ request validation, in C++ ──▶ scores, and scores withou
                  └─ taken ──▶ id maps ──▶ rows ──▶ places by plan, vectors ──▶ lengths
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One request, input by input, and the requests that are made of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final

@@ -1,7 +1,5 @@
 """Which versions of which models to fetch: those with a label, the highest, or one by number."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

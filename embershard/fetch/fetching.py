@@ -1,7 +1,5 @@
 """Fetching a version: what is here already is linked, the rest comes, all of it is verified."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

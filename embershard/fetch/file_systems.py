@@ -5,8 +5,6 @@ their listings are bounded, but for the bytes of one page of an S3 listing; fssp
 listings hold what the server sends in memory.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """The files of one version, one after the other: linked, resumed or fetched, and verified."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import shutil

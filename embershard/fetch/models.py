@@ -1,7 +1,5 @@
 """Fetching models: the versions that a selection says, then the labels that lead to them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

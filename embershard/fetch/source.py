@@ -1,7 +1,5 @@
 """The remote: a repository that fsspec reads, with retries that end."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

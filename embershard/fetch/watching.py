@@ -7,8 +7,6 @@
                                        old versions go        ◀── index ────  what is in use
 """
 
-from __future__ import annotations
-
 import fcntl
 import math
 import os

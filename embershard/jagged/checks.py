@@ -5,8 +5,6 @@ None reads the contents of a tensor, so that building a jagged tensor never wait
 contents are the business of ``validate_keyed_jagged_tensor``.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,8 +1,6 @@
 """Jagged tensors as nodes of torch's pytrees, whose tensors ``tree_map`` and torch.export see, and
 in torch.fx traces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 

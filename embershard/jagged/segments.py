@@ -5,8 +5,6 @@ offsets  [0, 2, 2, 3]     where each example begins, and at the end the total
 values   [v0, v1, v2]     all examples' values behind each other
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """The contents of jagged tensors: checked to the last length, and compared."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

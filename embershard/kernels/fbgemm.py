@@ -4,8 +4,6 @@ It is loaded on first use rather than on import: loading takes over a second, an
 modules work without it.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import cache

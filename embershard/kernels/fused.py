@@ -5,8 +5,6 @@ the gradient of the rows that were looked up and applies the optimizer to them a
 ``RowUpdate`` on CPU, by FBGEMM on CUDA. No gradient the size of a table ever exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType, ModuleType

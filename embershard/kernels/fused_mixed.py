@@ -1,7 +1,5 @@
 """Tables trained in backward, each where its dim can be trained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, final
 

@@ -1,7 +1,5 @@
 """How tables that are trained in their backward pass are updated."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,8 +1,6 @@
 """What fused optimizers remember apart from weights, and the average that
 ``ema_rowwise_adagrad`` keeps in half of each row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ Padding the tables to a dim that they take would change ``rowwise_adagrad``, who
 mean over a row, padding included.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

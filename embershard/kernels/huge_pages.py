@@ -1,7 +1,5 @@
 """``move_to_huge_pages``: memory of tables in pages of 2 MiB, where the system gives them."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 

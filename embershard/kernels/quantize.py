@@ -10,8 +10,6 @@ Source: rows are FBGEMM's ``FloatToFusedNBitRowwiseQuantizedSBHalf`` with scale 
 moved from the end of the row to its beginning.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ FBGEMM's row-wise Adagrad mixes two encodings of vector instructions, which some
 by hundreds of nanoseconds a row.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from bisect import bisect_left
 from collections.abc import Sequence

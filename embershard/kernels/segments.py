@@ -1,7 +1,5 @@
 """Segments of a tensor in another order."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

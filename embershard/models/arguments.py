@@ -1,7 +1,5 @@
 """Tables and their optimizer as a checkpoint says them, and collections built of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 

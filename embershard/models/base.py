@@ -1,7 +1,5 @@
 """What training and export know about a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

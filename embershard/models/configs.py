@@ -1,7 +1,5 @@
 """Models in words: as a run's file asks for each, and as a checkpoint rebuilds it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal

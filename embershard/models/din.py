@@ -13,8 +13,6 @@ As in the paper, weights are not normalized: how much a history has to say count
 padded with zero vectors, which add nothing, and so no mask is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

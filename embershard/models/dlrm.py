@@ -13,8 +13,6 @@ Recommendation Systems", arXiv 1906.00091; of the cross network arXiv 2008.13535
 Names of classes, arguments and state dict keys are TorchRec's, so that its checkpoints load.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

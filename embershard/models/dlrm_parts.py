@@ -4,8 +4,6 @@ Names of classes, arguments and state dict keys are TorchRec's, so that its chec
 size of a batch is read in forward: a trace of it serves every batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models by name, built from arguments that JSON can hold, as a checkpoint keeps them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias

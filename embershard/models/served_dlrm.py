@@ -9,8 +9,6 @@ Every number of DLRM's is there, of the same weights: the columns of its first l
 another order, and in two matrices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations, product
 

@@ -10,8 +10,6 @@ Served, both vectors are outputs of their own: those of all items go into an ind
 asked for without a candidate, finds the nearest in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

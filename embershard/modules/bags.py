@@ -1,7 +1,5 @@
 """Rows of a feature, checked; and bags of them as weighted sums: what collections look up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

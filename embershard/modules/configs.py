@@ -1,7 +1,5 @@
 """What an embedding table is: its size, its features, how it begins."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Source: Wang et al., "DCN V2: Improved Deep & Cross Network and Practical Lesson
 Learning to Rank Systems", arXiv 2008.13535, equation 2 with the low-rank matrix of section 4.2.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """``EmbeddingCollection``: unpooled lookups in plain torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """``FeatureProcessedEmbeddingBagCollection``: weights of ids from modules, then pooled lookups."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

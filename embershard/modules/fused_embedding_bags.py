@@ -1,7 +1,5 @@
 """``FusedEmbeddingBagCollection``: pooled lookups that train their tables in backward."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

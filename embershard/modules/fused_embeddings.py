@@ -1,7 +1,5 @@
 """``FusedEmbeddingCollection``: unpooled lookups that train their tables in backward."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """What the fused collections share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

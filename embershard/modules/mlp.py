@@ -1,7 +1,5 @@
 """``MLP``: a stack of linear layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """Weights of ids by their position in the bag, trained with the model."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Protocol, final, runtime_checkable

@@ -1,7 +1,5 @@
 """The mark between what is computed once per request and what once per example."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 

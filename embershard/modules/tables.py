@@ -1,7 +1,5 @@
 """The tables of a collection: their modules, and the names of what they give."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar

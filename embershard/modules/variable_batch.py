@@ -1,7 +1,5 @@
 """Batches in which keys have different numbers of examples: padded for a lookup, then expanded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -8,8 +8,6 @@ A reader finds the package with the plan or without it. A process that dies leav
 the hidden folder, which nothing reads and which may be deleted.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """A package in words, for people: what `embershard inspect` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from embershard.formatting import count_text, devices_text, megabytes_text

@@ -1,7 +1,5 @@
 """What lies in a package's folder must be what its manifest lists: no more, no less."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

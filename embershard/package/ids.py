@@ -1,7 +1,5 @@
 """Ids as 64-bit numbers: what a string stands for, and what an id hashes to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

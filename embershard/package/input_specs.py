@@ -8,8 +8,6 @@
 ``rows`` are those of the table behind the map, its oov row included.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labels of a model's versions: ``<repository>/<model>/labels.json``."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """What the fields of a manifest must say about one another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What manifest.json says of inputs: id maps, lookups, dense and sparse inputs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field

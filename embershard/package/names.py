@@ -1,7 +1,5 @@
 """What names may look like: of inputs and outputs, of things that become files, of files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

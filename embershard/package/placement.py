@@ -8,8 +8,6 @@
 | `replicate` | whole, on every device |
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Which part of which table lies on which device: plans/<name>.json."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ are made of it.
     rows 944  └────────────────────────┘
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from itertools import pairwise

@@ -9,8 +9,6 @@ Fields that are about a file as a whole rather than about something in it:
     header   the head of a safetensors file
 """
 
-from __future__ import annotations
-
 from embershard.errors import PackageError
 
 MANIFEST = "manifest.json"

@@ -13,8 +13,6 @@ Source: the row order of FBGEMM's inference tables with the scale first, without
 to a device's alignment. It is written out here because packages outlive any one release.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, final, get_args
 

@@ -10,8 +10,6 @@ Of sample i, in the packed form of the wire (F: dense inputs of a scope; N: its 
     <i>/output/<name>    F32 [N or 1, *shape]
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

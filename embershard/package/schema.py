@@ -6,8 +6,6 @@ scope "example"  (N of it)   one float a example   one list of ids a example
 scope "request"  (1 of it)   one float             one list of ids
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What makes files in a folder a package: a manifest and its digest; and that they are on disk."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

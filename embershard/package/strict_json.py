@@ -1,7 +1,5 @@
 """JSON as every reader reads it alike: UTF-8, no duplicate keys, finite numbers of 64 bits."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -6,8 +6,6 @@
 What an unknown id gets is not in the file: inputs with different policies may share one.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -7,8 +7,6 @@ A process that dies leaves at most the hidden folder, which nothing reads and wh
 deleted.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

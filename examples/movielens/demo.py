@@ -1,7 +1,5 @@
 """The whole way on real ratings: train, export int8, serve, ask. `make demo` runs this."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The last ten minutes, second by second, so that a page opened late shows what was."""
 
-from __future__ import annotations
-
 import errno
 import resource
 import threading

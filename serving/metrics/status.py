@@ -1,7 +1,5 @@
 """The status page: its files, and the figures that it asks for every second."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What happens to a server, one line an event: text for people, or JSON."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

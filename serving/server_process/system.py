@@ -1,8 +1,6 @@
 """What a process that does nothing but serve sets for itself, its standard streams and what signals
 that say stop do included."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """How Triton serves a model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from embershard.serving.option import check_options, option
