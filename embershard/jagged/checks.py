@@ -45,66 +45,6 @@ def jagged_fault(
     return ""
 
 
-def keyed_jagged_fault(
-    keys: list[str],
-    values: Tensor,
-    lengths: Tensor | None,
-    offsets: Tensor | None,
-    stride: int,
-    length_per_key: list[int] | None,
-) -> str:
-    """Contradictions of the keys with the rest. ``stride`` is the number of examples."""
-    if stride < 0:
-        return f"stride: expected at least 0, got {stride}"
-    if len(keys) == 0 and values.size(0) != 0:
-        return f"values: expected none without keys, got {values.size(0)}"
-    slots = len(keys) * stride
-    meaning = f"{len(keys)} keys x stride {stride}"
-    return _slots_fault(keys, values, lengths, offsets, slots, meaning, length_per_key)
-
-
-def strides_fault(
-    keys: list[str],
-    values: Tensor,
-    lengths: Tensor | None,
-    offsets: Tensor | None,
-    stride: int | None,
-    strides: list[int],
-    length_per_key: list[int] | None,
-) -> str:
-    """Contradictions of a variable batch. ``strides`` are the examples of each key."""
-    if stride is not None:
-        return "stride and stride_per_key_per_rank: expected one of them, got both"
-    if len(strides) != len(keys):
-        return f"stride_per_key_per_rank: expected {len(keys)} keys, got {len(strides)}"
-    for i, key in enumerate(keys):
-        if strides[i] < 0:
-            return f"feature '{key}': expected at least 0 examples, got {strides[i]}"
-    slots = sum(strides)
-    meaning = "as many as examples"
-    return _slots_fault(keys, values, lengths, offsets, slots, meaning, length_per_key)
-
-
-def _slots_fault(
-    keys: list[str],
-    values: Tensor,
-    lengths: Tensor | None,
-    offsets: Tensor | None,
-    slots: int,
-    meaning: str,
-    length_per_key: list[int] | None,
-) -> str:
-    if lengths is not None and lengths.size(0) != slots:
-        return f"lengths: expected {slots} elements ({meaning}), got {lengths.size(0)}"
-    if offsets is not None and offsets.size(0) != slots + 1:
-        return f"offsets: expected {slots + 1} elements ({meaning}, plus 1), got {offsets.size(0)}"
-    if length_per_key is not None:
-        if len(length_per_key) != len(keys):
-            return f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"
-        return totals_fault(keys, length_per_key, values.size(0))
-    return ""
-
-
 def stride_fault(
     keys: list[str],
     values: Tensor,
@@ -116,11 +56,37 @@ def stride_fault(
 ) -> tuple[str, int]:
     """Contradictions of a batch, and its examples. ``strides``: of each key of a variable one."""
     if strides is not None:
-        fault = strides_fault(keys, values, lengths, offsets, stride, strides, length_per_key)
-        return fault, max(strides) if len(strides) != 0 else 0
-    examples = stride_of(len(keys), stride, lengths, offsets)
-    fault = keyed_jagged_fault(keys, values, lengths, offsets, examples, length_per_key)
+        fault = _strides_fault(keys, stride, strides)
+        examples = max(strides) if len(strides) != 0 else 0
+        slots, meaning = sum(strides), "as many as examples"
+    else:
+        examples = stride_of(len(keys), stride, lengths, offsets)
+        fault = f"stride: expected at least 0, got {examples}" if examples < 0 else ""
+        if fault == "" and len(keys) == 0 and values.size(0) != 0:
+            fault = f"values: expected none without keys, got {values.size(0)}"
+        slots, meaning = len(keys) * examples, f"{len(keys)} keys x stride {examples}"
+    if fault != "":
+        return fault, examples
+    if lengths is not None and lengths.size(0) != slots:
+        fault = f"lengths: expected {slots} elements ({meaning}), got {lengths.size(0)}"
+    elif offsets is not None and offsets.size(0) != slots + 1:
+        fault = f"offsets: expected {slots + 1} elements ({meaning}, plus 1), got {offsets.size(0)}"
+    elif length_per_key is not None and len(length_per_key) != len(keys):
+        fault = f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"
+    elif length_per_key is not None:
+        fault = totals_fault(keys, length_per_key, values.size(0))
     return fault, examples
+
+
+def _strides_fault(keys: list[str], stride: int | None, strides: list[int]) -> str:
+    if stride is not None:
+        return "stride and stride_per_key_per_rank: expected one of them, got both"
+    if len(strides) != len(keys):
+        return f"stride_per_key_per_rank: expected {len(keys)} keys, got {len(strides)}"
+    for i, key in enumerate(keys):
+        if strides[i] < 0:
+            return f"feature '{key}': expected at least 0 examples, got {strides[i]}"
+    return ""
 
 
 def segments_fault(counts: list[int], num_keys: int) -> str:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from embershard.errors import InputError
-from embershard.jagged.checks import jagged_fault, keyed_jagged_fault, keys_fault, negative_fault
+from embershard.jagged.checks import jagged_fault, keys_fault, negative_fault, stride_fault
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
 from embershard.jagged.segments import counts_of_lengths
@@ -26,11 +26,11 @@ def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
     _refuse(keys_fault(keys))
     if lengths is not None:
         _refuse(jagged_fault(values, kjt.weights_or_none(), lengths, None))
-        _refuse(keyed_jagged_fault(keys, values, lengths, None, stride, None))
+        _refuse(stride_fault(keys, values, lengths, None, stride, None, None)[0])
         _refuse(_lengths_fault(keys, stride, lengths, values.size(0)))
     if offsets is not None:
         _refuse(jagged_fault(values, kjt.weights_or_none(), None, offsets))
-        _refuse(keyed_jagged_fault(keys, values, None, offsets, stride, None))
+        _refuse(stride_fault(keys, values, None, offsets, stride, None, None)[0])
         _refuse(_offsets_fault(keys, stride, offsets, values.size(0)))
         if lengths is not None:
             _refuse(_agreement_fault(keys, stride, lengths, offsets.diff()))
