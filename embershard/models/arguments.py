@@ -84,25 +84,24 @@ class ModelArguments(Part):
         return self.model_dump(exclude={"tables", "sequence_tables", "fused"})
 
 
-def table_arguments(tables: Iterable[EmbeddingBagConfig]) -> list[TableArguments]:
-    """What JSON says of tables. How their rows begin is not kept: a checkpoint has them."""
-    return [
-        TableArguments(
-            name=table.name,
-            num_embeddings=table.num_embeddings,
-            embedding_dim=table.embedding_dim,
-            feature_names=list(table.feature_names),
-            pooling="mean" if table.pooling is PoolingType.MEAN else "sum",
-        )
-        for table in tables
-    ]
-
-
-def fused_arguments(fused: FusedOptimizer | None) -> FusedArguments | None:
-    """What JSON says of an optimizer; None: plain tables."""
-    if fused is None:
-        return None
-    return FusedArguments(optimizer=fused.name, learning_rate=fused.learning_rate, eps=fused.eps)
+def kept(tables: Iterable[EmbeddingBagConfig], fused: FusedOptimizer | None) -> dict[str, Any]:
+    """What JSON says of tables and of their optimizer in backward. How their rows begin is not
+    kept: a checkpoint has them."""
+    return {
+        "tables": [
+            {
+                "name": table.name,
+                "num_embeddings": table.num_embeddings,
+                "embedding_dim": table.embedding_dim,
+                "feature_names": list(table.feature_names),
+                "pooling": table.pooling.name.lower(),
+            }
+            for table in tables
+        ],
+        "fused": None
+        if fused is None
+        else {"optimizer": fused.name, "learning_rate": fused.learning_rate, "eps": fused.eps},
+    }
 
 
 def build_bags(

@@ -1,5 +1,6 @@
-"""Models in words: as a run's file asks for each, and as a checkpoint rebuilds it."""
+"""Models in words: as a run's file asks for each."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -8,57 +9,38 @@ from pydantic import ValidationInfo, field_validator
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
-from embershard.models.arguments import (
-    EmbeddingDim,
-    Layers,
-    ModelArguments,
-    Part,
-    SequenceTableArguments,
-    fused_arguments,
-    table_arguments,
-)
+from embershard.models.arguments import EmbeddingDim, Layers, Part, kept
 from embershard.modules import EmbeddingBagConfig
 from embershard.modules.tables import embedding_names
 from embershard.package.schema import Schema, Scope
 
 
-class DLRMArguments(ModelArguments):
-    """Of a DLRM."""
+class _Config(Part, ABC):
+    def arguments(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        *,
+        schema: Schema,
+        fused: FusedOptimizer | None,
+    ) -> dict[str, Any]:
+        """The arguments for ``build_model``, as JSON's types.
 
-    dense_in_features: int
-    dense_arch_layer_sizes: list[int]
-    over_arch_layer_sizes: list[int]
+        Args:
+            tables: of ``embedding_dim``.
+            schema: of the inputs.
+            fused: how tables train in backward. None: plain tables.
 
+        Raises:
+            InputError: tables or inputs that the model cannot have.
+        """
+        return {**kept(tables, fused), **self._of_model(tables, schema)}
 
-class DCNArguments(DLRMArguments):
-    """Of a DLRM_DCN."""
-
-    dcn_num_layers: int
-    dcn_low_rank_dim: int
-
-
-class DINArguments(ModelArguments):
-    """Of a DIN."""
-
-    sequence_tables: list[SequenceTableArguments]
-    history: str
-    target: str
-    dense_in_features: int
-    attention_layer_sizes: list[int]
-    over_arch_layer_sizes: list[int]
-
-
-class TwoTowerArguments(ModelArguments):
-    """Of two towers."""
-
-    user_columns: list[int]
-    user_features: list[str]
-    item_columns: list[int]
-    item_features: list[str]
-    tower_layer_sizes: list[int]
+    @abstractmethod
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        """All but the tables' own, by the names of the constructor's arguments."""
 
 
-class DLRMConfig(Part):
+class DLRMConfig(_Config):
     """What a person chooses of a DLRM; the section ``[model]`` of a run's file."""
 
     name: Literal["dlrm"] = "dlrm"
@@ -90,31 +72,15 @@ class DLRMConfig(Part):
             raise ValueError("expected at least two layers, the last 1 wide")
         return layers
 
-    def arguments(
-        self,
-        tables: Sequence[EmbeddingBagConfig],
-        *,
-        schema: Schema,
-        fused: FusedOptimizer | None,
-    ) -> dict[str, Any]:
-        """The arguments for ``build_model``, as JSON's types.
-
-        Args:
-            tables: of ``embedding_dim``.
-            schema: with at least one dense input.
-            fused: how tables train in backward. None: plain tables.
-        """
-        document = DLRMArguments(
-            tables=table_arguments(tables),
-            dense_in_features=len(schema.dense),
-            dense_arch_layer_sizes=list(self.dense_layers),
-            over_arch_layer_sizes=list(self.over_layers),
-            fused=fused_arguments(fused),
-        )
-        return document.model_dump()
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        return {
+            "dense_in_features": len(schema.dense),
+            "dense_arch_layer_sizes": list(self.dense_layers),
+            "over_arch_layer_sizes": list(self.over_layers),
+        }
 
 
-class DINConfig(Part):
+class DINConfig(_Config):
     """What a person chooses of a DIN; the section ``[model]`` of a run's file."""
 
     name: Literal["din"] = "din"
@@ -142,20 +108,8 @@ class DINConfig(Part):
             raise ValueError("expected a last layer 1 wide")
         return layers
 
-    def arguments(
-        self,
-        tables: Sequence[EmbeddingBagConfig],
-        *,
-        schema: Schema,
-        fused: FusedOptimizer | None,
-    ) -> dict[str, Any]:
-        """As ``DLRMConfig.arguments``. ``history`` leaves the table it is pooled in, and shares a
-        new one with ``target``.
-
-        Raises:
-            InputError: no tables look up ``history`` and ``target``, tables of several sizes, or a
-                table of the name that the new one gets.
-        """
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        """``history`` leaves the table it is pooled in, and shares a new one with ``target``."""
         rows = {name: _rows(tables, name) for name in (self.history, self.target)}
         if len(set(rows.values())) > 1:
             raise InputError(
@@ -172,27 +126,25 @@ class DINConfig(Part):
             features = [each for each in table.feature_names if each != self.history]
             if features:
                 pooled.append(replace(table, feature_names=features))
-        document = DINArguments(
-            tables=table_arguments(pooled),
-            sequence_tables=[
-                SequenceTableArguments(
-                    name=shared,
-                    num_embeddings=rows[self.target],
-                    embedding_dim=self.embedding_dim,
-                    feature_names=[self.history, self.target],
-                )
+        return {
+            "tables": kept(pooled, None)["tables"],
+            "sequence_tables": [
+                {
+                    "name": shared,
+                    "num_embeddings": rows[self.target],
+                    "embedding_dim": self.embedding_dim,
+                    "feature_names": [self.history, self.target],
+                }
             ],
-            history=self.history,
-            target=self.target,
-            dense_in_features=len(schema.dense),
-            attention_layer_sizes=list(self.attention_layers),
-            over_arch_layer_sizes=list(self.over_layers),
-            fused=fused_arguments(fused),
-        )
-        return document.model_dump()
+            "history": self.history,
+            "target": self.target,
+            "dense_in_features": len(schema.dense),
+            "attention_layer_sizes": list(self.attention_layers),
+            "over_arch_layer_sizes": list(self.over_layers),
+        }
 
 
-class TwoTowerConfig(Part):
+class TwoTowerConfig(_Config):
     """What a person chooses of two towers; the section ``[model]`` of a run's file.
 
     Inputs of the request scope are the user's, those of the example scope the item's.
@@ -207,14 +159,8 @@ class TwoTowerConfig(Part):
     tower_layers: Layers = (64, 32)
     """Layers of either tower; the last is as wide as the vectors, and linear."""
 
-    def arguments(
-        self,
-        tables: Sequence[EmbeddingBagConfig],
-        *,
-        schema: Schema,
-        fused: FusedOptimizer | None,
-    ) -> dict[str, Any]:
-        """As ``DLRMConfig.arguments``; the schema's scopes tell the towers' inputs."""
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        """The schema's scopes tell the towers' inputs."""
         scopes = {item.name: item.scope for item in schema.sparse}
         features = [feature for table in tables for feature in table.feature_names]
         keys = embedding_names(tables)
@@ -226,16 +172,13 @@ class TwoTowerConfig(Part):
             found = zip(features, keys, strict=True)
             return [key for feature, key in found if scopes[feature] == scope]
 
-        document = TwoTowerArguments(
-            tables=table_arguments(tables),
-            user_columns=columns("request"),
-            user_features=outputs("request"),
-            item_columns=columns("example"),
-            item_features=outputs("example"),
-            tower_layer_sizes=list(self.tower_layers),
-            fused=fused_arguments(fused),
-        )
-        return document.model_dump()
+        return {
+            "user_columns": columns("request"),
+            "user_features": outputs("request"),
+            "item_columns": columns("example"),
+            "item_features": outputs("example"),
+            "tower_layer_sizes": list(self.tower_layers),
+        }
 
 
 def _rows(tables: Sequence[EmbeddingBagConfig], feature: str) -> int:

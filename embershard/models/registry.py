@@ -1,24 +1,22 @@
 """Models by name, built from arguments that JSON can hold, as a checkpoint keeps them."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import torch
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.models.arguments import ModelArguments, build_bags, build_sequences
-from embershard.models.configs import (
-    DCNArguments,
-    DINArguments,
-    DINConfig,
-    DLRMArguments,
-    DLRMConfig,
-    TwoTowerArguments,
-    TwoTowerConfig,
+from embershard.models.arguments import (
+    ModelArguments,
+    SequenceTableArguments,
+    build_bags,
+    build_sequences,
 )
+from embershard.models.configs import DINConfig, DLRMConfig, TwoTowerConfig
 from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
 from embershard.models.two_tower import TwoTower
@@ -62,9 +60,9 @@ def build_model(
     """
     if name not in _MODELS:
         raise InputError(f"model: expected one of {', '.join(_MODELS)}; got {name!r}")
-    kind, model = _MODELS[name]
+    model = _MODELS[name]
     try:
-        given = kind.model_validate(dict(arguments))
+        given: Any = _arguments_of(model).model_validate(dict(arguments))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -72,7 +70,7 @@ def build_model(
             f"model {name!r}: argument {where!r}: {first['msg']}; got {first['input']!r}"
         ) from None
     collections: list[nn.Module] = [build_bags(given.tables, given.fused, device)]
-    if isinstance(given, DINArguments):
+    if hasattr(given, "sequence_tables"):
         collections.append(build_sequences(given.sequence_tables, given.fused, device))
     return model(*collections, **given.of_constructor(), dense_device=device)
 
@@ -82,11 +80,23 @@ def model_names() -> list[str]:
     return list(_MODELS)
 
 
-_MODELS: Mapping[str, tuple[type[ModelArguments], Callable[..., nn.Module]]] = MappingProxyType(
+_MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
+    {"dlrm": DLRM, "dlrm_dcn": DLRM_DCN, "din": DIN, "two_tower": TwoTower}
+)
+
+_COLLECTIONS: Mapping[str, dict[str, Any]] = MappingProxyType(
     {
-        "dlrm": (DLRMArguments, DLRM),
-        "dlrm_dcn": (DCNArguments, DLRM_DCN),
-        "din": (DINArguments, DIN),
-        "two_tower": (TwoTowerArguments, TwoTower),
+        "embedding_bag_collection": {},
+        "embedding_collection": {"sequence_tables": (list[SequenceTableArguments], ...)},
     }
 )
+"""Arguments of constructors that are built, and what a checkpoint says in their place, beside
+``tables``."""
+
+
+def _arguments_of(model: Callable[..., nn.Module]) -> type[ModelArguments]:
+    fields = dict[str, Any]()
+    for name, taken in inspect.signature(model).parameters.items():
+        if name != "dense_device":
+            fields |= _COLLECTIONS.get(name, {name: (taken.annotation, ...)})
+    return create_model("Arguments", __base__=ModelArguments, **fields)
