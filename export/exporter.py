@@ -3,9 +3,10 @@
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
 import embershard.version
 from embershard.errors import ExportError, InputError
@@ -162,10 +163,17 @@ def export_model(
     check_requests(samples, schema, limits)
     checked = scored(samples, program, kinds)
     exact = scored(samples, program.float32, kinds) if program.float32 else None
+    done, total = 0, sum(len(weight) for weight in layout.tables.values())
+
+    def written(table: str, rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(ExportProgress(table=table, rows_done=done, rows_total=total))
+
     with PackageWriter(Path(out)) as writer:
-        written = _Written(layout.tables, progress)
         tables = [
-            write_table(writer, name, weight, kinds[name], written=written.of_table(name))
+            write_table(writer, name, weight, kinds[name], written=partial(written, name))
             for name, weight in layout.tables.items()
         ]
         inputs = write_inputs(writer, program)
@@ -204,27 +212,6 @@ def _check_kinds(module: object, schema: object) -> None:
             "module: expected one that lies in this process, got DistributedModelParallel; "
             "save_state it, then call export_checkpoint(folder, out, model=...)"
         )
-
-
-class _Written:
-    """Counts rows over all tables."""
-
-    def __init__(
-        self, tables: Mapping[str, Tensor], progress: Callable[[ExportProgress], None] | None
-    ) -> None:
-        self._progress = progress
-        self._total = sum(len(weight) for weight in tables.values())
-        self._done = 0
-
-    def of_table(self, name: str) -> Callable[[int], None]:
-        def written(rows: int) -> None:
-            self._done += rows
-            if self._progress is not None:
-                self._progress(
-                    ExportProgress(table=name, rows_done=self._done, rows_total=self._total)
-                )
-
-        return written
 
 
 def _identity(out: Path) -> tuple[str, int]:

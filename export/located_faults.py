@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 
 from embershard.export.dense_program import LookedUp
 from embershard.export.embeddings import Layout
-from embershard.export.tracing import line_of
+from embershard.export.tracing import line_of, target_name
 from embershard.jagged import JaggedTensor
 
 OVER_ROWS = frozenset(
@@ -44,9 +44,8 @@ def first_crossing(
 
 def crossing_remedy(node: fx.Node) -> str:
     """What to write in place of a node of `first_crossing`, ``; write ...``, or nothing."""
-    target: Any = node.target
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    transposed = name == "t" or (target is getattr and node.args[1] == "T")
+    name = target_name(node)
+    transposed = name == "t" or (node.target is getattr and node.args[1] == "T")
     if transposed or name in ("matmul", "mm"):
         return "; write (user * item).sum(-1) for one product per example"
     dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
@@ -229,6 +228,4 @@ def _instead(node: fx.Node, module: nn.Module) -> str:
         if isinstance(layer, ATTENTION):
             return ATTEND
         return SOFTMAX if isinstance(layer, nn.Softmax | nn.LogSoftmax) else OTHERWISE
-    target: Any = node.target
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return INSTEAD.get(name, OTHERWISE)
+    return INSTEAD.get(target_name(node), OTHERWISE)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
-from embershard.export.tracing import line_of
+from embershard.export.tracing import line_of, target_name
 
 FLOATS: Final = (float, float | None, "float", "float | None")
 """Annotations of arguments that are floats."""
@@ -243,7 +243,7 @@ def _first_part(graph: fx.Graph, last: int) -> fx.Graph:
 def _name(node: fx.Node, root: nn.Module) -> str:
     if node.op == "call_module":
         return type(root.get_submodule(str(node.target))).__name__
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return target_name(node)
 
 
 def _reason(error: Exception, node: fx.Node) -> str:

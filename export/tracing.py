@@ -213,6 +213,12 @@ def _sizes_one_by_one() -> Iterator[None]:
             setattr(torch, name, factory)
 
 
+def target_name(node: fx.Node) -> str:
+    """Of the function or method that a node calls."""
+    target: Any = node.target
+    return target if isinstance(target, str) else getattr(target, "__name__", "")
+
+
 def line_of(node: fx.Node) -> str:
     """Where the author wrote a node: ``file:line: code``, or the node where that is unknown."""
     lines = [line.strip() for line in (node.stack_trace or "").splitlines() if line.strip()]

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from torch import fx
 
+from embershard.export.tracing import target_name
 from embershard.package.schema import Scope
 
 Kind: TypeAlias = Literal["tensor", "shape", "size", "plain"]
@@ -100,7 +101,7 @@ def is_in_place(node: fx.Node) -> bool:
     """Whether a node writes into one of its operands: ``x.add_(y)``, ``operator.iadd(x, y)``."""
     if node.op not in ("call_function", "call_method"):
         return False
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    name = target_name(node)
     if _is_operator(node.target):
         return name in fx.graph.inplace_methods
     return node.kwargs.get("out") is not None or (name.endswith("_") and not name.endswith("__"))
@@ -110,8 +111,7 @@ def without_writing(node: fx.Node) -> str:
     """What to write in place of a node that `is_in_place`."""
     if node.kwargs.get("out") is not None:
         return "the call without out=, and use what it returns"
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return f"{name.strip('_')}, and use the new tensor that it returns"
+    return f"{target_name(node).strip('_')}, and use the new tensor that it returns"
 
 
 def _asked(node: fx.Node) -> object:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # A server has its signals blocked before numpy starts thread
 
     from embershard.package import SampleRequest
 
+PARTS = ("request_dense", "example_dense", "lengths", "values", "weights")
+"""Of a request, in the order in which the extension takes them."""
+
 
 class LocalPrediction(NamedTuple):
     """The answer to one request of N examples."""
@@ -93,14 +96,7 @@ class LocalPredictor:
         import numpy as np
 
         arrays = [
-            (
-                each.num_examples,
-                np.ascontiguousarray(each.request_dense),
-                np.ascontiguousarray(each.example_dense),
-                np.ascontiguousarray(each.lengths),
-                np.ascontiguousarray(each.values),
-                np.ascontiguousarray(each.weights),
-            )
+            (each.num_examples, *(np.ascontiguousarray(getattr(each, part)) for part in PARTS))
             for each in requests
         ]
         answers = self._native.predict_merged(arrays, list(outputs))

@@ -16,7 +16,7 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.bench.load_options import PooledRequest
 from embershard.bench.protocols import METHODS
 from embershard.client import ServedModel, Tls
-from embershard.client.channel import check_token, with_token
+from embershard.client.channel import check_token, open_channel, with_token
 from embershard.client.prediction import served_model
 from embershard.client.status import error_of
 from embershard.errors import InputError, RequestError, UnavailableError
@@ -100,7 +100,7 @@ def ask_model(
 ) -> ServedModel:
     """What the server says of a model: of its default version, unless one or a label is named.
     `OtherServerError`: a server of another make."""
-    with _channel(target) as channel:
+    with open_channel(target.name, target.tls, grpc, CHANNEL_OPTIONS) as channel:
         get_model = with_token(
             channel.unary_unary(
                 GET_MODEL,
@@ -139,7 +139,7 @@ def try_method(
     """Send a few requests one by one, and return the answers that there were: a call may fail for
     what passes. A server that refuses such requests is an error with its words."""
     answers = []
-    with _channel(target) as channel:
+    with open_channel(target.name, target.tls, grpc, CHANNEL_OPTIONS) as channel:
         call = with_token(channel.unary_unary(method), target.token)
         for request in requests:
             try:
@@ -148,13 +148,6 @@ def try_method(
                 if failure.code() in REFUSED:
                     raise error_of(failure, address=target.name) from failure
     return answers
-
-
-def _channel(target: Target) -> grpc.Channel:
-    if target.tls is None:
-        return grpc.insecure_channel(target.name, options=CHANNEL_OPTIONS)
-    options = (*CHANNEL_OPTIONS, *target.tls.channel_options())
-    return grpc.secure_channel(target.name, target.tls.credentials(), options=options)
 
 
 LISTENING: Final = "0A"

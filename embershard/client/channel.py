@@ -113,12 +113,12 @@ def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
     return functools.partial(method, metadata=(("authorization", f"Bearer {token}"),))
 
 
-def open_channel(address: str, tls: Tls | None, kind: Any) -> Any:
+def open_channel(address: str, tls: Tls | None, kind: Any, options: Any = CHANNEL_OPTIONS) -> Any:
     """Nothing is sent yet. ``kind``: ``grpc``, or ``grpc.aio`` for the event loop that runs.
     `InputError`: a file that cannot be read."""
     if tls is None:
-        return kind.insecure_channel(address, options=CHANNEL_OPTIONS)
-    options = (*CHANNEL_OPTIONS, *tls.channel_options())
+        return kind.insecure_channel(address, options=options)
+    options = (*options, *tls.channel_options())
     return kind.secure_channel(address, tls.credentials(), options=options)
 
 

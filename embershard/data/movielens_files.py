@@ -80,17 +80,15 @@ def read_movielens_files(folder: Path) -> RatingLog:
     """Read either layout, whichever the folder holds."""
     folder = Path(folder)
     if (folder / "ml-100k.inter").is_file():
-        user_table, item_table = _recbole_users(folder), _recbole_items(folder)
+        user_table = _users(_recbole_file(folder / "ml-100k.user"))
+        item_table = _recbole_items(folder)
         ratings = _recbole_file(folder / "ml-100k.inter")
     elif (folder / "u.data").is_file():
-        user_table, item_table = _original_users(folder), _original_items(folder)
-        ratings = DelimitedFile(
-            folder / "u.data",
-            delimiter="\t",
-            encoding="latin-1",
-            columns={"user_id": 0, "item_id": 1, "rating": 2, "timestamp": 3},
-            width=4,
-        )
+        users = ("user_id", "age", "gender", "occupation", "zip_code")
+        user_table = _users(_original_file(folder / "u.user", "|", users))
+        item_table = _original_items(folder)
+        columns = ("user_id", "item_id", "rating", "timestamp")
+        ratings = _original_file(folder / "u.data", "\t", columns)
     elif not folder.is_dir():
         raise DataError(
             f"{folder}: expected a folder that holds MovieLens-100K, found none at "
@@ -126,20 +124,13 @@ def _recbole_file(path: Path) -> DelimitedFile:
     return DelimitedFile(path, delimiter="\t", encoding="utf-8")
 
 
-def _recbole_users(folder: Path) -> dict[int, User]:
-    return _users(_recbole_file(folder / "ml-100k.user"))
-
-
-def _original_users(folder: Path) -> dict[int, User]:
-    names = ("user_id", "age", "gender", "occupation", "zip_code")
-    return _users(
-        DelimitedFile(
-            folder / "u.user",
-            delimiter="|",
-            encoding="latin-1",
-            columns={name: position for position, name in enumerate(names)},
-            width=len(names),
-        )
+def _original_file(path: Path, delimiter: str, columns: Sequence[str]) -> DelimitedFile:
+    return DelimitedFile(
+        path,
+        delimiter=delimiter,
+        encoding="latin-1",
+        columns={name: position for position, name in enumerate(columns)},
+        width=len(columns),
     )
 
 
@@ -161,15 +152,8 @@ def _recbole_items(folder: Path) -> dict[int, Item]:
 
 
 def _original_items(folder: Path) -> dict[int, Item]:
-    columns = {"item_id": 0, "movie_title": 1}
-    columns |= {genre: 5 + position for position, genre in enumerate(GENRES)}
-    file = DelimitedFile(
-        folder / "u.item",
-        delimiter="|",
-        encoding="latin-1",
-        columns=columns,
-        width=5 + len(GENRES),
-    )
+    columns = ("item_id", "movie_title", "release_date", "video_date", "url", *GENRES)
+    file = _original_file(folder / "u.item", "|", columns)
     titles = file.read("movie_title", "some text", text)
     flags = np.array([file.read(genre, "0 or 1", _flag) for genre in GENRES], bool)
     items = []

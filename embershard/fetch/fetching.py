@@ -38,16 +38,16 @@ class Fetched:
     version: int
     folder: Path
 
-    is_new: bool
+    is_new: bool = False
     """Whether it was not here before."""
 
-    fetched_bytes: int
+    fetched_bytes: int = 0
     """That were downloaded."""
 
-    reused_bytes: int
+    reused_bytes: int = 0
     """Of files that other versions here have, too."""
 
-    resumed_bytes: int
+    resumed_bytes: int = 0
     """That an earlier fetch, which was interrupted, had downloaded."""
 
 
@@ -65,16 +65,12 @@ def fetch_version(
     work = out.parent / f"{UNFINISHED}{version}"
     digest_line = source.read(f"{model}/{version}/{MANIFEST_DIGEST}", bytes_max=DIGEST_BYTES_MAX)
     signature = _trusted_signature(source, f"{model}/{version}", digest_line, trusted_key)
-    if out.exists():
-        _check_same(out, digest_line, source)
-        _keep(out, signature)
-        return _fetched(model, version, out)
+    if _is_here(out, digest_line, signature, source):
+        return Fetched(model=model, version=version, folder=out)
     work.mkdir(parents=True, exist_ok=True)
     with _locked(work):
-        if out.exists():  # Another fetch has been faster.
-            _check_same(out, digest_line, source)
-            _keep(out, signature)
-            return _fetched(model, version, out)
+        if _is_here(out, digest_line, signature, source):  # Another fetch has been faster.
+            return Fetched(model=model, version=version, folder=out)
         manifest = _fetch_manifest(source, work / "package", model, version, digest_line)
         files = FileDownloads(
             read=lambda file, offset: source.blocks(f"{model}/{version}/{file}", offset),
@@ -92,18 +88,14 @@ def fetch_version(
         _keep(out, signature)  # First: a server that asks for it finds it with the version.
         _publish(work / "package", out)
         shutil.rmtree(work)
-    return _fetched(model, version, out, files)
-
-
-def _fetched(model: str, version: int, out: Path, files: FileDownloads | None = None) -> Fetched:
     return Fetched(
         model=model,
         version=version,
         folder=out,
-        is_new=files is not None,
-        fetched_bytes=files.fetched_bytes if files else 0,
-        reused_bytes=files.reused_bytes if files else 0,
-        resumed_bytes=files.resumed_bytes if files else 0,
+        is_new=True,
+        fetched_bytes=files.fetched_bytes,
+        reused_bytes=files.reused_bytes,
+        resumed_bytes=files.resumed_bytes,
     )
 
 
@@ -127,12 +119,17 @@ def _keep(out: Path, signature: bytes | None) -> None:
         write_signature(out, signature)
 
 
-def _check_same(out: Path, digest_line: bytes, source: Source) -> None:
+def _is_here(out: Path, digest_line: bytes, signature: bytes | None, source: Source) -> bool:
+    """Whether the version is here, with its signature then. `InputError`: another one is."""
+    if not out.exists():
+        return False
     if (out / MANIFEST_DIGEST).read_bytes() != digest_line:
         raise InputError(
             f"{out}: is another package than {source.url} has under this number; versions are "
             "immutable: move one away, or publish under a new number"
         )
+    _keep(out, signature)
+    return True
 
 
 @contextmanager

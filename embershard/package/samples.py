@@ -23,7 +23,7 @@ from embershard.errors import InputError, PackageError
 from embershard.package.manifest import Limits, Manifest, OutputSpec
 from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
 from embershard.package.refusal import refusal
-from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
+from embershard.package.safetensors_file import DTYPES, SafetensorsFile, write_safetensors
 from embershard.package.schema import DenseInput, SparseInput
 
 
@@ -91,17 +91,11 @@ class SampleRequest:
     """By name, ``[1 or N, *shape]`` as the output's scope says. Empty: not computed yet."""
 
     def __post_init__(self) -> None:
-        for name, dtype, dims in (
-            ("request_dense", np.float32, 1),
-            ("example_dense", np.float32, 2),
-            ("lengths", np.int32, 1),
-            ("values", np.int64, 1),
-            ("weights", np.float32, 1),
-        ):
-            array = getattr(self, name)
-            if array.dtype != dtype or array.ndim != dims:
+        for name, (kind, shape) in _PARTS.items():
+            array, dtype = getattr(self, name), DTYPES[kind]
+            if array.dtype != dtype or array.ndim != len(shape):
                 raise InputError(
-                    f"sample: {name}: expected {np.dtype(dtype).name} with {dims} dimensions, "
+                    f"sample: {name}: expected {dtype.name} with {len(shape)} dimensions, "
                     f"got {array.dtype.name} with {array.ndim}"
                 )
         for name, array in self.outputs.items():
