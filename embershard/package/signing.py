@@ -1,22 +1,15 @@
 """Signatures: ``<repository>/<model>/<version>.sig``, Ed25519 (RFC 8032) over ``manifest.sha256``,
 from which every byte of a package follows. docs/security.md says what they are worth."""
 
-from __future__ import annotations
-
 import hashlib
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from embershard.errors import ConfigError
 from embershard.package.folder_checks import read_manifest
 from embershard.package.refusal import MANIFEST_DIGEST, refusal
 from embershard.package.sealing import replace_file
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
 
 SIGNATURE_BYTES: Final = 64
 
@@ -79,8 +72,11 @@ def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Pat
         raise refusal(name, "file", expected=f"a signature by a key in {trusted}", got="none")
     if len(signature) != SIGNATURE_BYTES:
         raise refusal(name, "bytes", expected=SIGNATURE_BYTES, got=len(signature))
+    from cryptography.exceptions import InvalidSignature
+
     for key in keys:
-        if _has_signed(key, signature, signed):
+        with suppress(InvalidSignature):
+            key.verify(signature, signed)
             return _fingerprint(key)
     expected = f"one of {MANIFEST_DIGEST} by a key in {trusted}"
     raise refusal(name, "signature", expected=expected, got="another")
@@ -93,58 +89,42 @@ def write_signature(package: Path, signature: bytes) -> Path:
     return file
 
 
-def _has_signed(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
-    from cryptography.exceptions import InvalidSignature
-
+def _cryptography() -> tuple[Any, Any]:
+    """Its kinds of keys, and what reads and writes them. Loaded where keys are used."""
     try:
-        key.verify(signature, signed)
-    except InvalidSignature:
-        return False
-    return True
-
-
-def _fingerprint(key: Ed25519PublicKey) -> str:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return f"SHA256:{hashlib.sha256(der).hexdigest()}"
-
-
-def _private_key(path: Path) -> Ed25519PrivateKey:
-    try:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
         raise ConfigError(NEEDED) from error
-    data = _read(path)
-    try:
-        key = load_pem_private_key(data, password=None)
-    except (TypeError, ValueError) as error:
-        raise _no_private_key(path) from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise _no_private_key(path)
+    return ed25519, serialization
+
+
+def _fingerprint(key: Any) -> str:
+    _, serialization = _cryptography()
+    encoding, kind = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return f"SHA256:{hashlib.sha256(key.public_bytes(encoding, kind)).hexdigest()}"
+
+
+def _private_key(path: Path) -> Any:
+    ed25519, serialization = _cryptography()
+    data, key = _read(path), None
+    with suppress(TypeError, ValueError):
+        key = serialization.load_pem_private_key(data, password=None)
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise ConfigError(f"{path}: expected a PEM private key (Ed25519) without a password")
     return key
 
 
-def _no_private_key(path: Path) -> ConfigError:
-    return ConfigError(f"{path}: expected a PEM private key (Ed25519) without a password")
-
-
-def _public_keys(path: Path) -> list[Ed25519PublicKey]:
-    try:
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
-    except ImportError as error:
-        raise ConfigError(NEEDED) from error
+def _public_keys(path: Path) -> list[Any]:
+    ed25519, serialization = _cryptography()
     *blocks, rest = _read(path).split(END)
-    try:
-        found = [load_pem_public_key(block.lstrip() + END + b"\n") for block in blocks]
-    except ValueError:
-        found = []
-    keys = [key for key in found if isinstance(key, Ed25519PublicKey)]
-    if not keys or len(keys) < len(found) or b"-----BEGIN" in rest:
+    found = list[Any]()
+    with suppress(ValueError):
+        found = [serialization.load_pem_public_key(each.lstrip() + END + b"\n") for each in blocks]
+    is_ed25519 = [isinstance(key, ed25519.Ed25519PublicKey) for key in found]
+    if not found or not all(is_ed25519) or b"-----BEGIN" in rest:
         raise ConfigError(f"{path}: expected public keys in PEM, at least one, all Ed25519")
-    return keys
+    return found
 
 
 def _read(path: Path) -> bytes:
