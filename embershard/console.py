@@ -6,7 +6,7 @@ A bar whose work fails leaves nothing behind: the message speaks alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -58,18 +58,9 @@ def export_bar(title: str) -> Iterator[Callable[[ExportProgress], None]]:
         yield show
 
 
-def verify_bar(title: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Bytes read, on standard error."""
-    return _bytes_bar("verifying", title)
-
-
-def fetch_bar(title: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Bytes that are here, on standard error."""
-    return _bytes_bar("fetching", title)
-
-
 @contextmanager
-def _bytes_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
+def bytes_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
+    """Bytes that were read or are here, on standard error."""
     with _bar(verb, title) as (progress, task):
 
         def show(done_bytes: int, total_bytes: int) -> None:

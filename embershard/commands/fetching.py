@@ -104,13 +104,13 @@ def _fetch(given: argparse.Namespace) -> None:
 
 
 def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
-    from embershard.console import fetch_bar
+    from embershard.console import bytes_bar
     from embershard.fetch import fetch_models
 
     for flag in ("control", "keep", "log_json"):
         if getattr(given, flag) is not None and getattr(given, flag) is not False:
             raise ConfigError(f"--{flag.replace('_', '-')}: expected with --watch only")
-    with fetch_bar(given.url) as progress:
+    with bytes_bar("fetching", given.url) as progress:
         found = fetch_models(
             given.url,
             given.repository,

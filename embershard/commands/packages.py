@@ -89,7 +89,7 @@ def add_verify(commands: Any) -> None:
 
 
 def _verify(given: argparse.Namespace) -> None:
-    from embershard.console import verify_bar
+    from embershard.console import bytes_bar
     from embershard.package import check_signature, verify_package
 
     folder = package_folder(given.package)
@@ -97,7 +97,7 @@ def _verify(given: argparse.Namespace) -> None:
     if given.trusted_key:
         fingerprint = check_signature(folder, given.trusted_key)
         signer = f", signed by the key {fingerprint} in {given.trusted_key}"
-    with verify_bar(str(folder)) as progress:
+    with bytes_bar("verifying", str(folder)) as progress:
         package = verify_package(folder, progress=progress)
     manifest = package.manifest
     _check_place(folder, manifest)

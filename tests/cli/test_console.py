@@ -1,10 +1,11 @@
 """Progress bars: what they say, and that they say it on standard error."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from embershard.console import export_bar, training_bar, verify_bar
+from embershard.console import bytes_bar, export_bar, training_bar
 from embershard.export import ExportProgress
 from embershard.training import TrainingProgress
 
@@ -73,7 +74,7 @@ def test_speeds_are_short(capsys, speed, text):
     assert f" {text} ex/s" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("bar", [training_bar, export_bar, verify_bar])
+@pytest.mark.parametrize("bar", [training_bar, export_bar, partial(bytes_bar, "verifying")])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_what_fails_leaves_no_bar(capsys, bar, error):
     with pytest.raises(error), bar("x"):
@@ -97,7 +98,7 @@ def test_exporting_shows_the_table_and_the_share_of_rows(capsys):
 
 
 def test_verifying_shows_bytes(capsys):
-    with verify_bar("out/1") as show:
+    with bytes_bar("verifying", "out/1") as show:
         show(2_500_000, 10_000_000)
     told = capsys.readouterr().err
     assert "25%" in told
