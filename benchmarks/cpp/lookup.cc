@@ -4,7 +4,9 @@
 //   lookup <package> <bags> <rows a bag> <threads> each         the same, a batch for each thread
 //   lookup <package> <bags> <rows a bag> <threads> fbgemm       FBGEMM's operator, likewise
 //
-// Both read the same tables (in huge pages where the system gives them), and the same batches.
+// Both read the same tables (in huge pages where the system gives them), and the same batches: of
+// each thread as many as a further argument says, or enough that the fast caches do not hold their
+// rows. A third cache may: 64 batches of 512 bags of 20 read a quarter of 8 tables of 1 GiB.
 // FBGEMM's operator has one thread. It takes 32-bit row numbers and does not check them; its sums
 // are compared with ours first. Not with THP_MEM_ALLOC_ENABLE=1: it maps sums of over 2 MiB anew in
 // every call, for which 512 bags of 26 tables took seven times as long.
@@ -51,6 +53,7 @@ struct Arguments {
   size_t bags = 0;
   size_t length = 0;  // Of each bag.
   size_t threads = 0;
+  size_t batches = 0;  // Of each thread. 0: by kRowsDrawn.
 };
 
 // Of each sparse input `bags` lists.
@@ -82,13 +85,13 @@ class Batch {
   std::vector<JaggedRows> lists_;
 };
 
-// The same for the same arguments: four or more, so that the fast caches do not hold their rows.
+// The same for the same arguments.
 std::vector<Batch> DrawBatches(const Package& package, const Arguments& arguments) {
   std::mt19937_64 random(1);
   std::vector<Batch> batches;
-  const auto [_, bags, length, threads] = arguments;
-  const size_t count = std::max<size_t>(4, kRowsDrawn / (bags * length)) * threads;
-  for (size_t i = 0; i < count; ++i) batches.emplace_back(package, bags, length, random);
+  const auto [_, bags, length, threads, wanted] = arguments;
+  const size_t count = wanted > 0 ? wanted : std::max<size_t>(4, kRowsDrawn / (bags * length));
+  for (size_t i = 0; i < count * threads; ++i) batches.emplace_back(package, bags, length, random);
   return batches;
 }
 
@@ -245,7 +248,7 @@ void CheckSums(std::span<const float> ours, const at::Tensor& theirs) {
 }
 
 void Main(const Arguments& arguments, const std::string& side) {
-  const auto [folder, bags, length, threads] = arguments;
+  const auto [folder, bags, length, threads, _] = arguments;
   const auto package = Package::Open(folder, {.residency = TableResidency::kResident, .plan = ""});
   if (!package.ok()) Fail(package.status().message());
   at::set_num_threads(1);
@@ -280,11 +283,12 @@ void Main(const Arguments& arguments, const std::string& side) {
 }  // namespace embershard
 
 int main(int argc, char** argv) {
-  const std::string side = argc == 6 ? argv[5] : "";
+  const std::string side = argc == 6 || argc == 7 ? argv[5] : "";
   if (side != "embershard" && side != "each" && side != "fbgemm") {
-    std::cerr << "usage: lookup PACKAGE BAGS ROWS_A_BAG THREADS embershard|each|fbgemm\n";
+    std::cerr << "usage: lookup PACKAGE BAGS ROWS_A_BAG THREADS embershard|each|fbgemm [BATCHES]\n";
     return 2;
   }
   const auto number = [&](int at) { return std::strtoull(argv[at], nullptr, 10); };
-  embershard::Main({argv[1], number(2), number(3), number(4)}, side);
+  const size_t batches = argc == 7 ? number(6) : 0;
+  embershard::Main({argv[1], number(2), number(3), number(4), batches}, side);
 }

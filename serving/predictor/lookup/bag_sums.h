@@ -50,6 +50,10 @@ struct BagSumsCall {
   // caller to ask for: best while the call before is at work.
   int64_t rows_ahead = 0;
 
+  // How far behind those another row is on its way to the second cache, which has room for more
+  // of them under way. 0: none, of a table that this cache holds.
+  int64_t rows_far = 0;
+
   // Whether the piece that this thread checks next lies before this one in `rows`.
   bool backward = false;
 

@@ -70,12 +70,15 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
   const float* const weights = call.weights;
   constexpr WeightType kWeights = Row<V>::kWeights;
   constexpr size_t kVectorBytes = ColumnByte(kWeights, V::kWidth) - ColumnByte(kWeights, 0);
-  const size_t begin_byte = ColumnByte(kWeights, call.first_column);
+  const size_t begin_byte = call.first_column == 0 ? 0 : ColumnByte(kWeights, call.first_column);
   const size_t end_byte = ColumnByte(kWeights, call.first_column + call.columns);
   const size_t bags = call.bags;
   const size_t stride = call.stride;
   const int64_t ahead_rows = call.rows_ahead;  // They cross from bag to bag.
-  const int64_t prefetched = first == 0 ? offsets[bags + call.later_bags] - ahead_rows : INT64_MIN;
+  const int64_t far_rows = ahead_rows + call.rows_far;
+  const int64_t last = offsets[bags + call.later_bags];
+  const int64_t prefetched = first == 0 ? last - ahead_rows : INT64_MIN;
+  const int64_t prefetched_far = first == 0 && call.rows_far > 0 ? last - far_rows : INT64_MIN;
   const std::byte* const block = table + ColumnByte(kWeights, call.first_column + first);
 
   float* sums = call.sums + first;
@@ -87,6 +90,10 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
       if (i < prefetched) {
         const std::byte* ahead = table + static_cast<size_t>(rows[i + ahead_rows]) * row_bytes;
         Prefetch(ahead + begin_byte, ahead + end_byte);
+      }
+      if (i < prefetched_far) {
+        const std::byte* far = table + static_cast<size_t>(rows[i + far_rows]) * row_bytes;
+        Prefetch<kSecondCache>(far + begin_byte, far + end_byte);
       }
       const size_t offset = static_cast<size_t>(rows[i]) * row_bytes;
       const Row<V> row(table + offset);

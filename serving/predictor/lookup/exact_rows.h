@@ -71,20 +71,30 @@ class ExactRows {
     read_ = begin_ + (row - begin_) / kHeaderRows * kHeaderRows;
   }
 
-  // Whether so many further rows can be asked for. What does it two at a time: `fetch(i)`, i even.
+  // Whether so many further rows can be asked for.
   bool CanFetch(size_t size) const {
     const int64_t end = fetch_end_ < begin_ + kRoom ? fetch_end_ : begin_ + kRoom;
     return static_cast<size_t>(end - fetched_) >= size;
   }
-  auto FetchPairs() {
+  // What asks for them, two at a time: `fetch(i)`, i even.
+  auto FetchPairs(size_t size) {
+    const auto end = fetched_ + static_cast<int64_t>(size) + call_.rows_far;
+    const int64_t far = end <= fetch_end_ ? call_.rows_far : 0;
     const std::byte* const codes = call_.table + begin_byte_;
     const int64_t* const rows = call_.rows + fetched_;
     const std::byte** const at = at_ + (fetched_ - begin_);
     const size_t row_bytes = call_.row_bytes;
     const size_t bytes = bytes_;
     return [=](size_t i) __attribute__((always_inline)) {
-      FetchRow(codes + static_cast<size_t>(rows[i]) * row_bytes, bytes, at + i);
-      FetchRow(codes + static_cast<size_t>(rows[i + 1]) * row_bytes, bytes, at + i + 1);
+      if (far > 0) {
+        const int64_t* const later = rows + far;
+        FetchRow<kSecondCache>(codes + static_cast<size_t>(later[i]) * row_bytes, bytes);
+        FetchRow<kSecondCache>(codes + static_cast<size_t>(later[i + 1]) * row_bytes, bytes);
+      }
+      at[i] = codes + static_cast<size_t>(rows[i]) * row_bytes;
+      FetchRow<kFirstCache>(at[i], bytes);
+      at[i + 1] = codes + static_cast<size_t>(rows[i + 1]) * row_bytes;
+      FetchRow<kFirstCache>(at[i + 1], bytes);
     };
   }
   void AddFetched(size_t size) { fetched_ += static_cast<int64_t>(size); }
@@ -101,24 +111,28 @@ class ExactRows {
     exponent_ = exponent < 4 ? 1 : exponent > kExponentMax + 3 ? kExponentMax : exponent - 3;
   }
 
-  [[gnu::always_inline]] static inline void FetchRow(const std::byte* codes, size_t bytes,
-                                                     const std::byte** at) {
+  // With the header, which may lie on a line of its own. Far from the columns of a shard it is not
+  // asked for.
+  template <int kCache>
+  [[gnu::always_inline]] static inline void FetchRow(const std::byte* codes, size_t bytes) {
+    const std::byte* const begin = codes - kScaleAndBiasBytes;
     if constexpr (kLines == 0) {
-      Prefetch(codes, codes + bytes);
+      Prefetch<kCache>(begin, codes + bytes);
     } else {
-      __builtin_prefetch(codes);
-      if constexpr (kLines > 2) __builtin_prefetch(codes + kLineBytes);
-      __builtin_prefetch(codes + bytes - 1);
+      __builtin_prefetch(begin, 0, kCache);
+      if constexpr (kLines > 2) __builtin_prefetch(begin + kLineBytes, 0, kCache);
+      __builtin_prefetch(codes + bytes - 1, 0, kCache);
     }
-    *at = codes;
   }
 
   void Fetch(int64_t to) {
     to = to < fetch_end_ ? to : fetch_end_;
     const std::byte* const codes = call_.table + begin_byte_;
     for (; fetched_ < to; ++fetched_) {
-      FetchRow(codes + static_cast<size_t>(call_.rows[fetched_]) * call_.row_bytes, bytes_,
-               at_ + (fetched_ - begin_));
+      const std::byte* const row =
+          codes + static_cast<size_t>(call_.rows[fetched_]) * call_.row_bytes;
+      FetchRow<kFirstCache>(row, bytes_);
+      at_[fetched_ - begin_] = row;
     }
   }
 

@@ -149,7 +149,7 @@ class ExactSums {
     const size_t n = kTail ? call_.columns - column : C::kColumns;
     typename C::Sums sums[kBlocks];
     if (column == 0 && rows_.CanFetch(group.size)) {
-      C::template Add<kBlocks>(group, C::ByteOf(column), n, sums, rows_.FetchPairs());
+      C::template Add<kBlocks>(group, C::ByteOf(column), n, sums, rows_.FetchPairs(group.size));
       rows_.AddFetched(group.size / 2 * 2);
     } else {
       C::template Add<kBlocks>(group, C::ByteOf(column), n, sums, [](size_t) {});

@@ -13,6 +13,10 @@ constexpr size_t kAheadBytes = size_t{12} << 10;
 constexpr size_t kRowsAheadMin = 4;
 constexpr size_t kRowsAheadMax = 64;
 
+// A table of as many bytes is mostly out of the second cache.
+constexpr size_t kFarBytes = size_t{8} << 20;
+constexpr int64_t kRowsFar = 64;
+
 Status CheckDevices(const Plan& plan, const Manifest& manifest) {
   for (const Shard& shard : plan.shards) {
     for (const size_t device : shard.devices) {
@@ -45,7 +49,7 @@ LookupPart PartOf(const Package& package, const SparseInput& input, size_t table
   part.devices = shard.devices;
   part.read_begin = part.table_column == 0 ? 0 : ColumnByte(part.weight_type, part.table_column);
   part.read_end = ColumnByte(part.weight_type, part.table_column + part.columns);
-  part.rows_ahead = RowsAhead(part.read_end - part.read_begin);
+  SetRowsAhead(&part);
   return part;
 }
 
@@ -70,10 +74,13 @@ void Link(size_t begin, std::vector<LookupPart>* parts) {
 
 }  // namespace
 
-int64_t RowsAhead(size_t read_bytes) {
-  const size_t lines = read_bytes / kLineBytes + 1;
-  return static_cast<int64_t>(
+void SetRowsAhead(LookupPart* part) {
+  const size_t bytes = part->read_end - part->read_begin;
+  const size_t lines = bytes / kLineBytes + 1;
+  part->rows_ahead = static_cast<int64_t>(
       std::clamp(kAheadBytes / (lines * kLineBytes), kRowsAheadMin, kRowsAheadMax));
+  const auto rows = static_cast<size_t>(part->row_end - part->row_begin);
+  part->rows_far = rows * bytes < kFarBytes ? 0 : kRowsFar;
 }
 
 Result<std::vector<LookupPart>> LookupPartsOf(const Package& package) {

@@ -59,6 +59,7 @@ struct LookupPart {
 
   // See BagSumsCall.
   int64_t rows_ahead = 0;
+  int64_t rows_far = 0;
 
   bool first() const { return row_begin == 0; }
   bool whole_rows() const { return first() && row_end == table_rows; }
@@ -69,8 +70,8 @@ struct LookupPart {
 constexpr size_t MatrixOf(Scope scope) { return scope == Scope::kRequest ? 0 : 1; }
 constexpr size_t kFirstSequence = 2;
 
-// BagSumsCall::rows_ahead of a part that reads so many bytes of a row.
-int64_t RowsAhead(size_t read_bytes);
+// Fills rows_ahead and rows_far by the bytes that the part reads of its rows.
+void SetRowsAhead(LookupPart* part);
 
 // All parts of the plan that the package was opened with. They point into its tables.
 // kBadPackage where a shard lies on no cpu device.

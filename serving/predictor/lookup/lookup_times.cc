@@ -27,7 +27,7 @@ LookupPart WholeTable(const MeasuredTable& table, size_t row_bytes) {
   part.columns = table.dim;
   part.devices = {0};
   part.read_end = ColumnByte(table.weights, table.dim);
-  part.rows_ahead = RowsAhead(part.read_end);
+  SetRowsAhead(&part);
   return part;
 }
 

@@ -107,6 +107,7 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch, b
       .bags = piece.bag_end - piece.bag_begin,
       .mean_offsets = part.pooling == Pooling::kMean && part.whole_rows() ? whole : nullptr,
       .rows_ahead = part.rows_ahead,
+      .rows_far = part.rows_far,
       .backward = backward,
       .sums = out.values + piece.bag_begin * out.columns + part.column,
       .stride = out.columns,

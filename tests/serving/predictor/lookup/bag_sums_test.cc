@@ -186,6 +186,7 @@ TEST_P(EveryDim, EveryKernelGivesTheBitsOfAPlainLoop) {
                      .bags = 9,
                      .mean_offsets = mean ? lists.offsets.data() : nullptr,
                      .rows_ahead = 8,
+                     .rows_far = mean ? 16 : 0,
                      .sums = sums.data(),
                      .stride = stride});
             for (size_t bag = 0; bag < 9; ++bag) {

@@ -26,6 +26,17 @@ LookupPart PartOf(size_t input, std::vector<size_t> devices) {
   return part;
 }
 
+TEST(LookupPart, RowsOfLargeTablesAloneAreAskedForFarAhead) {
+  LookupPart part = PartOf(0, {0});  // 8 bytes a row.
+  part.row_end = (int64_t{8} << 20) / 8;
+  SetRowsAhead(&part);
+  EXPECT_EQ(part.rows_far, 64);
+  --part.row_end;
+  SetRowsAhead(&part);
+  EXPECT_EQ(part.rows_far, 0);
+  EXPECT_EQ(part.rows_ahead, 64);
+}
+
 // Lists of one length.
 class Lists {
  public:
