@@ -1,5 +1,5 @@
 """A rank with half of a table of 1,600,000 x 64 and its row-wise state: its peak memory beside what
-it holds, and beside what docs/training.md states ("Memory of a rank"); how long an asynchronous
+it holds, and beside what docs/sharding.md states ("Memory of a rank"); how long an asynchronous
 save holds training beside one copy of the state."""
 
 from __future__ import annotations

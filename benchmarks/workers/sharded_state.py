@@ -34,7 +34,7 @@ ROWS, DIM, EXAMPLES = 1_600_000, 64, 32_768
 FEW_ROWS: Final = 1600
 RANKS: Final = 2
 BLOCKS: Final = 2 * ROWS_OF_BLOCK * DIM * 4
-"""Bytes that building takes on device meta; see docs/training.md, "Memory of a rank"."""
+"""Bytes that building takes on device meta; see docs/sharding.md, "Memory of a rank"."""
 STEP: Final = 8 * EXAMPLES + 8 * EXAMPLES * RANKS + 4 * (2 * DIM * EXAMPLES * RANKS) * 2
 """Bytes of a step: an id an example, and half of all ids go to each of two ranks."""
 

@@ -1,4 +1,4 @@
-"""Bytes that a shard takes of a rank's memory; see docs/training.md, "Memory of a rank"."""
+"""Bytes that a shard takes of a rank's memory; see docs/sharding.md, "Memory of a rank"."""
 
 from __future__ import annotations
 

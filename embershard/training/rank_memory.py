@@ -1,4 +1,4 @@
-"""What a run takes of the memory of each rank; see docs/training.md, "Memory of a rank"."""
+"""What a run takes of the memory of each rank; see docs/sharding.md, "Memory of a rank"."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ TORCHREC = Path(__file__).parent / "torchrec_checkpoint"
 
 
 def clipped_warm_up(model):
-    """As docs/training.md has it, but for the tables, with clipping."""
+    """As docs/sharding.md has it, but for the tables, with clipping."""
     dense = KeyedOptimizerWrapper(dict(model.named_parameters()), torch.optim.Adam)
     stages = [WarmupStage(WarmupPolicy.LINEAR, max_iters=10, value=0.1)]
     warm_up = WarmupOptimizer(CombinedOptimizer([("dense", dense)]), stages, lr=0.1)
