@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from embershard.commands import (
     StopSignals,
@@ -98,9 +99,19 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class _Command(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
+    """Takes flags by their whole names, and refuses a command line in one sentence."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(allow_abbrev=False, **given)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+class _Command(_Parser):
     """Takes options before, between and behind the others, where argparse wants these together.
-    What it does not know it refuses itself, by its own name and usage."""
+    What it does not know it refuses itself, by its own name."""
 
     _inside = False
 
@@ -113,13 +124,20 @@ class _Command(argparse.ArgumentParser):
         finally:
             self._inside = False
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
         return given, unknown
+
+    def _meant(self, unknown: Sequence[str]) -> str:
+        """The flags that are most like the unknown ones."""
+        names = [each.partition("=")[0] for each in unknown if each.startswith("--")]
+        close = [get_close_matches(each, self._option_string_actions, n=1) for each in names]
+        found = " ".join(each[0] for each in close if each)
+        return found and f"; did you mean {found}?"
 
 
 def parser() -> argparse.ArgumentParser:
     """Every command and flag, each command with the function that runs it as ``run``."""
-    program = argparse.ArgumentParser(
+    program = _Parser(
         prog="embershard", description="Train, export, serve and ask recommendation models."
     )
     program.add_argument("--version", action="version", version=f"embershard {__version__}")

@@ -39,7 +39,7 @@ def repository(published, tmp_path):
 def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repository, tmp_path):
     write_label(repository, "ranker", "stable", 1)
     socket = tmp_path / "control"
-    flags = ["--threads", 1, "--control", socket, "--load-timeout", 10]
+    flags = ["--threads", 1, "--control", socket, "--load-timeout-seconds", 10]
     with serving(repository, *flags) as server, Client(server.address) as client:
         write_label(repository, "ranker", "stable", 2)
         given_up = run("load", socket, "ranker")
@@ -55,7 +55,7 @@ def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repo
 
 def test_server_does_not_start_if_its_default_version_never_ends_loading(repository):
     write_label(repository, "ranker", "stable", 2)
-    ended = run("serve", repository, "--port", 0, "--threads", 1, "--load-timeout", 10)
+    ended = run("serve", repository, "--port", 0, "--threads", 1, "--load-timeout-seconds", 10)
     assert ended.returncode == 1
     assert f"embershard serve: DeadlineError: {MESSAGE}" in ended.stderr
 
@@ -63,7 +63,7 @@ def test_server_does_not_start_if_its_default_version_never_ends_loading(reposit
 def test_server_starts_without_a_labelled_version_that_never_ends_loading(repository):
     write_label(repository, "ranker", "stable", 1)
     write_label(repository, "ranker", "canary", 2)
-    flags = ["--threads", 1, "--load-timeout", 10]
+    flags = ["--threads", 1, "--load-timeout-seconds", 10]
     with serving(repository, *flags) as server, Client(server.address) as client:
         assert version_of(client) == 1
         code, _, err = server.stop(signal.SIGTERM)

@@ -10,6 +10,7 @@ import pytest
 import embershard
 from embershard import cli
 from embershard.commands import packages
+from tests.cases import cases
 from tests.cli.running import ROOT, run
 
 
@@ -21,20 +22,35 @@ def test_python_dash_m_is_the_command():
 @pytest.mark.parametrize(
     "arguments", [[], ["sreve"], ["serve"], ["serve", ".", "--prot", "1"]], ids=" ".join
 )
-def test_a_command_line_that_means_nothing_ends_with_2_and_usage(arguments, capsys):
+def test_a_command_line_that_means_nothing_ends_with_2_and_one_line(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
-    assert "usage: embershard" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    command = " ".join(["embershard", *(each for each in arguments[:1] if each == "serve")])
+    assert line.startswith(f"{command}: error: ")
+    assert line.endswith(f"; see {command} --help")
 
 
-def test_an_unknown_option_is_refused_with_the_usage_of_its_command(capsys):
+@cases(
+    ("arguments", "said"),
+    {
+        "unlike-any": (["inspect", ".", "--port", "1"], "--port 1"),
+        "close": (["serve", ".", "--prot", "1"], "--prot 1; did you mean --port?"),
+        "with-value": (["serve", ".", "--prot=1"], "--prot=1; did you mean --port?"),
+        "abbreviated": (
+            ["serve", ".", "--max-batch-example", "4"],
+            "--max-batch-example 4; did you mean --max-batch-examples?",
+        ),
+    },
+)
+def test_an_unknown_flag_is_refused_with_the_nearest_one(arguments, said, capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["inspect", ".", "--prot", "1"])
+        cli.main(arguments)
     assert ended.value.code == 2
+    command = f"embershard {arguments[0]}"
     assert capsys.readouterr().err == (
-        "usage: embershard inspect [-h] [--program] PACKAGE\n"
-        "embershard inspect: error: unrecognized arguments: --prot 1\n"
+        f"{command}: error: unrecognized arguments: {said}; see {command} --help\n"
     )
 
 
