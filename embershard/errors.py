@@ -9,6 +9,7 @@
     │   ├── ExportError                 a module that cannot be exported: what and where
     │   ├── MissingKeyError (also KeyError)  a key that a jagged or keyed tensor does not have
     │   ├── NotFoundError               a model, version or output that is not there
+    │   ├── planner.PlannerError        no plan fits: what is missing
     │   ├── RequestError                a predict request: feature, example, position
     │   └── UnauthenticatedError        a token that is missing, or not the server's
     ├── PackageError (also ValueError)  fix the package: file and field

@@ -100,22 +100,20 @@ def _verify(given: argparse.Namespace) -> None:
     with bytes_bar("verifying", str(folder)) as progress:
         package = verify_package(folder, progress=progress)
     manifest = package.manifest
-    _check_place(folder, manifest)
     size = sum(spec.bytes for spec in manifest.files.values())
     scored = _scored_samples(package) if given.samples else ""
     print(
         f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, "
-        f"good{scored}{signer}"
+        f"good{scored}{signer}{_misplaced(folder, manifest)}"
     )
 
 
-def _check_place(folder: Path, manifest: Manifest) -> None:
-    """Refuses a folder under the number of another version, where no server would take it."""
-    from embershard.package.refusal import MANIFEST, refusal
-
+def _misplaced(folder: Path, manifest: Manifest) -> str:
+    """Says that the folder has the number of another version: no server takes the package there."""
     name = folder.resolve().name
-    if name.isdecimal() and name != str(manifest.version):
-        raise refusal(MANIFEST, "version", expected=f"{name} (its folder)", got=manifest.version)
+    if not name.isdecimal() or name == str(manifest.version):
+        return ""
+    return f"; to be served, its folder must be named {manifest.version}, not {name}"
 
 
 def _scored_samples(package: Package) -> str:

@@ -233,7 +233,11 @@ def _explained(
 
     check_folder("--report", given.report)
     machine, warnings = _machine(given, fleet)
-    _warn(warnings)
+    if given.samples is None and given.requests is None:
+        warnings.append(
+            f"the load is that of the package's {len(package.samples()):,} samples, random ones if "
+            "its export got none: --requests or --samples gives requests"
+        )
     load = _load(given, package)
     problem = serving_problem(
         package.manifest.tables,
@@ -252,6 +256,7 @@ def _explained(
         title = f"Plan {name} of {manifest.model} {manifest.version}"
         given.report.write_text(found.report.to_html(title=title), encoding="utf-8")
         text += f"report: {given.report}\n"
+    _warn(warnings)
     return found.plan, text
 
 

@@ -40,7 +40,8 @@ class DataConfig(BaseModel):
 
     path: Annotated[Path, Field(strict=False)] | None = None
     """movielens: the folder that holds it; a relative path counts from the current folder. Without
-    it a cached copy, fetched if needed."""
+    it a copy in the folder that the variable ``EMBERSHARD_CACHE`` names (unset:
+    ``~/.cache/embershard``), fetched if needed."""
 
     examples: Annotated[int, Field(ge=EXAMPLES_MIN)] | None = None
     """synthetic, synthetic_criteo: number of examples. Without it a million."""

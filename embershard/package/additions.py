@@ -62,8 +62,10 @@ def add_plan(package: str | Path, plan: Plan, *, default: bool = False) -> Packa
     with _alone(folder):
         manifest = Package.open(folder).manifest
         if plan.name in manifest.plans:
-            known = ", ".join(manifest.plans)
-            raise InputError(f"plan: expected a name that is none of {known}, got {plan.name!r}")
+            raise InputError(
+                f"plan {plan.name!r} is there already, and plans are never replaced: "
+                "choose another name"
+            )
         partial = Path(
             tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent)
         )

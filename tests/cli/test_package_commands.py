@@ -52,12 +52,13 @@ def test_verify_finds_one_bit(damaged, capsys):
     assert words in told.err
 
 
-def test_verify_refuses_a_folder_of_another_number(repository, tmp_path, capsys):
+def test_verify_says_that_a_folder_has_the_number_of_another_version(repository, tmp_path, capsys):
     package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "7")
-    assert main(["verify", str(package)]) == 1
-    words = "manifest.json: version: expected 7 (its folder), got 1\n"
-    assert capsys.readouterr().err.endswith(words)
+    assert main(["verify", str(package)]) == 0
+    words = "good; to be served, its folder must be named 1, not 7\n"
+    assert capsys.readouterr().out.endswith(words)
     assert main(["verify", str(package.rename(tmp_path / "ranker" / "copy"))]) == 0
+    assert capsys.readouterr().out.endswith("bytes, good\n")
 
 
 def test_verify_runs_the_samples_where_it_is_asked_to(repository, capsys):

@@ -39,6 +39,12 @@ def test_plan_adds_a_plan_that_inspect_shows(own, capsys):
     )
 
 
+OF_SAMPLES = (
+    "embershard plan: warning: the load is that of the package's 3 samples, random ones if its "
+    "export got none: --requests or --samples gives requests\n"
+)
+
+
 def test_plan_warns_of_devices_that_no_server_has(own, capsys):
     assert main(["plan", str(own), "--devices", "2xcuda:80GB", "--name", "gpus"]) == 0
     printed = capsys.readouterr()
@@ -46,17 +52,18 @@ def test_plan_warns_of_devices_that_no_server_has(own, capsys):
     assert printed.err == (
         "embershard plan: warning: costs of 'NVIDIA H100 SXM' are published figures, nothing is "
         "measured: --machine names measured ones\n"
+        f"{OF_SAMPLES}"
         "embershard plan: warning: plan gpus is for cuda:0: servers of this version have cpu "
         "devices only, and refuse it\n"
     )
     assert main(["plan", str(own), "--devices", "2xcpu", "--name", "two"]) == 0
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == OF_SAMPLES
 
 
 def test_plan_refuses_a_name_that_is_taken(repository, capsys):
     package = repository / "ranker" / "1"
     assert main(["plan", str(package), "--devices", "2xcpu", "--name", "default"]) == 1
-    words = "InputError: plan: expected a name that is none of default, 2xcpu, got 'default'"
+    words = "InputError: plan 'default' is there already, and plans are never replaced: choose "
     assert words in capsys.readouterr().err
 
 
@@ -88,7 +95,9 @@ def test_the_load_is_that_of_a_file_of_samples(own, tmp_path, capsys):
     write_samples(file, [*samples, *samples])
     asked = ["--devices", "2xcpu", "--name", "more", "--samples", str(file)]
     assert main(["plan", str(own), *asked]) == 0
-    assert f"load of {file}, {2 * len(samples)} requests" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert f"load of {file}, {2 * len(samples)} requests" in printed.out
+    assert printed.err == ""
 
 
 def recording_of(own, path, **fields):

@@ -81,7 +81,7 @@ def refuses_and_leaves_everything(package, plan, error, words):
 
 
 def test_a_plan_is_never_replaced(package):
-    words = "plan: expected a name that is none of default, got 'default'"
+    words = "plan 'default' is there already, and plans are never replaced: choose another name"
     refuses_and_leaves_everything(package, plan_for(package, "default"), InputError, words)
 
 

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+from google.protobuf import json_format
+from tritonclient.grpc import service_pb2
 
 from tests.serving.open_inference.tensors import infer_inputs
 
@@ -23,6 +25,12 @@ def test_the_example_for_tritonclient_runs(server, capsys):
     assert '"127.0.0.1:50051"' in code
     exec(code.replace("127.0.0.1:50051", server.address), {})
     assert re.fullmatch(r"\[0\.\d+ +0\.\d+ *\]\n", capsys.readouterr().out)
+
+
+def test_the_request_for_grpcurl_is_a_good_one(infer):
+    document = found(r"grpcurl -plaintext -d '(\{\s+\"model_name\".*?)' 127")
+    answer = infer(json_format.Parse(document, service_pb2.ModelInferRequest()))
+    assert [(each.name, list(each.shape)) for each in answer.outputs] == [("score", [2])]
 
 
 def test_the_data_for_perf_analyzer_is_a_good_request(client):
