@@ -1,4 +1,4 @@
-"""What clients without a token can take of a server's memory: the table of docs/security.md.
+"""What clients without a token can take of a server's memory: the table of benchmarks/RESULTS.md.
 
 ATTACK_SECONDS is how long each attack takes; 3 unless set. ATTACK_CONNECTIONS: attacks.py.
 """

@@ -18,7 +18,7 @@ def found(pattern: str) -> str:
 
 
 def test_the_request_in_json_equals_the_one_in_python() -> None:
-    in_json = json_format.Parse(found(r"-d '(\{.*?\})'"), pb.PredictRequest())
+    in_json = json_format.Parse(found(r"predictor.proto -d '(\{.*?\})'"), pb.PredictRequest())
     names: dict[str, Any] = {}
     exec(found(r"```python\n((?:(?!```).)*?)with grpc"), names)
     assert names["request"] == in_json
