@@ -153,22 +153,24 @@ def agree(
 
     Raises:
         InputError: building failed on some rank, or the lines differ: the same message on every
-            rank, with the rank named. Of the type ``error``.
+            rank, with the rank named. It is an ``error``, of the class that was raised if that
+            is one too.
     """
     built: Built | None = None
     failure: Exception | None = None
+    said: tuple[str, EmbershardError | None]
     try:
         built = build()
         lines = list(describe(built))
-        said = (hashlib.sha256("\n".join(lines).encode()).hexdigest(), "")
+        said = (hashlib.sha256("\n".join(lines).encode()).hexdigest(), None)
     except Exception as problem:
-        failure, said = problem, ("", str(problem) or type(problem).__name__)
-    everyone: list[tuple[str, str]] = [said] * dist.get_world_size(group)
+        failure, said = problem, ("", _shared(group, problem, error))
+    everyone: list[tuple[str, EmbershardError | None]] = [said] * dist.get_world_size(group)
     with collective(group):
         dist.all_gather_object(everyone, said, group=group)
-    for rank, (_, message) in enumerate(everyone):
-        if message:
-            raise error(f"rank {rank}: {message}") from failure
+    for _, refusal in everyone:
+        if refusal is not None:
+            raise refusal from failure
     assert built is not None
     for rank, (value, _) in enumerate(everyone):
         if value != everyone[0][0]:
@@ -176,6 +178,13 @@ def agree(
                 f"rank {rank}: expected the {what} of rank 0: {_differing(group, rank, lines)}"
             )
     return built
+
+
+def _shared(group: Any, problem: Exception, error: type[EmbershardError]) -> EmbershardError:
+    """What every rank raises. Its class is the library's, which every rank can unpickle."""
+    own = (each for each in type(problem).__mro__ if each.__module__.startswith("embershard."))
+    kind = next((each for each in own if issubclass(each, error)), error)
+    return kind(f"rank {dist.get_rank(group)}: {str(problem) or type(problem).__name__}")
 
 
 def _differing(group: Any, rank: int, lines: list[str]) -> str:
@@ -202,20 +211,21 @@ def from_rank_0(
         error: what to raise.
 
     Raises:
-        InputError: it raised: the same message on every rank. Of the type ``error``.
+        InputError: it raised: the same message on every rank. It is an ``error``, of the class
+            that was raised if that is one too.
     """
     if group is None:
         return build()
-    box: list[Any] = [None, ""]
+    box: list[Any] = [None, None]
     failure: Exception | None = None
     if dist.get_rank(group) == 0:
         try:
             box[0] = build()
         except Exception as problem:
-            failure, box[1] = problem, str(problem) or type(problem).__name__
+            failure, box[1] = problem, _shared(group, problem, error)
     with collective(group):
         dist.broadcast_object_list(box, group=group, group_src=0)
-    if box[1]:
-        raise error(f"rank 0: {box[1]}") from failure
+    if box[1] is not None:
+        raise box[1] from failure
     built: Built = box[0]
     return built

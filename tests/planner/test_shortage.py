@@ -1,15 +1,18 @@
-"""The memory that a refusal asks for holds the tables, and less of it does not."""
+"""The memory that a refusal asks for holds the tables, and less of it does not; its class."""
 
 import re
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from embershard.errors import InputError
 from embershard.planner import Device, EmbeddingShardingPlanner, PlannerError, Topology
 from embershard.planner.shortage import smallest_addition
+from embershard.sharding.environment import from_rank_0
 from tests.cases import cases
 from tests.planner.test_plan_property import constraints, tables
-from tests.planner.training_cases import machine_of, model_of, sharders
+from tests.planner.training_cases import machine_of, model_of, planner_of, sharders
 
 
 @cases(
@@ -67,3 +70,32 @@ def test_a_plan_fits_the_memory_that_its_refusal_asks_for(sizes, ranks, kept, re
     # Three digits, and whole kilobytes.
     less = more - max(1000, 10 ** (len(str(more)) - 3))
     assert less <= 0 or refusal(less) is not None
+
+
+def test_every_rank_raises_the_error_of_the_rank_that_plans(workers):
+    told = workers.run(2, refusals)
+    assert told[0] == told[1]
+    (memory, short), (user, own) = told[0]
+    assert memory is PlannerError
+    assert re.match(r"rank 0: .* MB short", short)
+    assert (user, own) == (InputError, "rank 0: from a class that only rank 0 knows")
+
+
+def refusals(env):
+    class OwnError(InputError):
+        pass
+
+    def own():
+        raise OwnError("from a class that only rank 0 knows")
+
+    def plan():
+        planner_of(2, ddr_cap=10_000).collective_plan(
+            model_of((500, 8), (1000, 8)), sharders(), env.process_group
+        )
+
+    told = []
+    for refused in (plan, lambda: from_rank_0(env.process_group, own)):
+        with pytest.raises(InputError) as error:
+            refused()
+        told.append((error.type, str(error.value)))
+    return told
