@@ -76,6 +76,44 @@ class LocalPredictor:
         """Which dense program it runs, and why."""
         return DenseProgram(**self._native.program())
 
+    def request(
+        self,
+        *,
+        dense: object | None = None,
+        sparse: Mapping[str, object] | None = None,
+        weights: Mapping[str, object] | None = None,
+        num_examples: int | None = None,
+    ) -> SampleRequest:
+        """A request for :meth:`predict_merged`.
+
+        Args:
+            dense, sparse, weights, num_examples: as :meth:`embershard.Client.predict` takes them.
+
+        Raises:
+            RequestError: an input is unknown, missing or of the wrong size.
+        """
+        import numpy as np
+
+        from embershard._proto import predictor_pb2 as pb
+        from embershard.client.packing import Inputs, pack
+        from embershard.client.prediction import served_model
+        from embershard.package import SampleRequest
+
+        model = served_model(pb.GetModelResponse.FromString(self.get_model()))
+        packed = pb.Packed()
+        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        count = pack(model, inputs, packed)
+        columns = sum(each.scope == "example" for each in model.dense)
+        return SampleRequest(
+            num_examples=count,
+            request_dense=np.frombuffer(packed.request_dense, "<f4"),
+            example_dense=np.frombuffer(packed.example_dense, "<f4").reshape(count, columns),
+            lengths=np.frombuffer(packed.lengths, "<i4"),
+            values=np.frombuffer(packed.values, "<i8"),
+            weights=np.frombuffer(packed.weights, "<f4"),
+            outputs={},
+        )
+
     def predict_merged(
         self, requests: Sequence[SampleRequest], outputs: Sequence[str] = ()
     ) -> list[LocalPrediction | EmbershardError]:

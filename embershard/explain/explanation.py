@@ -13,11 +13,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard._proto import predictor_pb2 as pb
 from embershard.client.arguments import names_of
 from embershard.client.asking import with_string
-from embershard.client.packing import Inputs
-from embershard.client.prediction import served_model
 from embershard.errors import EmbershardError, InputError, InternalError, PlanError, RequestError
 from embershard.explain.features import IdRows, map_ids
 from embershard.explain.request import Asked, asked_inputs, asked_sample
@@ -133,12 +130,14 @@ def explain_request(
         PlanError: this machine can serve none of its plans.
     """
     wanted = names_of("outputs", outputs)
-    inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+    dense = {} if dense is None else dense
     opened = Package.open(package)
 
     def ask(predictor: LocalPredictor) -> Asked:
-        model = served_model(pb.GetModelResponse.FromString(predictor.get_model()))
-        return asked_inputs(opened.manifest, model, inputs, outputs=wanted)
+        sample = predictor.request(
+            dense=dense, sparse=sparse, weights=weights, num_examples=num_examples
+        )
+        return asked_inputs(opened.manifest, sample, dense, sparse or {}, outputs=wanted)
 
     try:
         return _explained(opened, plan, ask)

@@ -7,10 +7,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard._proto import predictor_pb2 as pb
 from embershard.client.arrays import flatten
-from embershard.client.packing import Inputs, pack
-from embershard.client.prediction import ServedModel
 from embershard.package import Manifest, SampleRequest
 from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
 
@@ -99,28 +96,19 @@ def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[
 
 
 def asked_inputs(
-    manifest: Manifest, model: ServedModel, inputs: Inputs, *, outputs: Sequence[str] = ()
+    manifest: Manifest,
+    sample: SampleRequest,
+    dense: object,
+    sparse: Mapping[str, object],
+    *,
+    outputs: Sequence[str] = (),
 ) -> Asked:
-    """A request as a caller of the client has it. ``model``: the package's, as its server describes
-    it. ``outputs``: those wanted. Empty: all. `RequestError`: as the client raises it."""
-    packed = pb.Packed()
-    num_examples = pack(model, inputs, packed)
-    sample = SampleRequest(
-        num_examples=num_examples,
-        request_dense=np.frombuffer(packed.request_dense, "<f4"),
-        example_dense=np.frombuffer(packed.example_dense, "<f4").reshape(
-            num_examples, sum(each.scope == "example" for each in manifest.dense)
-        ),
-        lengths=np.frombuffer(packed.lengths, "<i4"),
-        values=np.frombuffer(packed.values, "<i8"),
-        weights=np.frombuffer(packed.weights, "<f4"),
-        outputs={},
-    )
+    """A request as a caller of the client has it. ``sample``: made of ``dense`` and ``sparse``.
+    ``outputs``: those wanted. Empty: all."""
     given = {
         name: tuple(flatten(name, lists, _as_given).values.tolist())
-        for name, lists in (inputs.sparse or {}).items()
+        for name, lists in sparse.items()
     }
-    dense: object = {} if inputs.dense is None else inputs.dense
     # A matrix, which is no mapping, holds every input.
     names = set(dense) if isinstance(dense, Mapping) else {each.name for each in manifest.dense}
     return _asked(manifest, sample, given_dense=names, given_ids=given, outputs=tuple(outputs))

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from embershard._proto import predictor_pb2 as pb
 from embershard.errors import InternalError
 from embershard.explain import explain_request, explanation_json
 from embershard.explain import explanation as explaining
@@ -105,16 +104,14 @@ class Counting:
 
 def asked_with(package, asked):
     """The request as explain holds it, and a predictor."""
-    from embershard.client.packing import Inputs
-    from embershard.client.prediction import served_model
     from embershard.explain.request import asked_inputs
     from embershard.package import Package
     from embershard.serving import LocalPredictor
 
     predictor = LocalPredictor(package, threads=1)
-    model = served_model(pb.GetModelResponse.FromString(predictor.get_model()))
-    inputs = Inputs(dense=asked.dense, sparse=asked.sparse, weights=asked.weights)
-    return asked_inputs(Package.open(package).manifest, model, inputs), predictor
+    sample = predictor.request(dense=asked.dense, sparse=asked.sparse, weights=asked.weights)
+    manifest = Package.open(package).manifest
+    return asked_inputs(manifest, sample, asked.dense, asked.sparse), predictor
 
 
 def test_a_small_request_is_one_merged_call(package):

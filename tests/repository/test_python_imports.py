@@ -32,7 +32,7 @@ ALLOWED = {
     "training": {*LIBRARY, "data"},
     "export": {*LIBRARY, "data", "training"},
     "console": {"export", "training"},
-    "serving": {"package"},
+    "serving": {"_proto", "client", "package"},
     "client": {"_proto"},
     "bench": {"_proto", "client", "package"},
     "explain": {"_proto", "client", "package", "serving"},

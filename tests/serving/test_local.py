@@ -62,3 +62,19 @@ def test_an_array_of_another_size_is_refused_and_its_neighbours_are_not(
 def test_an_unknown_output_is_not_found(local, samples):
     with pytest.raises(NotFoundError, match="'clicks'"):
         local.predict_merged(samples[:1], ["clicks"])
+
+
+def test_a_request_is_made_of_the_arguments_of_a_client(local):
+    request = local.request(
+        dense={"likes": [1.0, 2.0], "age": 3.0, "price": [4.0, 5.0]},
+        sparse={"category": [[1, 2], []], "tags": [[3], [4, 5]]},
+        weights={"tags": [[0.5], [1.0, 2.0]]},
+    )
+    assert request.num_examples == 2
+    assert request.request_dense.tolist() == [3.0, 0.5]  # The default of "hour".
+    assert request.example_dense.tolist() == [[4.0, 1.0], [5.0, 2.0]]
+    assert request.lengths.tolist() == [0, 0, 0, 0, 0, 2, 0, 1, 2, 0]
+    assert request.values.tolist() == [1, 2, 3, 4, 5]
+    assert request.weights.tolist() == [0.5, 1.0, 2.0]
+    with pytest.raises(RequestError, match="feature 'colour': not a sparse input"):
+        local.request(sparse={"colour": [1]})
