@@ -36,12 +36,13 @@ SCHEMA = es.Schema(
 
 
 class Ranker(torch.nn.Module):
-    """Plain PyTorch; forward takes dense inputs and rows, and must trace with torch.fx."""
+    """Forward takes dense inputs and rows, and must trace with torch.fx."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.embeddings = es.EmbeddingBagCollection(
-            tables=[
+        # Backward trains the rows of the batch alone; torch's optimizers read whole tables.
+        self.embeddings = es.FusedEmbeddingBagCollection(
+            [
                 es.EmbeddingBagConfig(
                     name="users", num_embeddings=1000, embedding_dim=16, feature_names=["user"]
                 ),
@@ -52,7 +53,9 @@ class Ranker(torch.nn.Module):
                     feature_names=["item", "history"],
                     pooling=es.PoolingType.MEAN,
                 ),
-            ]
+            ],
+            optimizer="rowwise_adagrad",
+            learning_rate=0.1,
         )
         self.user_side = es.MLP(in_features=1 + 2 * 16, layer_sizes=[32, 16])
         self.over = es.MLP(in_features=1 + 16 + 16, layer_sizes=[32, 1])
@@ -89,7 +92,7 @@ def examples(count: int) -> Examples:
 
 def train(model: Ranker, data: Examples) -> float:
     """One pass; the mean loss of the last batches, in nats."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)  # Of the MLPs.
     losses = []
     for batch in batches(data, batch_size=256, shuffle_seed=0):
         loss = torch.nn.functional.binary_cross_entropy(

@@ -1,8 +1,11 @@
-"""The example that README points to runs as it stands."""
+"""The example that README points to runs as it stands, and so do snippets that use its model."""
 
 import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.repository.sources import ROOT
 
@@ -23,3 +26,28 @@ def test_a_model_of_ones_own_trains_serves_and_counts_unknown_ids(tmp_path):
     assert len(scores) == 3
     assert scores[1] > scores[2]  # The lower price, by far.
     assert "unknown ids {'item': 1}" in run.stdout
+
+
+def snippet(heading):
+    page = (ROOT / "docs" / "models.md").read_text()
+    return re.search(rf"^## {heading}$.*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)[1]
+
+
+@pytest.mark.slow
+def test_the_snippets_compare_kinds_of_rows_and_score_a_request(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    exec(snippet("What int8, int4 and bf16 cost"), {})
+    areas = dict(re.findall(r"^(.*?) +AUC (\S+)$", capsys.readouterr().out, re.MULTILINE))
+    assert len(areas) == 6
+    assert len(set(areas.values())) > 1
+    assert float(areas["fp32"]) > 0.65  # 0.82 is what the clicks allow.
+    assert all(abs(float(area) - float(areas["fp32"])) < 0.005 for area in areas.values())
+
+    Path("repository").symlink_to("compared")
+    names = {}
+    exec(snippet("Without a server"), names)
+    scores = names["answer"].outputs["score"]
+    assert scores.shape == (3,)
+    assert scores[1] > scores[2]  # The lower price, by far.
+    assert names["answer"].unknown_ids == {"item": 1}
