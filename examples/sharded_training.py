@@ -1,4 +1,4 @@
-"""A model of one's own with its tables on two processes: training, resuming, export, serving.
+"""A model of one's own with its tables on two processes: plan, training, resuming, export, serving.
 
 torchrun --standalone --nproc-per-node 2 examples/sharded_training.py
 """
@@ -25,6 +25,7 @@ from embershard import (
     SparseInput,
 )
 from embershard.export import export_checkpoint
+from embershard.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
 from embershard.sharding import (
     DistributedModelParallel,
     RowWiseAdagrad,
@@ -32,13 +33,13 @@ from embershard.sharding import (
     TrainPipelineSparseDist,
     apply_optimizer_in_backward,
     construct_module_sharding_plan,
+    get_default_sharders,
     load_state,
     row_wise,
     save_state,
-    table_wise,
 )
 
-STEPS = 25
+STEPS, BATCH = 25, 64
 USERS, ITEMS = 100_000, 1_000
 TABLES = [
     EmbeddingBagConfig(
@@ -85,22 +86,48 @@ class Batch(NamedTuple):
 
 
 def batches(first: int) -> Iterator[Batch]:
-    """Those of this rank from step ``first`` on: 64 clicks made up, of users by parity."""
+    """Those of this rank from step ``first`` on: clicks made up, of users by parity."""
     for step in range(first, first + STEPS):
         random = torch.Generator().manual_seed(step * dist.get_world_size() + dist.get_rank())
-        users = torch.randint(200, (64,), generator=random)
-        seen = torch.randint(ITEMS, (3 * 64,), generator=random)  # three of each user
-        lengths = torch.tensor([1] * 64 + [3] * 64)
+        users = torch.randint(200, (BATCH,), generator=random)
+        seen = torch.randint(ITEMS, (3 * BATCH,), generator=random)  # three of each user
+        lengths = torch.tensor([1] * BATCH + [3] * BATCH)
         sparse = KeyedJaggedTensor(["user", "seen"], torch.cat([users, seen]), lengths=lengths)
-        yield Batch(torch.rand(64, 1, generator=random), sparse, (users % 2).float())
+        yield Batch(torch.rand(BATCH, 1, generator=random), sparse, (users % 2).float())
 
 
-def sharded() -> tuple[DistributedModelParallel, torch.optim.Optimizer]:
-    """The model with new weights, and the optimizer of its dense part."""
+def ranker() -> Ranker:
+    """New, with the optimizer that trains its tables in the backward pass."""
     model = Ranker()
     apply_optimizer_in_backward(RowWiseAdagrad, model.sparse.parameters(), {"lr": 0.1})
-    cuts = {"users": row_wise(), "items": table_wise(rank=1)}
-    plan = ShardingPlan({"sparse": construct_module_sharding_plan(model.sparse, cuts)})
+    return model
+
+
+def planned(model: Ranker, file: Path) -> ShardingPlan:
+    """The planner's plan, the same on every rank. Rank 0 prints its report and saves it."""
+    planner = EmbeddingShardingPlanner(
+        Topology(dist.get_world_size(), ddr_cap=4 << 30),  # 4 GiB for the tables of a rank
+        batch_size=BATCH,  # of one rank
+        constraints={"items": ParameterConstraints(pooling_factors=[3.0])},  # ids of a bag
+        pipelined=True,  # train() has a pipeline.
+    )
+    plan = planner.collective_plan(model, get_default_sharders())
+    if dist.get_rank() == 0:
+        print(planner.report.to_text())
+        plan.save(file)
+    return plan
+
+
+def by_rows(model: Ranker) -> ShardingPlan:
+    """A plan by hand: every table in row ranges over all ranks."""
+    cuts = {table.name: row_wise() for table in TABLES}
+    return ShardingPlan({"sparse": construct_module_sharding_plan(model.sparse, cuts)})
+
+
+def sharded(
+    model: Ranker, plan: ShardingPlan
+) -> tuple[DistributedModelParallel, torch.optim.Optimizer]:
+    """The model on all ranks, and the optimizer of its dense part."""
     parallel = DistributedModelParallel(model, plan=plan)
     return parallel, torch.optim.Adagrad(parallel.parameters(), lr=0.1)
 
@@ -127,16 +154,19 @@ def train(
 
 
 def run(folder: Path) -> None:
-    """Train, save, and go on from there, as after a restart. Every rank calls it."""
-    parallel, optimizer = sharded()
+    """Train, save, and go on from there under another plan. Every rank calls it."""
+    model = ranker()
+    parallel, optimizer = sharded(model, planned(model, folder / "plan.json"))
     losses = train(parallel, optimizer, batches(first=0))
     save_state(parallel, folder / "25", optimizer=optimizer)
 
-    parallel, optimizer = sharded()
-    load_state(parallel, folder / "25", optimizer=optimizer)  # Any plan, any number of ranks.
+    model = ranker()  # As after a restart.
+    parallel, optimizer = sharded(model, by_rows(model))
+    reported = load_state(parallel, folder / "25", optimizer=optimizer)
     losses += train(parallel, optimizer, batches(first=STEPS))
     save_state(parallel, folder / "50", optimizer=optimizer)
     if dist.get_rank() == 0:
+        print(f"state that was averaged or copied: {reported}")
         print(f"loss {losses[0]:.3f}, after the restart {losses[STEPS]:.3f}, {losses[-1]:.3f}")
 
 

@@ -141,6 +141,7 @@ class EmbeddingShardingPlanner:
             problem.report_input(options, placed, seconds),
             common_seconds=self._dense_seconds
             + batch_seconds(problem.tables, machine.batch, ranks),
+            dense_seconds=self._dense_seconds,
             # A search that was cut off is not compared with others.
             constraint_costs=[] if placed.timed_out else problem.constraint_costs(options),
             warnings=warnings,
@@ -242,7 +243,7 @@ class EmbeddingShardingPlanner:
             pg: the ranks. None: the default group.
 
         Raises:
-            InputError: as ``plan``, the same on every rank.
+            InputError, PlannerError: as ``plan``, the same on every rank.
         """
         text = from_rank_0(pg or dist.group.WORLD, lambda: self.plan(module, sharders).to_json())
         return ShardingPlan.from_json(text)

@@ -104,6 +104,9 @@ class PlanReport:
     common_seconds: float = 0.0
     """Of every rank, whatever the plan: its own batch, and of training the dense part."""
 
+    dense_seconds: float = 0.0
+    """Of ``common_seconds``, those of the dense part."""
+
     phase_seconds: Sequence[float] = ()
     """Of training: of the rank that is busiest up to the vectors, and of the one that is from the
     gradients on. The exchanges make all ranks wait for them."""
@@ -139,13 +142,17 @@ class PlanReport:
             waited, phases = sum(self.phase_seconds), map(ms_text, self.phase_seconds)
             above = waited / self.bound_seconds - 1 if self.bound_seconds else 0.0
             lines.append(
-                f"all wait for the busiest rank of each phase: {' + '.join(phases)} ms, lookups "
-                f"and updates, {above:.1%} above the bound"
+                f"ranks wait for the busiest one after lookups and after updates: "
+                f"{' + '.join(phases)} ms, {above:.1%} above the bound"
             )
         if self.common_seconds:
+            besides = f"{ms_text(self.common_seconds - self.dense_seconds)} ms to send the ids of "
+            besides += "its batch and receive the vectors"
+            if self.dense_seconds:
+                besides += f", {ms_text(self.dense_seconds)} ms of the dense part"
             lines.append(
-                f"besides, every rank: {ms_text(self.common_seconds)} ms whatever the plan, of its "
-                f"own batch and the dense part; in all {ms_text(self.step_seconds)} ms"
+                f"under any plan, every rank besides: {besides}; "
+                f"in all {ms_text(self.step_seconds)} ms"
             )
         if self.limit:
             lines.append(f"limit: {self.limit}")

@@ -55,6 +55,7 @@ def build_report(
     *,
     unit: str = "step",
     common_seconds: float = 0.0,
+    dense_seconds: float = 0.0,
     sizes: Sequence[SizeLoad] = (),
     constraint_costs: Sequence[ConstraintCost] = (),
     warnings: Sequence[str] = (),
@@ -66,6 +67,7 @@ def build_report(
         given: of the search.
         unit: what takes the seconds of the options.
         common_seconds: of every rank, whatever the plan.
+        dense_seconds: of these, the dense part's.
         sizes: of serving: batches of several sizes.
         constraint_costs: plans without one constraint each.
         warnings: of what makes the costs doubtful.
@@ -82,6 +84,7 @@ def build_report(
         limit=_limit(given, bound),
         unit=unit,
         common_seconds=common_seconds,
+        dense_seconds=dense_seconds,
         phase_seconds=phases.max(1).tolist() if len(phases) > 1 else (),
         sizes=sizes,
         constraint_costs=constraint_costs,
@@ -209,4 +212,7 @@ def _limit(given: ReportInput, bound: float) -> str:
             f"table {'.'.join(filter(None, given.tables[at]))}: no cut of it has a smaller "
             f"largest shard than {ms_text(smallest[at])} ms"
         )
-    return f"cuts: tables too heavy for one rank take {over:.1%} more work when they are cut"
+    return (
+        "some tables are too heavy for one rank, and cutting them adds "
+        f"{over:.1%} to the work of all tables"
+    )

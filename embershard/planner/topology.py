@@ -192,7 +192,8 @@ class ParameterConstraints:
     """Least columns of a shard. None: 32."""
 
     pooling_factors: Sequence[float] | None = None
-    """Mean ids a bag of each feature, or one for all; of an array, its list. None: 1."""
+    """Mean ids a bag: one number, or one for each of the table's features in order; of an array,
+    its list. None: 1."""
 
     cached_share: float | None = None
     """Share of lookups whose row lies in the cache, 0 .. 1. None: by the sizes of all tables and of

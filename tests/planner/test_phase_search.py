@@ -95,4 +95,4 @@ def test_the_report_says_what_the_busiest_rank_of_each_phase_takes():
     # Lookups and updates cost the same here, without messages.
     assert len(report.phase_seconds) == 2
     assert sum(report.phase_seconds) == pytest.approx(report.busiest_seconds)
-    assert "all wait for the busiest rank of each phase: " in report.to_text()
+    assert "ranks wait for the busiest one after lookups and after updates: " in report.to_text()
