@@ -11,6 +11,8 @@ from scripts.write_cli import PAGE, cli_page
 from scripts.write_configuration import PAGE as CONFIGURATION_PAGE
 from scripts.write_configuration import configuration_page
 from scripts.write_manifest_schema import main as write_manifest_schema
+from scripts.write_python import PAGE as PYTHON_PAGE
+from scripts.write_python import python_page
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -54,6 +56,7 @@ if __name__ == "__main__":
     write_manifest_schema()
     PAGE.write_text(cli_page())
     CONFIGURATION_PAGE.write_text(configuration_page())
+    PYTHON_PAGE.write_text(python_page())
     problems = broken_links(ROOT)
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -5,6 +5,8 @@ import pytest
 from scripts.write_cli import PAGE, cli_page
 from scripts.write_configuration import PAGE as CONFIGURATION_PAGE
 from scripts.write_configuration import configuration_page
+from scripts.write_python import PAGE as PYTHON_PAGE
+from scripts.write_python import python_page
 from scripts.write_surface import FOLDER, SURFACE
 
 
@@ -21,3 +23,7 @@ def test_cli_page_is_generated_from_the_parser():
 def test_configuration_page_is_generated_from_the_classes_that_read_it():
     page = CONFIGURATION_PAGE.read_text()
     assert page == configuration_page(), "run python -m scripts.write_configuration"
+
+
+def test_python_page_is_generated_from_docstrings():
+    assert PYTHON_PAGE.read_text() == python_page(), "run python -m scripts.write_python"
