@@ -149,6 +149,7 @@ Status TensorMap::Parse(const TensorRequest& tensors, Request* request) const {
   for (const InputTensor& tensor : tensors.inputs) {
     if (Status status = Take(tensor, request, &given); !status.ok()) return status;
   }
+  if (Status status = CheckLengths(given); !status.ok()) return status;
   const int64_t examples = tensors.num_examples.value_or(CountExamples(given));
   if (examples < 0 || examples > std::numeric_limits<uint32_t>::max()) {
     return InvalidArgument("num_examples: expected 1.." + std::to_string(limits_.max_examples) +
@@ -199,7 +200,21 @@ Result<size_t> TensorMap::Find(std::string_view name) const {
     const std::string_view feature = WithoutSuffix(name, suffix);
     if (!feature.empty()) return FindSparse(schema_, names_, feature);
   }
-  return FindDense(schema_, names_, name);
+  return UnknownTensor(schema_, name);
+}
+
+// Values without lengths would count as no example, which is not what is wrong.
+Status TensorMap::CheckLengths(const Given& given) const {
+  const auto check = [&](size_t values, size_t lengths) -> Status {
+    if (given.Has(lengths) || !given.Has(values) || given.Count(values) == 0) return {};
+    return InvalidArgument(Tensor(slots_[lengths].name) + "missing beside '" + slots_[values].name +
+                           "'");
+  };
+  Status status = check(SlotOf(kAllValues), SlotOf(kAllLengths));
+  for (size_t i = 0; status.ok() && i < schema_.sparse.size(); ++i) {
+    status = check(SlotOf(i, kOwnValues), SlotOf(i, kOwnLengths));
+  }
+  return status;
 }
 
 int64_t TensorMap::CountExamples(const Given& given) const {

@@ -83,6 +83,7 @@ class TensorMap {
   void AddSlot(Slot slot);
   Result<size_t> Find(std::string_view name) const;
   Status Take(const InputTensor& tensor, Request* request, Given* given) const;
+  Status CheckLengths(const Given& given) const;
   int64_t CountExamples(const Given& given) const;
   Status FillDense(const Given& given, Request* request) const;
   Status FillSparse(const Given& given, Request* request) const;

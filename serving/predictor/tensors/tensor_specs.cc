@@ -54,6 +54,19 @@ std::vector<TensorSpec> InputSpecs(const Schema& schema) {
   return specs.Take();
 }
 
+Status UnknownTensor(const Schema& schema, std::string_view name) {
+  const std::string_view input = name.substr(0, name.rfind('.'));
+  const bool is_sparse = std::any_of(schema.sparse.begin(), schema.sparse.end(),
+                                     [&](const SparseInput& each) { return each.name == input; });
+  std::string known;
+  for (const TensorSpec& spec : InputSpecs(schema)) {
+    if (is_sparse && spec.name.substr(0, spec.name.rfind('.')) != input) continue;
+    known += (known.empty() ? "'" : ", '") + spec.name + "'";
+  }
+  return InvalidArgument("tensor '" + std::string(name) +
+                         "': not an input of the model, expected one of " + known);
+}
+
 std::vector<TensorSpec> OutputSpecs(const Schema& schema) {
   std::vector<TensorSpec> specs;
   for (const OutputSpec& output : schema.outputs) {

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
 #include "package/manifest.h"
 #include "tensors/tensor.h"
 
@@ -38,6 +39,10 @@ inline constexpr std::string_view kWeightsSuffix = ".weights";
 // Those by input in the order of the schema, then those that pack what the model has. A model with
 // an input whose own tensor is called like a later one does not have that one.
 std::vector<TensorSpec> InputSpecs(const Schema& schema);
+
+// Why a model has no input tensor of this name: it lists those of the sparse input that the name
+// begins with, else all by input.
+Status UnknownTensor(const Schema& schema, std::string_view name);
 
 // In the order of the schema. Outputs in request scope have one row.
 std::vector<TensorSpec> OutputSpecs(const Schema& schema);

@@ -1,6 +1,7 @@
 """What is refused, in the words in which our own protocol refuses it."""
 
 import re
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -21,6 +22,13 @@ ARRAYS = {
     "packed.weights": "tensor 'WEIGHTS'",
     "packed.request_dense": "tensor 'REQUEST_DENSE'",
     "packed.example_dense": "tensor 'DENSE'",
+}
+# Where our own protocol names an input and its kind, this one names tensors.
+TENSORS = {
+    "unknown-dense-feature": "tensor 'prize': not an input of the model, expected one of 'age', "
+    "'price', 'hour', 'likes', 'user.values', 'user.lengths', 'item.values', ...",
+    "sparse-feature-sent-as-dense": "tensor 'item': not an input of the model, expected one of "
+    "'item.values', 'item.lengths'",
 }
 SHARED = [case for case in CASES if not OURS_ALONE.search(case.id)]
 
@@ -47,7 +55,8 @@ def test_is_refused_in_the_same_words(infer, fingerprint, refused, is_packed):
     for ours, theirs in ARRAYS.items():
         words = words.replace(theirs, ours)
     assert caught.value.code() is refused.code
-    assert refused.matches(words), words
+    expected = replace(refused, words=TENSORS.get(refused.name, refused.words))
+    assert expected.matches(words), words
 
 
 def test_most_cases_are_shared():
@@ -62,6 +71,18 @@ def first(message):
     return message.inputs[0]  # age
 
 
+def tensor(message, name):
+    return next(each for each in message.inputs if each.name == name)
+
+
+def without_tensor(name):
+    def spoil(message):
+        position = [each.name for each in message.inputs].index(name)
+        del message.inputs[position], message.raw_input_contents[position]
+
+    return spoil
+
+
 @cases(
     ("spoil", "code", "words"),
     {
@@ -69,6 +90,17 @@ def first(message):
             lambda message: message.raw_input_contents.pop(),
             Code.INVALID_ARGUMENT,
             "raw_input_contents: expected 11, one for each input, got 10",
+        ),
+        "values-without-lengths": (
+            without_tensor("category.lengths"),
+            Code.INVALID_ARGUMENT,
+            "tensor 'category.lengths': missing beside 'category.values'",
+        ),
+        "misspelt-part": (
+            lambda message: setattr(tensor(message, "category.values"), "name", "category.value"),
+            Code.INVALID_ARGUMENT,
+            "tensor 'category.value': not an input of the model, expected one of "
+            "'category.values', 'category.lengths'",
         ),
         "raw-and-typed": (
             lambda message: first(message).contents.fp32_contents.append(1),

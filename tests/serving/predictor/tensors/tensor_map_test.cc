@@ -211,6 +211,13 @@ TEST(TensorMap, ANumberOfExamplesThatIsStatedHoldsForAllInputs) {
   EXPECT_EQ(ByFeature().Refusal(9), "num_examples: expected 1..8, got 9");
 }
 
+TEST(TensorMap, NamesMissingLengthsRatherThanNoExamples) {
+  EXPECT_EQ(Tensors().Add("item.values", kInt64, Ids{101}).Refusal(),
+            "tensor 'item.lengths': missing beside 'item.values'");
+  EXPECT_EQ(Tensors().Add("item.values", kInt64, Ids{}, {0}).Refusal(),
+            "num_examples: expected 1..8, got 0");
+}
+
 TEST(TensorMap, ReadsPriorities) {
   Tensors tensors = ByFeature();
   tensors.priority = 2;
@@ -297,8 +304,17 @@ TEST_P(TensorMapRefuses, WithWordsThatSayWhatAndWhere) {
 
 const Bad kBad[] = {
     {"UnknownTensor", [](Tensors* t) { t->Add("prize", kFp32, Floats{1}); },
-     "feature 'prize': not a dense input of the model, expected one of 'age', 'price', "
-     "'discount'"},
+     "tensor 'prize': not an input of the model, expected one of 'age', 'price', 'discount', "
+     "'user.values', 'user.lengths', 'item.values', 'item.lengths', 'history.values', "
+     "'history.lengths', 'genre.values', 'genre.lengths', 'genre.weights', 'tag.values', "
+     "'tag.lengths', 'DENSE', 'REQUEST_DENSE', 'LENGTHS', 'VALUES', 'WEIGHTS'"},
+    {"UnknownPartOfASparseInput", [](Tensors* t) { t->Add("genre.value", kInt64, Ids{1}); },
+     "tensor 'genre.value': not an input of the model, expected one of 'genre.values', "
+     "'genre.lengths', 'genre.weights'"},
+    {"SparseInputWithoutAPart", [](Tensors* t) { t->Add("tag", kInt64, Ids{1}); },
+     "tensor 'tag': not an input of the model, expected one of 'tag.values', 'tag.lengths'"},
+    {"ValuesWithoutLengths", [](Tensors* t) { t->Add("tag.values", kInt64, Ids{1}); },
+     "tensor 'tag.lengths': missing beside 'tag.values'"},
     {"UnknownSparseTensor", [](Tensors* t) { t->Add("itm.values", kInt64, Ids{1}); },
      "feature 'itm': not a sparse input of the model, expected one of 'user', 'item', 'history', "
      "'genre', 'tag'"},
@@ -306,7 +322,7 @@ const Bad kBad[] = {
      "feature 'item': given twice, expected once"},
     {"PackedAndByName", [](Tensors* t) { t->Add("DENSE", kFp32, Floats{1, 2, 3, 4}, {2, 2}); },
      "feature 'price': given twice, expected once"},
-    {"PackedListsAndByName", [](Tensors* t) { t->Add("VALUES", kInt64, Ids{1}); },
+    {"PackedListsAndByName", [](Tensors* t) { t->Add("LENGTHS", kInt32, Ints{1}); },
      "feature 'user': given twice, expected once"},
     {"AnotherType", [](Tensors* t) { t->Add("tag.values", kInt32, Ints{1}); },
      "tensor 'tag.values': expected datatype INT64, got 'INT32'"},
@@ -341,7 +357,7 @@ TEST(TensorMap, RefusesPackedTensorsThatDoNotAgree) {
     return tensors;
   };
   EXPECT_EQ(dense().Add("VALUES", kInt64, sample.values).Refusal(),
-            "tensor 'LENGTHS': expected 8 (one for each list of each input), got 0");
+            "tensor 'LENGTHS': missing beside 'VALUES'");
   EXPECT_EQ(dense()
                 .Add("LENGTHS", kInt32, sample.lengths)
                 .Add("VALUES", kInt64, Ids{1, 2})
