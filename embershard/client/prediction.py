@@ -39,6 +39,9 @@ class ServedInput:
     known_ids: int = 0
     """Sparse: ids 0 .. known_ids - 1 are known. 0: a vocabulary, or a server that does not say."""
 
+    hashed: bool = False
+    """Sparse: any id is known, and stands for one of ``known_ids`` buckets."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedOutput:
@@ -114,6 +117,7 @@ def _input(message: pb.Input) -> ServedInput:
             weighted=message.sparse.weighted,
             max_ids=message.sparse.max_ids,
             known_ids=message.sparse.known_ids,
+            hashed=message.sparse.hashed,
         )
     raise InternalError(
         f"input {message.name!r}: expected a dense or a sparse input, got neither; "

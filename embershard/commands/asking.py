@@ -70,14 +70,18 @@ def _described(model: Any) -> str:
         default = f"   default {item.default:g}" if item.default is not None else ""
         weighted = "   weighted" if item.weighted else ""
         longest = f"   at most {item.max_ids} ids" if item.max_ids else ""
-        known = f"   knows ids 0 .. {item.known_ids - 1}" if item.known_ids else ""
-        lines.append(
-            f"  {item.kind:6}  {item.scope:7}  {item.name}{default}{weighted}{longest}{known}"
-        )
+        said = f"{default}{weighted}{longest}{_known(item)}"
+        lines.append(f"  {item.kind:6}  {item.scope:7}  {item.name}{said}")
     for item in model.outputs:
         shape = "".join(f" x {size}" for size in item.shape)
         lines.append(f"  output  {item.scope:7}  {item.name}{shape}")
     return "\n".join(lines)
+
+
+def _known(item: Any) -> str:
+    if item.hashed:
+        return f"   any id, {item.known_ids:,} buckets"
+    return f"   knows ids 0 .. {item.known_ids - 1}" if item.known_ids else ""
 
 
 UNBOUNDED_COLUMNS = 10_000

@@ -13,7 +13,7 @@ def message():
     described.inputs.add(name="price", scope=pb.SCOPE_EXAMPLE).dense.SetInParent()
     sparse = described.inputs.add(name="tags", scope=pb.SCOPE_EXAMPLE).sparse
     sparse.weighted, sparse.max_ids, sparse.keep = True, 5, pb.KEEP_LAST
-    sparse.known_ids = 90
+    sparse.known_ids, sparse.hashed = 90, True
     described.outputs.add(name="embedding", scope=pb.SCOPE_REQUEST, shape=[8])
     described.limits.max_examples = 4
     described.limits.max_ids = 50
@@ -36,6 +36,7 @@ def test_a_description_is_read_whole():
                 weighted=True,
                 max_ids=5,
                 known_ids=90,
+                hashed=True,
             ),
         ),
         outputs=(ServedOutput(name="embedding", scope="request", shape=(8,)),),

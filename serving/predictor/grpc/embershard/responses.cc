@@ -67,6 +67,7 @@ void DescribeModel(const Engine& engine, uint64_t max_message_bytes,
     sparse->set_max_ids(input.max_ids);
     sparse->set_keep(WireKeep(input.keep));
     sparse->set_known_ids(KnownIds(input.ids));
+    sparse->set_hashed(input.ids.kind == IdMapKind::kHash);
   }
   for (const OutputSpec& output : manifest.schema.outputs) {
     v1::OutputSpec* const described = message->add_outputs();
