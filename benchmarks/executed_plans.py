@@ -2,7 +2,8 @@
 
 The sparse part of random models trains under ``torchrun`` over gloo, by both plans in turn in the
 same processes. Where the pages of a table lie changes the CPU time of a plan by as much as plans
-differ: tables are allocated anew for each copy, and what counts is the mean of all copies. CPU
+differ: tables are allocated anew for each copy, and what counts is the mean of all copies. What a
+rank does besides lookups and updates varies by as much from block to block: blocks are long. CPU
 seconds are those of a rank's process, sockets included, and those of the thread that trains. The
 bound is the least mean of the ranks of any plan, which is what equal ranks would need. ``halves``
 is the ratio of the copies of odd and of even number of our plan: the error of the measurement.
@@ -132,8 +133,8 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--models", type=int, nargs="+", default=list(range(10)), help="seeds")
     parser.add_argument("--copies", type=int, default=4)
-    parser.add_argument("--blocks", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--blocks", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--plans", type=Path, help="keep plans here, and read those that are there")
     given = parser.parse_args()
     models, estimates = list[dict[str, object]](), list[float]()

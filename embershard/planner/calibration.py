@@ -12,10 +12,9 @@ import torch
 
 from embershard.kernels import FusedOptimizer, build_fused_tables
 from embershard.planner.busy_cores import busy_cores
-from embershard.planner.fit import Measured, fit
-from embershard.planner.link import OPTIMIZER as STEP_OPTIMIZER
-from embershard.planner.link import Exchanged, measure_link
-from embershard.planner.machine import Kernel, Machine, RowCost, processor_name
+from embershard.planner.fit import Measured, fit, fit_exchange
+from embershard.planner.link import measure_link
+from embershard.planner.machine import Kernel, Machine, processor_name
 from embershard.planner.measured_lookups import (
     CACHES,
     DIMS,
@@ -27,13 +26,15 @@ from embershard.planner.measured_lookups import (
 
 OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
 BAG_LENGTHS = (1, 8, 32)
-IDS = 1 << 14
+TABLES, IDS = 8, 1 << 15
+"""Of a batch, which many tables share: their vectors are one wide matrix."""
+
 OTHER_BYTES = 1 << 22
 """Read between two batches: a step does more than look rows up."""
 
 REPEATS = 7
-LEAST_SHARE = 0.1
-"""Of a step's seconds that the exchange takes, should kernels seem to take them all."""
+LEAST_SHARE = 0.01
+"""Of a rank's seconds that the exchange of the other's takes, should the difference be less."""
 
 
 def calibrate(
@@ -71,11 +72,14 @@ def calibrate(
         torch.set_num_threads(threads)
     report("messages between two processes")
     link, steps = measure_link()
-    exchange, error = _exchange(steps, kernels[STEP_OPTIMIZER])
+    seconds = [max(each.seconds, LEAST_SHARE * each.own_seconds) for each in steps]
+    shards = [Measured(each.ids, each.bags, each.row_bytes) for each in steps]
+    exchange, error = fit_exchange(shards, np.array(seconds))
     errors.append(error)
     own = [Measured(each.ids // 2, each.bags // 2, each.row_bytes) for each in steps]
-    batch, error = fit(own, np.array([each.own_seconds for each in steps]))
+    batch, error = fit_exchange(own, np.array([each.own_seconds for each in steps]))
     errors.append(error)
+    moved = sum(each.bags // 2 * each.row_bytes for each in steps)
     return Machine(
         processor=processor_name(),
         versions={"torch": torch.__version__, "python": platform.python_version()},
@@ -84,6 +88,7 @@ def calibrate(
         lookups=lookups,
         exchange=exchange,
         batch=batch,
+        socket_byte=sum(each.socket_seconds for each in steps) / moved,
         host=link,
         network=link,
         repeat_error=float(np.median(repeats)),
@@ -93,13 +98,17 @@ def calibrate(
 
 
 def measure_kernel(optimizer: str) -> Iterator[Measured]:
-    """Lookups and updates of tables, one after the other, with batches of each shape in turn."""
+    """Lookups and updates of sets of tables, one after the other, with batches of each shape in
+    turn."""
     generator = torch.Generator().manual_seed(0)
     others = torch.ones(OTHER_BYTES // 4)
     for dim, table_bytes in product(DIMS, TABLE_BYTES):
-        rows = table_bytes // (4 * dim)
+        rows = table_bytes // (4 * dim * TABLES)
         tables = build_fused_tables(
-            [(rows, dim)], [0], optimizer=FusedOptimizer(name=optimizer), device=torch.device("cpu")
+            [(rows, dim)] * TABLES,
+            range(TABLES),
+            optimizer=FusedOptimizer(name=optimizer),
+            device=torch.device("cpu"),
         )
         states = [state for each in tables.states for state in each.values()]
         for tensor in [*tables.weights, *states]:
@@ -111,7 +120,8 @@ def measure_kernel(optimizer: str) -> Iterator[Measured]:
         distinct = np.zeros(len(shapes), int)
         for run, (at, (bags, length)) in product(range(len(seconds)), enumerate(shapes)):
             ids = torch.randint(rows, (bags * length,), generator=generator)
-            distinct[at] = len(np.unique(ids.numpy()))
+            of_tables = ids.view(TABLES, -1).numpy()
+            distinct[at] = sum(len(np.unique(each)) for each in of_tables)
             others.sum()
             offsets = torch.arange(0, len(ids) + 1, length)
             seconds[run, at] = _seconds(tables.lookup, ids, offsets)
@@ -151,19 +161,3 @@ def _seconds(
     begin = time.process_time()
     pooled.backward(gradient)  # type: ignore[no-untyped-call]
     return middle - start, time.process_time() - begin
-
-
-def _exchange(steps: list[Exchanged], kernel: Kernel) -> tuple[RowCost, float]:
-    """What a step of tables in the cache costs beside their lookups and updates."""
-    measured, seconds = list[Measured](), list[float]()
-    for each in steps:
-        own = sum(
-            one.start
-            + float(
-                one.seconds(ids=each.ids, bags=each.bags, row_bytes=each.row_bytes, rows=each.rows)
-            )
-            for one in (kernel.forward, kernel.backward)
-        )
-        measured.append(Measured(each.ids, each.bags, each.row_bytes))
-        seconds.append(max(each.seconds - own, each.seconds * LEAST_SHARE))
-    return fit(measured, np.array(seconds))

@@ -30,9 +30,17 @@ class Measured(NamedTuple):
     """Share of the rows reached that is not in each cache."""
 
 
-def fit(measured: Sequence[Measured], seconds: Floats) -> tuple[RowCost, float]:
-    """Costs of least relative error, none negative, and that error."""
+def fit_exchange(measured: Sequence[Measured], seconds: Floats) -> tuple[RowCost, float]:
+    """Likewise, of what moves ids and vectors, but no rows."""
+    return fit(measured, seconds, without=("id_byte",))
+
+
+def fit(
+    measured: Sequence[Measured], seconds: Floats, *, without: Sequence[str] = ()
+) -> tuple[RowCost, float]:
+    """Costs of least relative error, none negative, and that error; costs ``without`` are 0."""
     sizes = np.array([_sizes(each) for each in measured])
+    sizes[:, [NAMES.index(name) for name in without]] = 0
     found, error = _least(sizes / seconds[:, None])
     misses = [MissCost(row=row, row_byte=byte) for row, byte in found[len(NAMES) :].reshape(-1, 2)]
     costs = dict(zip(NAMES, map(float, found), strict=False))

@@ -140,7 +140,11 @@ class Machine(Part):
 
     exchange: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
     """Of the rank that holds a shard, beside its kernels: ids received, vectors sent, gradients
-    received. Zeros: not measured."""
+    received; of two ranks. Zeros: not measured."""
+
+    socket_byte: Seconds = 0.0
+    """CPU seconds of a byte of a vector between two ranks, in the threads of both that send and
+    receive, there and back. 0: not measured."""
 
     batch: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
     """Of every rank, for its own batch, whatever the plan: ids sorted and sent, vectors received
@@ -170,6 +174,12 @@ class Machine(Part):
 
     sources: dict[str, str] = Field(default_factory=dict)
     """Of figures that were not measured by ``calibrate`` on this processor: where each is from."""
+
+    def exchange_of(self, ranks: int) -> RowCost:
+        """``exchange`` of so many ranks: of two, half of the vectors stay on their rank, of more
+        fewer."""
+        byte = self.exchange.bag_byte + self.socket_byte * (1 / 2 - 1 / ranks)
+        return self.exchange.model_copy(update={"bag_byte": max(byte, 0.0)})
 
     def mismatch(self) -> str | None:
         """Whose costs these are, if they were not measured on this processor; otherwise None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Final, Protocol
 
 import numpy as np
@@ -44,7 +45,7 @@ class LookupSeconds(Protocol):
 def measure_lookups(
     lookup_seconds: LookupSeconds, progress: Callable[[str], None]
 ) -> dict[str, RowCost]:
-    """Measure lookups of each kind of rows, on this thread.
+    """Measure lookups of each kind of rows, on this thread, with batches of each shape in turn.
 
     Args:
         lookup_seconds: looks rows up with the server's kernels.
@@ -59,7 +60,7 @@ def measure_lookups(
         measured = [
             each for size in TABLE_BYTES for each in _measure(lookup_seconds, weights, size)
         ]
-        found[weights], _ = fit(measured, np.array([min(each.forward) for each in measured]))
+        found[weights], _ = fit(measured, np.array([np.mean(each.forward) for each in measured]))
     return found
 
 
@@ -76,16 +77,21 @@ def _measure(
         row_bytes = RowFormat(weights, dim).row_bytes
         rows = np.zeros((table_bytes // row_bytes, row_bytes), np.uint8)
         rows[:] = 1  # The first write to a page maps it.
-        for length, bags in SIZES:
+        seconds = np.zeros((2, REPEATS, len(SIZES)))
+        for run, repeat, (at, (length, bags)) in product(
+            range(2), range(REPEATS), enumerate(SIZES)
+        ):
+            ids = random.integers(len(rows), size=(1, bags * length))
             offsets = np.arange(0, bags * length + 1, length)
-            runs = list[float]()
-            for _ in range(2):
-                ids = random.integers(len(rows), size=(REPEATS, bags * length))
-                runs.append(min(lookup_seconds(rows, ids, offsets, weights=weights, dim=dim)))
+            (seconds[run, repeat, at],) = lookup_seconds(
+                rows, ids, offsets, weights=weights, dim=dim
+            )
+        first, second = np.median(seconds, 1)
+        for at, (length, bags) in enumerate(SIZES):
             yield Measured(
                 ids=bags * length,
                 bags=bags,
                 row_bytes=row_bytes,
-                forward=(runs[0], runs[1]),
+                forward=(first[at], second[at]),
                 missed=missed_of(table_bytes),
             )

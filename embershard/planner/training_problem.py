@@ -50,7 +50,7 @@ class TrainingProblem:
         return Workload(
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
-            exchange=topology.machine.exchange,
+            exchange=topology.machine.exchange_of(topology.world_size),
             network=topology.machine.network,
             batches_ahead=self.batches_ahead,
             all_reduce=topology.all_reduce_seconds(1),

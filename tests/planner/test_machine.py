@@ -7,7 +7,7 @@ import pytest
 
 from embershard.errors import InputError
 from embershard.planner import Topology, read_machine
-from embershard.planner.fit import Measured, fit
+from embershard.planner.fit import Measured, fit, fit_exchange
 from embershard.planner.machine import MissCost, RowCost
 from tests.planner.training_cases import machine_of
 
@@ -68,6 +68,23 @@ def _found_again(cost, *, shares, missed):
 def _values(cost):
     misses = [value for each in cost.misses for value in (each.row, each.row_byte)]
     return [cost.start, cost.id, cost.id_byte, cost.bag, cost.bag_byte, cost.row, *misses]
+
+
+def test_an_exchange_costs_nothing_by_the_bytes_of_rows_that_are_looked_up():
+    shapes = [(ids, bags, size) for ids in (10, 300) for bags in (7, 90) for size in (64, 512)]
+    measured = [Measured(*shape) for shape in shapes]
+    seconds = np.array([ids * (3e-9 + 5e-11 * size) for ids, _, size in shapes])
+    assert fit(measured, seconds)[0].id_byte > 0
+    assert fit_exchange(measured, seconds)[0].id_byte == 0
+
+
+def test_among_more_ranks_fewer_vectors_stay_on_their_rank():
+    measured = RowCost(start=1, id=2, id_byte=0, bag=3, bag_byte=4e-10)
+    machine = machine_of().model_copy(update={"exchange": measured, "socket_byte": 8e-10})
+    assert machine.exchange_of(2) == measured
+    # A half of the bytes stays on a rank of two, a quarter on one of four.
+    assert machine.exchange_of(4).bag_byte == pytest.approx(4e-10 + 8e-10 / 4)
+    assert machine.exchange_of(1).bag_byte == pytest.approx(0)
 
 
 def test_a_calibration_is_read_back(tmp_path):
