@@ -5,6 +5,7 @@ How ``EmbeddingShardingPlanner`` finds a plan:
 1. Cost. Each shard of each cut gets seconds for lookup, update and messages. They are linear in
    ids, bags, distinct rows of a batch, and bytes of the cache lines that rows lie in. A row that
    is not in a cache of 2 MiB, or of 32 MiB, costs more. Che's approximation says how many are not.
+   An update misses as many rows as its lookup, at most all distinct ones.
 2. Bound. A linear program chooses fractions of cuts that fit the memory with the least work.
    Only cuts whose largest shard takes at most T seconds take part. Bisection finds the least T
    for which the work fits the ranks in T seconds: no plan of these cuts is faster.

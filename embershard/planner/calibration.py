@@ -29,10 +29,10 @@ BAG_LENGTHS = (1, 8, 32)
 TABLES, IDS = 8, 1 << 15
 """Of a batch, which many tables share: their vectors are one wide matrix."""
 
-OTHER_BYTES = 1 << 22
-"""Read between two batches: a step does more than look rows up."""
+OTHER_BYTES = 1 << 25
+"""Read between two batches: a step also moves vectors of tens of MB."""
 
-REPEATS = 7
+REPEATS = 5
 LEAST_SHARE = 0.01
 """Of a rank's seconds that the exchange of the other's takes, should the difference be less."""
 

@@ -27,7 +27,7 @@ class Measured(NamedTuple):
     every id."""
 
     missed: tuple[float, ...] = ()
-    """Share of the rows reached that is not in each cache."""
+    """Share of the ids whose row is not in each cache."""
 
 
 def fit_exchange(measured: Sequence[Measured], seconds: Floats) -> tuple[RowCost, float]:
@@ -50,7 +50,7 @@ def fit(
 def _sizes(each: Measured) -> list[float]:
     lines = float(line_bytes(each.row_bytes))
     reached = each.rows or each.ids
-    counts = each.rows, *(reached * share for share in each.missed)
+    counts = each.rows, *(min(each.ids * share, reached) for share in each.missed)
     by_lines = ((count, count * lines) for count in counts)
     bags = each.bags, each.bags * each.row_bytes
     return [1, each.ids, each.ids * lines, *bags, *(size for both in by_lines for size in both)]

@@ -71,7 +71,8 @@ class RowCost(Part):
             row_bytes: of the shard's columns.
             rows: distinct rows among the ids, of a pass that reaches each once. None: it reaches
                 the row of every id.
-            missed: share of the rows reached that is not in each cache. Left out: none.
+            missed: share of the ids whose row is not in each cache. Left out: none. As many
+                distinct rows are missed, at most all: ids that are found are of few rows.
         """
         lines, reached = line_bytes(row_bytes), ids if rows is None else rows
         found = ids * (self.id + lines * self.id_byte) + bags * (
@@ -80,7 +81,8 @@ class RowCost(Part):
         if rows is not None:
             found = found + rows * (self.row + lines * self.row_byte)
         for cost, share in zip(self.misses, missed, strict=False):
-            found = found + reached * share * (cost.row + lines * cost.row_byte)
+            missing = np.minimum(ids * share, reached)
+            found = found + missing * (cost.row + lines * cost.row_byte)
         return np.asarray(found)
 
     def scaled(self, factor: float) -> RowCost:

@@ -97,12 +97,13 @@ def test_rows_that_are_in_no_cache_cost_what_each_miss_costs():
     # A cache that half of the lookups miss, and a larger one that a quarter misses.
     misses = MissCost(row=1e-6, row_byte=0), MissCost(row=3e-6, row_byte=1e-9)
     cost = ZERO.model_copy(update={"id": 1e-7, "misses": misses})
-    table = kernel_table(kernel=Kernel(forward=cost, backward=cost), missed=(0.5, 0.25))
+    table = kernel_table(kernel=Kernel(forward=cost, backward=cost), missed=(0.9, 0.25))
     seconds = kernel_seconds(table, [((0, 100), (0, 8))])[:, 0]
-    missed = 0.5 * 1e-6 + 0.25 * (3e-6 + 64e-9)
-    # 50 lookups reach 100 * (1 - exp(-0.5)) rows, each of which is updated once.
+    # 50 lookups reach 100 * (1 - exp(-0.5)) = 39.3 rows, each of which is updated once: 45 lookups
+    # miss the first cache, and all of those rows; 12.5 miss the second, each another row.
+    larger = 12.5 * (3e-6 + 64e-9)
     rows = 100 * (1 - np.exp(-0.5))
-    assert seconds == pytest.approx([50 * (1e-7 + missed), 50 * 1e-7 + rows * missed])
+    assert seconds == pytest.approx([5e-6 + 45e-6 + larger, 5e-6 + rows * 1e-6 + larger])
 
 
 def test_counted_accesses_divide_the_ids_of_row_ranges():
