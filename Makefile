@@ -65,14 +65,18 @@ test-cpp: install
 	cmake --build build/extension --parallel $(cores) --target cpp_tests
 	ctest --test-dir build/extension --output-on-failure
 
-# Servers and ranks count, unless a signal ends them before they can write what they ran.
+# Servers and ranks count, unless a signal ends them before they can write what they ran. The report
+# comes after failed tests too, before the error.
+untested = $(foreach each,$(filter tests/%,$(COVERAGE)),$(if $(wildcard \
+  $(firstword $(subst ::, ,$(each)))),,$(each)))
 coverage: data
+	$(if $(strip $(untested)),$(error coverage: expected tests that exist, got $(strip $(untested))))
 	$(bin)/pip install --quiet 'coverage>=7.10,<8'
 	$(bin)/coverage erase
-	-OMP_WAIT_POLICY=passive $(bin)/coverage run -m pytest -m "not needs_gpu and not attack" \
-	  --numprocesses $(cores) --dist loadfile $(COVERAGE)
-	$(bin)/coverage combine --quiet
-	$(bin)/coverage report --skip-covered --show-missing
+	@OMP_WAIT_POLICY=passive $(bin)/coverage run -m pytest -m "not needs_gpu and not attack" \
+	  --numprocesses $(cores) --dist loadfile $(COVERAGE); tested=$$?; \
+	$(bin)/coverage combine --quiet && \
+	$(bin)/coverage report --skip-covered --show-missing && exit $$tested
 
 # The C++ tests that need no torch. ThreadSanitizer needs address randomization off, if setarch may
 # turn it off.
