@@ -50,6 +50,7 @@ class InputStream:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream: torch.cuda.Stream | None = None
+        self._is_ready: torch.cuda.Event | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
@@ -75,12 +76,18 @@ class InputStream:
             return batch
         return tree_map(self._moved, batch, is_leaf=_is_movable)
 
+    def mark(self) -> None:
+        """What the stream has been given so far is what ``leave`` waits for."""
+        if self._stream is not None:
+            self._is_ready = self._stream.record_event()
+
     def leave(self, batch: Any, tensors: Iterable[Tensor | None]) -> None:
-        """From now on the model's stream uses a batch, and tensors."""
-        if self._stream is None:
+        """From now on the model's stream uses a batch, and tensors, which were there at the last
+        ``mark``."""
+        if self._is_ready is None:
             return
         model = torch.cuda.current_stream(self._device)
-        model.wait_stream(self._stream)
+        model.wait_event(self._is_ready)
         for each in (*tree_leaves(batch, is_leaf=_is_movable), *tensors):
             if _is_movable(each):
                 each.record_stream(model)

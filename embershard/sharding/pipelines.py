@@ -117,6 +117,7 @@ class _Steps:
                 self._stop()
             self._queue.popleft()  # The caller has gone on to other data.
         found = step.exchange.dist.finish()
+        self._stream.mark()  # The model does not wait for the inputs of the steps that follow.
         if ahead:
             following = self._queue[1]
             self._send(following)

@@ -163,6 +163,10 @@ def streams_of_pipeline(env, case, plans):
             log.append("fetch")
             return batch
 
+        def mark(self):
+            assert inside
+            log.append("mark")
+
         def leave(self, batch, tensors):
             assert not inside
             assert bool(tensors) == (

@@ -246,6 +246,13 @@ class Stream:
     def wait_stream(self, other):
         self._log.append(f"{self.name} waits for {other.name}")
 
+    def record_event(self):
+        given = len(self._log)
+        return f"event {given} of {self.name}"
+
+    def wait_event(self, event):
+        self._log.append(f"{self.name} waits for {event}")
+
 
 def test_inputs_have_a_stream_of_their_own_on_cuda(monkeypatch):
     log = []
@@ -256,20 +263,23 @@ def test_inputs_have_a_stream_of_their_own_on_cuda(monkeypatch):
     stream = InputStream(torch.device("cuda", 0))
     with stream.entered(after_model=True):
         batch = stream.moved({"dense": Part(log), "sparse": [Part(log)], "step": 3})
+        stream.mark()
+        stream.moved(Part(log))
     stream.leave(batch, [None, Part(log)])
     assert batch["step"] == 3
     assert log == [
         "inputs waits for model",
         "inputs",
-        *["copied to cuda:0, True"] * 2,
-        "model waits for inputs",
+        *["copied to cuda:0, True"] * 3,
+        "model waits for event 4 of inputs",
         *["used in model"] * 3,
     ]
 
 
 def test_pipelines_fetch_in_the_stream_of_inputs_and_leave_it_before_the_model_runs(workers):
-    case = make_case(1, sizes=[3], steps=3)
+    case = make_case(1, sizes=[3], steps=4)
     plans = [plan_of(case, row_wise(), world_size=1)] * 2
     (log,) = workers.run(1, streams_of_pipeline, case, plans)
     step = ["leave", "model"]
-    assert log == ["fetch", *step, "fetch", "fetch", *step, *step]
+    ahead = ["fetch", "fetch", "mark", "fetch"]  # The model does not wait for the last.
+    assert log == ["fetch", "mark", *step, *ahead, *step, *["mark", *step] * 2]
