@@ -2,6 +2,7 @@
 On CPU fused tables are updated by an operator of this library, ``RowUpdate``. Tables of a dim that
 FBGEMM's lookups do not take are trained by torch."""
 
+from embershard.kernels.devices import device_of
 from embershard.kernels.fbgemm import operator_of
 from embershard.kernels.fused import FusedTables
 from embershard.kernels.fused_mixed import AnyFusedTables, build_fused_tables, check_dims
@@ -23,6 +24,7 @@ __all__ = [
     "check_dims",
     "check_optimizer_on",
     "decode_rows",
+    "device_of",
     "encode_rows",
     "operator_of",
     "permute_segments",

@@ -22,7 +22,6 @@ from embershard.kernels.fused_optimizer import (
 )
 from embershard.kernels.fused_state import (
     STATES,
-    check_halves,
     count_lookup,
     move_averages,
     named_states,
@@ -76,7 +75,6 @@ class FusedTables:
     ) -> None:
         check_storage(compute_kernel, dtype, device)
         check_optimizer_on(optimizer, device.type)
-        check_halves(optimizer, shapes)
         for rows, dim in shapes:
             if rows < 1 or dim < DIM_MULTIPLE or dim % DIM_MULTIPLE:
                 raise InputError(

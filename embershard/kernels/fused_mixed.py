@@ -161,9 +161,11 @@ def check_dims(dims: Iterable[int], optimizer: FusedOptimizer, compute_kernel: s
 
     Raises:
         InputError: a dim that is no multiple of 4, with two moments, weight decay, or weights in
-            unified memory.
+            unified memory; or an odd one with an average in half of each row.
     """
     others = sorted({dim for dim in dims if dim % DIM_MULTIPLE})
+    if optimizer.has_average and (odd := [dim for dim in others if dim % 2]):
+        raise InputError(f"{optimizer.name}: expected even dims, got {odd}")
     if not others:
         return
     if compute_kernel != "fused":

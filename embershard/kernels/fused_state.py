@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from embershard.errors import InputError
 from embershard.kernels.fused_optimizer import FusedOptimizer
 
 STATES = ("momentum1", "momentum2")
@@ -25,16 +24,6 @@ def count_lookup(steps: Tensor) -> int:
         return 0
     steps += 1
     return int(steps)
-
-
-def check_halves(optimizer: FusedOptimizer, shapes: Sequence[tuple[int, int]]) -> None:
-    """Refuse rows that have no two halves."""
-    for rows, dim in shapes:
-        if optimizer.has_average and dim % 2:
-            raise InputError(
-                f"ema_rowwise_adagrad: expected an even dim, "
-                f"got a table of {rows} rows and dim {dim}"
-            )
 
 
 @torch.no_grad()

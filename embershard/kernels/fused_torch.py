@@ -18,7 +18,6 @@ from torch.autograd.function import once_differentiable
 from embershard.kernels.fused_optimizer import FusedOptimizer
 from embershard.kernels.fused_state import (
     STATES,
-    check_halves,
     count_lookup,
     move_averages,
     named_states,
@@ -46,7 +45,6 @@ class TorchFusedTables:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        check_halves(optimizer, shapes)
         self.optimizer = optimizer
         uses = Counter(lookups)
         self._lookups_of_table = [uses[table] for table in range(len(shapes))]

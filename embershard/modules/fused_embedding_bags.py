@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
-from embershard.kernels import FusedOptimizer
+from embershard.kernels import FusedOptimizer, device_of
 from embershard.modules.bags import read_all_bags
 from embershard.modules.configs import EmbeddingBagConfig
 from embershard.modules.fused_storage import FusedCollection
@@ -53,7 +53,7 @@ class FusedEmbeddingBagCollection(FusedCollection):
         device: torch.device | str | None = None,
     ) -> None:
         fused = FusedOptimizer(name=optimizer, learning_rate=learning_rate, eps=eps)
-        self._build(tables, fused, torch.device(device or "cpu"), is_weighted)
+        self._build(tables, fused, device_of(device or "cpu"), is_weighted)
         self.reset_parameters()
 
     def _build(

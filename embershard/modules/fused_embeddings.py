@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
-from embershard.kernels import FusedOptimizer
+from embershard.kernels import FusedOptimizer, device_of
 from embershard.modules.bags import read_lists
 from embershard.modules.configs import EmbeddingConfig
 from embershard.modules.embeddings import vectors_of_lists
@@ -44,7 +44,7 @@ class FusedEmbeddingCollection(FusedCollection):
         device: torch.device | str | None = None,
     ) -> None:
         fused = FusedOptimizer(name=optimizer, learning_rate=learning_rate, eps=eps)
-        self._build(tables, fused, torch.device(device or "cpu"))
+        self._build(tables, fused, device_of(device or "cpu"))
         self.reset_parameters()
 
     def _build(

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from embershard.errors import InputError
+from embershard.kernels import device_of
 
 
 def checked_device(device: torch.device | str) -> torch.device:
@@ -20,17 +21,17 @@ def checked_device(device: torch.device | str) -> torch.device:
     Raises:
         InputError: neither cpu nor the current CUDA device.
     """
-    where, found = "DistributedModelParallel: device", torch.device(device)
+    where = "DistributedModelParallel"
+    try:
+        found = device_of(device)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
     if found.type == "cpu":
         return torch.device("cpu")
-    if found.type != "cuda":
-        raise InputError(f"{where}: expected cpu or cuda, got {found}")
-    if not torch.cuda.is_available():
-        raise InputError(f"{where}: expected cpu, as torch sees no CUDA device, got {found}")
     current = torch.cuda.current_device()
     if found.index not in (None, current):
         raise InputError(
-            f"{where}: expected cuda:{current}, the current device, got {found}; call "
+            f"{where}: device: expected cuda:{current}, the current device, got {found}; call "
             "torch.cuda.set_device first"
         )
     warn(

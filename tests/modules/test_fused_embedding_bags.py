@@ -230,6 +230,7 @@ def test_state_of_other_tables_is_refused_and_changes_nothing(state, message):
         "adam": ({"optimizer": "adam"}, r"ema_rowwise_adagrad on cpu; got 'adam'"),
         "negative-step": ({"learning_rate": -1.0}, "learning_rate: .*got -1"),
         "meta": ({"device": "meta"}, "expected cpu or cuda, got meta"),
+        "gpu": ({"device": "gpu"}, "device: expected cpu or cuda, got 'gpu'"),
     },
 )
 def test_settings_that_cannot_be_used_are_refused(settings, message):

@@ -108,6 +108,24 @@ def test_an_average_in_column_shards_is_refused():
         sharder.optimizers(collection_of(case), plan, where="here", device="cpu")
 
 
+def build_with_average(env, case, plan):
+    with pytest.raises(InputError) as raised:
+        sharded(env, case, plan, {"optimizer": "ema_rowwise_adagrad"})
+    return str(raised.value)
+
+
+def test_an_average_of_an_odd_dim_is_refused_on_every_rank(workers):
+    case = make_case(2, sizes=[3, 3], steps=0)
+    case.tables[0] = ("users", 50, 7, ["u", "v"], "SUM")
+    case.weights["users"] = torch.zeros(50, 7)
+    said = (
+        "rank 0: plan: module 'sparse': table 'users': ema_rowwise_adagrad: expected even dims, "
+        "got [7]"
+    )
+    plan = plan_of(case, table_wise(rank=1))
+    assert workers.run(2, build_with_average, case, plan) == [said, said]
+
+
 def train_with_rates(env, case, plan, rates):
     """With the rate of each step set in the groups, by warm-up; and names of state."""
     parallel = sharded(env, case, plan, {"learning_rate": 9.0, "eps": 1e-6})

@@ -44,6 +44,7 @@ def others_in_the_first_step(rank, step, features, others):
     {
         "cuda": ("cuda", "device: expected cpu, as torch sees no CUDA device, got cuda"),
         "other": ("meta", "device: expected cpu or cuda, got meta"),
+        "unknown": ("gpu", "device: expected cpu or cuda, got 'gpu'"),
     },
 )
 @pytest.mark.parametrize("is_of_env", [False, True])
