@@ -25,13 +25,19 @@ class FolderLock:
         """Make the folder, and lock it until ``release``.
 
         Raises:
-            ConfigError: another run has it.
-            OSError: it cannot be made.
+            ConfigError: another run has it, or it cannot be made.
         """
         folder = folder_of(self._config)
         self._is_new = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._open = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._open = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise self._config.refusal(
+                "checkpoint",
+                "folder",
+                problem=f"expected a folder that can be made, got {folder}: {error.strerror}",
+            ) from error
         if not lock(self._open):
             self.release()
             raise self._config.refusal(

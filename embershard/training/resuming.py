@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from dataclasses import dataclass
@@ -208,14 +209,28 @@ def read_run_state(path: Path, config: RunConfig) -> RunState:
     best = path.parent.parent / str(state.best_step)
     if state.best is not None and not (best / DOCUMENT).is_file():
         raise DataError(f"{best}: expected the best checkpoint of the run of {path}, got none")
-    if state.config != settings_of(config):
+    if state.config != (own := settings_of(config)):
         raise config.refusal(
             "checkpoint",
             "folder",
-            problem=f"expected {path} to be of a run with these settings, got other ones; "
+            problem=f"expected {path} to be of a run with {_difference(own, state.config)}; "
             "choose another folder or pass --overwrite",
         )
     return state
+
+
+def _difference(own: str, other: str) -> str:
+    """The first setting that two runs do not share: "<key> = <value>, got <value>"."""
+    try:
+        sections, others = json.loads(own), json.loads(other)
+        return next(
+            f"{name}.{key} = {value!r}, got {others[name].get(key)!r}"
+            for name, section in sections.items()
+            for key, value in section.items()
+            if others[name].get(key) != value
+        )
+    except (ValueError, KeyError, AttributeError, TypeError, StopIteration):
+        return "these settings, got others"  # Of another version.
 
 
 def _state_of(path: Path) -> RunState | None:

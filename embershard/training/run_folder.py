@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from embershard.data.base import Dataset
@@ -18,8 +19,23 @@ JOB = ".job"
 
 
 def folder_of(config: RunConfig) -> Path:
-    """Where a run keeps its checkpoints."""
-    return Path(config.checkpoint.folder).expanduser()
+    """Where a run keeps its checkpoints.
+
+    Raises:
+        ConfigError: no file system has such a path.
+    """
+    try:
+        folder = Path(config.checkpoint.folder).expanduser()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            folder.lstat()
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise config.refusal(
+            "checkpoint",
+            "folder",
+            problem=f"expected a path, got {config.checkpoint.folder!r}: {reason}",
+        ) from error
+    return folder
 
 
 def begin(
@@ -98,11 +114,13 @@ def _states_in_folder(
     earlier = [*checkpoints_in(folder), *latest]
     if earlier and not overwrite and not is_own:
         steps = ", ".join(str(path.relative_to(folder)) for path in earlier)
+        problem = f"{folder} holds checkpoints of an earlier run ({steps})"
+        if resume:
+            problem += f", but none to resume from in {folder / LAST}"
         raise config.refusal(
             "checkpoint",
             "folder",
-            problem=f"{folder} holds checkpoints of an earlier run ({steps}); "
-            "choose another folder or pass --overwrite",
+            problem=f"{problem}; choose another folder or pass --overwrite",
         )
     return []
 

@@ -1,0 +1,94 @@
+"""Data, folders and checkpoints that a run cannot use are refused before its first step."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from embershard.errors import ConfigError
+from embershard.training import train
+from tests.cases import cases
+from tests.training.runs import config, dataset
+
+DATA = dataset(400)
+SPLITS = ("train", "valid", "test")
+
+
+def with_dense(examples, value):
+    dense = examples.dense.copy()
+    dense[3, 1] = value
+    return replace(examples, dense=dense)
+
+
+def with_label(examples, value):
+    labels = examples.labels.copy()
+    labels[3] = value
+    return replace(examples, labels=labels)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@cases(
+    ("changed", "value", "message"),
+    {
+        "nan": (with_dense, np.nan, "dense 'request_1': expected finite numbers, got nan in"),
+        "infinite": (
+            with_dense,
+            -np.inf,
+            "dense 'request_1': expected finite numbers, got -inf in",
+        ),
+        "label": (with_label, 2, "expected labels 0 or 1, got 2.0 of"),
+        "nan-label": (with_label, np.nan, "expected labels 0 or 1, got nan of"),
+    },
+)
+def test_values_that_cannot_be_trained_on_are_refused(tmp_path, split, changed, value, message):
+    data = replace(DATA, **{split: changed(getattr(DATA, split), value)})
+    with pytest.raises(ConfigError) as raised:
+        train(config(tmp_path / "run"), data)
+    assert str(raised.value) == f"key 'data': {split} split: {message} example 3"
+    assert not (tmp_path / "run").exists()
+
+
+@cases(
+    ("folder", "message"),
+    {
+        "nul": ("a\0b", "expected a path, got 'a\\x00b': embedded null byte"),
+        "home": ("~no-such-user/a", "expected a path, got '~no-such-user/a': Could not determine"),
+        "long": ("a" * 300, f"expected a path, got '{'a' * 300}': File name too long"),
+        "file": ("{tmp}/file", "expected a folder that can be made, got {tmp}/file: File exists"),
+        "in-file": (
+            "{tmp}/file/a",
+            "expected a folder that can be made, got {tmp}/file/a: Not a d",
+        ),
+    },
+)
+def test_folders_that_cannot_be_made_are_refused(tmp_path, folder, message):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigError) as raised:
+        train(config(folder.format(tmp=tmp_path)), DATA)
+    assert str(raised.value).startswith(f"key 'checkpoint.folder': {message.format(tmp=tmp_path)}")
+
+
+def saving(folder, **training):
+    settings = config(folder, **training)
+    checkpoint = settings.checkpoint.model_copy(update={"last_every_steps": 5})
+    return settings.model_copy(update={"checkpoint": checkpoint})
+
+
+def test_resuming_with_other_settings_names_the_first(tmp_path):
+    train(saving(tmp_path, epochs=1), DATA)
+    with pytest.raises(ConfigError) as raised:
+        train(saving(tmp_path, epochs=1, batch_size=32, seed=1), DATA, resume=True)
+    assert str(raised.value) == (
+        f"key 'checkpoint.folder': expected {tmp_path / 'last/5'} to be of a run with "
+        "training.batch_size = 32, got 64; choose another folder or pass --overwrite"
+    )
+
+
+def test_resuming_from_the_best_checkpoint_alone_is_refused(tmp_path):
+    train(config(tmp_path, epochs=1), DATA)
+    with pytest.raises(ConfigError) as raised:
+        train(config(tmp_path, epochs=1), DATA, resume=True)
+    assert str(raised.value) == (
+        f"key 'checkpoint.folder': {tmp_path} holds checkpoints of an earlier run (5), but none to "
+        f"resume from in {tmp_path / 'last'}; choose another folder or pass --overwrite"
+    )
