@@ -159,6 +159,11 @@ class KeyedOptimizerWrapper(KeyedOptimizer):
         self._optimizer = optim_factory(list(params.values()))
         super().__init__(params, self._optimizer.state, self._optimizer.param_groups)
 
+    @property
+    def optimizer(self) -> Optimizer:
+        """That of torch."""
+        return self._optimizer
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As of torch.optim."""
         self._optimizer.zero_grad(set_to_none=set_to_none)

@@ -72,6 +72,7 @@ def load_state(
     *,
     optimizer: torch.optim.Optimizer | None = None,
     group: Any = None,
+    strict: bool = True,
 ) -> list[str]:
     """Read what ``save_state`` or TorchRec wrote, under any plan and number of ranks, in place.
 
@@ -81,20 +82,22 @@ def load_state(
         optimizer: of the parameters that do not train in backward. None: its state is not read.
         group: the ranks, all of which call this. None: those of a ``DistributedModelParallel``;
             any other model is of this process alone.
+        strict: False: optimizer state that the folder lacks, or has of another optimizer, keeps its
+            value, as with new optimizers over trained weights.
 
     Returns:
         What was done to optimizer state that does not fit as it is, a line for each column range;
         the same on every rank.
 
     Raises:
-        DataError: another model, shape or optimizer, a tensor on device meta, or a missing or
-            damaged file: the same message on every rank. Weights may have
+        DataError: another model, shape or optimizer, no state of the optimizer, a tensor on device
+            meta, or a missing or damaged file: the same message on every rank. Weights may have
             changed where a file is damaged.
     """
     path, group = Path(folder), group_of(model, group)
 
     def plan() -> StateReads:
-        return StateReads(model, optimizer, read_saved(path), path)
+        return StateReads(model, optimizer, read_saved(path), path, strict=strict)
 
     reads = plan() if group is None else agree(group, plan, error=DataError)
     read_blocks(reads.blocks, path, group=group)

@@ -54,7 +54,7 @@ class DistributedModelParallel(nn.Module):
         self,
         module: nn.Module,
         env: ShardingEnv | None = None,
-        device: torch.device | None = None,
+        device: torch.device | str | None = None,
         plan: ShardingPlan | None = None,
         sharders: Sequence[Sharder] | None = None,
         *,

@@ -14,12 +14,10 @@ from embershard.package.rectangles import Shard
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.counters import counters_of_replicas, counters_of_shard
+from embershard.sharding.dense_reads import DenseReads, SavedState
 from embershard.sharding.dense_state import (
     optimizer_fault,
-    shard_state_to_read,
-    unsaved_whole_state,
     warmup_progress,
-    whole_state_to_read,
 )
 from embershard.sharding.held_tables import (
     HeldTable,
@@ -31,10 +29,19 @@ from embershard.sharding.held_tables import (
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.row_wise_state import RowWiseRead
 from embershard.sharding.saved_weights import check_shapes, saved_weights
+from embershard.sharding.tables import LocalShard
 
 
 class StateReads:
-    """The blocks to read into a model, and what remains to be done once they are read."""
+    """The blocks to read into a model, and what remains to be done once they are read.
+
+    Args:
+        model: into which is read.
+        optimizer: of the parameters that do not train in backward. None: its state is not read.
+        saved: what the folder holds.
+        where: the folder, for messages.
+        strict: whether optimizer state that is not saved, or that of another optimizer, is refused.
+    """
 
     def __init__(
         self,
@@ -42,9 +49,13 @@ class StateReads:
         optimizer: torch.optim.Optimizer | None,
         saved: Mapping[str, SavedTensor | None],
         where: Path,
+        *,
+        strict: bool,
     ) -> None:
         self._saved, self._where, self._model = saved, where, model
-        self._optimizer = optimizer
+        self._optimizer, self._strict = optimizer, strict
+        self._state = SavedState(saved)
+        self._dense: DenseReads | None = None
         self._is_counted_elsewhere = (
             isinstance(model, DistributedModelParallel) and model.env.rank != 0
         )
@@ -56,21 +67,16 @@ class StateReads:
         self._check(type(inner_module(model)).__name__, tables, whole)
         if optimizer is not None and (fault := optimizer_fault(model, tables, optimizer)):
             raise DataError(f"{where}: {fault}")
+        if optimizer is not None:
+            self._dense = DenseReads(optimizer, self._state, self._unfit)
         for table in tables:
             self._add_table(table)
-            for local in table.local:
-                if local.parameter is not None and optimizer is not None:
-                    found = shard_state_to_read(table, local, optimizer, saved, where)
-                    self.blocks += found
-                    if optimizer.state.get(local.parameter) and not found:
-                        self._said.append(_unsaved(table))
         for name, tensor in whole.items():
             self.blocks.append(Block.whole(self._keys[name], tensor))
         for block in counters_of_replicas(model):
             self._add_counter(block)
-        if optimizer is not None:
-            self._said += unsaved_whole_state(model, optimizer, saved)
-            self.blocks += whole_state_to_read(model, optimizer, saved, where)
+        if optimizer is not None and self._dense is not None:
+            self.blocks += self._dense.of_whole(model)
             for block in warmup_progress(optimizer):
                 self._add_counter(block)
         if fault := meta_fault(self.blocks):
@@ -84,6 +90,8 @@ class StateReads:
         if self._is_counted_elsewhere:
             for block in counters_of_replicas(self._model):
                 block.tensor.zero_()  # Rank 0 holds what all counted.
+        if self._dense is not None:
+            self._dense.finish()
         if isinstance(self._optimizer, KeyedOptimizer):
             self._optimizer.post_load_state_dict()
         return self._said
@@ -103,17 +111,41 @@ class StateReads:
             self.blocks.append(table.block(self._keys[table.weight_key], local.shard, local.weight))
             for block in counters_of_shard(table, local):
                 self._add_counter(block)
-            for name, state in local.moments.items():
-                self._add_state(table, local.shard, name, state, weight)
+            if local.parameter is not None:
+                self.blocks += () if self._dense is None else self._dense.of_shard(table, local)
+            elif problem := self._problem(table, local):
+                self._unfit(f"optimizer state of table {table.name!r}: {problem}")
+            else:
+                for name, state in local.moments.items():
+                    self._add_state(table, local.shard, name, state, weight)
+
+    def _problem(self, table: HeldTable, local: LocalShard) -> str:
+        """Why what is saved is not the state of the kernel of a shard. Empty: it is."""
+        own = {name: each.dim() for name, each in local.moments.items()}
+        found = self._state.of(f"{table.weight_key}.{table.name}")
+        saved = {name: len(each.size) for name, each in found.items() if name != "steps"}
+        others = self._state.of(table.weight_key)
+        # Steps that are not saved are told as counters: TorchRec saves none.
+        if own == saved and not others and ("steps" in local.state or "steps" not in found):
+            return ""
+        got = _told(saved, "steps" in found)
+        if others and not found:
+            got = f"{', '.join(sorted(others))} of an optimizer of the caller's"
+        return f"expected {_told(own, 'steps' in local.state)}, got {got}"
+
+    def _unfit(self, problem: str) -> None:
+        """Some optimizer state is not read."""
+        if self._strict:
+            raise DataError(f"{self._where}: {problem}; strict=False keeps what the optimizer has")
+        self._said.append(f"{problem}; it is kept")
 
     def _add_state(
         self, table: HeldTable, shard: Shard, name: str, state: Tensor, weight: SavedTensor
     ) -> None:
         key = table.state_key(name)
-        saved = self._saved.get(key)
-        if saved is None:
-            self._said.append(_unsaved(table, name))
-        elif state.dim() == 1:
+        saved = self._saved[key]
+        assert saved is not None
+        if state.dim() == 1:
             read = RowWiseRead(
                 key, saved, weight, rows=shard.rows, columns=shard.columns, state=state
             )
@@ -136,5 +168,7 @@ class StateReads:
             self.blocks.append(block)
 
 
-def _unsaved(table: HeldTable, state: str = "optimizer state") -> str:
-    return f"table {table.name!r}: no {state} is saved; it is kept"
+def _told(dims: Mapping[str, int], counts_steps: bool) -> str:
+    """The state of a kernel, for messages."""
+    names = [f"{name} of each {'row' if dim == 1 else 'value'}" for name, dim in dims.items()]
+    return ", ".join([*sorted(names), *["steps"] * counts_steps]) or "none"

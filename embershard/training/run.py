@@ -169,7 +169,8 @@ class Run:
         measured = None
         if self._clock is not None:
             measured = self._clock.finish(self._folder, optimizer=self._settings.table_optimizer)
-        load_state(self._module, checkpoint / STATE, group=self._group)
+        # The best checkpoint has weights alone.
+        load_state(self._module, checkpoint / STATE, group=self._group, strict=False)
         test = evaluate_logits(
             self._score(to_rows(self._dataset.test)),
             torch.from_numpy(self._dataset.test.labels),

@@ -164,8 +164,8 @@ def _fault(examples: Examples) -> str:
     labels, dense = examples.labels, examples.dense
     if len(wrong := np.flatnonzero((labels != 0) & (labels != 1))):
         return f"expected labels 0 or 1, got {labels[wrong[0]]} of example {wrong[0]}"
-    if len(wrong := np.argwhere(~np.isfinite(dense))):
-        row, column = wrong[0]
+    if len(places := np.argwhere(~np.isfinite(dense))):
+        row, column = places[0]
         name = examples.schema.dense[column].name
         return f"dense {name!r}: expected finite numbers, got {dense[row, column]} in example {row}"
     return ""

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from embershard.errors import InputError
 from embershard.modules import FusedEmbeddingBagCollection
+from embershard.optim import CombinedOptimizer, KeyedOptimizerWrapper
 from embershard.sharding import TrainPipelineSparseDist, load_state, save_state
 from tests.sharding import processor_cases
 from tests.sharding.cases import (
@@ -82,9 +83,10 @@ def train_with_default_meta(env, case, plan):
 
 
 def load_capturable_elsewhere(env, case, plan, folder):
-    """What loading says of state that Adam has on CPU, and where that is of one elsewhere."""
+    """What loading says of state that Adam has on CPU, and where step counts and the rest are of
+    two of them elsewhere: a capturable one and, of the last parameter, a plain one."""
     parallel = sharded(env, case, plan)
-    adam = torch.optim.Adam(parallel.parameters())
+    adam = two_adams(parallel)
     for each in parallel.parameters():
         each.grad = torch.ones_like(each)
     adam.step()
@@ -92,9 +94,22 @@ def load_capturable_elsewhere(env, case, plan, folder):
     with elsewhere(env) as ranks, pytest.MonkeyPatch.context() as patch:
         patch.setattr(modules["torch.optim.adam"], CAPTURABLE_ON, lambda: ["lazy"])
         parallel = sharded(ranks, case, plan)
-        adam = torch.optim.Adam(parallel.parameters(), capturable=True)
+        adam = two_adams(parallel, capturable=True)
         said = load_state(parallel, folder, optimizer=adam)
-        return said, {str(e.device) for state in adam.state.values() for e in state.values()}
+        *first, last = (adam.state[each] for each in parallel.parameters())
+        return said, [{key: str(e.device) for key, e in state.items()} for state in (*first, last)]
+
+
+def two_adams(parallel, **settings):
+    *first, last = parallel.named_parameters()
+    return CombinedOptimizer(
+        [
+            KeyedOptimizerWrapper(
+                dict(first), lambda params: torch.optim.Adam(params, foreach=False, **settings)
+            ),
+            KeyedOptimizerWrapper(dict([last]), torch.optim.Adam),
+        ]
+    )
 
 
 def pipeline_of_another_device(env, case, plan):

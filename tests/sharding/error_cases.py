@@ -69,7 +69,7 @@ def build_with(env, case, plans):
 
 def bad_device(env, device, is_of_env):
     """What building raises on this rank with that device on rank 1, which has no GPU."""
-    chosen = torch.device(device if env.rank else "cpu")
+    chosen = device if env.rank else "cpu"
     if is_of_env:
         env, chosen = replace(env, device=chosen), None
     with pytest.MonkeyPatch.context() as patch:

@@ -351,13 +351,3 @@ def test_saves_that_overlap_say_nothing_of_a_process_alone(tmp_path, monkeypatch
         assert first_inside.wait(30)
         block_files.write_blocks(blocks, tmp_path / "second")
         first.result()
-
-
-def test_optimizer_state_that_is_not_saved_is_reported(tmp_path):
-    model = torch.nn.Linear(2, 1)
-    save_state(model, tmp_path / "state")
-    said = load_state(model, tmp_path / "state", optimizer=torch.optim.Adagrad(model.parameters()))
-    assert said == [
-        f"parameter {name!r}: no state of this optimizer is saved; it is kept"
-        for name in ("bias", "weight")
-    ]

@@ -6,7 +6,6 @@ import torch
 from embershard.sharding import column_wise, load_state, row_wise, save_state, table_wise
 from tests.sharding.cases import plan_of, sharded
 from tests.sharding.reference import make_case
-from tests.sharding.test_checkpoint import unsharded
 
 MOMENTS = ("momentum1", "momentum2")
 
@@ -57,15 +56,3 @@ def test_both_moments_load_under_another_plan(workers, tmp_path):
         for shard, first, second in shards:
             assert torch.equal(first, first_moment(shard))
             assert torch.equal(second, second_moment(shard))
-
-
-def test_a_missing_second_moment_is_reported(tmp_path):
-    case = make_case(1, sizes=[1], steps=0, optimizer="rowwise_adagrad")
-    one, other = unsharded(case), unsharded(case)
-    save_state(one, tmp_path / "state")
-    for states in other["sparse"]._tables.states:
-        states["momentum2"] = torch.ones_like(states["momentum1"])
-    assert load_state(other, tmp_path / "state") == [
-        f"table {name!r}: no momentum2 is saved; it is kept" for name in ("items", "users", "words")
-    ]
-    assert other["sparse"].optimizer_state()["embedding_bags.users.momentum2"].all()

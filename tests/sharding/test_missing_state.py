@@ -1,0 +1,186 @@
+"""Optimizer state that a checkpoint lacks, or has of another optimizer, is refused or kept."""
+
+import pytest
+import torch
+
+from embershard.errors import DataError
+from embershard.sharding import (
+    RowWiseAdagrad,
+    block_files,
+    data_parallel,
+    load_state,
+    save_state,
+    state_blocks,
+    table_wise,
+)
+from tests.cases import cases
+from tests.sharding.cases import collection_of, load_and_read, plan_of, save_and_read
+from tests.sharding.reference import make_case
+from tests.sharding.test_checkpoint import unsharded
+from tests.sharding.test_state_refusals import KEEPS, trained
+
+
+def refusal(model, folder, **given):
+    """The message by default, and what strict=False returns."""
+    with pytest.raises(DataError) as raised:
+        load_state(model, folder, **given)
+    return str(raised.value), load_state(model, folder, strict=False, **given)
+
+
+@cases(
+    ("kind", "expected"),
+    {
+        "eager": (torch.optim.Adagrad, "Adagrad (step, sum)"),
+        "lazy": (torch.optim.Adam, "Adam (exp_avg, exp_avg_sq, step)"),
+    },
+)
+@pytest.mark.parametrize("saved_by", [None, torch.optim.SGD])
+def test_state_that_is_not_saved_is_refused_or_kept(tmp_path, kind, expected, saved_by):
+    model, optimizer = trained(torch.optim.SGD, lr=1.0)
+    save_state(model, tmp_path / "state", optimizer=optimizer if saved_by else None)
+    other = torch.nn.Linear(2, 1)
+    optimizer = kind(other.parameters())
+    got = "that of SGD (none)" if saved_by else "none"
+    problems = [
+        f"optimizer state of {name!r}: expected that of {expected}, got {got}"
+        for name in ("bias", "weight")
+    ]
+    assert refusal(other, tmp_path / "state", optimizer=optimizer) == (
+        f"{tmp_path / 'state'}: {problems[1]}{KEEPS}",
+        [f"{each}; it is kept" for each in problems],
+    )
+    assert torch.equal(other.weight, model.weight)
+    assert not any(each["step"] for each in optimizer.state.values())
+
+
+def test_optimizers_without_state_need_none(tmp_path):
+    model, _ = trained(torch.optim.SGD)
+    save_state(model, tmp_path / "state")
+    assert (
+        load_state(model, tmp_path / "state", optimizer=torch.optim.SGD(model.parameters())) == []
+    )
+
+
+def test_frozen_parameters_need_no_state(tmp_path):
+    model = torch.nn.Linear(2, 1).requires_grad_(False)
+    save_state(model, tmp_path / "state")
+    assert (
+        load_state(model, tmp_path / "state", optimizer=torch.optim.Adam(model.parameters())) == []
+    )
+
+
+def test_an_optimizer_that_had_not_stepped_when_it_was_saved_begins_anew(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    save_state(model, tmp_path / "state", optimizer=torch.optim.Adam(model.parameters()))
+    other, adam = trained(torch.optim.Adam)
+    assert adam.state
+    assert load_state(other, tmp_path / "state", optimizer=adam) == []
+    assert not adam.state
+
+
+def test_state_of_another_class_is_kept_on_demand(tmp_path):
+    model, adam = trained(torch.optim.Adam)
+    save_state(model, tmp_path / "state", optimizer=adam)
+    model, adagrad = trained(torch.optim.Adagrad)
+    sums = [each["sum"].clone() for each in adagrad.state.values()]
+    said = load_state(model, tmp_path / "state", optimizer=adagrad, strict=False)
+    assert said[1] == (
+        "optimizer state of 'weight': expected that of Adagrad (step, sum), got that of Adam "
+        "(exp_avg, exp_avg_sq, step); it is kept"
+    )
+    assert all(map(torch.equal, sums, (each["sum"] for each in adagrad.state.values())))
+
+
+@pytest.mark.parametrize("has_stepped", [False, True])
+def test_a_sum_of_another_shape_without_a_class_is_refused(tmp_path, has_stepped):
+    """As of an optimizer whose state has the name alone in common."""
+    table = torch.nn.Embedding(3, 2)
+    optimizer = RowWiseAdagrad(table.parameters())
+    if has_stepped:
+        table(torch.tensor([1])).sum().backward()
+        optimizer.step()
+    key = "optimizer.state.weight.sum"
+    blocks = [*state_blocks(table), block_files.Block.whole(key, torch.ones(3, 2))]
+    block_files.write_blocks(blocks, tmp_path / "state")
+    said, _ = refusal(table, tmp_path / "state", optimizer=optimizer)
+    assert said == (
+        f"{tmp_path / 'state'}: optimizer state of 'weight': sum of RowWiseAdagrad: expected shape "
+        f"(3, 1), got (3, 2){KEEPS}"
+    )
+
+
+@cases(
+    ("saved", "loaded", "expected", "got"),
+    {
+        "none": ("sgd", "rowwise_adagrad", "momentum1 of each row", "none"),
+        "values": (
+            "adagrad",
+            "rowwise_adagrad",
+            "momentum1 of each row",
+            "momentum1 of each value",
+        ),
+        "rows": ("rowwise_adagrad", "adagrad", "momentum1 of each value", "momentum1 of each row"),
+        "unused": ("rowwise_adagrad", "sgd", "none", "momentum1 of each row"),
+    },
+)
+def test_state_of_another_kernel_is_refused_or_kept(tmp_path, saved, loaded, expected, got):
+    one, other = (
+        unsharded(make_case(1, sizes=[1], steps=0, optimizer=name)) for name in (saved, loaded)
+    )
+    save_state(one, tmp_path / "state")
+    with torch.no_grad():
+        for each in other["sparse"].optimizer_state().values():
+            each.fill_(3.0)
+    said, kept = refusal(other, tmp_path / "state")
+    problems = [
+        f"optimizer state of table {name!r}: expected {expected}, got {got}"
+        for name in ("items", "users", "words")
+    ]
+    assert said == f"{tmp_path / 'state'}: {problems[1]}{KEEPS}"
+    assert kept == [f"{each}; it is kept" for each in problems]
+    assert all(each.eq(3).all() for each in other["sparse"].optimizer_state().values())
+    users = [each["sparse"].embedding_bags["users"].weight for each in (one, other)]
+    assert torch.equal(*users)
+
+
+def test_a_second_moment_that_is_not_used_is_refused(tmp_path):
+    case = make_case(1, sizes=[1], steps=0, optimizer="adagrad")
+    one, other = unsharded(case), unsharded(case)
+    for states in one["sparse"]._tables.states:
+        states["momentum2"] = torch.ones_like(states["momentum1"])
+    save_state(one, tmp_path / "state")
+    said, _ = refusal(other, tmp_path / "state")
+    assert said.endswith(
+        "expected momentum1 of each value, got momentum1 of each value, momentum2 of each value"
+        + KEEPS
+    )
+
+
+def test_state_of_the_callers_optimizer_is_none_of_a_kernel_nor_the_reverse(tmp_path):
+    case = make_case(1, sizes=[1], steps=0, optimizer="adagrad")
+    plain, fused = torch.nn.ModuleDict({"sparse": collection_of(case)}), unsharded(case)
+    optimizer = torch.optim.Adagrad(plain.parameters())
+    save_state(plain, tmp_path / "plain", optimizer=optimizer)
+    save_state(fused, tmp_path / "fused")
+    said, _ = refusal(fused, tmp_path / "plain")
+    assert said.endswith(
+        "table 'users': expected momentum1 of each value, got step, sum of an optimizer of the "
+        f"caller's{KEEPS}"
+    )
+    said, _ = refusal(plain, tmp_path / "fused", optimizer=optimizer)
+    assert said.endswith(
+        "expected that of Adagrad (step, sum), got that of a kernel (momentum1)" + KEEPS
+    )
+
+
+def test_missing_state_is_one_message_on_every_rank(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=1, optimizer="sgd")
+    plan = plan_of(case, table_wise(rank=1), users=data_parallel())
+    workers.run(2, save_and_read, case, plan, tmp_path / "state")
+    case.optimizer = "adagrad"
+    first, second = workers.run(2, load_and_read, case, plan, tmp_path / "state")
+    assert first == second
+    assert first == (
+        f"rank 1: {tmp_path / 'state'}: optimizer state of table 'items': expected momentum1 of "
+        f"each value, got none{KEEPS}"
+    )
