@@ -23,7 +23,7 @@ from embershard.sharding import (
     ShardingEnv,
     ShardingPlan,
 )
-from embershard.sharding.environment import from_rank_0
+from embershard.sharding.environment import agree, from_rank_0
 from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan, machine_of
@@ -97,8 +97,11 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
         ConfigError: settings that fit neither each other nor the data; with file and line.
         InputError: examples that cannot be looked up.
     """
-    _check_splits(config, dataset)
-    train = to_rows(dataset.train)
+    train, valid = (
+        _rows(config, dataset)
+        if env is None
+        else agree(env.process_group, lambda: _rows(config, dataset), error=ConfigError)
+    )
     _check(config, train, env)
     name, seed = config.model.name, config.training.seed
     try:
@@ -137,7 +140,7 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
         dataset=dataset,
         env=env,
         train=train,
-        valid=to_rows(dataset.valid),
+        valid=valid,
         model={"name": name, "arguments": arguments},
         module=module,
         collections=collections,
@@ -145,6 +148,12 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
         plan=plan,
         planner=planner,
     )
+
+
+def _rows(config: RunConfig, dataset: Dataset) -> tuple[RowExamples, RowExamples]:
+    """What is trained on, and what training looks at."""
+    _check_splits(config, dataset)
+    return to_rows(dataset.train), to_rows(dataset.valid)
 
 
 def _check_splits(config: RunConfig, dataset: Dataset) -> None:
