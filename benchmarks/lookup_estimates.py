@@ -6,8 +6,6 @@ measure, each looked up alone with the other cores at work and with other data r
 batches, as it measures. Operations of 50 us and more count.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ ships. Times are of one core, imports apart. TorchRec's planner runs in ``--peer
 that ``scripts/bench_peers.sh`` makes; without it its rows are left out.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import resource

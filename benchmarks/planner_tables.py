@@ -5,8 +5,6 @@ The set of 856 tables is drawn from the published reuse table of a production ba
 bag, and by reuse of a row the share of the lookups and of the rows that are looked up.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias

@@ -2,8 +2,6 @@
 a batch: the busiest device over the bound, its memory, and CPU seconds of planning, imports apart.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Final

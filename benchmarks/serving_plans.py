@@ -9,8 +9,6 @@ requests, of each request the least of all blocks; "over half" is that over half
 devices, which no plan of this work is below.
 """
 
-from __future__ import annotations
-
 import argparse
 import warnings
 from collections.abc import Sequence

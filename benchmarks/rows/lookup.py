@@ -1,8 +1,6 @@
 """Lookups beside FBGEMM's tuned operator, called from C++, and beside what no lookup can pass: of
 tables of 1 GiB in int8 together, and of tables that the caches hold."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio, Side
 from benchmarks.local import Child
 from benchmarks.packages import PackageSpec

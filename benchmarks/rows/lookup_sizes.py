@@ -1,8 +1,6 @@
 """Lookups of the batches that servers see, one request or many, one id a bag or twenty, beside
 FBGEMM's tuned operator, called from C++, on the tables of *small*."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench
 from benchmarks.packages import SMALL
 from benchmarks.rows.lookup import compare_lookups

@@ -1,8 +1,6 @@
 """Tables that train in backward beside those of the dense kernel, which an optimizer of torch
 trains: 1,000 rows x 64 each, one id a bag, Adagrad, one rank."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.local import ranks
 from benchmarks.sharded_step import WORKER

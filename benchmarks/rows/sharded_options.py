@@ -1,8 +1,6 @@
 """Options of sharded training beside each other: ranks, pipeline, quantized communication, access
 counts. The model is that of `sharded_training`."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.local import Child, ranks
 from benchmarks.sharded_step import WORKER

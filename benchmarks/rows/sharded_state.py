@@ -2,8 +2,6 @@
 it holds, and beside what docs/sharding.md states ("Memory of a rank"); how long an asynchronous
 save holds training beside one copy of the state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio

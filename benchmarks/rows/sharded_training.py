@@ -2,8 +2,6 @@
 sparse part alone. gloo, row-wise Adagrad, 26 tables of 100,000 x 64, 512 examples and one thread a
 rank."""
 
-from __future__ import annotations
-
 from benchmarks.harness import Bench, Ratio
 from benchmarks.local import ranks
 from benchmarks.sharded_step import PEER_WORKER, WORKER

@@ -9,8 +9,6 @@ rank: of the wall clock, of the process and of the thread that trains.
 Physical pages are the luck of an allocation: tables are allocated anew for each copy.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -2,8 +2,6 @@
 bound of the time of its dense program. ``python -m benchmarks.workers.layers WORKLOAD EXAMPLES``.
 Blocks as `benchmarks.child` says."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

@@ -3,8 +3,6 @@
 python -m benchmarks.workers.sharded_state
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

@@ -3,8 +3,6 @@
 python -m benchmarks.workers.sharded_training PART PLAN TABLES
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any

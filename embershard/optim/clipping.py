@@ -1,7 +1,5 @@
 """``GradientClippingOptimizer``: gradients within bounds before each step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, unique

@@ -1,7 +1,5 @@
 """``CombinedOptimizer``: several optimizers as one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

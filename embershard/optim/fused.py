@@ -1,7 +1,5 @@
 """Optimizers that run inside the backward pass, seen as one with ``step()``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Any, final
 

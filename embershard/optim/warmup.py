@@ -1,7 +1,5 @@
 """``WarmupOptimizer``: a learning rate in stages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

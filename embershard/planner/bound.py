@@ -1,7 +1,5 @@
 """``lower_bound``: seconds that no placement undercuts, by a linear programme."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

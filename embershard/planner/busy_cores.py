@@ -4,8 +4,6 @@ Ranks of a host train side by side: they share its caches and the way to its mem
 ``python -m embershard.planner.busy_cores`` is one of the other processes.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ with probability ``1 - exp(-r * t)``, with the t at which the rows that are ther
 Source: H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, JSAC 2002.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

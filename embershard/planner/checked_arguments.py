@@ -1,7 +1,5 @@
 """``check_number``, ``check_integer``, ``check_kind``: arguments, refused in one sentence."""
 
-from __future__ import annotations
-
 from numbers import Integral, Real
 from typing import Any
 

@@ -10,8 +10,6 @@ A rank's step is the sum over its shards. A cut by rows divides ids, evenly or b
 a cut by columns repeats them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias

@@ -1,8 +1,6 @@
 """The costs that ship with embershard: of a processor as ``embershard calibrate`` measured it, of
 GPUs as published."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

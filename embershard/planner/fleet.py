@@ -1,7 +1,5 @@
 """``Fleet``: the devices that a plan of serving is for, and the memory of each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ read, and another one written back. The optimizer's state lies in the host's mem
 are those of the documented bandwidth of the link: no GPU has run them.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import numpy as np

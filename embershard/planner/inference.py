@@ -7,8 +7,6 @@
    the rest is searched again, and the set with the shortest batches stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 

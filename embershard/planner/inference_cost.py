@@ -5,8 +5,6 @@ gives each chunk of a batch to the replica with the fewest bytes to read so far,
 ``device_seconds`` follows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The ways in which a plan of serving may cut a table, each with its cost in the mean batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``ServingProblem``: tables of a package on devices of a fleet; ``Choices``: how each may lie."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """``explained_plan``: a plan of serving with its ``PlanReport``."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``improve``: moves, swaps and finer cuts of the busiest rank's shards while its load falls."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -6,8 +6,6 @@ few. Source: I. J. Good, The Population Frequencies of Species, Biometrika 1953 
 lookups that go to unseen rows is about that of the ids seen once).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

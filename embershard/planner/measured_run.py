@@ -3,8 +3,6 @@
 A run with ``sharding.plan = "auto"`` leaves it in its checkpoint folder.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

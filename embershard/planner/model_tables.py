@@ -1,7 +1,5 @@
 """``model_tables``: the tables of a model's collections, with what their costs depend on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """``options_of``: the ways of cutting a table that its constraints allow, each with its costs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias

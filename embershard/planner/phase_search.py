@@ -5,8 +5,6 @@ a step ends once every rank has updated them. A step takes the sum over its phas
 is busiest in each.
 """
 
-from __future__ import annotations
-
 import time
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Constraints of plans of serving: the cuts that a table may have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from embershard.errors import InputError

@@ -1,7 +1,5 @@
 """``EmbeddingShardingPlanner``: a ``ShardingPlan`` of a model's collections."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ what the kernels of FBGEMM and NCCL were seen to reach. Starts of kernels are 0:
 same ones, and no plan changes them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """``RankLoad``: what a plan costs one rank or device, table by table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """``PlanReport``: what a plan costs each rank or device, its limit, and the other choices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """``build_report``: a ``PlanReport`` of options and a placement, of training or of serving."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

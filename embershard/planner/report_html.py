@@ -1,7 +1,5 @@
 """A ``PlanReport`` as one HTML page with inline SVG, without scripts or other files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from html import escape

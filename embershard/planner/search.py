@@ -7,8 +7,6 @@ least busy.
 4. Perturb: place some tables of the best placement anew, with other cuts, and improve that.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from random import Random

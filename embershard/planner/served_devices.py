@@ -1,7 +1,5 @@
 """Lookup time of each device as a server measured it, beside the estimate of its plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """``serving_shortage``: why no plan of serving fits the memory of the devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from embershard.planner.fleet import Fleet

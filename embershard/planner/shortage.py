@@ -1,8 +1,6 @@
 """``shortage``: why no training plan fits the memory of the ranks; ``smallest_addition``: how much
 more memory would hold it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

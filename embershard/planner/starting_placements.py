@@ -3,8 +3,6 @@
 Shards go by decreasing cost, each to the rank that it loads least and that has memory.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

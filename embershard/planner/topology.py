@@ -1,7 +1,5 @@
 """``Topology``: the ranks that a plan is for; ``ParameterConstraints``: what it must keep to."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property

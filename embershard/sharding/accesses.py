@@ -1,7 +1,5 @@
 """``AccessCounts``: how often each row is looked up in training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 

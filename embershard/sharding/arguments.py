@@ -1,7 +1,5 @@
 """Arguments of the helpers of plans: integers, and sequences of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from operator import index
 

@@ -1,7 +1,5 @@
 """``AsyncStateWriter``: checkpoints written while training goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace

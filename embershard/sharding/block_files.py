@@ -4,8 +4,6 @@ Every rank writes its blocks in the coordinates of the whole tensor, each chunk 
 Any number of ranks reads any blocks back: of each saved chunk only what overlaps is kept.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack

@@ -5,8 +5,6 @@ them. The checkpoint's metadata has the checksums of all chunks: so a file of an
 whole as it is, is not taken for one of this.
 """
 
-from __future__ import annotations
-
 import os
 import zlib
 from itertools import groupby

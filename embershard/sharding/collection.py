@@ -1,7 +1,5 @@
 """What a sharded collection holds on its rank, whatever it makes of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 

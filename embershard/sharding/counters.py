@@ -4,8 +4,6 @@ optimizer.state.<weight>.<table>.steps   int64 (1,)
 training.accesses.<weight>               int64 (rows,), of all ranks
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``DenseTables``: shards that plain torch looks up and the caller's optimizer trains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 

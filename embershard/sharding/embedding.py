@@ -1,7 +1,5 @@
 """``ShardedEmbeddingCollection``: unpooled lookups in tables that lie on several ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

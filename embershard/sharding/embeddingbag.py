@@ -1,7 +1,5 @@
 """``ShardedEmbeddingBagCollection``: pooled lookups in tables that lie on several ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """``ShardedFeatureProcessedEmbeddingBagCollection``: position weights over ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import nn

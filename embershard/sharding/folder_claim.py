@@ -1,7 +1,5 @@
 """``claimed_folder``: a folder takes one state, of one writer at a time."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """What a process holds of a model: shards of its tables, and the rest of it whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """``Incoming``: what the kernels of a rank look up; a ``Receiver`` makes it of the data of all
 ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ data   int32 words to each rank, of each collection: ids (two words each), lengt
 Both are sent from the device of the batch. Of this exchange the host reads the sizes only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any

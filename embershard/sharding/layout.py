@@ -12,8 +12,6 @@ up in every shard that covers them: a part. A part's columns are added to the lo
     └──────────┴────────┘                                     rank 1: (bucket 1, columns 8 .. 16)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """``LookupClock``: what lookups and updates cost a rank, for a comparison with its plan."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

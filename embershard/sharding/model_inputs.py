@@ -1,7 +1,5 @@
 """``ModelInputs``: one exchange for the inputs of all sharded collections of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Which optimizer trains a table in its backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType

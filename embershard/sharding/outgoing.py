@@ -1,7 +1,5 @@
 """``Outgoing``: the ids of a batch, sorted by the rank that they go to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Step 1 is an all-to-all of all ranks, step 2 one of the ranks with the same plac
 if some columns are summed inside hosts; see ``routes``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -3,8 +3,6 @@
 ``compute_kernel`` of the helpers is a value of ``EmbeddingComputeKernel``. None: fused.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """``chosen_sharders``: whether a plan fits a model and its ranks, and who shards what."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any

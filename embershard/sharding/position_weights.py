@@ -1,8 +1,6 @@
 """Position weights of a sharded collection: positions travel with the ids and become weights where
 the rows lie, so that a batch which was sent ahead is looked up with the weights of its own step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import accumulate
 

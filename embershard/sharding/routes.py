@@ -11,8 +11,6 @@ their host first.
 Columns that only one rank of a host has go straight to the rank that asked, in step 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise

@@ -6,8 +6,6 @@ overlap it: the same one bit for bit, the one that contains it as a copy, and se
 weighted by the columns that they share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 

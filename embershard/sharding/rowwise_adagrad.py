@@ -1,7 +1,5 @@
 """``RowWiseAdagrad``: Adagrad with one number of state a row, which torch does not have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights in a folder: under which names they are saved, and whether they are a module's."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 from pathlib import Path
 

@@ -8,8 +8,6 @@ the places where the ids stood:
     output         row 0: vector of 7, row 1: vector of 31, row 2: vector of 9
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import accumulate, pairwise
 

@@ -1,7 +1,5 @@
 """Bytes that a shard takes of a rank's memory; see docs/sharding.md, "Memory of a rank"."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Sharders: which modules are sharded, into what, and with which optimizers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, final
 

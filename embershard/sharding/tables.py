@@ -1,8 +1,6 @@
 """``ShardedTables``: the shards of one collection that lie on this rank, and the kernels that
 train them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

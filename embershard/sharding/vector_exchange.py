@@ -8,8 +8,6 @@ bf16    rounded
 int8    256 steps from a vector's minimum to its maximum, and 8 bytes of scale and offset
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum

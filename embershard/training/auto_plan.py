@@ -1,7 +1,5 @@
 """``plan = "auto"``: the plan of a run by measured costs and the training split's lookups."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A configuration's text, kept to say on which line a key stands."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``dense_step_seconds``: what a rank's step takes besides its collections, on the model."""
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A run up to its first step: what it would do, without weights of tables or a file written."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

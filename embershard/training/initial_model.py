@@ -4,8 +4,6 @@ The dense part is drawn as if every table had one row. Each table is drawn in ro
 name and block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias

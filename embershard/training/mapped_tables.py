@@ -1,7 +1,5 @@
 """``MappedTables``: tables in files that are mapped to memory, for models that do not fit it."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from pathlib import Path

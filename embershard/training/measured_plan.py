@@ -1,7 +1,5 @@
 """``PlanClock``: seconds of a run by an automatic plan, beside those that were planned."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How well scores rank and how well they are calibrated."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a run is put together from: the model's arguments, the dense optimizer, learning rates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The plan of a run: its ``[sharding]`` section, and the model's tables."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a run tells its caller: how far it is, and what it came to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a run takes of the memory of each rank; see docs/sharding.md, "Memory of a rank"."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

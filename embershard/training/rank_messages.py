@@ -1,7 +1,5 @@
 """One message of ranks that end together: what all of them say is printed once."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 

@@ -1,7 +1,5 @@
 """The ranks of a run that torchrun started, or a process alone."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """Logits of examples, by a model on one rank or several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

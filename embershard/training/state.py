@@ -1,7 +1,5 @@
 """A module's weights as a folder of torch.distributed.checkpoint, with nothing beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Steps of training, one a call: pipelined on several ranks, plain in a process alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """One training run: fit, look at validation, keep the best, score test once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
