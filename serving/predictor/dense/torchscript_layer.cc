@@ -9,7 +9,6 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <bit>
 #include <mutex>
 #include <set>
@@ -17,19 +16,16 @@
 #include <tuple>
 #include <vector>
 
-#include "base/core_count.h"
 #include "base/divide_up.h"
-#include "dense/vector_products.h"
 
 namespace embershard {
 namespace {
 
 constexpr int64_t kLargestPiece = 512;
-constexpr int64_t kStep = 32;
-
-// Of float32. A thread gets so many rows, or multiply-adds of all rows with some outputs, at least.
-constexpr int64_t kRowsOfThread = 48;
-constexpr int64_t kMultiplyAddsOfThread = 1 << 20;
+constexpr int64_t kWholePiece = 256;  // Up to so many rows of float32 are one piece.
+constexpr int64_t kFewRows = 64;      // Up to so many rows of float32 sizes are kNarrowStep apart,
+constexpr int64_t kNarrowStep = 8;    // above twice that.
+constexpr int64_t kWideStep = 32;     // Those of bfloat16.
 
 using Reorder = at::Tensor(const at::Tensor& weight, std::optional<int64_t> batch_size);
 using Pointwise = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
@@ -45,7 +41,7 @@ std::optional<c10::TypedOperatorHandle<Signature>> Find(const char* name) {
   return found->typed<Signature>();
 }
 
-// x [computed, columns], of bfloat16.
+// x [computed, columns], of the layer's type.
 at::Tensor RunPiece(const PackedLayer& layer, const at::Tensor& x) {
   static const auto pointwise = *Find<Pointwise>("mkldnn::_linear_pointwise");
   return pointwise.call(x, layer.packed, layer.bias, "none", c10::List<std::optional<at::Scalar>>(),
@@ -73,55 +69,19 @@ at::Tensor Padded(const PackedLayer& layer, const at::Tensor& x, int64_t compute
   return padded;
 }
 
-// x [rows, inputs], of any float type.
-at::Tensor RunFloat32(const PackedLayer& layer, const at::Tensor& given) {
-  const at::Tensor x = given.to(at::kFloat).contiguous();
+// x [rows, inputs], of any float type; the result is of the layer's.
+at::Tensor RunRows(const PackedLayer& layer, const at::Tensor& x) {
   const int64_t rows = x.size(0);
-  if (rows == 1) {  // torch's product of matrix and vector is faster.
-    at::Tensor y = at::linear(x, layer.weight, layer.bias);
-    return layer.relu ? at::relu_(y) : y;
+  if (rows == 1 && !layer.bfloat16()) {  // torch's product of matrix and vector is faster.
+    return at::linear(x.to(layer.type), layer.weight, layer.bias);
   }
-  const int64_t inputs = x.size(1);
-  const int64_t outputs = layer.weight.size(0);
-  at::Tensor y = at::empty({rows, outputs}, at::kFloat);
-  const auto run = [&](int64_t first_row, int64_t last_row, int64_t first, int64_t last) {
-    BestVectorProducts()->linear(
-        {.vectors = x.const_data_ptr<float>() + first_row * inputs,
-         .count = static_cast<size_t>(last_row - first_row),
-         .dim = static_cast<size_t>(inputs),
-         .packed = layer.packed.const_data_ptr<float>() + first * inputs,
-         .bias = layer.bias ? layer.bias->const_data_ptr<float>() + first : nullptr,
-         .outputs = static_cast<size_t>(last - first),
-         .relu = layer.relu,
-         .products = y.mutable_data_ptr<float>() + first_row * outputs + first,
-         .stride = static_cast<size_t>(outputs)});
-  };
-  if (rows >= 2 * kRowsOfThread) {
-    at::parallel_for(0, rows, kRowsOfThread, [&](int64_t first_row, int64_t last_row) {
-      run(first_row, last_row, 0, outputs);
-    });
-    return y;
-  }
-  constexpr auto kOutputs = static_cast<int64_t>(kPackedOutputs);
-  const auto grain =
-      static_cast<int64_t>(DivideUp(kMultiplyAddsOfThread, (rows + 1) * inputs * kOutputs));
-  const auto panels = static_cast<int64_t>(DivideUp(outputs, kOutputs));
-  at::parallel_for(0, panels, grain, [&](int64_t first, int64_t last) {
-    run(0, rows, first * kOutputs, std::min(last * kOutputs, outputs));
-  });
-  return y;
-}
-
-// x [rows, inputs], of any float type.
-at::Tensor RunBfloat16(const PackedLayer& layer, const at::Tensor& x) {
-  const int64_t rows = x.size(0);
-  const LinearPiece whole = rows > 0 ? FirstPiece(rows) : LinearPiece{};
+  const LinearPiece whole = rows > 0 ? FirstPiece(rows, layer.bfloat16()) : LinearPiece{};
   if (rows > 0 && whole.rows == rows) {
     return RunPiece(layer, Padded(layer, x, whole.computed)).narrow(0, 0, rows);
   }
   at::Tensor y = at::empty({rows, layer.weight.size(0)}, layer.type);
   for (int64_t first = 0; first < rows;) {
-    const LinearPiece piece = FirstPiece(rows - first);
+    const LinearPiece piece = FirstPiece(rows - first, layer.bfloat16());
     const at::Tensor taken = Padded(layer, x.narrow(0, first, piece.rows), piece.computed);
     y.narrow(0, first, piece.rows).copy_(RunPiece(layer, taken).narrow(0, 0, piece.rows));
     first += piece.rows;
@@ -131,15 +91,18 @@ at::Tensor RunBfloat16(const PackedLayer& layer, const at::Tensor& x) {
 
 // How many rows oneDNN computes for so many of one piece. It has a kernel of its own for each such
 // number.
-int64_t ComputedRows(int64_t rows) {
-  if (rows <= kStep) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-  return DivideUp(rows, kStep) * kStep;
+int64_t ComputedRows(int64_t rows, bool bfloat16) {
+  int64_t step = kWideStep;
+  if (!bfloat16) step = rows <= kFewRows ? kNarrowStep : 2 * kNarrowStep;
+  if (!bfloat16 && rows > kWholePiece) return kLargestPiece;
+  if (rows <= step) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  return DivideUp(rows, step) * step;
 }
 
 // Runs each size that any batch will need, so that oneDNN compiles their kernels.
 void RunEachSize(const PackedLayer& layer) {
   for (int64_t rows = 0; rows < kLargestPiece;) {
-    rows = ComputedRows(rows + 1);
+    rows = ComputedRows(rows + 1, layer.bfloat16());
     RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
   }
 }
@@ -150,8 +113,8 @@ class CompiledLayers {
  public:
   // Has a layer's kernels compiled, unless those of one of the same shape have been.
   void Compile(const PackedLayer& layer) {
-    const Shape shape = {layer.weight.size(0), layer.columns, layer.bias.has_value(),
-                         at::get_num_threads()};
+    const Shape shape = {layer.bfloat16(), layer.weight.size(0), layer.columns,
+                         layer.bias.has_value(), at::get_num_threads()};
     const std::lock_guard lock(mutex_);  // Who needs the same ones waits for them.
     if (shapes_.contains(shape)) return;
     RunEachSize(layer);
@@ -164,8 +127,8 @@ class CompiledLayers {
   // otherwise. It may have released more than these.
   static constexpr size_t kMost = 20;
 
-  // Outputs, columns, with a bias, threads.
-  using Shape = std::tuple<int64_t, int64_t, bool, int>;
+  // In bfloat16, outputs, columns, with a bias, threads.
+  using Shape = std::tuple<bool, int64_t, int64_t, bool, int>;
 
   std::mutex mutex_;
   std::set<Shape> shapes_;  // Guarded by mutex_.
@@ -179,25 +142,13 @@ CompiledLayers& Compiled() {
 
 }  // namespace
 
-bool CanPack(at::ScalarType type) {
-  if (type == at::kFloat) return BestVectorProducts() != nullptr;
-  static const bool multiplies = UsableFlags().contains("avx512_bf16");
-  return multiplies && at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
+bool CanPack() {
+  return at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
          Find<Reorder>("mkldnn::_reorder_linear_weight") &&
          Find<Pointwise>("mkldnn::_linear_pointwise");
 }
 
 void Pack(PackedLayer* layer) {
-  if (!layer->bfloat16()) {
-    const int64_t outputs = layer->weight.size(0);
-    const int64_t inputs = layer->weight.size(1);
-    constexpr auto kOutputs = static_cast<int64_t>(kPackedOutputs);
-    const auto panels = static_cast<int64_t>(DivideUp(outputs, kOutputs));
-    layer->packed = at::empty({panels * kOutputs, inputs}, at::kFloat);
-    return BestVectorProducts()->pack(layer->weight.const_data_ptr<float>(),
-                                      static_cast<size_t>(outputs), static_cast<size_t>(inputs),
-                                      layer->packed.mutable_data_ptr<float>());
-  }
   static const auto reorder = *Find<Reorder>("mkldnn::_reorder_linear_weight");
   const int64_t zeros = layer->columns - layer->weight.size(1);
   layer->packed = reorder.call(at::constant_pad_nd(layer->weight, {0, zeros}), std::nullopt);
@@ -211,16 +162,15 @@ at::Tensor RunLayer(const PackedLayer& layer, const at::Tensor& given) {
               given.sizes());
   std::vector<int64_t> shape = given.sizes().vec();
   shape.back() = layer.weight.size(0);
-  const at::Tensor x = given.reshape({given.numel() / inputs, inputs});
-  if (!layer.bfloat16()) return RunFloat32(layer, x).view(shape);
-  at::Tensor y = RunBfloat16(layer, x);
+  at::Tensor y = RunRows(layer, given.reshape({given.numel() / inputs, inputs}));
   if (layer.relu) at::relu_(y);  // oneDNN's own makes zeros of NaN.
   return y.view(shape);
 }
 
-LinearPiece FirstPiece(int64_t rows) {
+LinearPiece FirstPiece(int64_t rows, bool bfloat16) {
   if (rows >= kLargestPiece) return {kLargestPiece, kLargestPiece};
-  return {rows, ComputedRows(rows)};
+  if (rows > kWholePiece && !bfloat16) return {kWholePiece, kWholePiece};
+  return {rows, ComputedRows(rows, bfloat16)};
 }
 
 }  // namespace embershard

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/core_count.h"
 #include "base/divide_up.h"
 #include "dense/torchscript_layer.h"
 #include "dense/torchscript_passes.h"
@@ -21,8 +22,7 @@ using torch::jit::Value;
 
 // Inputs of bfloat16 come in so many, or are copied at each call.
 constexpr int64_t kNarrowColumns = 32;
-constexpr int64_t kFewestWeights = 6144;
-constexpr int64_t kFewestBfloat16Weights = 16384;
+constexpr int64_t kFewestWeights = 16384;
 
 const auto kLinearKind = c10::Symbol::fromQualString("embershard::linear");
 
@@ -80,6 +80,12 @@ Value* Unrounded(const Rounding& rounding) {
   return was_layer ? wide->input(0) : x;
 }
 
+// Whether this processor multiplies bfloat16.
+bool HasBfloat16() {
+  static const bool has = UsableFlags().contains("avx512_bf16");
+  return has;
+}
+
 bool IsBfloat16(const at::Tensor& tensor) {
   return tensor.equal(tensor.to(at::kBFloat16).to(at::kFloat));
 }
@@ -114,9 +120,7 @@ void Replace(Node* node) {
   Value* replaced = node->output();  // Float32.
   const auto before = RoundingBefore(x);
   const auto behind = RoundingBehind(replaced);
-  const bool narrow = before && behind && layer->weight.numel() >= kFewestBfloat16Weights &&
-                      CanPack(at::kBFloat16) && IsBfloat16(layer->weight);
-  if (!narrow && !CanPack(at::kFloat)) return;
+  const bool narrow = before && behind && HasBfloat16() && IsBfloat16(layer->weight);
   if (narrow) {
     layer->type = at::kBFloat16;
     layer->weight = layer->weight.to(at::kBFloat16);
@@ -168,7 +172,7 @@ void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph, bool float32) 
     ForEachLinear(graph->block(), Unround);
     torch::jit::EliminateDeadCode(graph);  // The roundings, which still use the layers.
   }
-  ForEachLinear(graph->block(), Replace);
+  if (CanPack()) ForEachLinear(graph->block(), Replace);
   torch::jit::EliminateDeadCode(graph);
 }
 

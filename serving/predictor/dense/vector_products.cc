@@ -17,9 +17,4 @@ std::vector<const VectorProducts*> UsableVectorProducts() {
   return usable;
 }
 
-const VectorProducts* BestVectorProducts() {
-  static const std::vector<const VectorProducts*> usable = UsableVectorProducts();
-  return usable.empty() ? nullptr : usable.back();
-}
-
 }  // namespace embershard

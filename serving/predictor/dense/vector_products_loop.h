@@ -12,7 +12,6 @@
 //   Store(to, begin, end, a)          writes lanes begin .. end - 1 of `a` at `to`
 //   LoadFirst(from, n)                the first n at `from`, zeros behind them
 //   Transpose(rows)                   kLanes vectors become columns
-//   Rectified(a)                      the larger of 0 and a; NaN stays NaN
 
 #ifndef EMBERSHARD_DENSE_VECTOR_PRODUCTS_LOOP_H_
 #define EMBERSHARD_DENSE_VECTOR_PRODUCTS_LOOP_H_
@@ -25,15 +24,7 @@
 namespace embershard {
 namespace {
 
-constexpr size_t kRows = 6;          // Products of so many vectors at once.
-constexpr size_t kPrefetched = 512;  // Floats of a panel ahead of those that are multiplied.
-constexpr size_t kLine = 16;         // Floats of a cache line.
-
-struct Vectors {
-  const float* values = nullptr;
-  size_t count = 0;
-  size_t stride = 0;  // Floats from one to the next.
-};
+constexpr size_t kRows = 6;  // Products of so many vectors at once.
 
 template <class V>
 size_t RoundedUp(size_t count) {
@@ -59,69 +50,64 @@ void MakePanel(const float* vectors, size_t count, size_t dim, float* panel) {
   }
 }
 
-// Calls write(i, j, sums) for the first `used` vectors i: vectors[i] times each of kLanes
-// of the panel's from its column j * kLanes on.
-template <class V, size_t registers, class Write>
-void Multiply(const float* const (&vectors)[kRows], size_t used, size_t dim, const float* panel,
-              size_t stride, Write write) {
-  typename V::Floats sums[kRows][registers];
+// sums[i][j]: vectors[i] times each of kLanes of the panel's from its column j * kLanes on.
+template <class V, size_t registers>
+void Multiply(const float* const (&vectors)[kRows], size_t dim, const float* panel, size_t stride,
+              typename V::Floats (&sums)[kRows][V::kRegisters]) {
+  typename V::Floats kept[kRows][registers];
   for (size_t i = 0; i < kRows; ++i) {
-    for (size_t j = 0; j < registers; ++j) sums[i][j] = V::Zero();
+    for (size_t j = 0; j < registers; ++j) kept[i][j] = V::Zero();
   }
   for (size_t k = 0; k < dim; ++k) {
     typename V::Floats columns[registers];
     for (size_t j = 0; j < registers; ++j) {
       columns[j] = V::Load(panel + k * stride + j * V::kLanes);
     }
-    for (size_t j = 0; j < registers * V::kLanes; j += kLine) {
-      __builtin_prefetch(panel + k * stride + kPrefetched + j);
-    }
     for (size_t i = 0; i < kRows; ++i) {
       const auto value = V::Set(vectors[i][k]);
       for (size_t j = 0; j < registers; ++j) {
-        sums[i][j] = V::MultiplyAdd(value, columns[j], sums[i][j]);
+        kept[i][j] = V::MultiplyAdd(value, columns[j], kept[i][j]);
       }
     }
   }
   for (size_t i = 0; i < kRows; ++i) {
-    if (i == used) return;
-    for (size_t j = 0; j < registers; ++j) write(i, j, sums[i][j]);
+    for (size_t j = 0; j < registers; ++j) sums[i][j] = kept[i][j];
   }
 }
 
-template <class V, class Write>
-void Multiply(size_t registers, const float* const (&vectors)[kRows], size_t used, size_t dim,
-              const float* panel, size_t stride, Write write) {
+template <class V>
+void Multiply(size_t registers, const float* const (&vectors)[kRows], size_t dim,
+              const float* panel, size_t stride, typename V::Floats (&sums)[kRows][V::kRegisters]) {
   if constexpr (V::kRegisters > 2) {
-    if (registers == 4) return Multiply<V, 4>(vectors, used, dim, panel, stride, write);
-    if (registers == 3) return Multiply<V, 3>(vectors, used, dim, panel, stride, write);
+    if (registers == 4) return Multiply<V, 4>(vectors, dim, panel, stride, sums);
+    if (registers == 3) return Multiply<V, 3>(vectors, dim, panel, stride, sums);
   }
-  if (registers == 2) return Multiply<V, 2>(vectors, used, dim, panel, stride, write);
-  Multiply<V, 1>(vectors, used, dim, panel, stride, write);
+  if (registers == 2) return Multiply<V, 2>(vectors, dim, panel, stride, sums);
+  Multiply<V, 1>(vectors, dim, panel, stride, sums);
 }
 
 // The rows of one step; behind the last vector they are it again, and not written.
-void RowsFrom(const Vectors& vectors, size_t first, const float* (&rows)[kRows]) {
-  for (size_t i = 0; i < kRows; ++i) {
-    rows[i] = vectors.values + std::min(first + i, vectors.count - 1) * vectors.stride;
-  }
+void RowsFrom(const float* vectors, size_t first, size_t count, size_t dim,
+              const float* (&rows)[kRows]) {
+  for (size_t i = 0; i < kRows; ++i) rows[i] = vectors + std::min(first + i, count - 1) * dim;
 }
 
-// Calls write(row, column, kLanes sums) for the first `dim` values of vectors with those of a
-// panel of `panel_count`, from the column that column_from(first row) says on.
+// Calls write(row, column, kLanes sums) for vectors of `count` with those of a panel of
+// `panel_count`, from the column that column_from(first row) says on.
 template <class V, class ColumnFrom, class Write>
-void ForEachSum(const Vectors& vectors, size_t dim, const float* panel, size_t panel_count,
-                ColumnFrom column_from, Write write) {
+void ForEachSum(const float* vectors, size_t count, size_t dim, const float* panel,
+                size_t panel_count, ColumnFrom column_from, Write write) {
   const size_t stride = RoundedUp<V>(panel_count);
-  for (size_t first = 0; first < vectors.count; first += kRows) {
+  for (size_t first = 0; first < count; first += kRows) {
     const float* rows[kRows];
-    RowsFrom(vectors, first, rows);
+    RowsFrom(vectors, first, count, dim, rows);
     for (size_t column = column_from(first); column < stride; column += V::kRegisters * V::kLanes) {
       const size_t registers = std::min(V::kRegisters, (stride - column) / V::kLanes);
-      Multiply<V>(registers, rows, std::min(kRows, vectors.count - first), dim, panel + column,
-                  stride, [&](size_t i, size_t j, typename V::Floats sums) {
-                    write(first + i, column + j * V::kLanes, sums);
-                  });
+      typename V::Floats sums[kRows][V::kRegisters];
+      Multiply<V>(registers, rows, dim, panel + column, stride, sums);
+      for (size_t i = 0; i < kRows && first + i < count; ++i) {
+        for (size_t j = 0; j < registers; ++j) write(first + i, column + j * V::kLanes, sums[i][j]);
+      }
     }
   }
 }
@@ -150,7 +136,7 @@ void PairProducts(const PairProductsCall& call) {
       V::Store(products + before + (from - row - 1), from - column, to - column, sums);
     };
     ForEachSum<V>(
-        {vectors, count, call.dim}, call.dim, panel, count,
+        vectors, count, call.dim, panel, count,
         [](size_t row) { return (row + 1) / V::kLanes * V::kLanes; }, write);
   }
 }
@@ -167,48 +153,11 @@ void CrossProducts(const CrossProductsCall& call) {
     }
     float* const products = call.products + example * call.count * others;
     ForEachSum<V>(
-        {call.vectors + example * call.count * call.dim, call.count, call.dim}, call.dim, panel,
-        others, [](size_t) { return size_t{0}; },
+        call.vectors + example * call.count * call.dim, call.count, call.dim, panel, others,
+        [](size_t) { return size_t{0}; },
         [&](size_t row, size_t column, typename V::Floats sums) {
           V::Store(products + row * others + column, 0, std::min(V::kLanes, others - column), sums);
         });
-  }
-}
-
-template <class V>
-constexpr size_t kPanelOutputs = V::kRegisters * V::kLanes;
-
-template <class V>
-void PackWeights(const float* weights, size_t outputs, size_t dim, float* packed) {
-  for (size_t first = 0; first < outputs; first += kPanelOutputs<V>) {
-    MakePanel<V>(weights + first * dim, std::min(kPanelOutputs<V>, outputs - first), dim,
-                 packed + first * dim);
-  }
-}
-
-template <class V>
-void Linear(const LinearCall& call) {
-  static_assert(kPackedOutputs % kPanelOutputs<V> == 0);
-  for (size_t first = 0; first < call.outputs; first += kPanelOutputs<V>) {
-    const size_t outputs = std::min(kPanelOutputs<V>, call.outputs - first);
-    const float* const panel = call.packed + first * call.dim;
-    for (size_t k = 0; k < call.dim; k += kSummedProducts) {
-      const size_t length = std::min(kSummedProducts, call.dim - k);
-      const bool last = k + length == call.dim;
-      const auto write = [&](size_t row, size_t column, typename V::Floats sums) {
-        const size_t lanes = std::min(V::kLanes, outputs - column);
-        float* const to = call.products + row * call.stride + first + column;
-        if (k > 0) sums = V::Add(V::LoadFirst(to, lanes), sums);
-        if (last && call.bias != nullptr) {
-          sums = V::Add(sums, V::LoadFirst(call.bias + first + column, lanes));
-        }
-        if (last && call.relu) sums = V::Rectified(sums);
-        V::Store(to, 0, lanes, sums);
-      };
-      ForEachSum<V>(
-          {call.vectors + k, call.count, call.dim}, length, panel + k * RoundedUp<V>(outputs),
-          outputs, [](size_t) { return size_t{0}; }, write);
-    }
   }
 }
 

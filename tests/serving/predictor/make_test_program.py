@@ -178,8 +178,7 @@ class Gates(torch.nn.Module):
 
 
 class Products(torch.nn.Module):
-    """Products of an example's 9 vectors with each other, also concatenated, and with 3 of its
-    request."""
+    """Products of an example's 9 vectors with each other, and with 3 of its request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,10 +197,7 @@ class Products(torch.nn.Module):
             .flatten(1)
             .index_select(1, self.pairs.flip(0))
         )
-        first, rest = example_inputs[0][:, :20], example_inputs[0][:, 20:]
-        parts = torch.cat([first.unsqueeze(1), rest.reshape(-1, 8, 20)], dim=1)
-        of_parts = torch.bmm(parts, parts.transpose(1, 2)).flatten(1).index_select(1, self.pairs)
-        return {"pairs": pairs, "cross": cross, "others": others, "of_parts": of_parts}
+        return {"pairs": pairs, "cross": cross, "others": others}
 
 
 PROGRAMS = {
