@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,12 +93,8 @@ def dotted(prefix: str, relative: Path) -> str:
 
 def own_files(*suffixes: str) -> list[Path]:
     """Files of the repository written by people, with one of the suffixes."""
-    skipped = {"build", "dist", "_proto"}
-    return sorted(
-        path
-        for path in ROOT.rglob("*")
-        if path.suffix in suffixes
-        and not any(
-            part in skipped or part.startswith(".") for part in path.relative_to(ROOT).parts
-        )
-    )
+    skipped, found = {"build", "dist", "_proto"}, list[Path]()
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [each for each in folders if each not in skipped and each[0] != "."]
+        found += [Path(folder, each) for each in files]
+    return sorted(path for path in found if path.suffix in suffixes and path.name[0] != ".")
