@@ -95,4 +95,5 @@ def _input(spec: InputSpec) -> ServedInput:
         weighted=spec.weighted,
         max_ids=spec.max_ids,
         known_ids=known,
+        hashed=isinstance(spec.ids, HashIds),
     )

@@ -126,8 +126,10 @@ def test_a_checkpoint_folder_that_cannot_be_is_named(config, tmp_path, capsys):
     (tmp_path / "checkpoints").write_text("a file")
     assert main(["train", str(config(CONFIG.replace("{folder}", "{folder}/run")))]) == 1
     told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith("embershard train: NotADirectoryError: ")
-    assert told.endswith(f"'{tmp_path}/checkpoints/run'")
+    assert told.startswith("embershard train: ConfigError: ")
+    assert told.endswith(
+        f"expected a folder that can be made, got {tmp_path}/checkpoints/run: Not a directory"
+    )
 
 
 @cases(

@@ -129,12 +129,12 @@ def test_200_swaps_at_half_of_the_capacity(repository):
     options = ServerOptions(port=0, threads=1, max_queued_examples=QUEUED)
     with Server(repository, options=options) as server:
         with HalfLoad(server.address, repository) as load:
-            resident = 0.0
+            resident = []
             for number in range(SWAPS):
                 swap(server, repository, 1 + number % 2)
-                if number == SWAPS // 4:
-                    resident = resident_bytes()
-            grown = resident_bytes() - resident
+                resident.append(resident_bytes())
+        # The least of many: on a busy machine requests pile up for a moment.
+        grown = min(resident[-SWAPS // 4 :]) - min(resident[SWAPS // 8 : 3 * SWAPS // 8])
         assert load.failed == []
         assert load.seen.keys() == {1, 2}
         assert grown < GROWTH_BYTES, f"{grown / 1e6:.1f} MB"
