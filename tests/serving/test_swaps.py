@@ -82,14 +82,17 @@ class HalfLoad:
         self.seen, self.failed = {}, []
 
     def send(self):
-        """Runs without a pause between them; answers are looked at beside the next run."""
+        """Answers are looked at beside the next run, which waits where looking falls behind: kept
+        answers of many runs would be the memory that is lost."""
         with ThreadPoolExecutor(1) as beside:
-            looks = []
+            looking = None
             while not self.over.is_set():
                 result = run_load(self.target, self.pool, self.options, keep_answers=True)
-                looks.append(beside.submit(self.look, result))
-            for look in looks:
-                look.result()
+                if looking is not None:
+                    looking.result()
+                looking = beside.submit(self.look, result)
+            if looking is not None:
+                looking.result()
 
     def look(self, result):
         if result.ok != result.requests:
