@@ -28,7 +28,7 @@ class ServedInput:
     """Given once for each example, or once for the whole request."""
 
     default: float | None = None
-    """Dense: what stands in when the input is left out. None: it is required."""
+    """Dense: the value where a request leaves the input out. None: requests must give it."""
 
     weighted: bool = False
     """Sparse: every id comes with a weight."""
