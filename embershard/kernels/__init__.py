@@ -4,7 +4,7 @@ FBGEMM's lookups do not take are trained by torch."""
 
 from embershard.kernels.devices import device_of
 from embershard.kernels.fbgemm import operator_of
-from embershard.kernels.fused import FusedTables
+from embershard.kernels.fused import FusedTables, check_rows
 from embershard.kernels.fused_mixed import AnyFusedTables, build_fused_tables, check_dims
 from embershard.kernels.fused_optimizer import (
     FUSED_OPTIMIZERS,
@@ -23,6 +23,7 @@ __all__ = [
     "build_fused_tables",
     "check_dims",
     "check_optimizer_on",
+    "check_rows",
     "decode_rows",
     "device_of",
     "encode_rows",

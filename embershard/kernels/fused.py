@@ -5,7 +5,7 @@ the gradient of the rows that were looked up and applies the optimizer to them a
 ``RowUpdate`` on CPU, by FBGEMM on CUDA. No gradient the size of a table ever exists.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -81,11 +81,7 @@ class FusedTables:
                     "fused tables: expected at least one row and a dim that is a positive "
                     f"multiple of 4, got a table of {rows} rows and dim {dim}"
                 )
-            if device.type == "cpu" and rows > MOST_ROWS:
-                raise InputError(
-                    f"fused tables on cpu: expected at most {MOST_ROWS} rows, got a table of "
-                    f"{rows}; shard it by rows"
-                )
+        check_rows(shapes, device.type)
         self.optimizer = optimizer
         self._pooled = pooled
         self._kernel = _build_kernel(
@@ -201,6 +197,24 @@ def check_storage(compute_kernel: str, dtype: torch.dtype, device: torch.device)
     if dtype not in WEIGHT_DTYPES:
         known = ", ".join(str(each) for each in WEIGHT_DTYPES)
         raise InputError(f"fused tables: expected weights of {known}; got {dtype}")
+
+
+def check_rows(shapes: Iterable[tuple[int, int]], device: str) -> None:
+    """Refuse tables of more rows than the update on CPU counts.
+
+    Args:
+        shapes: (rows, dim) of tables or shards.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        InputError: a table of more than 2^32 - 1 rows that ``FusedTables`` would train on CPU.
+    """
+    for rows, dim in shapes:
+        if device == "cpu" and dim % DIM_MULTIPLE == 0 and rows > MOST_ROWS:
+            raise InputError(
+                f"fused tables on cpu: expected at most {MOST_ROWS} rows, got a table of {rows}; "
+                "shard it by rows"
+            )
 
 
 def _build_kernel(

@@ -23,7 +23,12 @@ from embershard.sharding.counters import (
     counters_of_shard,
     saved_replica_accesses,
 )
-from embershard.sharding.dense_state import optimizer_fault, shard_state, whole_state
+from embershard.sharding.dense_state import (
+    class_block,
+    optimizer_fault,
+    shard_state,
+    whole_state,
+)
 from embershard.sharding.environment import agree
 from embershard.sharding.held_tables import (
     group_of,
@@ -142,6 +147,8 @@ def state_blocks(
                 if columns[0] == 0 and (rows[0] == 0 or each.tensor is local.accesses)
             )
             blocks += shard_state(table, local, optimizer)
+            if local.optimizer is not None and rows[0] == columns[0] == 0:
+                blocks.append(class_block(f"{table.weight_key}.{table.name}", local.optimizer))
             for name, state in local.moments.items():
                 key = table.state_key(name)
                 blocks += (

@@ -71,8 +71,9 @@ def shard_state(
         for name, value in state.items()
         if isinstance(value, Tensor) and (is_first or value.shape == local.weight.shape)
     ]
-    if is_first:
-        blocks += _class_blocks(table.weight_key, trainers(optimizer).get(id(local.parameter)))
+    trainer = trainers(optimizer).get(id(local.parameter))
+    if is_first and trainer is not None:
+        blocks.append(class_block(table.weight_key, type(trainer[0]).__name__))
     return blocks
 
 
@@ -85,7 +86,8 @@ def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> It
         for field, value in kept.get(parameter, {}).items():
             if isinstance(value, Tensor):
                 yield Block.whole(f"{STATE}{name}.{field}", value)
-        yield from _class_blocks(name, trained.get(id(parameter)))
+        if id(parameter) in trained:
+            yield class_block(name, type(trained[id(parameter)][0]).__name__)
     yield from warmup_progress(optimizer)
 
 
@@ -127,8 +129,6 @@ def shard_block(table: HeldTable, local: LocalShard, key: str, value: Tensor) ->
     return table.block(key, local.shard, value)
 
 
-def _class_blocks(name: str, trainer: Trainer | None) -> Iterator[Block]:
+def class_block(name: str, kind: str) -> Block:
     """Say of which class an optimizer is: the key does, as checkpoints hold tensors alone."""
-    if trainer is not None:
-        kind = type(trainer[0]).__name__
-        yield Block.whole(f"{STATE}{name}.{CLASS}.{kind}", torch.ones((), dtype=torch.uint8))
+    return Block.whole(f"{STATE}{name}.{CLASS}.{kind}", torch.ones((), dtype=torch.uint8))

@@ -136,6 +136,7 @@ def _whole(
                 for name, each in states.items()
                 if name.startswith(f"{table.name}.")
             },
+            optimizer=module.optimizer.name,
         )
         yield HeldTable(
             name=table.name,

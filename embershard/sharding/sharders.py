@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer, check_dims, check_optimizer_on
+from embershard.kernels import FusedOptimizer, check_dims, check_optimizer_on, check_rows
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingCollection,
@@ -25,6 +25,7 @@ from embershard.sharding.types import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
     ParameterSharding,
+    shape_of,
 )
 from embershard.sharding.vector_exchange import (
     POOLED,
@@ -109,9 +110,11 @@ class Sharder:
                     "fused_params of the sharder), got none"
                 )
             columns = [each.columns for each in sharding.sharding_spec]
+            shapes = [shape_of(each) for each in sharding.sharding_spec]
             try:
                 check_optimizer_on(given, device)
-                check_dims([end - at for at, end in columns], given, sharding.compute_kernel)
+                check_dims([dim for _, dim in shapes], given, sharding.compute_kernel)
+                check_rows(shapes, device)
             except InputError as error:
                 raise InputError(f"{at}: {error}") from error
             halved = [each for each in columns if each != (0, weight.shape[1])]

@@ -122,12 +122,15 @@ class StateReads:
     def _problem(self, table: HeldTable, local: LocalShard) -> str:
         """Why what is saved is not the state of the kernel of a shard. Empty: it is."""
         own = {name: each.dim() for name, each in local.moments.items()}
-        found = self._state.of(f"{table.weight_key}.{table.name}")
+        kernel = f"{table.weight_key}.{table.name}"
+        found, kind = self._state.of(kernel), self._state.kind(kernel)
         saved = {name: len(each.size) for name, each in found.items() if name != "steps"}
         others = self._state.of(table.weight_key)
         # Steps that are not saved are told as counters: TorchRec saves none.
         if own == saved and not others and ("steps" in local.state or "steps" not in found):
-            return ""
+            if kind in (None, local.optimizer):
+                return ""
+            return f"expected that of {local.optimizer}, got that of {kind}"
         got = _told(saved, "steps" in found)
         if others and not found:
             got = f"{', '.join(sorted(others))} of an optimizer of the caller's"

@@ -21,6 +21,7 @@ from embershard.sharding.environment import CPU, ShardingEnv
 from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout, Part
 from embershard.sharding.lookup_clock import LookupClock
+from embershard.sharding.types import shape_of
 
 ROWS_OF_BLOCK = 1 << 16
 """Rows that are initialized with one seed."""
@@ -41,6 +42,9 @@ class LocalShard:
 
     parameter: nn.Parameter | None = None
     """Of the dense kernel: what the caller's optimizer trains; ``weight`` is a view of it."""
+
+    optimizer: str | None = None
+    """Of fused kernels: ``FusedOptimizer.name``."""
 
     accesses: Tensor | None = None
     """int64 ``(rows,)``: lookups of each row in training, likewise. None: not counted."""
@@ -184,9 +188,7 @@ class ShardedTables:
     ) -> None:
         shards = list(dict.fromkeys(part.shard for part in parts))
         lookups = [shards.index(part.shard) for part in parts]
-        shapes = [
-            (each.rows[1] - each.rows[0], each.columns[1] - each.columns[0]) for each in shards
-        ]
+        shapes = [shape_of(each) for each in shards]
         if optimizer is None:
             dense = DenseTables(shapes, lookups, self._device)
             self._groups.append(_Group(tables=dense, lookups=lookups))
@@ -216,6 +218,7 @@ class ShardedTables:
                 shard=shard,
                 weight=tables.weights[place],
                 state=tables.states[place],
+                optimizer=optimizer.name,
             )
             for place, shard in enumerate(shards)
         ]

@@ -174,6 +174,11 @@ def whole_shard(table: EmbeddingConfig, devices: tuple[int, ...] = (0,)) -> Shar
     return Shard(table=table.name, rows=rows, columns=columns, devices=devices)
 
 
+def shape_of(shard: Shard) -> tuple[int, int]:
+    """Its rows and columns."""
+    return shard.rows[1] - shard.rows[0], shard.columns[1] - shard.columns[0]
+
+
 def check_module_plan(
     plan: Mapping[str, ParameterSharding],
     tables: Sequence[EmbeddingConfig],

@@ -99,7 +99,7 @@ def save_checkpoint(
 
     Raises:
         OSError: it cannot be written there.
-        DataError: rank 0 cannot write what lies beside the weights.
+        DataError: ``path`` is no folder, or rank 0 cannot write what lies beside the weights.
     """
     contents = Contents(model=model, schema=schema, samples=samples, metrics=metrics)
     write_checkpoint(Path(path), module, contents, group=group)
@@ -154,10 +154,12 @@ def start_checkpoint(
 
     Raises:
         OSError: it cannot be written there.
-        DataError: likewise, with a group.
+        DataError: ``path`` is no folder; or as OSError, with a group.
     """
 
     def start() -> Path:
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise DataError(f"{path}: expected a folder or nothing, got a file or link")
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
         with _removed_on_error(partial, path):

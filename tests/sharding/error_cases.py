@@ -7,13 +7,16 @@ import torch
 from torch import nn
 
 from embershard.errors import InputError
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
     QCommsConfig,
     ShardingEnv,
     ShardingPlan,
+    construct_module_sharding_plan,
     get_qcomm_codecs_registry,
+    table_wise,
 )
 from tests.sharding.cases import collection_of, features_of, model_parallel, shard
 
@@ -55,6 +58,18 @@ def bad_sharder(env, case, plan, settings):
     except InputError as error:
         return str(error)
     return ""
+
+
+def too_many_rows(env):
+    """What building raises on this rank with 2^32 rows of a table on rank 1."""
+    table = EmbeddingBagConfig(
+        name="t", num_embeddings=1 << 32, embedding_dim=4, feature_names=["f"]
+    )
+    module = EmbeddingBagCollection([table], device="meta")
+    plan = construct_module_sharding_plan(module, {"t": table_wise(rank=1)}, world_size=2)
+    with pytest.raises(InputError) as raised:
+        shard(env, module, plan)
+    return str(raised.value)
 
 
 def build_with(env, case, plans):

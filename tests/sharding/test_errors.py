@@ -33,6 +33,7 @@ from tests.sharding.error_cases import (
     bad_plan,
     bad_sharder,
     build_with,
+    too_many_rows,
 )
 from tests.sharding.reference import make_case
 
@@ -264,6 +265,14 @@ def test_shards_of_dims_that_only_torch_trains_are_refused_on_every_rank(setting
     assert str(raised.value) == (
         f"here: table 'users': {what}: expected dims that are a multiple of 4, got [2, 6]"
     )
+
+
+def test_a_shard_of_too_many_rows_on_one_rank_is_refused_on_all(workers):
+    message = (
+        "rank 0: plan: module 'sparse': table 't': fused tables on cpu: expected at most "
+        "4294967295 rows, got a table of 4294967296; shard it by rows"
+    )
+    assert workers.run(2, too_many_rows) == [message, message]
 
 
 def test_an_unknown_optimizer_in_backward_is_refused():

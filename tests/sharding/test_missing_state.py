@@ -143,6 +143,24 @@ def test_state_of_another_kernel_is_refused_or_kept(tmp_path, saved, loaded, exp
     assert torch.equal(*users)
 
 
+def test_state_of_the_same_shapes_of_another_kernel_is_refused_by_name(tmp_path):
+    one, other = (
+        unsharded(make_case(1, sizes=[1], steps=0, optimizer=name))
+        for name in ("rowwise_adagrad", "ema_rowwise_adagrad")
+    )
+    save_state(one, tmp_path / "state")
+    said, _ = refusal(other, tmp_path / "state")
+    assert said == (
+        f"{tmp_path / 'state'}: optimizer state of table 'users': expected that of "
+        f"ema_rowwise_adagrad, got that of rowwise_adagrad{KEEPS}"
+    )
+    unnamed = [each for each in state_blocks(one) if "__class." not in each.key]
+    assert len(unnamed) == len(state_blocks(one)) - 3
+    block_files.write_blocks(unnamed, tmp_path / "unnamed")
+    key = "optimizer.state.sparse.embedding_bags.users.weight.users.steps"
+    assert f"{key}: none is saved; it is kept" in load_state(other, tmp_path / "unnamed")
+
+
 def test_a_second_moment_that_is_not_used_is_refused(tmp_path):
     case = make_case(1, sizes=[1], steps=0, optimizer="adagrad")
     one, other = unsharded(case), unsharded(case)

@@ -123,6 +123,18 @@ def test_a_save_that_fails_leaves_what_was_there(saved, tmp_path):
     assert [child.name for child in tmp_path.iterdir()] == ["7"]
 
 
+@pytest.mark.parametrize("place", ["file", "link"])
+def test_a_place_that_is_no_folder_is_refused(saved, tmp_path, place):
+    path, module = saved
+    (tmp_path / "file").write_text("notes")
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(DataError) as raised:
+        save(tmp_path / place, module, model(fused=True))
+    expected = "expected a folder or nothing, got a file or link"
+    assert str(raised.value) == f"{tmp_path / place}: {expected}"
+    assert {each.name for each in tmp_path.iterdir()} == {"7", "file", "link"}
+
+
 def test_the_highest_step_of_a_folder_is_taken(tmp_path):
     for name in ("9", "10", "later", ".11.partial"):
         (tmp_path / name).mkdir()
