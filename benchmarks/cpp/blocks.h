@@ -1,7 +1,6 @@
 // A program as one side of a comparison: the lines of benchmarks/child.py.
 
-#ifndef EMBERSHARD_BENCHMARKS_CPP_BLOCKS_H_
-#define EMBERSHARD_BENCHMARKS_CPP_BLOCKS_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -46,5 +45,3 @@ inline void AnswerBlocks(const std::string& unit, size_t threads,
 }
 
 }  // namespace embershard::benchmarks
-
-#endif  // EMBERSHARD_BENCHMARKS_CPP_BLOCKS_H_

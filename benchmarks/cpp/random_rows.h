@@ -2,8 +2,7 @@
 // pass. Each thread has four batches of its own: 512 bags of each table, one table after the
 // other. A row is a 4-byte header, scale and bias, and int8 codes.
 
-#ifndef EMBERSHARD_BENCHMARKS_CPP_RANDOM_ROWS_H_
-#define EMBERSHARD_BENCHMARKS_CPP_RANDOM_ROWS_H_
+#pragma once
 
 #include <algorithm>
 #include <bit>
@@ -215,5 +214,3 @@ double SumWhole(RandomRows& all, size_t thread) {
 #endif
 
 }  // namespace embershard::benchmarks
-
-#endif  // EMBERSHARD_BENCHMARKS_CPP_RANDOM_ROWS_H_

@@ -1,8 +1,7 @@
 // What the servers of the benchmarks have in common: how they say where they listen,
 // and how they are ended.
 
-#ifndef EMBERSHARD_BENCHMARKS_SERVING_H_
-#define EMBERSHARD_BENCHMARKS_SERVING_H_
+#pragma once
 
 #include <pthread.h>
 
@@ -36,5 +35,3 @@ class StopSignals {
 };
 
 }  // namespace embershard::benchmarks
-
-#endif  // EMBERSHARD_BENCHMARKS_SERVING_H_

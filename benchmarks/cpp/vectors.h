@@ -1,7 +1,6 @@
 // Vectors of the processor that this is compiled for, and memory to fill them from.
 
-#ifndef EMBERSHARD_BENCHMARKS_CPP_VECTORS_H_
-#define EMBERSHARD_BENCHMARKS_CPP_VECTORS_H_
+#pragma once
 
 #include <sys/mman.h>
 
@@ -62,5 +61,3 @@ inline Floats WidenedCodes(const std::byte* codes) {
 }
 
 }  // namespace embershard::benchmarks
-
-#endif  // EMBERSHARD_BENCHMARKS_CPP_VECTORS_H_

@@ -1,7 +1,6 @@
 // What a fuzzer says of every input.
 
-#ifndef EMBERSHARD_TESTS_FUZZ_EXPECT_H_
-#define EMBERSHARD_TESTS_FUZZ_EXPECT_H_
+#pragma once
 
 #include <cstdio>
 #include <cstdlib>
@@ -16,5 +15,3 @@ inline void Expect(bool holds, const char* claim) {
 }
 
 }  // namespace embershard::fuzz
-
-#endif  // EMBERSHARD_TESTS_FUZZ_EXPECT_H_

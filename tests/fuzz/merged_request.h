@@ -1,8 +1,7 @@
 // Any bytes as a request in one of the protocols, through its parser, request validation, the
 // builder and the answer, merged with a good request that they must not disturb.
 
-#ifndef EMBERSHARD_TESTS_FUZZ_MERGED_REQUEST_H_
-#define EMBERSHARD_TESTS_FUZZ_MERGED_REQUEST_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -199,5 +198,3 @@ size_t Mutate(uint8_t* data, size_t size, size_t size_max, unsigned int seed, Ch
 }
 
 }  // namespace embershard::fuzz
-
-#endif  // EMBERSHARD_TESTS_FUZZ_MERGED_REQUEST_H_

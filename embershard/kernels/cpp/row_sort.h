@@ -1,7 +1,6 @@
 // Occurrences in the order in which rows are updated.
 
-#ifndef EMBERSHARD_KERNELS_ROW_SORT_H_
-#define EMBERSHARD_KERNELS_ROW_SORT_H_
+#pragma once
 
 #include <array>
 #include <bit>
@@ -39,5 +38,3 @@ inline std::span<Occurrence> SortByRow(std::span<Occurrence> given, std::span<Oc
 }
 
 }  // namespace embershard::kernels
-
-#endif  // EMBERSHARD_KERNELS_ROW_SORT_H_

@@ -1,8 +1,7 @@
 // The update of rows by the gradients of the bags that hold them: the second half of a backward
 // pass of fused tables on CPU. Free of torch.
 
-#ifndef EMBERSHARD_KERNELS_ROW_UPDATE_H_
-#define EMBERSHARD_KERNELS_ROW_UPDATE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -48,5 +47,3 @@ void UpdateRowsAvx2(const TableRows& table, const Step& step, const float* gradi
 UpdateRows FastestUpdateRows();
 
 }  // namespace embershard::kernels
-
-#endif  // EMBERSHARD_KERNELS_ROW_UPDATE_H_

@@ -5,8 +5,7 @@
 // `H` says how 4 fp16 weights are read and written: Load(const std::byte*, float*) and
 // Store(const float*, std::byte*).
 
-#ifndef EMBERSHARD_KERNELS_ROW_UPDATE_LOOP_H_
-#define EMBERSHARD_KERNELS_ROW_UPDATE_LOOP_H_
+#pragma once
 
 #include <cmath>
 #include <cstddef>
@@ -147,5 +146,3 @@ void UpdateBy(const TableRows& table, const Step& step, const float* gradients,
 
 }  // namespace
 }  // namespace embershard::kernels
-
-#endif  // EMBERSHARD_KERNELS_ROW_UPDATE_LOOP_H_

@@ -1,7 +1,6 @@
 // A range of addresses that is reserved first and filled afterwards.
 
-#ifndef EMBERSHARD_BASE_ADDRESS_RANGE_H_
-#define EMBERSHARD_BASE_ADDRESS_RANGE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -63,5 +62,3 @@ class AddressRange {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_ADDRESS_RANGE_H_

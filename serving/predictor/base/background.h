@@ -1,7 +1,6 @@
 // Work that nobody is to notice: it runs in the time that all other threads leave.
 
-#ifndef EMBERSHARD_BASE_BACKGROUND_H_
-#define EMBERSHARD_BASE_BACKGROUND_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -48,5 +47,3 @@ class Background {
 Status RunIn(Background* background, const std::function<Status()>& work);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_BACKGROUND_H_

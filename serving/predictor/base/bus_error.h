@@ -1,7 +1,6 @@
 // A handler of SIGBUS that logs why before the process ends.
 
-#ifndef EMBERSHARD_BASE_BUS_ERROR_H_
-#define EMBERSHARD_BASE_BUS_ERROR_H_
+#pragma once
 
 namespace embershard {
 
@@ -11,5 +10,3 @@ namespace embershard {
 void ExplainBusErrors();
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_BUS_ERROR_H_

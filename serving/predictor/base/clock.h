@@ -1,5 +1,4 @@
-#ifndef EMBERSHARD_BASE_CLOCK_H_
-#define EMBERSHARD_BASE_CLOCK_H_
+#pragma once
 
 #include <time.h>
 
@@ -33,5 +32,3 @@ inline double UnixSeconds() {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_CLOCK_H_

@@ -1,8 +1,7 @@
 // The processors that this process may use, what they can do, and how many threads a library
 // uses.
 
-#ifndef EMBERSHARD_BASE_CORE_COUNT_H_
-#define EMBERSHARD_BASE_CORE_COUNT_H_
+#pragma once
 
 #include <filesystem>
 #include <set>
@@ -43,5 +42,3 @@ std::set<std::string> UsableFlags(std::set<std::string> flags = ProcessorFlags()
 void UseThreads(int threads, int (*get)(), void (*set)(int));
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_CORE_COUNT_H_

@@ -1,5 +1,4 @@
-#ifndef EMBERSHARD_BASE_DIVIDE_UP_H_
-#define EMBERSHARD_BASE_DIVIDE_UP_H_
+#pragma once
 
 #include <cstdint>
 
@@ -9,5 +8,3 @@ namespace embershard {
 inline uint64_t DivideUp(uint64_t number, uint64_t by) { return (number + by - 1) / by; }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_DIVIDE_UP_H_

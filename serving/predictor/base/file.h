@@ -1,5 +1,4 @@
-#ifndef EMBERSHARD_BASE_FILE_H_
-#define EMBERSHARD_BASE_FILE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -37,5 +36,3 @@ class File {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_FILE_H_

@@ -1,5 +1,4 @@
-#ifndef EMBERSHARD_BASE_FILE_STAMP_H_
-#define EMBERSHARD_BASE_FILE_STAMP_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -29,5 +28,3 @@ struct FileStamp {
 Result<std::string> ReadSmallFile(const std::string& path, size_t most);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_FILE_STAMP_H_

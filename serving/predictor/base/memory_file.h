@@ -1,7 +1,6 @@
 // A file in memory, for libraries that load a path where the bytes are at hand.
 
-#ifndef EMBERSHARD_BASE_MEMORY_FILE_H_
-#define EMBERSHARD_BASE_MEMORY_FILE_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -19,5 +18,3 @@ Result<File> MakeMemoryFile(std::string_view bytes);
 std::string MemoryFilePath(const File& file);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_MEMORY_FILE_H_

@@ -2,8 +2,7 @@
 // error where clang compiles: each field names the mutex that guards it, each function the mutex
 // that its caller holds.
 
-#ifndef EMBERSHARD_BASE_MUTEX_H_
-#define EMBERSHARD_BASE_MUTEX_H_
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -103,5 +102,3 @@ class CondVar {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_MUTEX_H_

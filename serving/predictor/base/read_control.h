@@ -1,7 +1,6 @@
 // Paces a load, counts its progress and stops it.
 
-#ifndef EMBERSHARD_BASE_READ_CONTROL_H_
-#define EMBERSHARD_BASE_READ_CONTROL_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -58,5 +57,3 @@ class ReadControl {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_READ_CONTROL_H_

@@ -1,5 +1,4 @@
-#ifndef EMBERSHARD_BASE_SHA256_H_
-#define EMBERSHARD_BASE_SHA256_H_
+#pragma once
 
 #include <cstddef>
 #include <memory>
@@ -26,5 +25,3 @@ class Sha256 {
 std::string Sha256Hex(const void* bytes, size_t size);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_SHA256_H_

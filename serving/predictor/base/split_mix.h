@@ -2,8 +2,7 @@
 // Source: SplitMix64 of Steele, Lea and Flood, "Fast splittable pseudorandom number
 // generators", 2014.
 
-#ifndef EMBERSHARD_BASE_SPLIT_MIX_H_
-#define EMBERSHARD_BASE_SPLIT_MIX_H_
+#pragma once
 
 #include <cstdint>
 
@@ -21,5 +20,3 @@ inline uint64_t SplitMix64(uint64_t seed, uint64_t place) {
 inline double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_SPLIT_MIX_H_

@@ -2,8 +2,7 @@
 // message that tells a person what happened. No exception crosses a thread, a C
 // ABI or a gRPC handler; Status and Result do.
 
-#ifndef EMBERSHARD_BASE_STATUS_H_
-#define EMBERSHARD_BASE_STATUS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -89,5 +88,3 @@ class [[nodiscard]] Result {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_STATUS_H_

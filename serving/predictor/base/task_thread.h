@@ -1,7 +1,6 @@
 // A thread that runs the same task again and again, each time another thread says so.
 
-#ifndef EMBERSHARD_BASE_TASK_THREAD_H_
-#define EMBERSHARD_BASE_TASK_THREAD_H_
+#pragma once
 
 #include <atomic>
 #include <functional>
@@ -44,5 +43,3 @@ class TaskThread {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_TASK_THREAD_H_

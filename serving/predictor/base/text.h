@@ -1,7 +1,6 @@
 // What is left of text that came from somewhere else.
 
-#ifndef EMBERSHARD_BASE_TEXT_H_
-#define EMBERSHARD_BASE_TEXT_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -24,5 +23,3 @@ std::string PrintableAscii(std::string_view text, size_t chars_max = std::string
 std::string EscapeControls(std::string text);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_TEXT_H_

@@ -1,7 +1,6 @@
 // The scheduler time slice of threads that compute for long beside threads that do not.
 
-#ifndef EMBERSHARD_BASE_TIME_SLICE_H_
-#define EMBERSHARD_BASE_TIME_SLICE_H_
+#pragma once
 
 #include <chrono>
 
@@ -17,5 +16,3 @@ namespace embershard {
 bool SetTimeSlice(std::chrono::nanoseconds slice);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_TIME_SLICE_H_

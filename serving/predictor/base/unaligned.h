@@ -1,7 +1,6 @@
 // Views over arrays that arrive as bytes: little endian, of any alignment.
 
-#ifndef EMBERSHARD_BASE_UNALIGNED_H_
-#define EMBERSHARD_BASE_UNALIGNED_H_
+#pragma once
 
 #include <bit>
 #include <cstddef>
@@ -56,5 +55,3 @@ Unaligned<T> ViewOf(const std::vector<T>& values) {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BASE_UNALIGNED_H_

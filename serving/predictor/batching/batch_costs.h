@@ -1,7 +1,6 @@
 // How long a batch will run, learned from those that ran. No clock, no lock, no thread.
 
-#ifndef EMBERSHARD_BATCHING_BATCH_COSTS_H_
-#define EMBERSHARD_BATCHING_BATCH_COSTS_H_
+#pragma once
 
 #include <array>
 #include <chrono>
@@ -72,5 +71,3 @@ class BatchCosts {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_BATCH_COSTS_H_

@@ -1,7 +1,6 @@
 // Which waiting requests form the next batch. No clock, no lock, no thread.
 
-#ifndef EMBERSHARD_BATCHING_BATCH_FORMER_H_
-#define EMBERSHARD_BATCHING_BATCH_FORMER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -134,5 +133,3 @@ class BatchFormer {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_BATCH_FORMER_H_

@@ -1,7 +1,6 @@
 // How large batches and the queue in front of them may become.
 
-#ifndef EMBERSHARD_BATCHING_BATCHING_OPTIONS_H_
-#define EMBERSHARD_BATCHING_BATCHING_OPTIONS_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -55,5 +54,3 @@ struct BatchingOptions {
 Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limits& package);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_BATCHING_OPTIONS_H_

@@ -8,8 +8,7 @@
 //   the timer   answers requests whose deadline passes while they are queued or run; wakes a worker
 //               if a batch is overdue
 
-#ifndef EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
-#define EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
+#pragma once
 
 #include <chrono>
 #include <functional>
@@ -164,5 +163,3 @@ class BatchingQueue final : private PooledQueue {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_BATCHING_QUEUE_H_

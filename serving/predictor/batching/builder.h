@@ -1,7 +1,6 @@
 // Merges checked requests into one slot and cuts the slot's outputs into answers.
 
-#ifndef EMBERSHARD_BATCHING_BUILDER_H_
-#define EMBERSHARD_BATCHING_BUILDER_H_
+#pragma once
 
 #include <memory>
 #include <span>
@@ -26,5 +25,3 @@ std::vector<ResponseOutput> CutOutputs(const Schema& schema, const Slot& slot,
                                        const Request& request, size_t index, size_t first_example);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_BUILDER_H_

@@ -4,8 +4,7 @@
 // small requests, two small batches cost more than one large one, and as many cores are busy with
 // reading and answering them.
 
-#ifndef EMBERSHARD_BATCHING_DISPATCH_POLICY_H_
-#define EMBERSHARD_BATCHING_DISPATCH_POLICY_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -44,5 +43,3 @@ bool Dispatches(const DispatchQuestion& question);
 Clock::time_point AsksAgain(const DispatchQuestion& question);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_DISPATCH_POLICY_H_

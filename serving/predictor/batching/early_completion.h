@@ -1,7 +1,6 @@
 // A request that is answered before its turn, or before the model has done with it.
 
-#ifndef EMBERSHARD_BATCHING_EARLY_COMPLETION_H_
-#define EMBERSHARD_BATCHING_EARLY_COMPLETION_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -54,5 +53,3 @@ struct EarlyCompletion {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_EARLY_COMPLETION_H_

@@ -6,8 +6,7 @@
 //   a model that was idle     continues at the virtual time of the batch that began last: it saved
 //                             nothing up while it had no work
 
-#ifndef EMBERSHARD_BATCHING_FAIR_SHARE_H_
-#define EMBERSHARD_BATCHING_FAIR_SHARE_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -61,5 +60,3 @@ class FairShare {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_FAIR_SHARE_H_

@@ -1,7 +1,6 @@
 // Names that a request gives, found in the schema or refused.
 
-#ifndef EMBERSHARD_BATCHING_FIND_NAMES_H_
-#define EMBERSHARD_BATCHING_FIND_NAMES_H_
+#pragma once
 
 #include <cstddef>
 #include <string_view>
@@ -40,5 +39,3 @@ Result<std::vector<size_t>> FindOutputs(const Schema& schema, const SchemaNames&
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_FIND_NAMES_H_

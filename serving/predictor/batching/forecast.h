@@ -1,7 +1,6 @@
 // When queued requests will have run, judged by what ran before. No clock, no lock, no thread.
 
-#ifndef EMBERSHARD_BATCHING_FORECAST_H_
-#define EMBERSHARD_BATCHING_FORECAST_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -75,5 +74,3 @@ class Forecast {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_FORECAST_H_

@@ -1,7 +1,6 @@
 // The packed form of a request: one array a kind, cut into views of each input.
 
-#ifndef EMBERSHARD_BATCHING_PACKED_H_
-#define EMBERSHARD_BATCHING_PACKED_H_
+#pragma once
 
 #include <cstdint>
 
@@ -46,5 +45,3 @@ Status SplitSparse(const Schema& schema, const PackedArrays& packed, const Packe
                    Request* request);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_PACKED_H_

@@ -1,8 +1,7 @@
 // A predict request on its way through the server: protocol-free, made of views
 // over the bytes it arrived in.
 
-#ifndef EMBERSHARD_BATCHING_REQUEST_H_
-#define EMBERSHARD_BATCHING_REQUEST_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -118,5 +117,3 @@ struct Request {
 using Batch = std::vector<std::unique_ptr<Request>>;
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_REQUEST_H_

@@ -1,8 +1,7 @@
 // Requests that wait, earliest deadline first; of equal deadlines, in the order they came.
 // No clock, no lock, no thread.
 
-#ifndef EMBERSHARD_BATCHING_REQUEST_QUEUE_H_
-#define EMBERSHARD_BATCHING_REQUEST_QUEUE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -60,5 +59,3 @@ class RequestQueue {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_REQUEST_QUEUE_H_

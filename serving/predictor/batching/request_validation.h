@@ -1,7 +1,6 @@
 // The checks every request passes before it may wait with others.
 
-#ifndef EMBERSHARD_BATCHING_REQUEST_VALIDATION_H_
-#define EMBERSHARD_BATCHING_REQUEST_VALIDATION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -38,5 +37,3 @@ Status GivenTwice(const std::string& name);
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_REQUEST_VALIDATION_H_

@@ -1,7 +1,6 @@
 // The batch that the model runs, as its deadlines see it. No clock, no lock, no thread.
 
-#ifndef EMBERSHARD_BATCHING_RUNNING_BATCH_H_
-#define EMBERSHARD_BATCHING_RUNNING_BATCH_H_
+#pragma once
 
 #include <cstddef>
 #include <memory>
@@ -34,5 +33,3 @@ class RunningBatch {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_RUNNING_BATCH_H_

@@ -5,8 +5,7 @@
 //   chunk    a request of its own, made of views over the same bytes; batches take them from the
 //            whole, in order
 
-#ifndef EMBERSHARD_BATCHING_SPLIT_REQUEST_H_
-#define EMBERSHARD_BATCHING_SPLIT_REQUEST_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -98,5 +97,3 @@ inline BatchSize SizeLeft(const Request& request) {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_SPLIT_REQUEST_H_

@@ -1,7 +1,6 @@
 // What max_ids leaves of a list. Ids cut away are never checked, counted or looked up.
 
-#ifndef EMBERSHARD_BATCHING_TRUNCATION_H_
-#define EMBERSHARD_BATCHING_TRUNCATION_H_
+#pragma once
 
 #include <cstddef>
 
@@ -28,5 +27,3 @@ inline size_t ListCount(Scope scope, size_t num_examples) {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_TRUNCATION_H_

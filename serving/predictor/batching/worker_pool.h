@@ -8,8 +8,7 @@
 // A worker that has been in one batch for `stuck_after` is replaced, its slot is leased anew, and
 // its queue is withdrawn. No more workers are replaced than there are slots.
 
-#ifndef EMBERSHARD_BATCHING_WORKER_POOL_H_
-#define EMBERSHARD_BATCHING_WORKER_POOL_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -162,5 +161,3 @@ class WorkerPool {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_BATCHING_WORKER_POOL_H_

@@ -1,7 +1,6 @@
 // Requests as calls, one each.
 
-#ifndef EMBERSHARD_BENCH_GRPC_CALLS_H_
-#define EMBERSHARD_BENCH_GRPC_CALLS_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -54,5 +53,3 @@ class GrpcCalls final : public GrpcCarrier {
 };
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_BENCH_GRPC_CALLS_H_

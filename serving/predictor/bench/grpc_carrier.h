@@ -1,7 +1,6 @@
 // How a lane's requests get to the server, and their answers back.
 
-#ifndef EMBERSHARD_BENCH_GRPC_CARRIER_H_
-#define EMBERSHARD_BENCH_GRPC_CARRIER_H_
+#pragma once
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -66,5 +65,3 @@ class GrpcCarrier {
 };
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_BENCH_GRPC_CARRIER_H_

@@ -1,7 +1,6 @@
 // One sending and one receiving thread of a run, with connections of their own.
 
-#ifndef EMBERSHARD_BENCH_GRPC_LANE_H_
-#define EMBERSHARD_BENCH_GRPC_LANE_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 
@@ -104,5 +103,3 @@ class GrpcLane {
 };
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_BENCH_GRPC_LANE_H_

@@ -1,7 +1,6 @@
 // A run under load, from the first request to the last answer.
 
-#ifndef EMBERSHARD_BENCH_GRPC_LOAD_RUN_H_
-#define EMBERSHARD_BENCH_GRPC_LOAD_RUN_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -58,5 +57,3 @@ class GrpcLoadRun {
 };
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_BENCH_GRPC_LOAD_RUN_H_

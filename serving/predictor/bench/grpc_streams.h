@@ -1,7 +1,6 @@
 // Requests on streams, many on each, answered in any order.
 
-#ifndef EMBERSHARD_BENCH_GRPC_STREAMS_H_
-#define EMBERSHARD_BENCH_GRPC_STREAMS_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -99,5 +98,3 @@ class GrpcStreams final : public GrpcCarrier {
 };
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_BENCH_GRPC_STREAMS_H_

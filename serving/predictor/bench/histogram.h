@@ -1,7 +1,6 @@
 // Latencies in fixed memory: counts per bucket, buckets as wide as 1/128 of the value.
 
-#ifndef EMBERSHARD_BENCH_HISTOGRAM_H_
-#define EMBERSHARD_BENCH_HISTOGRAM_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -52,5 +51,3 @@ class Histogram {
 };
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_BENCH_HISTOGRAM_H_

@@ -1,5 +1,4 @@
-#ifndef EMBERSHARD_BENCH_LOAD_OPTIONS_H_
-#define EMBERSHARD_BENCH_LOAD_OPTIONS_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -72,5 +71,3 @@ inline uint64_t ShareOf(uint64_t total, size_t index, size_t of) {
 }
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_BENCH_LOAD_OPTIONS_H_

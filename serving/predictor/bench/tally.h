@@ -1,7 +1,6 @@
 // What a run has counted.
 
-#ifndef EMBERSHARD_BENCH_TALLY_H_
-#define EMBERSHARD_BENCH_TALLY_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -54,5 +53,3 @@ struct Tally {
 };
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_BENCH_TALLY_H_

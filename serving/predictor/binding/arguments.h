@@ -1,8 +1,7 @@
 // What serving/server.py and serving/local.py pass: keywords, read one by one into the options
 // that they are for.
 
-#ifndef EMBERSHARD_BINDING_ARGUMENTS_H_
-#define EMBERSHARD_BINDING_ARGUMENTS_H_
+#pragma once
 
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
@@ -96,5 +95,3 @@ class Keywords {
 };
 
 }  // namespace embershard::binding
-
-#endif  // EMBERSHARD_BINDING_ARGUMENTS_H_

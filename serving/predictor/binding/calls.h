@@ -1,7 +1,6 @@
 // How calls of the extension run: without the GIL, and with their failures raised.
 
-#ifndef EMBERSHARD_BINDING_CALLS_H_
-#define EMBERSHARD_BINDING_CALLS_H_
+#pragma once
 
 #include <pybind11/pybind11.h>
 
@@ -43,5 +42,3 @@ Given OrExhausted(Action action) {
 }
 
 }  // namespace embershard::binding
-
-#endif  // EMBERSHARD_BINDING_CALLS_H_

@@ -1,7 +1,6 @@
 // From Status to embershard.errors: the one map of this binding.
 
-#ifndef EMBERSHARD_BINDING_ERRORS_H_
-#define EMBERSHARD_BINDING_ERRORS_H_
+#pragma once
 
 #include <pybind11/pybind11.h>
 
@@ -21,5 +20,3 @@ pybind11::str ToPythonText(const std::string& text);
 void RaiseIfFailed(const Status& status);
 
 }  // namespace embershard::binding
-
-#endif  // EMBERSHARD_BINDING_ERRORS_H_

@@ -1,7 +1,6 @@
 // A package in this process: arrays in, arrays out.
 
-#ifndef EMBERSHARD_BINDING_LOCAL_PREDICTOR_H_
-#define EMBERSHARD_BINDING_LOCAL_PREDICTOR_H_
+#pragma once
 
 #include <pybind11/pybind11.h>
 
@@ -37,5 +36,3 @@ class LocalPredictor {
 };
 
 }  // namespace embershard::binding
-
-#endif  // EMBERSHARD_BINDING_LOCAL_PREDICTOR_H_

@@ -1,7 +1,6 @@
 // lookup/lookup_times.h over buffers of Python.
 
-#ifndef EMBERSHARD_BINDING_LOOKUP_SECONDS_H_
-#define EMBERSHARD_BINDING_LOOKUP_SECONDS_H_
+#pragma once
 
 #include <pybind11/pybind11.h>
 
@@ -16,5 +15,3 @@ std::vector<double> LookupSeconds(const pybind11::buffer& rows, const std::strin
                                   const pybind11::buffer& offsets);
 
 }  // namespace embershard::binding
-
-#endif  // EMBERSHARD_BINDING_LOOKUP_SECONDS_H_

@@ -1,7 +1,6 @@
 // Every metric of a server, as one flat list. docs/metrics.md describes them.
 
-#ifndef EMBERSHARD_BINDING_METRICS_H_
-#define EMBERSHARD_BINDING_METRICS_H_
+#pragma once
 
 #include <pybind11/pybind11.h>
 
@@ -36,5 +35,3 @@ pybind11::list MetricList(const ServerMetrics& server);
 pybind11::list ExampleMetricList();
 
 }  // namespace embershard::binding
-
-#endif  // EMBERSHARD_BINDING_METRICS_H_

@@ -1,7 +1,6 @@
 // What a server consists of, and the thread that stops it.
 
-#ifndef EMBERSHARD_BINDING_SERVER_PARTS_H_
-#define EMBERSHARD_BINDING_SERVER_PARTS_H_
+#pragma once
 
 #include <chrono>
 #include <future>
@@ -36,5 +35,3 @@ class StopThread {
 };
 
 }  // namespace embershard::binding
-
-#endif  // EMBERSHARD_BINDING_SERVER_PARTS_H_

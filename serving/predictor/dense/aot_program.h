@@ -1,7 +1,6 @@
 // Dense programs that AOTInductor compiled: `embershard compile` makes them.
 
-#ifndef EMBERSHARD_DENSE_AOT_PROGRAM_H_
-#define EMBERSHARD_DENSE_AOT_PROGRAM_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -22,5 +21,3 @@ Result<std::unique_ptr<DenseProgram>> LoadAotProgram(ProgramBytes program, const
                                                      const DenseProgramOptions& options);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_DENSE_AOT_PROGRAM_H_

@@ -1,7 +1,6 @@
 // The part of a model behind its lookups: one exported program.
 
-#ifndef EMBERSHARD_DENSE_DENSE_PROGRAM_H_
-#define EMBERSHARD_DENSE_DENSE_PROGRAM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -72,5 +71,3 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes progra
                                                              const DenseProgramOptions& options);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_DENSE_DENSE_PROGRAM_H_

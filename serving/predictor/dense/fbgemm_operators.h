@@ -1,7 +1,6 @@
 // FBGEMM's operators, for dense programs that use some. Lookups need none.
 
-#ifndef EMBERSHARD_DENSE_FBGEMM_OPERATORS_H_
-#define EMBERSHARD_DENSE_FBGEMM_OPERATORS_H_
+#pragma once
 
 #include <filesystem>
 
@@ -14,5 +13,3 @@ namespace embershard {
 Status LoadFbgemmOperators(const std::filesystem::path& folder);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_DENSE_FBGEMM_OPERATORS_H_

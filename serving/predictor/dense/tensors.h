@@ -1,7 +1,6 @@
 // Batches as torch takes them: what every kind of program shares. Includes torch.
 
-#ifndef EMBERSHARD_DENSE_TENSORS_H_
-#define EMBERSHARD_DENSE_TENSORS_H_
+#pragma once
 
 #include <ATen/core/TensorBody.h>
 
@@ -36,5 +35,3 @@ int ThreadsOf(int threads);
 Status TryOnce(DenseProgram& program, const Schema& schema);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_DENSE_TENSORS_H_

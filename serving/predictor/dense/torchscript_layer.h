@@ -6,8 +6,7 @@
 // each of which has run before the first request, of this version or of one before with such a
 // layer.
 
-#ifndef EMBERSHARD_DENSE_TORCHSCRIPT_LAYER_H_
-#define EMBERSHARD_DENSE_TORCHSCRIPT_LAYER_H_
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <torch/custom_class.h>
@@ -55,5 +54,3 @@ struct LinearPiece {
 LinearPiece FirstPiece(int64_t rows, bool bfloat16);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_DENSE_TORCHSCRIPT_LAYER_H_

@@ -1,7 +1,6 @@
 // What is changed in the graph of a TorchScript program, frozen, before it has run.
 
-#ifndef EMBERSHARD_DENSE_TORCHSCRIPT_PASSES_H_
-#define EMBERSHARD_DENSE_TORCHSCRIPT_PASSES_H_
+#pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -49,5 +48,3 @@ bool IsCastTo(const torch::jit::Node* node, at::ScalarType type);
 void FuseEpilogues(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_DENSE_TORCHSCRIPT_PASSES_H_

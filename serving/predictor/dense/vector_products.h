@@ -2,8 +2,7 @@
 // matrices computes each pair twice and each vector with itself, and a library's is made for larger
 // ones; these are computed once, and written where they are wanted.
 
-#ifndef EMBERSHARD_DENSE_VECTOR_PRODUCTS_H_
-#define EMBERSHARD_DENSE_VECTOR_PRODUCTS_H_
+#pragma once
 
 // Nothing with code in it: a file that is compiled for newer processors includes this.
 #include <cstddef>
@@ -50,5 +49,3 @@ extern const VectorProducts kAvx512VectorProducts;
 #endif
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_DENSE_VECTOR_PRODUCTS_H_

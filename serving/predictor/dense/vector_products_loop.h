@@ -13,8 +13,7 @@
 //   LoadFirst(from, n)                the first n at `from`, zeros behind them
 //   Transpose(rows)                   kLanes vectors become columns
 
-#ifndef EMBERSHARD_DENSE_VECTOR_PRODUCTS_LOOP_H_
-#define EMBERSHARD_DENSE_VECTOR_PRODUCTS_LOOP_H_
+#pragma once
 
 #include <algorithm>
 #include <vector>
@@ -163,5 +162,3 @@ void CrossProducts(const CrossProductsCall& call) {
 
 }  // namespace
 }  // namespace embershard
-
-#endif  // EMBERSHARD_DENSE_VECTOR_PRODUCTS_LOOP_H_

@@ -1,8 +1,7 @@
 // Runs a batch: merges its requests into the buffers of a lease, runs the model, splits the
 // outputs. No queue, and nothing is answered here.
 
-#ifndef EMBERSHARD_ENGINE_BATCH_EXECUTOR_H_
-#define EMBERSHARD_ENGINE_BATCH_EXECUTOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -78,5 +77,3 @@ class BatchExecutor {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_BATCH_EXECUTOR_H_

@@ -1,7 +1,6 @@
 // Where engines without an owner end.
 
-#ifndef EMBERSHARD_ENGINE_DEFERRED_DESTRUCTION_H_
-#define EMBERSHARD_ENGINE_DEFERRED_DESTRUCTION_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -51,5 +50,3 @@ class DeferredDestruction {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_DEFERRED_DESTRUCTION_H_

@@ -1,7 +1,6 @@
 // One served version of a model, from a checked request to its answer.
 
-#ifndef EMBERSHARD_ENGINE_ENGINE_H_
-#define EMBERSHARD_ENGINE_ENGINE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -137,5 +136,3 @@ class Engine {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_ENGINE_H_

@@ -1,5 +1,4 @@
-#ifndef EMBERSHARD_ENGINE_LOAD_CONTEXT_H_
-#define EMBERSHARD_ENGINE_LOAD_CONTEXT_H_
+#pragma once
 
 #include "base/background.h"
 #include "base/read_control.h"
@@ -16,5 +15,3 @@ struct LoadContext {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_LOAD_CONTEXT_H_

@@ -1,7 +1,6 @@
 // What a loader is told, and what it reports.
 
-#ifndef EMBERSHARD_ENGINE_LOAD_OPTIONS_H_
-#define EMBERSHARD_ENGINE_LOAD_OPTIONS_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -47,5 +46,3 @@ struct ModelLoaderOptions {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_LOAD_OPTIONS_H_

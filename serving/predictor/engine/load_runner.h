@@ -1,7 +1,6 @@
 // Runs loads on a thread of its own, and leaves the thread behind if a load makes no progress.
 
-#ifndef EMBERSHARD_ENGINE_LOAD_RUNNER_H_
-#define EMBERSHARD_ENGINE_LOAD_RUNNER_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -102,5 +101,3 @@ class LoadRunner {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_LOAD_RUNNER_H_

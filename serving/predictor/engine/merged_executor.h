@@ -1,7 +1,6 @@
 // Runs requests that are given together, without a queue: in shares, one on each thread.
 
-#ifndef EMBERSHARD_ENGINE_MERGED_EXECUTOR_H_
-#define EMBERSHARD_ENGINE_MERGED_EXECUTOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -66,5 +65,3 @@ class MergedExecutor {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_MERGED_EXECUTOR_H_

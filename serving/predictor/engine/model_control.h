@@ -1,7 +1,6 @@
 // Load and unload requests, while predictions are answered: their callers do not wait.
 
-#ifndef EMBERSHARD_ENGINE_MODEL_CONTROL_H_
-#define EMBERSHARD_ENGINE_MODEL_CONTROL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -83,5 +82,3 @@ class ModelControl {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_MODEL_CONTROL_H_

@@ -1,7 +1,6 @@
 // Makes what is served agree with the repository: loads, compares, swaps, unloads.
 
-#ifndef EMBERSHARD_ENGINE_MODEL_LOADER_H_
-#define EMBERSHARD_ENGINE_MODEL_LOADER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -118,5 +117,3 @@ class ModelLoader {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_MODEL_LOADER_H_

@@ -1,7 +1,6 @@
 // Where versions of models come from.
 
-#ifndef EMBERSHARD_ENGINE_MODEL_SOURCE_H_
-#define EMBERSHARD_ENGINE_MODEL_SOURCE_H_
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -56,5 +55,3 @@ class RepositorySource final : public ModelSource {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_MODEL_SOURCE_H_

@@ -1,8 +1,7 @@
 // Requests made by the names of a manifest: for programs in C++ that have the engine in their own
 // process. docs/cpp.md shows one.
 
-#ifndef EMBERSHARD_ENGINE_NAMED_REQUEST_H_
-#define EMBERSHARD_ENGINE_NAMED_REQUEST_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -54,5 +53,3 @@ Result<NamedOutputs> PredictNamed(Engine* engine, const NamedInputs& inputs,
                                   Clock::duration timeout);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_NAMED_REQUEST_H_

@@ -1,7 +1,6 @@
 // Answers what leaves the queue: runs what is due, counts it, and tells why of the rest.
 
-#ifndef EMBERSHARD_ENGINE_REQUEST_COMPLETER_H_
-#define EMBERSHARD_ENGINE_REQUEST_COMPLETER_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -44,5 +43,3 @@ class RequestCompleter {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_REQUEST_COMPLETER_H_

@@ -1,7 +1,6 @@
 // Proof at start that a model gives the outputs its package says it must give.
 
-#ifndef EMBERSHARD_ENGINE_SELF_CHECK_H_
-#define EMBERSHARD_ENGINE_SELF_CHECK_H_
+#pragma once
 
 #include "base/read_control.h"
 #include "base/status.h"
@@ -30,5 +29,3 @@ Status CheckFullBatch(const Model& model, const ChunkBudget& most, float toleran
                       BatchExecutor* executor, Slot* buffers, ReadControl* control = nullptr);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_SELF_CHECK_H_

@@ -1,7 +1,6 @@
 // What is served now: models, their versions and labels.
 
-#ifndef EMBERSHARD_ENGINE_SERVED_MODELS_H_
-#define EMBERSHARD_ENGINE_SERVED_MODELS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -177,5 +176,3 @@ class ServedModels {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_SERVED_MODELS_H_

@@ -1,8 +1,7 @@
 // Copies of requests to the version labelled shadow, whose answers nobody sees but who compares
 // them with those that were given.
 
-#ifndef EMBERSHARD_ENGINE_SHADOW_H_
-#define EMBERSHARD_ENGINE_SHADOW_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -64,5 +63,3 @@ class Shadow {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_SHADOW_H_

@@ -1,8 +1,7 @@
 // Runs copies of requests for shadow versions, in a share of the time, and of that in what all
 // other threads leave.
 
-#ifndef EMBERSHARD_ENGINE_SHADOW_EXECUTOR_H_
-#define EMBERSHARD_ENGINE_SHADOW_EXECUTOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -74,5 +73,3 @@ class ShadowExecutor {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_SHADOW_EXECUTOR_H_

@@ -1,7 +1,6 @@
 // Traffic split: a share of the requests for the default version goes to a labelled version.
 
-#ifndef EMBERSHARD_ENGINE_TRAFFIC_SPLIT_H_
-#define EMBERSHARD_ENGINE_TRAFFIC_SPLIT_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -36,5 +35,3 @@ class TrafficSplit {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_TRAFFIC_SPLIT_H_

@@ -1,7 +1,6 @@
 // Which versions of a model are to be served: a rule over what lies in the repository.
 
-#ifndef EMBERSHARD_ENGINE_VERSION_CHOICE_H_
-#define EMBERSHARD_ENGINE_VERSION_CHOICE_H_
+#pragma once
 
 #include <cstdint>
 #include <set>
@@ -41,5 +40,3 @@ Result<VersionChoice> ChooseVersions(const std::string& model, const VersionRule
                                      const std::set<int64_t>& also);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_VERSION_CHOICE_H_

@@ -1,7 +1,6 @@
 // Loads one version, if the memory holds it.
 
-#ifndef EMBERSHARD_ENGINE_VERSION_LOADER_H_
-#define EMBERSHARD_ENGINE_VERSION_LOADER_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -101,5 +100,3 @@ class VersionLoader {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_VERSION_LOADER_H_

@@ -1,7 +1,6 @@
 // What has become of the versions that are not served: why there is none of them.
 
-#ifndef EMBERSHARD_ENGINE_VERSION_STATES_H_
-#define EMBERSHARD_ENGINE_VERSION_STATES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -35,5 +34,3 @@ class VersionStates {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_ENGINE_VERSION_STATES_H_

@@ -1,8 +1,7 @@
 // Writes a sample of the calls to a file, for replay. Free of protobuf on this side.
 // The file: proto/embershard/v1/recording.proto.
 
-#ifndef EMBERSHARD_GRPC_RECORDER_H_
-#define EMBERSHARD_GRPC_RECORDER_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -126,5 +125,3 @@ class Recorder {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_RECORDER_H_

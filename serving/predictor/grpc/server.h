@@ -1,8 +1,7 @@
 // A port that speaks our protocol, the Open Inference Protocol and grpc.health.v1, where each model
 // is a service of its name. Free of protobuf and gRPC on this side.
 
-#ifndef EMBERSHARD_GRPC_SERVER_H_
-#define EMBERSHARD_GRPC_SERVER_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -111,5 +110,3 @@ class Server {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_SERVER_H_

@@ -1,7 +1,6 @@
 // From Status to gRPC's: the one map of this transport.
 
-#ifndef EMBERSHARD_GRPC_STATUS_MAP_H_
-#define EMBERSHARD_GRPC_STATUS_MAP_H_
+#pragma once
 
 #include <grpcpp/support/status.h>
 
@@ -16,5 +15,3 @@ inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
 grpc::Status ToGrpcStatus(const Status& status);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_STATUS_MAP_H_

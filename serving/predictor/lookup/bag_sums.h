@@ -20,8 +20,7 @@
 // Every kernel does just that: all give the same bits, and a column's sum does not depend on which
 // columns, bags or tables are computed beside it.
 
-#ifndef EMBERSHARD_LOOKUP_BAG_SUMS_H_
-#define EMBERSHARD_LOOKUP_BAG_SUMS_H_
+#pragma once
 
 // Nothing with code in it: files that are compiled for newer processors include this.
 #include <cstddef>
@@ -83,5 +82,3 @@ extern const BagSumsKernel kVnniBagSums;
 #endif
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_BAG_SUMS_H_

@@ -10,8 +10,7 @@
 //   Store(p, n, a)                    writes the first n of a
 // n is a literal kWidth in whole vectors.
 
-#ifndef EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_
-#define EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -152,5 +151,3 @@ void SumBags(const BagSumsCall& call) {
 
 }  // namespace
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_

@@ -5,8 +5,7 @@
 // replicas could do goes to the one with the fewest bytes to read so far, once the pieces that
 // have no choice are placed.
 
-#ifndef EMBERSHARD_LOOKUP_BATCH_CUT_H_
-#define EMBERSHARD_LOOKUP_BATCH_CUT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -81,5 +80,3 @@ class BatchCut {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_BATCH_CUT_H_

@@ -1,7 +1,6 @@
 // Vectors of 32 bytes for exact_codes.h, and rows' headers in vectors of 8. For AVX2 and F16C.
 
-#ifndef EMBERSHARD_LOOKUP_BYTES_256_H_
-#define EMBERSHARD_LOOKUP_BYTES_256_H_
+#pragma once
 
 #include <immintrin.h>
 
@@ -114,5 +113,3 @@ struct Headers256 {
 
 }  // namespace
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_BYTES_256_H_

@@ -1,8 +1,7 @@
 // Vectors of 64 bytes for exact_codes.h. For AVX-512 (F and BW); VNNI adds products as it makes
 // them.
 
-#ifndef EMBERSHARD_LOOKUP_BYTES_512_H_
-#define EMBERSHARD_LOOKUP_BYTES_512_H_
+#pragma once
 
 #include <immintrin.h>
 
@@ -60,5 +59,3 @@ struct Bytes512 {
 
 }  // namespace
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_BYTES_512_H_

@@ -2,8 +2,7 @@
 //
 // `W` says what a vector is: kLanes lanes of 16 bytes, which most operations do not cross.
 
-#ifndef EMBERSHARD_LOOKUP_EXACT_CODES_H_
-#define EMBERSHARD_LOOKUP_EXACT_CODES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -160,5 +159,3 @@ struct Int4Codes {
 
 }  // namespace
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_EXACT_CODES_H_

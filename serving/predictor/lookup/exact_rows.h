@@ -1,8 +1,7 @@
 // The rows of a call of exact_sums.h, in order: asked for ahead, and their headers read 8 at a
 // time. Included by exact_sums.h.
 
-#ifndef EMBERSHARD_LOOKUP_EXACT_ROWS_H_
-#define EMBERSHARD_LOOKUP_EXACT_ROWS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -166,5 +165,3 @@ class ExactRows {
 
 }  // namespace
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_EXACT_ROWS_H_

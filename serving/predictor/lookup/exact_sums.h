@@ -7,8 +7,7 @@
 //   Store(sums, unit, bias, to, n)    writes n of a block's columns: unit * sum + bias
 //   Headers::Read, Headers::Sum       of 8 rows; the sum of biases, in 8 lanes
 
-#ifndef EMBERSHARD_LOOKUP_EXACT_SUMS_H_
-#define EMBERSHARD_LOOKUP_EXACT_SUMS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -208,5 +207,3 @@ void SumExactly(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&)
 
 }  // namespace
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_EXACT_SUMS_H_

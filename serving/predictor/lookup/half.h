@@ -2,8 +2,7 @@
 //
 // With internal linkage: files that are compiled for newer processors include this.
 
-#ifndef EMBERSHARD_LOOKUP_HALF_H_
-#define EMBERSHARD_LOOKUP_HALF_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -57,5 +56,3 @@ static inline bool MultiplierOf(uint32_t scale, uint32_t exponent, int16_t* mult
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_HALF_H_

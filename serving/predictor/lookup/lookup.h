@@ -1,7 +1,6 @@
 // From rows to pooled vectors and sequences, over the devices of a plan.
 
-#ifndef EMBERSHARD_LOOKUP_LOOKUP_H_
-#define EMBERSHARD_LOOKUP_LOOKUP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -60,5 +59,3 @@ class Lookup {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_LOOKUP_H_

@@ -1,7 +1,6 @@
 // One device of a plan at work on its share of a batch.
 
-#ifndef EMBERSHARD_LOOKUP_LOOKUP_DEVICE_H_
-#define EMBERSHARD_LOOKUP_LOOKUP_DEVICE_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -84,5 +83,3 @@ class LookupDevice {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_LOOKUP_DEVICE_H_

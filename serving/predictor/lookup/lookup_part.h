@@ -11,8 +11,7 @@
 //            │ further               │    kept apart; added to both
 //   944      └────────────────────────┘
 
-#ifndef EMBERSHARD_LOOKUP_LOOKUP_PART_H_
-#define EMBERSHARD_LOOKUP_LOOKUP_PART_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -78,5 +77,3 @@ void SetRowsAhead(LookupPart* part);
 Result<std::vector<LookupPart>> LookupPartsOf(const Package& package);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_LOOKUP_PART_H_

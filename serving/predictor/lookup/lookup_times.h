@@ -1,7 +1,6 @@
 // Measures lookups in one table on one thread, for the planner's costs.
 
-#ifndef EMBERSHARD_LOOKUP_LOOKUP_TIMES_H_
-#define EMBERSHARD_LOOKUP_LOOKUP_TIMES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -27,5 +26,3 @@ Result<std::vector<double>> LookupTimes(const MeasuredTable& table, std::span<co
                                         std::span<const int64_t> offsets);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_LOOKUP_TIMES_H_

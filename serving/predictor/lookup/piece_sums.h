@@ -1,7 +1,6 @@
 // The work of one thread of a lookup: pieces of a batch, one behind the other.
 
-#ifndef EMBERSHARD_LOOKUP_PIECE_SUMS_H_
-#define EMBERSHARD_LOOKUP_PIECE_SUMS_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -71,5 +70,3 @@ class PieceSums {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_PIECE_SUMS_H_

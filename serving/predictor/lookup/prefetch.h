@@ -2,8 +2,7 @@
 //
 // With internal linkage: files that are compiled for newer processors include this.
 
-#ifndef EMBERSHARD_LOOKUP_PREFETCH_H_
-#define EMBERSHARD_LOOKUP_PREFETCH_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -29,5 +28,3 @@ template <int kCache = kFirstCache>
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_PREFETCH_H_

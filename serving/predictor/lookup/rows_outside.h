@@ -1,7 +1,6 @@
 // Rows that are not of a range. Included by the kernels' files: compiled for each width of vectors.
 
-#ifndef EMBERSHARD_LOOKUP_ROWS_OUTSIDE_H_
-#define EMBERSHARD_LOOKUP_ROWS_OUTSIDE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -23,5 +22,3 @@ static inline bool AnyOutside(const int64_t* rows, size_t size, int64_t begin, i
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_ROWS_OUTSIDE_H_

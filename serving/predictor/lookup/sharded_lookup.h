@@ -1,7 +1,6 @@
 // Lookups over the shards of a plan, with our own kernels (bag_sums.h).
 
-#ifndef EMBERSHARD_LOOKUP_SHARDED_LOOKUP_H_
-#define EMBERSHARD_LOOKUP_SHARDED_LOOKUP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -33,5 +32,3 @@ Result<std::unique_ptr<Lookup>> MakeShardedLookup(const Package& package,
                                                   const ShardedLookupOptions& options);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_LOOKUP_SHARDED_LOOKUP_H_

@@ -1,7 +1,6 @@
 // One loaded model: package + lookup + dense program.
 
-#ifndef EMBERSHARD_MODEL_MODEL_H_
-#define EMBERSHARD_MODEL_MODEL_H_
+#pragma once
 
 #include <filesystem>
 #include <memory>
@@ -89,5 +88,3 @@ Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> p
                                                 const ModelOptions& options);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_MODEL_MODEL_H_

@@ -1,7 +1,6 @@
 // Which of a package's dense programs is run here.
 
-#ifndef EMBERSHARD_MODEL_PROGRAM_CHOICE_H_
-#define EMBERSHARD_MODEL_PROGRAM_CHOICE_H_
+#pragma once
 
 #include <set>
 #include <string>
@@ -53,5 +52,3 @@ std::string ComparedText(const std::vector<ProgramChoice>& programs,
                          const std::vector<double>& seconds, size_t chosen);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_MODEL_PROGRAM_CHOICE_H_

@@ -1,7 +1,6 @@
 // How long dense programs take for requests of the samples' sizes.
 
-#ifndef EMBERSHARD_MODEL_PROGRAM_TIMING_H_
-#define EMBERSHARD_MODEL_PROGRAM_TIMING_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -23,5 +22,3 @@ Result<std::vector<double>> TimePrograms(const std::vector<std::unique_ptr<Dense
                                          ReadControl* control);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_MODEL_PROGRAM_TIMING_H_

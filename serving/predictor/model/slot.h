@@ -4,8 +4,7 @@
 // R requests, B examples. "Bags" of a sparse input: R in request scope, B in
 // example scope.
 
-#ifndef EMBERSHARD_MODEL_SLOT_H_
-#define EMBERSHARD_MODEL_SLOT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -52,5 +51,3 @@ struct Slot {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_MODEL_SLOT_H_

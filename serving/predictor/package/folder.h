@@ -1,8 +1,7 @@
 // The files of a package on disk, reached without following a link, and those whose size and
 // digest the manifest lists.
 
-#ifndef EMBERSHARD_PACKAGE_FOLDER_H_
-#define EMBERSHARD_PACKAGE_FOLDER_H_
+#pragma once
 
 #include <cstddef>
 #include <filesystem>
@@ -90,5 +89,3 @@ Status CheckListedFile(const PackageFolder& folder, const Manifest& manifest,
                        std::string_view name);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_FOLDER_H_

@@ -1,7 +1,6 @@
 // From the ids that clients send to rows of a table.
 
-#ifndef EMBERSHARD_PACKAGE_ID_MAP_H_
-#define EMBERSHARD_PACKAGE_ID_MAP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -29,5 +28,3 @@ class IdMap {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_ID_MAP_H_

@@ -1,7 +1,6 @@
 // The kinds of id map, and the id that a string stands for.
 
-#ifndef EMBERSHARD_PACKAGE_ID_MAPS_H_
-#define EMBERSHARD_PACKAGE_ID_MAPS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -33,5 +32,3 @@ inline int64_t UnknownRow(const IdMapSpec& spec) {
 int64_t HashString(std::string_view utf8);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_ID_MAPS_H_

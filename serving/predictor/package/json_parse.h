@@ -1,7 +1,6 @@
 // JSON as every reader reads it alike: UTF-8, no duplicate keys, finite numbers of 64 bits.
 
-#ifndef EMBERSHARD_PACKAGE_JSON_PARSE_H_
-#define EMBERSHARD_PACKAGE_JSON_PARSE_H_
+#pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -24,5 +23,3 @@ Status ParseJson(std::string_view text, std::string_view file, nlohmann::json* d
 std::string CanonicalJson(const nlohmann::json& document);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_JSON_PARSE_H_

@@ -1,7 +1,6 @@
 // Reads fields of a JSON document and says which one is wrong.
 
-#ifndef EMBERSHARD_PACKAGE_JSON_VALUE_H_
-#define EMBERSHARD_PACKAGE_JSON_VALUE_H_
+#pragma once
 
 #include <cstdint>
 #include <initializer_list>
@@ -92,5 +91,3 @@ class JsonValue {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_JSON_VALUE_H_

@@ -1,7 +1,6 @@
 // Labels of a model's versions: <repository>/<model>/labels.json.
 
-#ifndef EMBERSHARD_PACKAGE_LABELS_H_
-#define EMBERSHARD_PACKAGE_LABELS_H_
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -33,5 +32,3 @@ Result<Labels> ParseLabels(std::string_view json);
 Result<Labels> ReadLabels(const std::filesystem::path& model_folder);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_LABELS_H_

@@ -1,7 +1,6 @@
 // The chunks of tables that are in memory, for packages loaded later that have some of them too.
 
-#ifndef EMBERSHARD_PACKAGE_LOADED_CHUNKS_H_
-#define EMBERSHARD_PACKAGE_LOADED_CHUNKS_H_
+#pragma once
 
 #include <cstddef>
 #include <map>
@@ -37,5 +36,3 @@ class LoadedChunks {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_LOADED_CHUNKS_H_

@@ -1,7 +1,6 @@
 // What manifest.json says, checked. docs/format.md is the manual of the format.
 
-#ifndef EMBERSHARD_PACKAGE_MANIFEST_H_
-#define EMBERSHARD_PACKAGE_MANIFEST_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -148,5 +147,3 @@ struct Manifest {
 Result<Manifest> ParseManifest(std::string_view json);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_MANIFEST_H_

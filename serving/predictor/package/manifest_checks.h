@@ -1,7 +1,6 @@
 // What the fields of a manifest must say about one another.
 
-#ifndef EMBERSHARD_PACKAGE_MANIFEST_CHECKS_H_
-#define EMBERSHARD_PACKAGE_MANIFEST_CHECKS_H_
+#pragma once
 
 #include "package/json_value.h"
 #include "package/manifest.h"
@@ -19,5 +18,3 @@ inline constexpr uint64_t kSamplesBytesMax = uint64_t{1} << 30;
 void CheckManifest(const Manifest& manifest, const JsonValue& root);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_MANIFEST_CHECKS_H_

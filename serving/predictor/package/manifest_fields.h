@@ -1,7 +1,6 @@
 // Reads the parts of manifest.json, each field by itself.
 
-#ifndef EMBERSHARD_PACKAGE_MANIFEST_FIELDS_H_
-#define EMBERSHARD_PACKAGE_MANIFEST_FIELDS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -30,5 +29,3 @@ void ReadSchema(const JsonValue& inputs, const JsonValue& outputs,
                 const std::vector<TableSpec>& tables, Schema* schema);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_MANIFEST_FIELDS_H_

@@ -1,7 +1,6 @@
 // What names and paths of a package may look like.
 
-#ifndef EMBERSHARD_PACKAGE_NAMES_H_
-#define EMBERSHARD_PACKAGE_NAMES_H_
+#pragma once
 
 #include <string_view>
 
@@ -22,5 +21,3 @@ bool IsInputName(std::string_view text);
 bool IsHex(std::string_view text, size_t size);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_NAMES_H_

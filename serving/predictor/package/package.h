@@ -1,7 +1,6 @@
 // A package opened for serving: its manifest, tables, id maps, plan and samples.
 
-#ifndef EMBERSHARD_PACKAGE_PACKAGE_H_
-#define EMBERSHARD_PACKAGE_PACKAGE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -95,5 +94,3 @@ Result<PackageOutline> ReadOutline(const std::filesystem::path& folder, TableRes
 Status VerifyPackage(const std::filesystem::path& folder);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_PACKAGE_H_

@@ -1,7 +1,6 @@
 // Which part of which table lies on which device.
 
-#ifndef EMBERSHARD_PACKAGE_PLAN_H_
-#define EMBERSHARD_PACKAGE_PLAN_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -37,5 +36,3 @@ std::string PlanFile(std::string_view name);
 Result<Plan> ParsePlan(std::string_view json, std::string_view name, const Manifest& manifest);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_PLAN_H_

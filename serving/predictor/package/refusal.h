@@ -8,8 +8,7 @@
 //   json     it is no JSON, or JSON that two readers could read differently
 //   header   the head of a safetensors file
 
-#ifndef EMBERSHARD_PACKAGE_REFUSAL_H_
-#define EMBERSHARD_PACKAGE_REFUSAL_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -29,5 +28,3 @@ Status Unexpected(std::string_view file, std::string_view field, std::string_vie
 std::string Shown(std::string_view text);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_REFUSAL_H_

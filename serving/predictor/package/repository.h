@@ -1,7 +1,6 @@
 // What lies in a repository: <repository>/<model>/<version>/manifest.json.
 
-#ifndef EMBERSHARD_PACKAGE_REPOSITORY_H_
-#define EMBERSHARD_PACKAGE_REPOSITORY_H_
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -25,5 +24,3 @@ std::filesystem::path VersionFolder(const std::filesystem::path& repository,
                                     const std::string& model, int64_t version);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_REPOSITORY_H_

@@ -3,8 +3,7 @@
 // With internal linkage: files that are compiled for newer processors include this, and nothing
 // of what they make of it may be linked into the others.
 
-#ifndef EMBERSHARD_PACKAGE_ROW_LAYOUT_H_
-#define EMBERSHARD_PACKAGE_ROW_LAYOUT_H_
+#pragma once
 
 #include <cstddef>
 
@@ -38,5 +37,3 @@ static constexpr size_t ColumnByte(WeightType weights, size_t columns) {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_ROW_LAYOUT_H_

@@ -5,8 +5,7 @@
 //                  padded with spaces so that the data start at a multiple of `align`
 //   then           the tensors, concatenated, without holes
 
-#ifndef EMBERSHARD_PACKAGE_SAFETENSORS_H_
-#define EMBERSHARD_PACKAGE_SAFETENSORS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -93,5 +92,3 @@ class Safetensors {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_SAFETENSORS_H_

@@ -1,7 +1,6 @@
 // Requests kept in the package with the outputs they must give: warm-up and self-check.
 
-#ifndef EMBERSHARD_PACKAGE_SAMPLES_H_
-#define EMBERSHARD_PACKAGE_SAMPLES_H_
+#pragma once
 
 #include <cstdint>
 #include <filesystem>
@@ -27,5 +26,3 @@ Result<std::vector<SampleRequest>> ReadSamples(const std::filesystem::path& fold
                                                const Manifest& manifest);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_SAMPLES_H_

@@ -1,7 +1,6 @@
 // Where the inputs and outputs of a schema stand, by name.
 
-#ifndef EMBERSHARD_PACKAGE_SCHEMA_NAMES_H_
-#define EMBERSHARD_PACKAGE_SCHEMA_NAMES_H_
+#pragma once
 
 #include <cstddef>
 #include <string_view>
@@ -32,5 +31,3 @@ struct SchemaNames {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_SCHEMA_NAMES_H_

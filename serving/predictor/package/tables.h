@@ -4,8 +4,7 @@
 //              page-aligned, rows         (kernels may read
 //              follow one another          past the last row)
 
-#ifndef EMBERSHARD_PACKAGE_TABLES_H_
-#define EMBERSHARD_PACKAGE_TABLES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -58,5 +57,3 @@ class TableStore {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_TABLES_H_

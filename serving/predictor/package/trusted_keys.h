@@ -1,7 +1,6 @@
 // Whose packages are loaded: public keys, and what they have signed.
 
-#ifndef EMBERSHARD_PACKAGE_TRUSTED_KEYS_H_
-#define EMBERSHARD_PACKAGE_TRUSTED_KEYS_H_
+#pragma once
 
 #include <filesystem>
 #include <memory>
@@ -46,5 +45,3 @@ Status CheckSignature(const std::filesystem::path& package, std::string_view sig
                       const TrustedKeys& keys);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_TRUSTED_KEYS_H_

@@ -3,8 +3,7 @@
 //   keys   I64 [n]   strictly increasing as signed numbers
 //   rows   I64 [n]   every one of 0 .. n - 1 once
 
-#ifndef EMBERSHARD_PACKAGE_VOCABULARY_H_
-#define EMBERSHARD_PACKAGE_VOCABULARY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -62,5 +61,3 @@ class Vocabulary {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_PACKAGE_VOCABULARY_H_

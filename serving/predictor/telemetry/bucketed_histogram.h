@@ -1,7 +1,6 @@
 // How often which size was seen, in a few fixed buckets.
 
-#ifndef EMBERSHARD_TELEMETRY_BUCKETED_HISTOGRAM_H_
-#define EMBERSHARD_TELEMETRY_BUCKETED_HISTOGRAM_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -53,5 +52,3 @@ class BucketedHistogram {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TELEMETRY_BUCKETED_HISTOGRAM_H_

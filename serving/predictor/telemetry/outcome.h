@@ -1,7 +1,6 @@
 // How a Predict call may end, as it is counted: a closed set of pairs of code and reason.
 
-#ifndef EMBERSHARD_TELEMETRY_OUTCOME_H_
-#define EMBERSHARD_TELEMETRY_OUTCOME_H_
+#pragma once
 
 #include <cstddef>
 
@@ -42,5 +41,3 @@ OutcomeName NameOf(Outcome outcome);
 Outcome OutcomeOf(const Status& status);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TELEMETRY_OUTCOME_H_

@@ -1,7 +1,6 @@
 // The calls that took long, until somebody writes them down.
 
-#ifndef EMBERSHARD_TELEMETRY_SLOW_LOG_H_
-#define EMBERSHARD_TELEMETRY_SLOW_LOG_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -83,5 +82,3 @@ class SlowLog {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TELEMETRY_SLOW_LOG_H_

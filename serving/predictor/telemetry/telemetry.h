@@ -5,8 +5,7 @@
 //   every adapter  calls as they arrive and end, bytes, examples of the OK ones, slow ones
 //   the engine     valid requests, time in the queue, batches, unknown ids
 
-#ifndef EMBERSHARD_TELEMETRY_TELEMETRY_H_
-#define EMBERSHARD_TELEMETRY_TELEMETRY_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -181,5 +180,3 @@ class Telemetry {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TELEMETRY_TELEMETRY_H_

@@ -1,7 +1,6 @@
 // What a request says beside its tensors, in protocols whose requests have named parameters.
 
-#ifndef EMBERSHARD_TENSORS_REQUEST_PARAMETERS_H_
-#define EMBERSHARD_TENSORS_REQUEST_PARAMETERS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -34,5 +33,3 @@ std::optional<int64_t> WholeNumber(const ParameterValue& value);
 Status ReadParameter(std::string_view key, const ParameterValue& value, RequestParameters* read);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TENSORS_REQUEST_PARAMETERS_H_

@@ -1,8 +1,7 @@
 // Tensors as inference protocols have them: a name, a type, a shape and bytes.
 // Free of any protocol, so that its adapters share one mapping (tensors/tensor_map.h).
 
-#ifndef EMBERSHARD_TENSORS_TENSOR_H_
-#define EMBERSHARD_TENSORS_TENSOR_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -40,5 +39,3 @@ struct TensorSpec {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TENSORS_TENSOR_H_

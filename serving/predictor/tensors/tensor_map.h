@@ -1,8 +1,7 @@
 // The one mapping between a model's tensors and its requests, for every protocol that speaks of
 // tensors.
 
-#ifndef EMBERSHARD_TENSORS_TENSOR_MAP_H_
-#define EMBERSHARD_TENSORS_TENSOR_MAP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -96,5 +95,3 @@ class TensorMap {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TENSORS_TENSOR_MAP_H_

@@ -13,8 +13,7 @@
 //
 // B examples; F_e, F_r dense inputs in example and in request scope.
 
-#ifndef EMBERSHARD_TENSORS_TENSOR_SPECS_H_
-#define EMBERSHARD_TENSORS_TENSOR_SPECS_H_
+#pragma once
 
 #include <string_view>
 #include <vector>
@@ -48,5 +47,3 @@ Status UnknownTensor(const Schema& schema, std::string_view name);
 std::vector<TensorSpec> OutputSpecs(const Schema& schema);
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TENSORS_TENSOR_SPECS_H_

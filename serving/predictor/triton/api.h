@@ -7,8 +7,7 @@
 // gives is the server's, except a message of a model's configuration and a response that is not
 // sent yet.
 
-#ifndef EMBERSHARD_TRITON_API_H_
-#define EMBERSHARD_TRITON_API_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -246,5 +245,3 @@ EMBERSHARD_TRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelBatchIncludeRequ
 EMBERSHARD_TRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void* userp);
 
 }  // extern "C"
-
-#endif  // EMBERSHARD_TRITON_API_H_

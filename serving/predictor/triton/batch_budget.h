@@ -4,8 +4,7 @@
 // request that would not fit any more, which begins the next. Execution cuts what is too large all
 // the same: a batch that waits for its instance is asked about anew, without what it holds already.
 
-#ifndef EMBERSHARD_TRITON_BATCH_BUDGET_H_
-#define EMBERSHARD_TRITON_BATCH_BUDGET_H_
+#pragma once
 
 #include "batching/batch_costs.h"
 #include "batching/split_request.h"
@@ -37,5 +36,3 @@ class BatchBudget {
 };
 
 }  // namespace embershard::triton
-
-#endif  // EMBERSHARD_TRITON_BATCH_BUDGET_H_

@@ -1,7 +1,6 @@
 // Between Status and the errors of Triton's API.
 
-#ifndef EMBERSHARD_TRITON_ERRORS_H_
-#define EMBERSHARD_TRITON_ERRORS_H_
+#pragma once
 
 #include <exception>
 #include <new>
@@ -38,5 +37,3 @@ TRITONSERVER_Error* Answered(Action action) {
 }
 
 }  // namespace embershard::triton
-
-#endif  // EMBERSHARD_TRITON_ERRORS_H_

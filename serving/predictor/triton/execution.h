@@ -1,7 +1,6 @@
 // One call of Execute: the requests of one batch of Triton's, run and answered.
 
-#ifndef EMBERSHARD_TRITON_EXECUTION_H_
-#define EMBERSHARD_TRITON_EXECUTION_H_
+#pragma once
 
 #include <memory>
 #include <span>
@@ -65,5 +64,3 @@ class TritonInstance {
 };
 
 }  // namespace embershard::triton
-
-#endif  // EMBERSHARD_TRITON_EXECUTION_H_

@@ -1,7 +1,6 @@
 // What a model's config.pbtxt says to this backend. docs/triton.md is the manual.
 
-#ifndef EMBERSHARD_TRITON_MODEL_CONFIG_H_
-#define EMBERSHARD_TRITON_MODEL_CONFIG_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -52,5 +51,3 @@ inline constexpr int kDefaultMaxRequests = 256;
 Result<std::string> CompleteModelConfig(std::string_view json, const Schema& schema);
 
 }  // namespace embershard::triton
-
-#endif  // EMBERSHARD_TRITON_MODEL_CONFIG_H_

@@ -1,7 +1,6 @@
 // A model that Triton has loaded: a package, and what its instances have in common.
 
-#ifndef EMBERSHARD_TRITON_TRITON_MODEL_H_
-#define EMBERSHARD_TRITON_TRITON_MODEL_H_
+#pragma once
 
 #include <filesystem>
 #include <functional>
@@ -58,5 +57,3 @@ class TritonModel {
 };
 
 }  // namespace embershard::triton
-
-#endif  // EMBERSHARD_TRITON_TRITON_MODEL_H_

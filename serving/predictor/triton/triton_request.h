@@ -1,7 +1,6 @@
 // One request of Triton's: what it says, as views over its memory, and its one answer.
 
-#ifndef EMBERSHARD_TRITON_TRITON_REQUEST_H_
-#define EMBERSHARD_TRITON_TRITON_REQUEST_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -96,5 +95,3 @@ class TritonRequest {
 };
 
 }  // namespace embershard::triton
-
-#endif  // EMBERSHARD_TRITON_TRITON_REQUEST_H_

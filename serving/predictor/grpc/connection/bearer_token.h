@@ -1,7 +1,6 @@
 // The token that calls must carry, in a file that may be replaced.
 
-#ifndef EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_
-#define EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -42,5 +41,3 @@ class BearerToken {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_

@@ -1,8 +1,7 @@
 // What connections may do: how many there are, what one may have open, and for how long.
 // Free of gRPC on this side.
 
-#ifndef EMBERSHARD_GRPC_CONNECTION_CONNECTION_LIMITS_H_
-#define EMBERSHARD_GRPC_CONNECTION_CONNECTION_LIMITS_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -56,5 +55,3 @@ struct ConnectionLimits {
 void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_CONNECTION_CONNECTION_LIMITS_H_

@@ -1,8 +1,7 @@
 // Who is let in: TLS for connections, a token for calls. The one place where that is decided, for
 // every service of the server.
 
-#ifndef EMBERSHARD_GRPC_CONNECTION_CREDENTIALS_H_
-#define EMBERSHARD_GRPC_CONNECTION_CREDENTIALS_H_
+#pragma once
 
 #include <grpc/grpc_security.h>
 #include <grpcpp/security/server_credentials.h>
@@ -64,5 +63,3 @@ class Security {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_CONNECTION_CREDENTIALS_H_

@@ -3,8 +3,7 @@
 // gRPC could listen by itself, but stops for good when a connection comes while no file
 // descriptor is left. This goes on as soon as there is one.
 
-#ifndef EMBERSHARD_GRPC_CONNECTION_LISTENER_H_
-#define EMBERSHARD_GRPC_CONNECTION_LISTENER_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -51,5 +50,3 @@ class Listener {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_CONNECTION_LISTENER_H_

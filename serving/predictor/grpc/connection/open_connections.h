@@ -1,7 +1,6 @@
 // The connections of a server: how many are open, and which of them flood it.
 
-#ifndef EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_
-#define EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -120,5 +119,3 @@ class OpenConnections {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_

@@ -1,5 +1,4 @@
-#ifndef EMBERSHARD_GRPC_CONNECTION_SECURITY_OPTIONS_H_
-#define EMBERSHARD_GRPC_CONNECTION_SECURITY_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -38,5 +37,3 @@ struct SecurityCounts {
 Status CheckSecurity(const SecurityOptions& options);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_CONNECTION_SECURITY_OPTIONS_H_

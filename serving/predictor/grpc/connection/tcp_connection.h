@@ -1,7 +1,6 @@
 // What the system knows of a TCP connection, and its end. Free of gRPC.
 
-#ifndef EMBERSHARD_GRPC_CONNECTION_TCP_CONNECTION_H_
-#define EMBERSHARD_GRPC_CONNECTION_TCP_CONNECTION_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -48,5 +47,3 @@ bool IsClosedByPeer(int descriptor);
 void Reset(int descriptor);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_CONNECTION_TCP_CONNECTION_H_

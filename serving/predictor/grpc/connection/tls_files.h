@@ -1,7 +1,6 @@
 // The files of a server's TLS, read again when they change.
 
-#ifndef EMBERSHARD_GRPC_CONNECTION_TLS_FILES_H_
-#define EMBERSHARD_GRPC_CONNECTION_TLS_FILES_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -49,5 +48,3 @@ class TlsFiles {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_CONNECTION_TLS_FILES_H_

@@ -1,7 +1,6 @@
 // The messages of proto/embershard/v1/predictor.proto, as a request and its answer.
 
-#ifndef EMBERSHARD_GRPC_EMBERSHARD_PREDICT_MESSAGES_H_
-#define EMBERSHARD_GRPC_EMBERSHARD_PREDICT_MESSAGES_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -44,5 +43,3 @@ class PredictMessages final : public WireMessages {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_EMBERSHARD_PREDICT_MESSAGES_H_

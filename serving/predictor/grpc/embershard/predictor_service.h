@@ -1,7 +1,6 @@
 // The service of proto/embershard/v1/predictor.proto over what is served.
 
-#ifndef EMBERSHARD_GRPC_EMBERSHARD_PREDICTOR_SERVICE_H_
-#define EMBERSHARD_GRPC_EMBERSHARD_PREDICTOR_SERVICE_H_
+#pragma once
 
 #include "grpc/predict/predict_service.h"
 
@@ -16,5 +15,3 @@ class PredictorService final : public PredictService {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_EMBERSHARD_PREDICTOR_SERVICE_H_

@@ -1,7 +1,6 @@
 // From a PredictRequest message to a Request.
 
-#ifndef EMBERSHARD_GRPC_EMBERSHARD_REQUEST_PARSER_H_
-#define EMBERSHARD_GRPC_EMBERSHARD_REQUEST_PARSER_H_
+#pragma once
 
 #include "base/status.h"
 #include "batching/request.h"
@@ -24,5 +23,3 @@ void SilenceProtobuf();
 Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Request* request);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_EMBERSHARD_REQUEST_PARSER_H_

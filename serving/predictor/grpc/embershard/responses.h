@@ -1,7 +1,6 @@
 // From what the engine says to the wire's messages.
 
-#ifndef EMBERSHARD_GRPC_EMBERSHARD_RESPONSES_H_
-#define EMBERSHARD_GRPC_EMBERSHARD_RESPONSES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -18,5 +17,3 @@ void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
 void DescribeModel(const Engine& engine, uint64_t max_message_bytes, v1::GetModelResponse* message);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_EMBERSHARD_RESPONSES_H_

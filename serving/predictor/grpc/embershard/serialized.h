@@ -1,7 +1,6 @@
 // Messages as bytes. Free of protobuf on this side.
 
-#ifndef EMBERSHARD_GRPC_EMBERSHARD_SERIALIZED_H_
-#define EMBERSHARD_GRPC_EMBERSHARD_SERIALIZED_H_
+#pragma once
 
 #include <string>
 
@@ -13,5 +12,3 @@ namespace embershard::rpc {
 std::string GetModelSerialized(const Engine& engine);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_EMBERSHARD_SERIALIZED_H_

@@ -1,8 +1,7 @@
 // grpc.health.v1.Health. Clients need no token for it, so its calls are bounded here: gRPC's own
 // health service bounds neither their number nor how long they wait for their clients.
 
-#ifndef EMBERSHARD_GRPC_HEALTH_HEALTH_SERVICE_H_
-#define EMBERSHARD_GRPC_HEALTH_HEALTH_SERVICE_H_
+#pragma once
 
 #include <chrono>
 #include <cstddef>
@@ -50,5 +49,3 @@ class HealthService final : public RawService {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_HEALTH_HEALTH_SERVICE_H_

@@ -1,7 +1,6 @@
 // One call that requests a load or unload, and waits until it is carried out.
 
-#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_MODEL_CONTROL_CALL_H_
-#define EMBERSHARD_GRPC_OPEN_INFERENCE_MODEL_CONTROL_CALL_H_
+#pragma once
 
 #include <grpcpp/support/server_callback.h>
 
@@ -39,5 +38,3 @@ class ModelControlCall final : public grpc::ServerUnaryReactor {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_MODEL_CONTROL_CALL_H_

@@ -1,7 +1,6 @@
 // What the server says of itself and its models, in the messages of the Open Inference Protocol.
 
-#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_DESCRIPTIONS_H_
-#define EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_DESCRIPTIONS_H_
+#pragma once
 
 #include <vector>
 
@@ -30,5 +29,3 @@ void DescribeRepository(const std::vector<ServedVersion>& versions, bool only_re
                         inference::RepositoryIndexResponse* message);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_DESCRIPTIONS_H_

@@ -1,7 +1,6 @@
 // The messages of proto/inference/open_inference.proto, as a request and its answer.
 
-#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MESSAGES_H_
-#define EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MESSAGES_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -50,5 +49,3 @@ class OipMessages final : public WireMessages {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MESSAGES_H_

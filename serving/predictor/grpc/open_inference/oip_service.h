@@ -1,8 +1,7 @@
 // The service of proto/inference/open_inference.proto over the same models and the same life of a
 // request as our own.
 
-#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_SERVICE_H_
-#define EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_SERVICE_H_
+#pragma once
 
 #include <vector>
 
@@ -36,5 +35,3 @@ class OipService final : public PredictService {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_SERVICE_H_

@@ -1,8 +1,7 @@
 // A request and its answer in one arena: few allocations, and memory that is known without a walk
 // over the fields.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_ARENA_MESSAGES_H_
-#define EMBERSHARD_GRPC_PREDICT_ARENA_MESSAGES_H_
+#pragma once
 
 #include <google/protobuf/arena.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -64,5 +63,3 @@ class ArenaMessages {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_ARENA_MESSAGES_H_

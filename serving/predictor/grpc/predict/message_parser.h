@@ -1,7 +1,6 @@
 // Messages out of any bytes.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_MESSAGE_PARSER_H_
-#define EMBERSHARD_GRPC_PREDICT_MESSAGE_PARSER_H_
+#pragma once
 
 #include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -28,5 +27,3 @@ Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
                     size_t* unknown_fields = nullptr);
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_MESSAGE_PARSER_H_

@@ -1,7 +1,6 @@
 // The calls that a service has taken and not ended.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_OPEN_CALLS_H_
-#define EMBERSHARD_GRPC_PREDICT_OPEN_CALLS_H_
+#pragma once
 
 #include <cstddef>
 
@@ -52,5 +51,3 @@ class OpenCalls {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_OPEN_CALLS_H_

@@ -1,8 +1,7 @@
 // The life of one request for a prediction, whatever call carries it: from its message to its
 // answer. The adapters beside this file receive requests and send answers.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_PREDICT_HANDLER_H_
-#define EMBERSHARD_GRPC_PREDICT_PREDICT_HANDLER_H_
+#pragma once
 
 #include <grpcpp/server_context.h>
 
@@ -107,5 +106,3 @@ class PredictHandler {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_HANDLER_H_

@@ -1,7 +1,6 @@
 // What the services of predictions share, whatever protocol their messages are of.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_PREDICT_SERVICE_H_
-#define EMBERSHARD_GRPC_PREDICT_PREDICT_SERVICE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -49,5 +48,3 @@ class PredictService : public RawService {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_SERVICE_H_

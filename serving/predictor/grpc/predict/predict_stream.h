@@ -1,8 +1,7 @@
 // One call that asks for many predictions, in any protocol: many requests, answered in whatever
 // order they get ready.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_PREDICT_STREAM_H_
-#define EMBERSHARD_GRPC_PREDICT_PREDICT_STREAM_H_
+#pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -113,5 +112,3 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_STREAM_H_

@@ -1,7 +1,6 @@
 // The open streams of a service, and who looks after them.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_PREDICT_STREAMS_H_
-#define EMBERSHARD_GRPC_PREDICT_PREDICT_STREAMS_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -60,5 +59,3 @@ class PredictStreams {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_STREAMS_H_

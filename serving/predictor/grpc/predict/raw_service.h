@@ -1,8 +1,7 @@
 // Services whose methods are added one by one, as callbacks over bytes: what is no message is
 // refused in words, and what would take far more memory than bytes is not parsed.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_RAW_SERVICE_H_
-#define EMBERSHARD_GRPC_PREDICT_RAW_SERVICE_H_
+#pragma once
 
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_context.h>
@@ -86,5 +85,3 @@ class RawService : public grpc::Service {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_RAW_SERVICE_H_

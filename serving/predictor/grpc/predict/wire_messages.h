@@ -1,7 +1,6 @@
 // A request and its answer, as one protocol writes them.
 
-#ifndef EMBERSHARD_GRPC_PREDICT_WIRE_MESSAGES_H_
-#define EMBERSHARD_GRPC_PREDICT_WIRE_MESSAGES_H_
+#pragma once
 
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -85,5 +84,3 @@ grpc::ByteBuffer WriteMessage(const Message& message) {
 }
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_PREDICT_WIRE_MESSAGES_H_

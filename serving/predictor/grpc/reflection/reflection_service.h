@@ -1,7 +1,6 @@
 // gRPC server reflection: describes the services of this server to clients such as grpcurl.
 
-#ifndef EMBERSHARD_GRPC_REFLECTION_REFLECTION_SERVICE_H_
-#define EMBERSHARD_GRPC_REFLECTION_REFLECTION_SERVICE_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -22,5 +21,3 @@ class ReflectionService final : public RawService {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_REFLECTION_REFLECTION_SERVICE_H_

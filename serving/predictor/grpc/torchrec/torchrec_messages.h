@@ -1,8 +1,7 @@
 // The messages of proto/torchrec/predictor.proto, as a request and its answer. docs/protocols.md
 // says what a model's inputs are in them.
 
-#ifndef EMBERSHARD_GRPC_TORCHREC_TORCHREC_MESSAGES_H_
-#define EMBERSHARD_GRPC_TORCHREC_TORCHREC_MESSAGES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -34,5 +33,3 @@ class TorchRecMessages final : public WireMessages {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_GRPC_TORCHREC_TORCHREC_MESSAGES_H_

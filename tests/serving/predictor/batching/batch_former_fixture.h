@@ -1,7 +1,6 @@
 // Requests of made-up sizes and times for a BatchFormer.
 
-#ifndef EMBERSHARD_TESTS_BATCHING_BATCH_FORMER_FIXTURE_H_
-#define EMBERSHARD_TESTS_BATCHING_BATCH_FORMER_FIXTURE_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -69,5 +68,3 @@ inline Admission AddDueIn(BatchFormer* former, uint32_t examples, int millisecon
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_BATCHING_BATCH_FORMER_FIXTURE_H_

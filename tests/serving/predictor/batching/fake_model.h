@@ -13,8 +13,7 @@
 //   score[b]      example; the sum of its dense inputs and (weighted) rows, of both scopes
 //   profile[r]    request; {its dense inputs' sum, how many rows its lists hold}
 
-#ifndef EMBERSHARD_TESTS_BATCHING_FAKE_MODEL_H_
-#define EMBERSHARD_TESTS_BATCHING_FAKE_MODEL_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -228,5 +227,3 @@ inline std::unique_ptr<Request> FakeRequest(const FakeInputs& inputs) {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_BATCHING_FAKE_MODEL_H_

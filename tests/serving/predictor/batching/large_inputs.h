@@ -1,7 +1,6 @@
 // Requests for the fake model with many examples, whose scores can be worked out one by one.
 
-#ifndef EMBERSHARD_TESTS_BATCHING_LARGE_INPUTS_H_
-#define EMBERSHARD_TESTS_BATCHING_LARGE_INPUTS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -56,5 +55,3 @@ inline std::vector<float> LargeScores(uint32_t examples) {
 inline const std::vector<float> kLargeProfile = {30, 3};
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_BATCHING_LARGE_INPUTS_H_

@@ -1,7 +1,6 @@
 // A gRPC server that does what a test plans, and states what it did.
 
-#ifndef EMBERSHARD_TESTS_BENCH_FAKE_SERVER_H_
-#define EMBERSHARD_TESTS_BENCH_FAKE_SERVER_H_
+#pragma once
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -142,5 +141,3 @@ class FakeServer : public grpc::CallbackGenericService {
 };
 
 }  // namespace embershard::bench
-
-#endif  // EMBERSHARD_TESTS_BENCH_FAKE_SERVER_H_

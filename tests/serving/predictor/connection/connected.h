@@ -1,7 +1,6 @@
 // TCP connections of which a test holds both ends.
 
-#ifndef EMBERSHARD_TESTS_CONNECTION_CONNECTED_H_
-#define EMBERSHARD_TESTS_CONNECTION_CONNECTED_H_
+#pragma once
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -74,5 +73,3 @@ inline bool IsClosed(const Connected& connection) {
 }
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_TESTS_CONNECTION_CONNECTED_H_

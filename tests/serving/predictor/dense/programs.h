@@ -1,7 +1,6 @@
 // The TorchScript programs of ../make_test_program.py, which says what they compute, frozen.
 
-#ifndef EMBERSHARD_TESTS_DENSE_PROGRAMS_H_
-#define EMBERSHARD_TESTS_DENSE_PROGRAMS_H_
+#pragma once
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
@@ -38,5 +37,3 @@ inline at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows) {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_DENSE_PROGRAMS_H_

@@ -1,7 +1,6 @@
 // An engine over the fake model, and requests for it whose answers can be waited for.
 
-#ifndef EMBERSHARD_TESTS_ENGINE_ASKING_H_
-#define EMBERSHARD_TESTS_ENGINE_ASKING_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -82,5 +81,3 @@ class Gate {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_ENGINE_ASKING_H_

@@ -1,7 +1,6 @@
 // A repository of fake models, whose versions are broken, large or slow as a test says.
 
-#ifndef EMBERSHARD_TESTS_ENGINE_FAKE_SOURCE_H_
-#define EMBERSHARD_TESTS_ENGINE_FAKE_SOURCE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -82,5 +81,3 @@ class FakeSource final : public ModelSource {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_ENGINE_FAKE_SOURCE_H_

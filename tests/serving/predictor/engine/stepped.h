@@ -1,7 +1,6 @@
 // A clock and a model that go on when a test says so: batches take as long as it says.
 
-#ifndef EMBERSHARD_TESTS_ENGINE_STEPPED_H_
-#define EMBERSHARD_TESTS_ENGINE_STEPPED_H_
+#pragma once
 
 #include <atomic>
 #include <functional>
@@ -53,5 +52,3 @@ class SteppedModel {
 };
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_ENGINE_STEPPED_H_

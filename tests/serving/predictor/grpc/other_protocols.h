@@ -1,7 +1,6 @@
 // GoodInputs() in the protocols of others, whose answers are kGoodScores and kGoodProfile.
 
-#ifndef EMBERSHARD_TESTS_GRPC_OTHER_PROTOCOLS_H_
-#define EMBERSHARD_TESTS_GRPC_OTHER_PROTOCOLS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -111,5 +110,3 @@ inline predictor::PredictionRequest TorchRecMessage() {
 }
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_TESTS_GRPC_OTHER_PROTOCOLS_H_

@@ -1,7 +1,6 @@
 // What the tests of streams share: requests with ids, and a client's end of a stream.
 
-#ifndef EMBERSHARD_TESTS_GRPC_PREDICT_STREAM_FIXTURE_H_
-#define EMBERSHARD_TESTS_GRPC_PREDICT_STREAM_FIXTURE_H_
+#pragma once
 
 #include <chrono>
 #include <memory>
@@ -82,5 +81,3 @@ class Stream {
 inline size_t Queued(Serving* serving) { return serving->engine()->Snapshot().queued.requests; }
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_TESTS_GRPC_PREDICT_STREAM_FIXTURE_H_

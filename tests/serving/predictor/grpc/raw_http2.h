@@ -1,7 +1,6 @@
 // HTTP/2 by hand, for what a client of gRPC would never send.
 
-#ifndef EMBERSHARD_TESTS_GRPC_RAW_HTTP2_H_
-#define EMBERSHARD_TESTS_GRPC_RAW_HTTP2_H_
+#pragma once
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -104,5 +103,3 @@ inline std::string BeginningOfACall(char stream, const std::string& path) {
 inline constexpr char kPredict[] = "/embershard.v1.Predictor/Predict";
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_TESTS_GRPC_RAW_HTTP2_H_

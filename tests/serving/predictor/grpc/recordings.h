@@ -1,7 +1,6 @@
 // Recordings, read as a test sees them; and a disk that is full.
 
-#ifndef EMBERSHARD_TESTS_GRPC_RECORDINGS_H_
-#define EMBERSHARD_TESTS_GRPC_RECORDINGS_H_
+#pragma once
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -86,5 +85,3 @@ class FullDisk {
 };
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_TESTS_GRPC_RECORDINGS_H_

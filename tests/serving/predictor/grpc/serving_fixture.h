@@ -1,7 +1,6 @@
 // The fake model behind a port of its own, and a client for it.
 
-#ifndef EMBERSHARD_TESTS_GRPC_SERVING_FIXTURE_H_
-#define EMBERSHARD_TESTS_GRPC_SERVING_FIXTURE_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -201,5 +200,3 @@ inline TelemetrySnapshot Counted(Serving* serving) {
 }
 
 }  // namespace embershard::rpc
-
-#endif  // EMBERSHARD_TESTS_GRPC_SERVING_FIXTURE_H_

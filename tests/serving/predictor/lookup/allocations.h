@@ -1,7 +1,6 @@
 // A counter of what is allocated, by every thread of the program that links to it.
 
-#ifndef EMBERSHARD_TESTS_LOOKUP_ALLOCATIONS_H_
-#define EMBERSHARD_TESTS_LOOKUP_ALLOCATIONS_H_
+#pragma once
 
 #include <cstddef>
 
@@ -11,5 +10,3 @@ namespace embershard::testing {
 size_t AllocationsSoFar();
 
 }  // namespace embershard::testing
-
-#endif  // EMBERSHARD_TESTS_LOOKUP_ALLOCATIONS_H_

@@ -1,7 +1,6 @@
 // Batches for lookups, and what they must give.
 
-#ifndef EMBERSHARD_TESTS_LOOKUP_LOOKUP_FIXTURE_H_
-#define EMBERSHARD_TESTS_LOOKUP_LOOKUP_FIXTURE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -81,5 +80,3 @@ void ExpectSameBits(const std::vector<float>& left, const std::vector<float>& ri
 void ExpectSameBits(const Pooled& left, const Pooled& right);
 
 }  // namespace embershard::testing
-
-#endif  // EMBERSHARD_TESTS_LOOKUP_LOOKUP_FIXTURE_H_

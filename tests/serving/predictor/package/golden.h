@@ -5,8 +5,7 @@
 //    items    600   int4, dim 8      code (r + c) % 16, low nibble first; two chunks
 //    tags       7   fp16, dim 4      r + c / 4
 
-#ifndef EMBERSHARD_TESTS_PACKAGE_GOLDEN_H_
-#define EMBERSHARD_TESTS_PACKAGE_GOLDEN_H_
+#pragma once
 
 #include <filesystem>
 #include <functional>
@@ -46,5 +45,3 @@ class Draft {
 };
 
 }  // namespace embershard::testing
-
-#endif  // EMBERSHARD_TESTS_PACKAGE_GOLDEN_H_

@@ -1,8 +1,7 @@
 // Writes packages of format 0 (docs/format.md), byte by byte and without the code
 // under test.
 
-#ifndef EMBERSHARD_TESTS_TESTING_PACKAGE_BUILDER_H_
-#define EMBERSHARD_TESTS_TESTING_PACKAGE_BUILDER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -74,5 +73,3 @@ class PackageBuilder {
 };
 
 }  // namespace embershard::testing
-
-#endif  // EMBERSHARD_TESTS_TESTING_PACKAGE_BUILDER_H_

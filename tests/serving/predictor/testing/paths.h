@@ -1,7 +1,6 @@
 // Folders that tests read from.
 
-#ifndef EMBERSHARD_TESTS_TESTING_PATHS_H_
-#define EMBERSHARD_TESTS_TESTING_PATHS_H_
+#pragma once
 
 #include <filesystem>
 
@@ -17,5 +16,3 @@ std::filesystem::path FbgemmFolder();
 std::filesystem::path TestPrograms();
 
 }  // namespace embershard::testing
-
-#endif  // EMBERSHARD_TESTS_TESTING_PATHS_H_

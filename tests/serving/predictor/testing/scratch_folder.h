@@ -1,7 +1,6 @@
 // A folder for one test's files.
 
-#ifndef EMBERSHARD_TESTS_TESTING_SCRATCH_FOLDER_H_
-#define EMBERSHARD_TESTS_TESTING_SCRATCH_FOLDER_H_
+#pragma once
 
 #include <cstdlib>
 #include <filesystem>
@@ -32,5 +31,3 @@ class ScratchFolder {
 };
 
 }  // namespace embershard::testing
-
-#endif  // EMBERSHARD_TESTS_TESTING_SCRATCH_FOLDER_H_

@@ -1,7 +1,6 @@
 // Tables whose bytes and whose values are both known, made without the code under test.
 
-#ifndef EMBERSHARD_TESTS_TESTING_TEST_TABLE_H_
-#define EMBERSHARD_TESTS_TESTING_TEST_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -33,5 +32,3 @@ TestTable MakeTable(const std::string& name, WeightType weights, int64_t rows, i
                     uint32_t seed);
 
 }  // namespace embershard::testing
-
-#endif  // EMBERSHARD_TESTS_TESTING_TEST_TABLE_H_

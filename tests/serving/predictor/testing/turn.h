@@ -1,7 +1,6 @@
 // How long a thread may run at a time.
 
-#ifndef EMBERSHARD_TESTS_TESTING_TURN_H_
-#define EMBERSHARD_TESTS_TESTING_TURN_H_
+#pragma once
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,5 +23,3 @@ inline uint64_t TurnOfThisThread() {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_TESTING_TURN_H_

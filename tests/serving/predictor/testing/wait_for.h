@@ -1,7 +1,6 @@
 // Waiting for what another thread does.
 
-#ifndef EMBERSHARD_TESTS_TESTING_WAIT_FOR_H_
-#define EMBERSHARD_TESTS_TESTING_WAIT_FOR_H_
+#pragma once
 
 #include <chrono>
 #include <functional>
@@ -22,5 +21,3 @@ namespace embershard {
 }
 
 }  // namespace embershard
-
-#endif  // EMBERSHARD_TESTS_TESTING_WAIT_FOR_H_

@@ -1,8 +1,7 @@
 // A model and its instances in a fake server, over models made of a few lines, and requests for
 // them.
 
-#ifndef EMBERSHARD_TESTS_TRITON_BACKEND_FIXTURE_H_
-#define EMBERSHARD_TESTS_TRITON_BACKEND_FIXTURE_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -213,5 +212,3 @@ inline std::string Parameter(const std::string& key, const std::string& value) {
 }
 
 }  // namespace embershard::triton
-
-#endif  // EMBERSHARD_TESTS_TRITON_BACKEND_FIXTURE_H_

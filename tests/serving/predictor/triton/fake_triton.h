@@ -7,8 +7,7 @@
 //
 // What has been released is freed, so that AddressSanitizer sees who still reads it.
 
-#ifndef EMBERSHARD_TESTS_TRITON_FAKE_TRITON_H_
-#define EMBERSHARD_TESTS_TRITON_FAKE_TRITON_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -129,5 +128,3 @@ struct FakeTriton {
 };
 
 }  // namespace embershard::triton
-
-#endif  // EMBERSHARD_TESTS_TRITON_FAKE_TRITON_H_
