@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "fuzz/expect.h"
-#include "package/id_map.h"
+#include "package/id_maps.h"
 #include "package/json_parse.h"
 #include "package/manifest.h"
 #include "package/plan.h"

@@ -17,8 +17,7 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kPopulatedAtOnce = size_t{1} << 20;
 
 Status MapFailed(const char* what, size_t size_bytes) {
-  return Internal(std::string("cannot ") + what + " " + std::to_string(size_bytes) +
-                  " bytes: " + std::strerror(errno));
+  return Internal("cannot ", what, " ", size_bytes, " bytes: ", std::strerror(errno));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Status Background::Run(const std::function<Status()>& work) {
       });
     }
   } catch (const std::exception& error) {
-    return Internal(std::string("cannot start a thread: ") + error.what());
+    return Internal("cannot start a thread: ", error.what());
   }
   work_ = &work;
   thread_->Start();

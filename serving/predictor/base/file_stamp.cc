@@ -30,15 +30,15 @@ FileStamp FileStamp::Of(const std::string& path) {
 Result<std::string> ReadSmallFile(const std::string& path, size_t most) {
   // Not to wait for who writes, where it is a pipe.
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.is_open()) return InvalidArgument(path + ": " + std::strerror(errno));
+  if (!file.is_open()) return InvalidArgument(path, ": ", std::strerror(errno));
   struct stat what = {};
   if (fstat(file.descriptor(), &what) != 0 || !S_ISREG(what.st_mode)) {
-    return InvalidArgument(path + ": expected a file");
+    return InvalidArgument(path, ": expected a file");
   }
   std::string text(most + 1, '\0');
   text.resize(file.ReadAt(0, text.data(), text.size()));
   if (text.size() > most) {
-    return InvalidArgument(path + ": expected at most " + std::to_string(most) + " bytes");
+    return InvalidArgument(path, ": expected at most ", most, " bytes");
   }
   return text;
 }

@@ -12,7 +12,7 @@ namespace embershard {
 namespace {
 
 Status Failed(const char* what) {
-  return Internal(std::string("cannot ") + what + " a file in memory: " + std::strerror(errno));
+  return Internal("cannot ", what, " a file in memory: ", std::strerror(errno));
 }
 
 }  // namespace

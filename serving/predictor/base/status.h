@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
+
 namespace embershard {
 
 // Numbered as gRPC numbers them.
@@ -53,14 +55,23 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-inline Status InvalidArgument(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
+// The message is StrCat() of its parts.
+template <class... Parts>
+Status InvalidArgument(const Parts&... message) {
+  return {StatusCode::kInvalidArgument, StrCat(message...)};
 }
-inline Status NotFound(std::string message) { return {StatusCode::kNotFound, std::move(message)}; }
-inline Status BadPackage(std::string message) {
-  return {StatusCode::kBadPackage, std::move(message)};
+template <class... Parts>
+Status NotFound(const Parts&... message) {
+  return {StatusCode::kNotFound, StrCat(message...)};
 }
-inline Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
+template <class... Parts>
+Status BadPackage(const Parts&... message) {
+  return {StatusCode::kBadPackage, StrCat(message...)};
+}
+template <class... Parts>
+Status Internal(const Parts&... message) {
+  return {StatusCode::kInternal, StrCat(message...)};
+}
 // So short that it lies in its string, and takes no memory.
 inline Status OutOfMemory() {
   return {StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory};
@@ -88,3 +99,20 @@ class [[nodiscard]] Result {
 };
 
 }  // namespace embershard
+
+// Returns the Status that the expression gives, if it is not ok.
+#define RETURN_IF_ERROR(...)                                                                    \
+  do {                                                                                          \
+    if (embershard::Status status_or_ok = __VA_ARGS__; !status_or_ok.ok()) return status_or_ok; \
+  } while (false)
+
+// Assigns the value of the Result that the expression gives to `variable`, or returns its status:
+// ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
+#define ASSIGN_OR_RETURN(variable, ...) \
+  ASSIGN_OR_RETURN_BY(EMBERSHARD_CONCAT(result_at_, __LINE__), variable, __VA_ARGS__)
+#define ASSIGN_OR_RETURN_BY(result, variable, ...) \
+  auto result = __VA_ARGS__;                       \
+  if (!result.ok()) return result.status();        \
+  variable = std::move(*result)
+#define EMBERSHARD_CONCAT(a, b) EMBERSHARD_CONCAT_(a, b)
+#define EMBERSHARD_CONCAT_(a, b) a##b

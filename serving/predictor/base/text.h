@@ -1,12 +1,28 @@
-// What is left of text that came from somewhere else.
+// Text of messages: put together from parts, and what is left of what came from somewhere else.
 
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace embershard {
+
+// The parts, one after another; numbers as std::to_string() writes them.
+template <class... Parts>
+std::string StrCat(const Parts&... parts) {
+  std::string text;
+  const auto append = [&text](const auto& part) {
+    if constexpr (std::is_convertible_v<decltype(part), std::string_view>) {
+      text += part;
+    } else {
+      text += std::to_string(part);
+    }
+  };
+  (append(parts), ...);
+  return text;
+}
 
 // The beginning of `text`, at most `bytes_max` bytes, cut between two characters of UTF-8.
 std::string_view CutUtf8(std::string_view text, size_t bytes_max);

@@ -36,9 +36,8 @@ Status Complete(const Sizes<Size>& sizes, Size package, Size default_batch) {
   for (const auto& [name, size] :
        {std::pair("max_batch_", *sizes.batch), std::pair("max_request_", *sizes.request)}) {
     if (size <= *sizes.queued) continue;
-    return InvalidArgument("max_queued_" + sizes.unit + ": expected at least " +
-                           std::to_string(size) + " (" + name + sizes.unit + "), got " +
-                           std::to_string(*sizes.queued));
+    return InvalidArgument("max_queued_", sizes.unit, ": expected at least ", size, " (", name,
+                           sizes.unit, "), got ", *sizes.queued);
   }
   return {};
 }
@@ -50,21 +49,19 @@ Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limi
   if (options.slots == 0) return InvalidArgument("slots: expected at least 1, got 0");
   if (options.merge_examples == 0) options.merge_examples = kMergeExamples;
   const size_t least_batch = options.slots > 1 ? kMergeExamples : kBatchExamples;
-  Status status =
-      Complete<size_t>({.unit = "examples",
-                        .least_request = 4096,
-                        .request = &options.max_request_examples,
-                        .batch = &options.max_batch_examples,
-                        .queued = &options.max_queued_examples},
-                       package.max_examples, std::max(least_batch, options.merge_examples));
-  if (!status.ok()) return status;
-  status = Complete<uint64_t>({.unit = "ids",
-                               .least_request = kBatchIds,
-                               .request = &options.max_request_ids,
-                               .batch = &options.max_batch_ids,
-                               .queued = &options.max_queued_ids},
-                              package.max_ids, kBatchIds);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(Complete<size_t>({.unit = "examples",
+                                    .least_request = 4096,
+                                    .request = &options.max_request_examples,
+                                    .batch = &options.max_batch_examples,
+                                    .queued = &options.max_queued_examples},
+                                   package.max_examples,
+                                   std::max(least_batch, options.merge_examples)));
+  RETURN_IF_ERROR(Complete<uint64_t>({.unit = "ids",
+                                      .least_request = kBatchIds,
+                                      .request = &options.max_request_ids,
+                                      .batch = &options.max_batch_ids,
+                                      .queued = &options.max_queued_ids},
+                                     package.max_ids, kBatchIds));
   options.merge_examples = std::min(options.merge_examples, options.max_batch_examples);
   if (options.max_queued_bytes == 0) {
     return InvalidArgument("max_queued_bytes: expected at least 1, got 0");

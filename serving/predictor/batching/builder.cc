@@ -1,8 +1,5 @@
 #include "batching/builder.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "batching/truncation.h"
 
 namespace embershard {

@@ -19,8 +19,8 @@ Result<size_t> FindInput(const SchemaNames::Positions& positions, const Specs& s
                          const char* kind, std::string_view name) {
   const auto found = positions.find(name);
   if (found != positions.end()) return found->second;
-  return InvalidArgument(Feature(std::string(name)) + "not a " + kind +
-                         " input of the model, expected one of " + NamesOf(specs));
+  return InvalidArgument(Feature(std::string(name)), "not a ", kind,
+                         " input of the model, expected one of ", NamesOf(specs));
 }
 
 }  // namespace
@@ -36,8 +36,7 @@ Result<size_t> FindSparse(const Schema& schema, const SchemaNames& names, std::s
 Result<size_t> FindOutput(const Schema& schema, const SchemaNames& names, std::string_view name) {
   const auto found = names.outputs.find(name);
   if (found != names.outputs.end()) return found->second;
-  return NotFound("output '" + std::string(name) + "' is not there, expected one of " +
-                  NamesOf(schema.outputs));
+  return NotFound("output '", name, "' is not there, expected one of ", NamesOf(schema.outputs));
 }
 
 }  // namespace embershard

@@ -4,13 +4,34 @@
 
 #include <cstddef>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
 #include "package/manifest.h"
-#include "package/schema_names.h"
 
 namespace embershard {
+
+// Where the inputs and outputs of a schema stand, by name. Immutable: any thread may read. Its
+// names lie in the schema, which must outlive it.
+struct SchemaNames {
+  using Positions = std::unordered_map<std::string_view, size_t>;
+
+  explicit SchemaNames(const Schema& schema)
+      : dense(Of(schema.dense)), sparse(Of(schema.sparse)), outputs(Of(schema.outputs)) {}
+
+  const Positions dense;  // In Schema::dense, and so on.
+  const Positions sparse;
+  const Positions outputs;
+
+ private:
+  template <class Specs>
+  static Positions Of(const Specs& specs) {
+    Positions positions;
+    for (const auto& spec : specs) positions.emplace(spec.name, positions.size());
+    return positions;
+  }
+};
 
 // Position in Schema::dense, in Schema::sparse. kInvalidArgument where there is no such input: it
 // lists those that there are.
@@ -27,9 +48,8 @@ Result<std::vector<size_t>> FindOutputs(const Schema& schema, const SchemaNames&
                                         const Wanted& wanted) {
   std::vector<bool> found(schema.outputs.size(), wanted.empty());
   for (const auto& name : wanted) {
-    const Result<size_t> position = FindOutput(schema, names, name);
-    if (!position.ok()) return position.status();
-    found[*position] = true;
+    ASSIGN_OR_RETURN(const size_t position, FindOutput(schema, names, name));
+    found[position] = true;
   }
   std::vector<size_t> positions;
   for (size_t i = 0; i < found.size(); ++i) {

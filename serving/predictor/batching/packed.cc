@@ -1,7 +1,5 @@
 #include "batching/packed.h"
 
-#include <string>
-
 #include "batching/request_validation.h"
 #include "batching/truncation.h"
 
@@ -10,17 +8,15 @@ namespace {
 
 Status CheckSize(const char* array, uint64_t expected, uint64_t got, const char* meaning) {
   if (expected == got) return {};
-  return InvalidArgument(std::string(array) + ": expected " + std::to_string(expected) + " (" +
-                         meaning + "), got " + std::to_string(got));
+  return InvalidArgument(array, ": expected ", expected, " (", meaning, "), got ", got);
 }
 
 }  // namespace
 
 Status SplitRequestDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
                          Request* request) {
-  Status status = CheckSize(names.request_dense, schema.request_dense_columns,
-                            packed.request_dense.size(), "dense inputs in request scope");
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckSize(names.request_dense, schema.request_dense_columns,
+                            packed.request_dense.size(), "dense inputs in request scope"));
   for (size_t i = 0; i < schema.dense.size(); ++i) {
     const DenseInput& input = schema.dense[i];
     if (input.scope != Scope::kRequest) continue;
@@ -51,9 +47,8 @@ Status SplitSparse(const Schema& schema, const PackedArrays& packed, const Packe
   for (const SparseInput& input : schema.sparse) {
     lists += ListCount(input.scope, request->num_examples);
   }
-  Status status =
-      CheckSize(names.lengths, lists, packed.lengths.size(), "one for each list of each input");
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(
+      CheckSize(names.lengths, lists, packed.lengths.size(), "one for each list of each input"));
 
   size_t list = 0;
   uint64_t value = 0;
@@ -63,36 +58,33 @@ Status SplitSparse(const Schema& schema, const PackedArrays& packed, const Packe
     SparseView view;
     const size_t count = ListCount(input.scope, request->num_examples);
     view.lengths = packed.lengths.Slice(list, count);
-    const Result<uint64_t> sum = SumLengths(input, view.lengths);
-    if (!sum.ok()) return sum.status();
+    ASSIGN_OR_RETURN(const uint64_t sum, SumLengths(input, view.lengths));
     // Views stay inside their arrays; what the lengths ask for beyond them is
     // counted on and refused below.
-    if (value + *sum <= packed.values.size()) {
-      view.values = packed.values.Slice(value, *sum);
+    if (value + sum <= packed.values.size()) {
+      view.values = packed.values.Slice(value, sum);
     }
-    if (input.weighted && weight + *sum <= packed.weights.size()) {
-      view.weights = packed.weights.Slice(weight, *sum);
+    if (input.weighted && weight + sum <= packed.weights.size()) {
+      view.weights = packed.weights.Slice(weight, sum);
     }
     list += count;
-    value += *sum;
-    weight += input.weighted ? *sum : 0;
+    value += sum;
+    weight += input.weighted ? sum : 0;
     request->sparse[i] = view;
   }
-  status = CheckSize(names.values, value, packed.values.size(), "the sum of the lengths");
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckSize(names.values, value, packed.values.size(), "the sum of the lengths"));
   return CheckSize(names.weights, weight, packed.weights.size(),
                    "one for each value of the weighted inputs");
 }
 
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
                    Request* request, const PackedNames& names) {
-  Status status = CheckNumExamples(schema, limits, *request);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckNumExamples(schema, limits, *request));
   request->dense.assign(schema.dense.size(), {});
   request->sparse.assign(schema.sparse.size(), {});
-  status = SplitRequestDense(schema, packed, names, request);
-  if (status.ok()) status = SplitExampleDense(schema, packed, names, request);
-  return status.ok() ? SplitSparse(schema, packed, names, request) : status;
+  RETURN_IF_ERROR(SplitRequestDense(schema, packed, names, request));
+  RETURN_IF_ERROR(SplitExampleDense(schema, packed, names, request));
+  return SplitSparse(schema, packed, names, request);
 }
 
 }  // namespace embershard

@@ -58,13 +58,12 @@ Status CountDense(const DenseInput& input, const DenseView& view, size_t num_exa
   const size_t expected = ListCount(input.scope, num_examples);
   if (view.values.empty()) {
     if (input.default_value.has_value() || expected == 0) return {};
-    return InvalidArgument(Feature(input.name) + "missing: expected " + std::to_string(expected) +
+    return InvalidArgument(Feature(input.name), "missing: expected ", expected,
                            " values, got none (it has no default)");
   }
   const size_t got = (view.values.size() - 1) / view.stride + 1;
   if (got != expected) {
-    return InvalidArgument(Feature(input.name) + "expected " + std::to_string(expected) +
-                           " values, got " + std::to_string(got));
+    return InvalidArgument(Feature(input.name), "expected ", expected, " values, got ", got);
   }
   return {};
 }
@@ -74,8 +73,8 @@ Status CheckDense(const DenseInput& input, const DenseView& view, size_t num_exa
   for (size_t i = 0; i < ListCount(input.scope, num_examples); ++i) {
     const float value = view.values[i * view.stride];
     if (std::isfinite(value)) continue;
-    return InvalidArgument(Feature(input.name) + "value" + ExampleText(input.scope, i) +
-                           " must be finite, got " + FloatText(value));
+    return InvalidArgument(Feature(input.name), "value", ExampleText(input.scope, i),
+                           " must be finite, got ", FloatText(value));
   }
   return {};
 }
@@ -83,13 +82,12 @@ Status CheckDense(const DenseInput& input, const DenseView& view, size_t num_exa
 Status CountWeights(const SparseInput& input, const SparseView& view) {
   if (!input.weighted) {
     if (view.weights.empty()) return {};
-    return InvalidArgument(Feature(input.name) + "is not weighted: expected no weights, got " +
-                           std::to_string(view.weights.size()));
+    return InvalidArgument(Feature(input.name), "is not weighted: expected no weights, got ",
+                           view.weights.size());
   }
   if (view.weights.size() != view.values.size()) {
-    return InvalidArgument(Feature(input.name) + "expected " + std::to_string(view.values.size()) +
-                           " weights, one for each value, got " +
-                           std::to_string(view.weights.size()));
+    return InvalidArgument(Feature(input.name), "expected ", view.values.size(),
+                           " weights, one for each value, got ", view.weights.size());
   }
   return {};
 }
@@ -100,8 +98,8 @@ Status CheckWeights(const SparseInput& input, const SparseView& view) {
     return FirstNotFinite(view.weights.Slice(first, count));
   });
   if (bad == view.values.size()) return {};
-  return InvalidArgument(Feature(input.name) + "weight" + PlaceText(input, view, bad) +
-                         " must be finite, got " + FloatText(view.weights[bad]));
+  return InvalidArgument(Feature(input.name), "weight", PlaceText(input, view, bad),
+                         " must be finite, got ", FloatText(view.weights[bad]));
 }
 
 Status CheckIds(const SparseInput& input, const IdMap& id_map, const SparseView& view) {
@@ -114,8 +112,8 @@ Status CheckIds(const SparseInput& input, const IdMap& id_map, const SparseView&
       input.ids.kind == IdMapKind::kIdentity
           ? "in 0.." + std::to_string(input.ids.rows - 1)
           : "one of the " + std::to_string(input.ids.rows) + " in the vocabulary";
-  return InvalidArgument(Feature(input.name) + "id " + std::to_string(view.values[bad]) +
-                         PlaceText(input, view, bad) + " is not " + known + " (policy: reject)");
+  return InvalidArgument(Feature(input.name), "id ", view.values[bad], PlaceText(input, view, bad),
+                         " is not ", known, " (policy: reject)");
 }
 
 // How many ids max_ids keeps, or the refusal of a list that is too long.
@@ -124,9 +122,8 @@ Result<uint64_t> CountKept(const SparseInput& input, Unaligned<int32_t> lengths)
   for (size_t list = 0; list < lengths.size(); ++list) {
     const auto length = static_cast<size_t>(lengths[list]);
     if (input.keep == Keep::kReject && input.max_ids > 0 && length > input.max_ids) {
-      return InvalidArgument(Feature(input.name) + "list" + ExampleText(input.scope, list) +
-                             " has " + std::to_string(length) + " ids, expected at most " +
-                             std::to_string(input.max_ids));
+      return InvalidArgument(Feature(input.name), "list", ExampleText(input.scope, list), " has ",
+                             length, " ids, expected at most ", input.max_ids);
     }
     kept += Truncate(input, length).count;
   }
@@ -139,35 +136,32 @@ Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* vi
   if (view->lengths.empty() && view->values.empty() && view->weights.empty()) return {};
   const size_t lists = ListCount(input.scope, num_examples);
   if (view->lengths.size() != lists) {
-    return InvalidArgument(Feature(input.name) + "expected " + std::to_string(lists) +
-                           " lengths, got " + std::to_string(view->lengths.size()));
+    return InvalidArgument(Feature(input.name), "expected ", lists, " lengths, got ",
+                           view->lengths.size());
   }
-  const Result<uint64_t> sum = SumLengths(input, view->lengths);
-  if (!sum.ok()) return sum.status();
-  if (*sum != view->values.size()) {
-    return InvalidArgument(Feature(input.name) + "lengths sum to " + std::to_string(*sum) +
-                           ", but there are " + std::to_string(view->values.size()) + " values");
+  ASSIGN_OR_RETURN(const uint64_t sum, SumLengths(input, view->lengths));
+  if (sum != view->values.size()) {
+    return InvalidArgument(Feature(input.name), "lengths sum to ", sum, ", but there are ",
+                           view->values.size(), " values");
   }
-  const Result<uint64_t> kept = CountKept(input, view->lengths);
-  if (!kept.ok()) return kept.status();
-  view->num_ids = *kept;
+  ASSIGN_OR_RETURN(view->num_ids, CountKept(input, view->lengths));
   return CountWeights(input, *view);
 }
 
 // Whether every input has as many values as it must, and fills num_ids.
 Status CheckCounts(const Schema& schema, const Limits& limits, Request* request) {
-  Status status = CheckNumExamples(schema, limits, *request);
-  for (size_t i = 0; status.ok() && i < schema.dense.size(); ++i) {
-    status = CountDense(schema.dense[i], request->dense[i], request->num_examples);
+  RETURN_IF_ERROR(CheckNumExamples(schema, limits, *request));
+  for (size_t i = 0; i < schema.dense.size(); ++i) {
+    RETURN_IF_ERROR(CountDense(schema.dense[i], request->dense[i], request->num_examples));
   }
   request->num_ids = 0;
-  for (size_t i = 0; status.ok() && i < schema.sparse.size(); ++i) {
-    status = CountSparse(schema.sparse[i], request->num_examples, &request->sparse[i]);
+  for (size_t i = 0; i < schema.sparse.size(); ++i) {
+    RETURN_IF_ERROR(CountSparse(schema.sparse[i], request->num_examples, &request->sparse[i]));
     request->num_ids += request->sparse[i].num_ids;
   }
-  if (!status.ok() || request->num_ids <= limits.max_ids) return status;
-  return InvalidArgument("request: expected at most " + std::to_string(limits.max_ids) +
-                         " ids, got " + std::to_string(request->num_ids));
+  if (request->num_ids <= limits.max_ids) return {};
+  return InvalidArgument("request: expected at most ", limits.max_ids, " ids, got ",
+                         request->num_ids);
 }
 
 }  // namespace
@@ -175,7 +169,7 @@ Status CheckCounts(const Schema& schema, const Limits& limits, Request* request)
 std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
 
 Status GivenTwice(const std::string& name) {
-  return InvalidArgument(Feature(name) + "given twice, expected once");
+  return InvalidArgument(Feature(name), "given twice, expected once");
 }
 
 Status CheckNumExamples(const Schema& schema, const Limits& limits, const Request& request) {
@@ -186,8 +180,8 @@ Status CheckNumExamples(const Schema& schema, const Limits& limits, const Reques
         return schema.outputs[output].scope == Scope::kRequest;
       });
   if (request.num_examples == 0 && without_examples) return {};
-  return InvalidArgument("num_examples: expected 1.." + std::to_string(limits.max_examples) +
-                         ", got " + std::to_string(request.num_examples));
+  return InvalidArgument("num_examples: expected 1..", limits.max_examples, ", got ",
+                         request.num_examples);
 }
 
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths) {
@@ -195,15 +189,15 @@ Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths
   for (size_t list = 0; list < lengths.size(); ++list) {
     const int32_t length = lengths[list];
     if (length < 0) {
-      return InvalidArgument(Feature(input.name) + "length" + ExampleText(input.scope, list) +
-                             " must not be negative, got " + std::to_string(length));
+      return InvalidArgument(Feature(input.name), "length", ExampleText(input.scope, list),
+                             " must not be negative, got ", length);
     }
     sum += static_cast<uint64_t>(length);
   }
   constexpr uint64_t kMax = std::numeric_limits<int32_t>::max();
   if (sum > kMax) {
-    return InvalidArgument(Feature(input.name) + "lengths sum to " + std::to_string(sum) +
-                           ", expected at most " + std::to_string(kMax));
+    return InvalidArgument(Feature(input.name), "lengths sum to ", sum, ", expected at most ",
+                           kMax);
   }
   return sum;
 }
@@ -213,15 +207,15 @@ Status CheckRequest(const Model& model, const Limits& limits, Request* request) 
   assert(request->dense.size() == schema.dense.size());
   assert(request->sparse.size() == schema.sparse.size());
 
-  Status status = CheckCounts(schema, limits, request);
-  for (size_t i = 0; status.ok() && i < schema.dense.size(); ++i) {
-    status = CheckDense(schema.dense[i], request->dense[i], request->num_examples);
+  RETURN_IF_ERROR(CheckCounts(schema, limits, request));
+  for (size_t i = 0; i < schema.dense.size(); ++i) {
+    RETURN_IF_ERROR(CheckDense(schema.dense[i], request->dense[i], request->num_examples));
   }
-  for (size_t i = 0; status.ok() && i < schema.sparse.size(); ++i) {
-    status = CheckWeights(schema.sparse[i], request->sparse[i]);
-    if (status.ok()) status = CheckIds(schema.sparse[i], model.id_map(i), request->sparse[i]);
+  for (size_t i = 0; i < schema.sparse.size(); ++i) {
+    RETURN_IF_ERROR(CheckWeights(schema.sparse[i], request->sparse[i]));
+    RETURN_IF_ERROR(CheckIds(schema.sparse[i], model.id_map(i), request->sparse[i]));
   }
-  return status;
+  return {};
 }
 
 }  // namespace embershard

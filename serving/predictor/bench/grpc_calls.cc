@@ -1,75 +1,115 @@
-#include "bench/grpc_calls.h"
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
 
-#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include "bench/grpc_carrier.h"
 
 namespace embershard::bench {
+namespace {
 
-GrpcCalls::GrpcCalls(const LoadOptions& options,
-                     const std::vector<std::shared_ptr<grpc::Channel>>& channels, size_t slots)
-    : method_(options.method), token_(options.token) {
-  for (const auto& channel : channels) {
-    stubs_.push_back(std::make_unique<grpc::GenericStub>(channel));
+class GrpcCalls final : public GrpcCarrier {
+ public:
+  GrpcCalls(const LoadOptions& options, const Channels& channels, size_t slots)
+      : method_(options.method), token_(options.token) {
+    for (const auto& channel : channels) {
+      stubs_.push_back(std::make_unique<grpc::GenericStub>(channel));
+    }
+    for (size_t slot = 0; slot < slots; ++slot) {
+      calls_.push_back(std::make_unique<Call>());
+      calls_.back()->slot = slot;
+    }
   }
-  for (size_t slot = 0; slot < slots; ++slot) {
-    calls_.push_back(std::make_unique<Call>());
-    calls_.back()->slot = slot;
-  }
-}
 
-GrpcCalls::~GrpcCalls() {
-  Close();
-  void* tag;
-  bool ok;
-  while (queue_.Next(&tag, &ok)) {
+  ~GrpcCalls() override {
+    Close();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
+    }
   }
-}
 
-void GrpcCalls::Send(size_t slot, const grpc::ByteBuffer& message, Clock::time_point deadline) {
-  Call* const call = calls_[slot].get();
-  grpc::GenericStub* stub;
-  {
+  void Send(size_t slot, const grpc::ByteBuffer& message, Clock::time_point deadline) override {
+    Call* const call = calls_[slot].get();
+    grpc::GenericStub* stub;
+    {
+      const std::lock_guard lock(mutex_);
+      call->context.emplace();
+      Authorize(token_, &*call->context);
+      if (cancelled_) call->context->TryCancel();
+      stub = stubs_[next_stub_].get();
+      next_stub_ = (next_stub_ + 1) % stubs_.size();
+    }
+    call->context->set_deadline(SystemTime(deadline));
+    call->reader = stub->PrepareUnaryCall(&*call->context, method_, message, &queue_);
+    call->reader->StartCall();
+    call->reader->Finish(&call->answer, &call->status, call);
+  }
+
+  std::optional<Carried> Next() override {
+    void* tag;
+    bool ok;
+    if (!queue_.Next(&tag, &ok)) return {};
+    Call* const call = static_cast<Call*>(tag);
+    Carried carried = {.slot = call->slot,
+                       .code = call->status.error_code(),
+                       .message = call->status.error_message(),
+                       .answer = call->answer};
+    call->status = grpc::Status::OK;
+    call->answer.Clear();
+    call->reader.reset();
     const std::lock_guard lock(mutex_);
-    call->context.emplace();
-    Authorize(token_, &*call->context);
-    if (cancelled_) call->context->TryCancel();
-    stub = stubs_[next_stub_].get();
-    next_stub_ = (next_stub_ + 1) % stubs_.size();
+    call->context.reset();
+    return carried;
   }
-  call->context->set_deadline(SystemTime(deadline));
-  call->reader = stub->PrepareUnaryCall(&*call->context, method_, message, &queue_);
-  call->reader->StartCall();
-  call->reader->Finish(&call->answer, &call->status, call);
-}
 
-std::optional<Carried> GrpcCalls::Next() {
-  void* tag;
-  bool ok;
-  if (!queue_.Next(&tag, &ok)) return {};
-  Call* const call = static_cast<Call*>(tag);
-  Carried carried = {.slot = call->slot,
-                     .code = call->status.error_code(),
-                     .message = call->status.error_message(),
-                     .answer = call->answer};
-  call->status = grpc::Status::OK;
-  call->answer.Clear();
-  call->reader.reset();
-  const std::lock_guard lock(mutex_);
-  call->context.reset();
-  return carried;
-}
-
-void GrpcCalls::Close() {
-  const std::lock_guard lock(mutex_);
-  if (!std::exchange(closed_, true)) queue_.Shutdown();
-}
-
-void GrpcCalls::Cancel() {
-  const std::lock_guard lock(mutex_);
-  cancelled_ = true;
-  for (const auto& call : calls_) {
-    if (call->context.has_value()) call->context->TryCancel();
+  void Cancel() override {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    for (const auto& call : calls_) {
+      if (call->context.has_value()) call->context->TryCancel();
+    }
   }
+
+  void Close() override {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(closed_, true)) queue_.Shutdown();
+  }
+
+ private:
+  struct Call {
+    size_t slot = 0;
+    std::optional<grpc::ClientContext> context;  // While it is under way.
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+  };
+
+  const std::string method_;
+  const std::string token_;
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
+  std::vector<std::unique_ptr<Call>> calls_;  // By slot.
+  grpc::CompletionQueue queue_;
+
+  std::mutex mutex_;        // Also held where a context is made, or goes.
+  size_t next_stub_ = 0;    // Guarded by mutex_.
+  bool cancelled_ = false;  // Guarded by mutex_.
+  bool closed_ = false;     // Guarded by mutex_.
+};
+
+}  // namespace
+
+std::unique_ptr<GrpcCarrier> MakeCalls(const LoadOptions& options, const Channels& channels,
+                                       size_t slots) {
+  return std::make_unique<GrpcCalls>(options, channels, slots);
 }
 
 }  // namespace embershard::bench

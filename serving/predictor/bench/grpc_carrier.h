@@ -2,17 +2,20 @@
 
 #pragma once
 
+#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/load_options.h"
 
 namespace embershard::bench {
 
@@ -63,5 +66,17 @@ class GrpcCarrier {
   // REQUIRES: all slots are free and stay so.
   virtual void Close() = 0;
 };
+
+// At least one; they take turns.
+using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
+
+// Requests as calls, one each. REQUIRES, of both: the carrier ends when Next() has given nothing,
+// or nothing was sent.
+std::unique_ptr<GrpcCarrier> MakeCalls(const LoadOptions& options, const Channels& channels,
+                                       size_t slots);
+
+// Requests on streams, many on each, answered in any order. REQUIRES: 0 < streams <= slots.
+std::unique_ptr<GrpcCarrier> MakeStreams(const LoadOptions& options, const Channels& channels,
+                                         size_t streams, size_t slots);
 
 }  // namespace embershard::bench

@@ -7,11 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
-
-#include "bench/grpc_calls.h"
-#include "bench/grpc_streams.h"
 
 namespace embershard::bench {
 namespace {
@@ -58,9 +54,9 @@ GrpcLane::GrpcLane(const LoadOptions& options, size_t index, const RequestPool* 
   }
   if (options.streams > 0) {
     const size_t streams = ShareOf(options.streams, index, options.lanes);
-    carrier_ = std::make_unique<GrpcStreams>(options, channels_, streams, calls_.size());
+    carrier_ = MakeStreams(options, channels_, streams, calls_.size());
   } else {
-    carrier_ = std::make_unique<GrpcCalls>(options, channels_, calls_.size());
+    carrier_ = MakeCalls(options, channels_, calls_.size());
   }
 }
 

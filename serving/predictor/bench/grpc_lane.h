@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <grpcpp/channel.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -80,7 +78,7 @@ class GrpcLane {
   const RequestPool* const pool_;
   const uint64_t max_requests_;  // Of this lane. 0: no limit.
   const size_t index_;
-  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  Channels channels_;
   std::vector<Call> calls_;  // Built at the start, then fixed in number.
   std::unique_ptr<GrpcCarrier> carrier_;
   Clock::time_point start_;

@@ -4,11 +4,13 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -26,25 +28,69 @@ class GrpcLoadRun {
   // same: that requests fail is what there is to count.
   // REQUIRES: lanes and connections_per_lane of at least 1, in_flight >= lanes,
   // max_requests of 0 or >= lanes, and requests in the pool.
-  GrpcLoadRun(const LoadOptions& options, RequestPool pool);
-  ~GrpcLoadRun();  // Stops and waits.
+  GrpcLoadRun(const LoadOptions& options, RequestPool pool)
+      : options_(options), pool_(std::move(pool)), running_(options.lanes) {
+    for (size_t i = 0; i < options.lanes; ++i) {
+      lanes_.push_back(std::make_unique<GrpcLane>(options_, i, &pool_));
+    }
+    const Clock::time_point connected_by = Clock::now() + options.timeout;
+    for (const auto& lane : lanes_) {
+      if (!lane->Connect(connected_by)) break;
+    }
+    start_ = Clock::now();
+    for (const auto& lane : lanes_) {
+      lane->Start(start_, [this] {
+        std::lock_guard lock(mutex_);
+        if (--running_ == 0) changed_.notify_all();
+      });
+    }
+  }
+
+  // Stops and waits.
+  ~GrpcLoadRun() {
+    Stop();
+    lanes_.clear();  // Before the fields that their threads use.
+  }
 
   // Until the last answer, or `timeout`. Whether the run is over.
-  bool WaitFor(Clock::duration timeout);
+  bool WaitFor(Clock::duration timeout) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [this] { return running_ == 0; });
+  }
 
   // Ends early; what has been counted stays.
-  void Stop();
+  void Stop() {
+    for (const auto& lane : lanes_) lane->Stop();
+  }
 
-  Tally tally() const;
+  Tally tally() const {
+    Tally all = lanes_[0]->tally();
+    for (size_t i = 1; i < lanes_.size(); ++i) all.Merge(lanes_[i]->tally());
+    return all;
+  }
 
   // With keep_answers: as GrpcLane::TakeAnswers(), of all lanes.
   // REQUIRES: it is over.
-  std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers();
+  std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers() {
+    std::vector<std::optional<grpc::ByteBuffer>> all = lanes_[0]->TakeAnswers();
+    for (size_t lane = 1; lane < lanes_.size(); ++lane) {
+      std::vector<std::optional<grpc::ByteBuffer>> answers = lanes_[lane]->TakeAnswers();
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (!all[i].has_value()) all[i] = std::move(answers[i]);
+      }
+    }
+    return all;
+  }
 
   // When the first request could leave: arrivals count from here.
   Clock::time_point start() const { return start_; }
 
-  double busiest_thread_share() const;  // 0 until it is over.
+  // 0 until it is over.
+  double busiest_thread_share() const {
+    double share = 0;
+    for (const auto& lane : lanes_) share = std::max(share, lane->busiest_thread_share());
+    return share;
+  }
 
  private:
   const LoadOptions options_;

@@ -1,13 +1,25 @@
-#include "bench/grpc_streams.h"
-
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/text.h"
+#include "bench/grpc_carrier.h"
 #include "bench/stream_fields.pb.h"
 
 namespace embershard::bench {
@@ -16,11 +28,7 @@ namespace {
 // How often requests are looked at whose server does not say that their time is over.
 constexpr std::chrono::milliseconds kLook{20};
 
-// "slot.use", in decimal.
-std::string IdOf(size_t slot, uint64_t use) {
-  return std::to_string(slot) + '.' + std::to_string(use);
-}
-
+// An id is "slot.use", in decimal.
 bool ReadId(std::string_view id, size_t* slot, uint64_t* use) {
   const char* const end = id.data() + id.size();
   const auto first = std::from_chars(id.data(), end, *slot);
@@ -53,180 +61,240 @@ bool ReadStreamAnswer(const grpc::ByteBuffer& bytes, StreamAnswer* answer) {
   return answer->ParseFromArray(slice.begin(), static_cast<int>(slice.size()));
 }
 
-}  // namespace
-
-GrpcStreams::Stream::Stream(std::shared_ptr<grpc::Channel> channel) : stub(std::move(channel)) {}
-
-GrpcStreams::GrpcStreams(const LoadOptions& options,
-                         const std::vector<std::shared_ptr<grpc::Channel>>& channels,
-                         size_t streams, size_t slots)
-    : method_(options.method),
-      token_(options.token),
-      slots_(slots),
-      next_look_(Clock::now() + kLook) {
-  for (size_t i = 0; i < streams; ++i) {
-    streams_.push_back(std::make_unique<Stream>(channels[i % channels.size()]));
-  }
-}
-
-GrpcStreams::~GrpcStreams() {
-  Close();
-  void* tag;
-  bool ok;
-  while (queue_.Next(&tag, &ok)) {
-  }
-}
-
-void GrpcStreams::Send(size_t slot, const grpc::ByteBuffer& message, Clock::time_point deadline) {
-  const std::lock_guard lock(mutex_);
-  Slot& sent = slots_[slot];
-  sent.used = true;
-  sent.deadline = deadline;
-  sent.message =
-      WithIdAndTimeout(message, IdOf(slot, ++sent.use), WholeMilliseconds(deadline - Clock::now()));
-  Stream* const stream = StreamOf(slot);
-  stream->waiting.push_back(slot);
-  if (!stream->context.has_value()) return Open(stream);
-  if (stream->started && !stream->writing && !stream->broken) Write(stream);
-}
-
-std::optional<Carried> GrpcStreams::Next() {
-  while (true) {
-    Clock::time_point look;
-    {
-      const std::lock_guard lock(mutex_);
-      if (Clock::now() >= next_look_) ExpireLate();
-      if (!ended_.empty()) {
-        Carried carried = std::move(ended_.front());
-        ended_.pop_front();
-        return carried;
-      }
-      look = next_look_;
+// Each stream carries the same share of the slots. It is opened when a request needs it, also
+// again after it has ended, which its requests fail by.
+class GrpcStreams final : public GrpcCarrier {
+ public:
+  GrpcStreams(const LoadOptions& options, const Channels& channels, size_t streams, size_t slots)
+      : method_(options.method),
+        token_(options.token),
+        slots_(slots),
+        next_look_(Clock::now() + kLook) {
+    for (size_t i = 0; i < streams; ++i) {
+      streams_.push_back(std::make_unique<Stream>(channels[i % channels.size()]));
     }
+  }
+
+  ~GrpcStreams() override {
+    Close();
     void* tag;
     bool ok;
-    switch (queue_.AsyncNext(&tag, &ok, SystemTime(look))) {
-      case grpc::CompletionQueue::SHUTDOWN:
-        return {};
-      case grpc::CompletionQueue::TIMEOUT:
-        break;
-      case grpc::CompletionQueue::GOT_EVENT:
-        Handle(*static_cast<const Event*>(tag), ok);
+    while (queue_.Next(&tag, &ok)) {
     }
   }
-}
 
-void GrpcStreams::Handle(const Event& event, bool ok) {
-  const std::lock_guard lock(mutex_);
-  Stream* const stream = event.stream;
-  switch (event.step) {
-    case Step::kStart:
-      stream->started = ok;
-      stream->broken = !ok;
-      if (ok) stream->call->Read(&stream->answer, &stream->read);
-      break;
-    case Step::kRead:
-      stream->broken = !ok;
-      if (ok) Take(stream);
-      break;
-    case Step::kWrite:
-      stream->writing = false;  // Where it failed, so will what is to be read.
-      break;
-    case Step::kFinish:
-      return End(stream);
+  void Send(size_t slot, const grpc::ByteBuffer& message, Clock::time_point deadline) override {
+    const std::lock_guard lock(mutex_);
+    Slot& sent = slots_[slot];
+    sent.used = true;
+    sent.deadline = deadline;
+    sent.message = WithIdAndTimeout(message, StrCat(slot, ".", ++sent.use),
+                                    WholeMilliseconds(deadline - Clock::now()));
+    Stream* const stream = StreamOf(slot);
+    stream->waiting.push_back(slot);
+    if (!stream->context.has_value()) return Open(stream);
+    if (stream->started && !stream->writing && !stream->broken) Write(stream);
   }
-  if (stream->writing) return;
-  if (stream->broken) {
-    stream->call->Finish(&stream->status, &stream->finish);
-  } else if (stream->started && !stream->waiting.empty() && ok) {
-    Write(stream);
+
+  std::optional<Carried> Next() override {
+    while (true) {
+      Clock::time_point look;
+      {
+        const std::lock_guard lock(mutex_);
+        if (Clock::now() >= next_look_) ExpireLate();
+        if (!ended_.empty()) {
+          Carried carried = std::move(ended_.front());
+          ended_.pop_front();
+          return carried;
+        }
+        look = next_look_;
+      }
+      void* tag;
+      bool ok;
+      switch (queue_.AsyncNext(&tag, &ok, SystemTime(look))) {
+        case grpc::CompletionQueue::SHUTDOWN:
+          return {};
+        case grpc::CompletionQueue::TIMEOUT:
+          break;
+        case grpc::CompletionQueue::GOT_EVENT:
+          Handle(*static_cast<const Event*>(tag), ok);
+      }
+    }
   }
-}
 
-void GrpcStreams::Open(Stream* stream) {
-  stream->context.emplace();
-  Authorize(token_, &*stream->context);
-  if (cancelled_) stream->context->TryCancel();
-  stream->call = stream->stub.PrepareCall(&*stream->context, method_, &queue_);
-  stream->call->StartCall(&stream->start);
-}
-
-void GrpcStreams::Write(Stream* stream) {
-  stream->writing = true;
-  const grpc::ByteBuffer message = std::move(slots_[stream->waiting.front()].message);
-  stream->waiting.pop_front();
-  grpc::WriteOptions how;
-  if (!stream->waiting.empty()) how.set_buffer_hint();
-  stream->call->Write(message, how, &stream->write);
-}
-
-void GrpcStreams::Take(Stream* stream) {
-  StreamAnswer answer;
-  size_t slot = 0;
-  uint64_t use = 0;
-  const bool read = ReadStreamAnswer(stream->answer, &answer) &&
-                    ReadId(answer.request_id(), &slot, &use) && slot < slots_.size();
-  if (read && slots_[slot].used && slots_[slot].use == use) {
-    Free(slot, answer.failure().code(), answer.failure().message(), stream->answer);
+  void Cancel() override {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    CancelOpen();
   }
-  stream->answer.Clear();
-  stream->call->Read(&stream->answer, &stream->read);
-}
 
-void GrpcStreams::End(Stream* stream) {
-  const bool failed = !stream->status.ok();
-  const int code = failed ? stream->status.error_code() : int{grpc::StatusCode::UNAVAILABLE};
-  const std::string message = failed ? stream->status.error_message() : "the stream was ended";
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (slots_[slot].used && StreamOf(slot) == stream) Free(slot, code, message, {});
+  void Close() override {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    CancelOpen();
+    ShutdownIfClosed();
   }
-  stream->waiting.clear();
-  stream->call.reset();
-  stream->context.reset();
-  stream->started = false;
-  stream->broken = false;
-  ShutdownIfClosed();
-}
 
-void GrpcStreams::Free(size_t slot, int code, std::string message, grpc::ByteBuffer answer) {
-  slots_[slot].used = false;
-  ended_.push_back({.slot = slot,
-                    .code = code,
-                    .message = std::move(message),
-                    .answer = code == 0 ? std::move(answer) : grpc::ByteBuffer()});
-}
+ private:
+  struct Stream;
 
-void GrpcStreams::ExpireLate() {
-  const Clock::time_point now = Clock::now();
-  next_look_ = now + kLook;
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (!slots_[slot].used || now < slots_[slot].deadline + kLook) continue;
-    std::erase(StreamOf(slot)->waiting, slot);
-    Free(slot, grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time", {});
+  // What gRPC has done for a stream.
+  enum class Step { kStart, kRead, kWrite, kFinish };
+  struct Event {
+    Stream* stream;
+    Step step;
+  };
+
+  struct Stream {
+    explicit Stream(std::shared_ptr<grpc::Channel> channel) : stub(std::move(channel)) {}
+
+    grpc::GenericStub stub;
+    Event start{this, Step::kStart};
+    Event read{this, Step::kRead};
+    Event write{this, Step::kWrite};
+    Event finish{this, Step::kFinish};
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    // Guarded by mutex_.
+    std::optional<grpc::ClientContext> context;  // While it is open.
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
+    std::deque<size_t> waiting;  // Slots whose messages are to be written.
+    bool started = false;
+    bool writing = false;
+    bool broken = false;  // Nothing more can be read: it is to be finished.
+  };
+
+  struct Slot {
+    bool used = false;
+    uint64_t use = 0;  // How often: a late answer is not taken for that of the next request.
+    Clock::time_point deadline;
+    grpc::ByteBuffer message;  // Until it is written.
+  };
+
+  void Handle(const Event& event, bool ok) {
+    const std::lock_guard lock(mutex_);
+    Stream* const stream = event.stream;
+    switch (event.step) {
+      case Step::kStart:
+        stream->started = ok;
+        stream->broken = !ok;
+        if (ok) stream->call->Read(&stream->answer, &stream->read);
+        break;
+      case Step::kRead:
+        stream->broken = !ok;
+        if (ok) Take(stream);
+        break;
+      case Step::kWrite:
+        stream->writing = false;  // Where it failed, so will what is to be read.
+        break;
+      case Step::kFinish:
+        return End(stream);
+    }
+    if (stream->writing) return;
+    if (stream->broken) {
+      stream->call->Finish(&stream->status, &stream->finish);
+    } else if (stream->started && !stream->waiting.empty() && ok) {
+      Write(stream);
+    }
   }
-}
 
-void GrpcStreams::Cancel() {
-  const std::lock_guard lock(mutex_);
-  cancelled_ = true;
-  for (const auto& stream : streams_) {
-    if (stream->context.has_value()) stream->context->TryCancel();
+  // REQUIRES, of all below: mutex_ is held.
+  void Open(Stream* stream) {
+    stream->context.emplace();
+    Authorize(token_, &*stream->context);
+    if (cancelled_) stream->context->TryCancel();
+    stream->call = stream->stub.PrepareCall(&*stream->context, method_, &queue_);
+    stream->call->StartCall(&stream->start);
   }
-}
 
-void GrpcStreams::Close() {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
-  for (const auto& stream : streams_) {
-    if (stream->context.has_value()) stream->context->TryCancel();
+  void Write(Stream* stream) {
+    stream->writing = true;
+    const grpc::ByteBuffer message = std::move(slots_[stream->waiting.front()].message);
+    stream->waiting.pop_front();
+    grpc::WriteOptions how;
+    if (!stream->waiting.empty()) how.set_buffer_hint();
+    stream->call->Write(message, how, &stream->write);
   }
-  ShutdownIfClosed();
-}
 
-void GrpcStreams::ShutdownIfClosed() {
-  const bool open = std::any_of(streams_.begin(), streams_.end(),
-                                [](const auto& stream) { return stream->context.has_value(); });
-  if (closed_ && !open && !std::exchange(shut_down_, true)) queue_.Shutdown();
+  void Take(Stream* stream) {
+    StreamAnswer answer;
+    size_t slot = 0;
+    uint64_t use = 0;
+    const bool read = ReadStreamAnswer(stream->answer, &answer) &&
+                      ReadId(answer.request_id(), &slot, &use) && slot < slots_.size();
+    if (read && slots_[slot].used && slots_[slot].use == use) {
+      Free(slot, answer.failure().code(), answer.failure().message(), stream->answer);
+    }
+    stream->answer.Clear();
+    stream->call->Read(&stream->answer, &stream->read);
+  }
+
+  void End(Stream* stream) {
+    const bool failed = !stream->status.ok();
+    const int code = failed ? stream->status.error_code() : int{grpc::StatusCode::UNAVAILABLE};
+    const std::string message = failed ? stream->status.error_message() : "the stream was ended";
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (slots_[slot].used && StreamOf(slot) == stream) Free(slot, code, message, {});
+    }
+    stream->waiting.clear();
+    stream->call.reset();
+    stream->context.reset();
+    stream->started = false;
+    stream->broken = false;
+    ShutdownIfClosed();
+  }
+
+  void Free(size_t slot, int code, std::string message, grpc::ByteBuffer answer) {
+    slots_[slot].used = false;
+    ended_.push_back({.slot = slot,
+                      .code = code,
+                      .message = std::move(message),
+                      .answer = code == 0 ? std::move(answer) : grpc::ByteBuffer()});
+  }
+
+  void ExpireLate() {
+    const Clock::time_point now = Clock::now();
+    next_look_ = now + kLook;
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (!slots_[slot].used || now < slots_[slot].deadline + kLook) continue;
+      std::erase(StreamOf(slot)->waiting, slot);
+      Free(slot, grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time", {});
+    }
+  }
+
+  void CancelOpen() {
+    for (const auto& stream : streams_) {
+      if (stream->context.has_value()) stream->context->TryCancel();
+    }
+  }
+
+  void ShutdownIfClosed() {
+    const bool open = std::any_of(streams_.begin(), streams_.end(),
+                                  [](const auto& stream) { return stream->context.has_value(); });
+    if (closed_ && !open && !std::exchange(shut_down_, true)) queue_.Shutdown();
+  }
+
+  Stream* StreamOf(size_t slot) { return streams_[slot % streams_.size()].get(); }
+
+  const std::string method_;
+  const std::string token_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  grpc::CompletionQueue queue_;
+
+  std::mutex mutex_;
+  std::vector<Slot> slots_;    // Guarded by mutex_, as all below.
+  std::deque<Carried> ended_;  // For Next().
+  Clock::time_point next_look_;
+  bool cancelled_ = false;
+  bool closed_ = false;
+  bool shut_down_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<GrpcCarrier> MakeStreams(const LoadOptions& options, const Channels& channels,
+                                         size_t streams, size_t slots) {
+  return std::make_unique<GrpcStreams>(options, channels, streams, slots);
 }
 
 }  // namespace embershard::bench

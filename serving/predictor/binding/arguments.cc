@@ -23,7 +23,7 @@ void Read(Keywords& keywords, ModelOptions* to) {
   keywords.Read("threads", &to->threads);
   keywords.Read("slots", &to->slots);
   if (tables != "mmap" && tables != "resident") {
-    RaiseIfFailed(InvalidArgument("tables: expected mmap or resident, got '" + tables + "'"));
+    RaiseIfFailed(InvalidArgument("tables: expected mmap or resident, got '", tables, "'"));
   }
   to->package.residency = tables == "resident" ? TableResidency::kResident : TableResidency::kMmap;
   to->fbgemm_folder = fbgemm_folder;
@@ -39,7 +39,7 @@ void Read(Keywords& keywords, EngineOptions* to) {
   keywords.Read("max_queued_examples", &to->batching.max_queued_examples);
   keywords.Read("max_queued_ids", &to->batching.max_queued_ids);
   keywords.Read("max_queued_bytes", &to->batching.max_queued_bytes);
-  keywords.ReadMicroseconds("max_inline_us", &to->batching.max_inline);
+  keywords.ReadTime<std::micro>("max_inline_us", &to->batching.max_inline);
   keywords.Read("model_weights", &to->model_weights);
 }
 
@@ -56,10 +56,8 @@ void Read(Keywords& keywords, ModelLoaderOptions* to) {
   double load_mb_per_second = 0;
   keywords.Read("load_mb_per_second", &load_mb_per_second);
   to->load_bytes_per_second = load_mb_per_second * 1e6;
-  keywords.ReadSeconds("load_timeout_seconds", &to->load.timeout);
-  const Result<VersionRule> parsed = ParseVersionRule(rule);
-  RaiseIfFailed(parsed.status());
-  to->rule = *parsed;
+  keywords.ReadTime<std::ratio<1>>("load_timeout_seconds", &to->load.timeout);
+  to->rule = ValueOrRaise(ParseVersionRule(rule));
   to->report = [report = std::move(report)](const LoadEvent& event) {
     report(event.what, event.model, event.version, event.seconds, event.message);
   };
@@ -70,10 +68,10 @@ void Read(Keywords& keywords, rpc::ConnectionLimits* to) {
   keywords.Read("max_connections", &to->max_connections);
   keywords.Read("connections_report", &to->report);
   keywords.Read("max_connection_calls", &to->max_calls);
-  keywords.ReadSeconds("connection_idle_seconds", &to->idle);
-  keywords.ReadSeconds("connection_age_seconds", &to->age);
-  keywords.ReadSeconds("keepalive_seconds", &to->keepalive);
-  keywords.ReadSeconds("min_ping_seconds", &to->min_ping);
+  keywords.ReadTime<std::ratio<1>>("connection_idle_seconds", &to->idle);
+  keywords.ReadTime<std::ratio<1>>("connection_age_seconds", &to->age);
+  keywords.ReadTime<std::ratio<1>>("keepalive_seconds", &to->keepalive);
+  keywords.ReadTime<std::ratio<1>>("min_ping_seconds", &to->min_ping);
 }
 
 void Read(Keywords& keywords, rpc::SecurityOptions* to) {
@@ -87,7 +85,7 @@ void Read(Keywords& keywords, rpc::SecurityOptions* to) {
 void Read(Keywords& keywords, rpc::ServerOptions* to) {
   keywords.Read("host", &to->host);
   keywords.Read("port", &to->port);
-  keywords.ReadMilliseconds("default_timeout_ms", &to->default_timeout);
+  keywords.ReadTime<std::milli>("default_timeout_ms", &to->default_timeout);
   keywords.Read("max_message_bytes", &to->max_message_bytes);
   keywords.Read("stream_in_flight", &to->stream_in_flight);
   keywords.Read("model_control", &to->model_control);
@@ -104,10 +102,7 @@ void Read(Keywords& keywords, rpc::ServerOptions* to) {
 std::shared_ptr<const TrustedKeys> ReadTrustedKey(Keywords& keywords) {
   std::string path;
   keywords.Read("trusted_key", &path);
-  if (path.empty()) return nullptr;
-  auto keys = TrustedKeys::Read(path);
-  RaiseIfFailed(keys.status());
-  return *keys;
+  return path.empty() ? nullptr : ValueOrRaise(TrustedKeys::Read(path));
 }
 
 namespace py = pybind11;
@@ -132,7 +127,7 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   Read(keywords, &arguments.model);
   Read(keywords, &arguments.loader);
   Read(keywords, &arguments.server);
-  keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
+  keywords.ReadTime<std::milli>("slow_request_ms", &arguments.slow_request);
   keywords.Read("shadow_share", &arguments.shadow.share);
   keywords.Read("shadow_time", &arguments.shadow.time);
   keywords.Read("traffic_label", &arguments.traffic.label);
@@ -152,7 +147,7 @@ rpc::SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given) {
 
 double NumberInRange(const std::string& name, double value) {
   if (!(value >= 0 && value <= kNumberMax)) {
-    RaiseIfFailed(InvalidArgument(name + ": expected 0..2147483647, got " + std::to_string(value)));
+    RaiseIfFailed(InvalidArgument(name, ": expected 0..2147483647, got ", value));
   }
   return value;
 }

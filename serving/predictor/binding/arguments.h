@@ -8,6 +8,7 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <ratio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,20 +62,10 @@ class Keywords {
     }
   }
 
-  // Numbers of microseconds, milliseconds or seconds, whole or not, rounded up: 0 .. 2147483647.
-  template <class Duration>
-  void ReadMilliseconds(const char* name, Duration* field) {
-    *field =
-        std::chrono::ceil<Duration>(Number(name) * std::chrono::duration<double, std::milli>(1));
-  }
-  template <class Duration>
-  void ReadMicroseconds(const char* name, Duration* field) {
-    *field =
-        std::chrono::ceil<Duration>(Number(name) * std::chrono::duration<double, std::micro>(1));
-  }
-  template <class Duration>
-  void ReadSeconds(const char* name, Duration* field) {
-    *field = std::chrono::ceil<Duration>(Number(name) * std::chrono::duration<double>(1));
+  // A number of such units of time, whole or not, rounded up: 0 .. 2147483647.
+  template <class Unit, class Duration>
+  void ReadTime(const char* name, Duration* field) {
+    *field = std::chrono::ceil<Duration>(std::chrono::duration<double, Unit>(Number(name)));
   }
 
   // Refuses a keyword that nobody has read.

@@ -1,17 +1,22 @@
-#include "binding/local_predictor.h"
-
 #include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "batching/find_names.h"
 #include "batching/packed.h"
-#include "binding/calls.h"
-#include "grpc/embershard/serialized.h"
+#include "binding/arguments.h"
+#include "binding/errors.h"
+#include "binding/module.h"
+#include "engine/engine.h"
+#include "grpc/embershard/responses.h"
 
 namespace embershard::binding {
 namespace {
@@ -67,60 +72,87 @@ py::tuple ToPython(const Schema& schema, const Views& asked, const Response& res
 }
 
 Result<std::unique_ptr<Engine>> Start(const PredictorArguments& arguments) {
-  Result<std::unique_ptr<Model>> loaded = LoadPackageModel(arguments.folder, arguments.model);
-  if (!loaded.ok()) return loaded.status();
-  return Engine::Start(std::move(*loaded), {.only_merged = true});
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded,
+                   LoadPackageModel(arguments.folder, arguments.model));
+  return Engine::Start(std::move(loaded), {.only_merged = true});
 }
+
+// A package in this process: arrays in, arrays out.
+class LocalPredictor {
+ public:
+  // Loads FBGEMM, opens the package, runs its samples. Raises where that fails.
+  explicit LocalPredictor(const PredictorArguments& arguments)
+      : engine_(ValueOrRaise(Released([&] {
+          return OrExhausted<Result<std::unique_ptr<Engine>>>([&] { return Start(arguments); });
+        }))) {}
+
+  ~LocalPredictor() {
+    Released([this] { engine_.reset(); });
+  }
+
+  // A serialized GetModelResponse.
+  py::bytes GetModel() const { return py::bytes(rpc::GetModelSerialized(*engine_)); }
+
+  const ProgramReport& program() const { return engine_->program(); }
+
+  // Runs requests merged. Each is (num_examples, request_dense, example_dense, lengths, values,
+  // weights), as SampleRequest has them, and is answered with ({output: array}, {feature: number
+  // of unknown ids}) or an exception. Requests are views of the arrays. Raises where an output of
+  // `outputs` is unknown; empty: all.
+  py::list PredictMerged(const std::vector<py::tuple>& requests,
+                         const std::vector<std::string>& outputs) {
+    const Schema& schema = engine_->manifest().schema;
+    const std::vector<size_t> wanted = ValueOrRaise(FindOutputs(schema, engine_->names(), outputs));
+    std::vector<Views> views;
+    for (const py::tuple& request : requests) views.push_back(ViewsOf(request));
+    std::vector<Answer> answers(requests.size());
+    Released([&] {
+      std::vector<std::unique_ptr<Request>> split;
+      for (size_t i = 0; i < views.size(); ++i) {
+        auto request = std::make_unique<Request>();
+        request->num_examples = views[i].num_examples;
+        request->outputs_wanted = wanted;
+        request->arrival = Clock::now();
+        request->answer = [answer = &answers[i]](Status status, Response response) {
+          *answer = {std::move(status), std::move(response)};
+        };
+        Status status =
+            SplitPacked(schema, engine_->limits(), views[i].arrays, request.get(), kNames);
+        if (status.ok()) {
+          split.push_back(std::move(request));
+        } else {
+          answers[i].status = std::move(status);
+        }
+      }
+      engine_->PredictMerged(std::move(split));
+    });
+    py::list results;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      if (answers[i].status.ok()) {
+        results.append(ToPython(schema, views[i], answers[i].response));
+      } else {
+        results.append(ToPythonError(answers[i].status));
+      }
+    }
+    return results;
+  }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+};
 
 }  // namespace
 
-LocalPredictor::LocalPredictor(const PredictorArguments& arguments)
-    : engine_(ValueOrRaise(Released([&] {
-        return OrExhausted<Result<std::unique_ptr<Engine>>>([&] { return Start(arguments); });
-      }))) {}
-
-LocalPredictor::~LocalPredictor() {
-  Released([this] { engine_.reset(); });
-}
-
-py::bytes LocalPredictor::GetModel() const { return py::bytes(rpc::GetModelSerialized(*engine_)); }
-
-py::list LocalPredictor::PredictMerged(const std::vector<py::tuple>& requests,
-                                       const std::vector<std::string>& outputs) {
-  const Schema& schema = engine_->manifest().schema;
-  const std::vector<size_t> wanted = ValueOrRaise(FindOutputs(schema, engine_->names(), outputs));
-  std::vector<Views> views;
-  for (const py::tuple& request : requests) views.push_back(ViewsOf(request));
-  std::vector<Answer> answers(requests.size());
-  Released([&] {
-    std::vector<std::unique_ptr<Request>> split;
-    for (size_t i = 0; i < views.size(); ++i) {
-      auto request = std::make_unique<Request>();
-      request->num_examples = views[i].num_examples;
-      request->outputs_wanted = wanted;
-      request->arrival = Clock::now();
-      request->answer = [answer = &answers[i]](Status status, Response response) {
-        *answer = {std::move(status), std::move(response)};
-      };
-      Status status =
-          SplitPacked(schema, engine_->limits(), views[i].arrays, request.get(), kNames);
-      if (status.ok()) {
-        split.push_back(std::move(request));
-      } else {
-        answers[i].status = std::move(status);
-      }
-    }
-    engine_->PredictMerged(std::move(split));
-  });
-  py::list results;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    if (answers[i].status.ok()) {
-      results.append(ToPython(schema, views[i], answers[i].response));
-    } else {
-      results.append(ToPythonError(answers[i].status));
-    }
-  }
-  return results;
+void DefineLocalPredictor(py::module_& module) {
+  py::class_<LocalPredictor>(module, "LocalPredictor")
+      .def(py::init([](const py::kwargs& given) {
+        return std::make_unique<LocalPredictor>(PredictorArgumentsFrom(given));
+      }))
+      .def("get_model", &LocalPredictor::GetModel)
+      .def("program",
+           [](const LocalPredictor& predictor) { return ProgramDict(predictor.program()); })
+      .def("predict_merged", &LocalPredictor::PredictMerged, py::arg("requests"),
+           py::arg("outputs"));
 }
 
 }  // namespace embershard::binding

@@ -1,41 +1,18 @@
-// The extension module embershard.serving._predictor. embershard/serving/_native.py is
-// its only caller and says what the arguments mean.
-//
-// No call keeps the GIL while it loads, waits or runs a model, and no request that
-// arrives over gRPC ever takes it.
+#include "binding/module.h"
 
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <chrono>
-#include <future>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/bus_error.h"
-#include "base/clock.h"
 #include "base/core_count.h"
 #include "binding/arguments.h"
-#include "binding/calls.h"
 #include "binding/errors.h"
-#include "binding/local_predictor.h"
-#include "binding/lookup_seconds.h"
 #include "binding/metrics.h"
-#include "binding/server_parts.h"
-#include "engine/engine.h"
-#include "engine/model_control.h"
-#include "engine/model_source.h"
-#include "engine/served_models.h"
-#include "grpc/server.h"
 #include "package/manifest.h"
 #include "package/package.h"
 #include "package/trusted_keys.h"
-#include "telemetry/outcome.h"
-#include "telemetry/slow_log.h"
 #include "tensors/tensor_specs.h"
 
 namespace embershard::binding {
@@ -43,23 +20,6 @@ namespace {
 
 namespace py = pybind11;
 using py::literals::operator""_a;
-
-// One dict a call, with the fields of SlowRequest; its outcome as code and reason.
-py::list ToList(const std::vector<SlowRequest>& requests) {
-  py::list list;
-  for (const SlowRequest& request : requests) {
-    const OutcomeName outcome = NameOf(request.outcome);
-    list.append(py::dict("unix_seconds"_a = request.unix_seconds, "code"_a = outcome.code,
-                         "reason"_a = outcome.reason, "message"_a = ToPythonText(request.message),
-                         "examples"_a = request.examples, "ids"_a = request.ids,
-                         "bytes"_a = request.bytes, "peer"_a = ToPythonText(request.peer),
-                         "traceparent"_a = ToPythonText(request.traceparent),
-                         "request_id"_a = ToPythonText(request.request_id),
-                         "queue_us"_a = request.queue_us, "lookup_us"_a = request.lookup_us,
-                         "dense_us"_a = request.dense_us, "total_us"_a = request.total_us));
-  }
-  return list;
-}
 
 py::list ToList(const std::vector<TensorSpec>& specs) {
   py::list list;
@@ -75,215 +35,21 @@ py::list ToList(const std::vector<TensorSpec>& specs) {
 // shape}], "outputs": [...]}, as tensors/tensor_specs.h says them; -1 in a shape is any size.
 // `manifest`: the text of manifest.json. Raises PackageError if it is none.
 py::dict DescribeTensors(const std::string& manifest) {
-  const Result<Manifest> parsed = ParseManifest(manifest);
-  RaiseIfFailed(parsed.status());
-  return py::dict("inputs"_a = ToList(InputSpecs(parsed->schema)),
-                  "outputs"_a = ToList(OutputSpecs(parsed->schema)));
-}
-
-// The fields of DenseProgram in serving/repository.py.
-py::dict ProgramDict(const ProgramReport& program) {
-  return py::dict("target"_a = ToPythonText(program.target), "why"_a = ToPythonText(program.why));
-}
-
-// In the order of VersionState.
-constexpr const char* kStateNames[] = {"unloaded", "loading", "ready", "failed"};
-
-// A repository behind a port.
-class Server {
- public:
-  explicit Server(const ServerArguments& arguments) : parts_(std::make_shared<ServerParts>()) {
-    parts_->served =
-        std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow, arguments.traffic);
-    using Pool = Result<std::shared_ptr<WorkerPool>>;
-    ModelLoaderOptions loader = arguments.loader;
-    loader.engine.workers = ValueOrRaise(OrExhausted<Pool>(
-        [&]() -> Pool { return std::make_shared<WorkerPool>(SlotCount(arguments.model)); }));
-    parts_->control = std::make_unique<ModelControl>(
-        parts_->served.get(),
-        std::make_unique<RepositorySource>(arguments.repository, arguments.model), loader);
-    const Status loaded = Released(
-        [this] { return OrExhausted<Status>([this] { return parts_->control->Start(); }); });
-    if (!loaded.ok()) End();
-    RaiseIfFailed(loaded);
-    using Started = Result<std::unique_ptr<rpc::Server>>;
-    auto server = Released([&] {
-      return OrExhausted<Started>([&] {
-        return rpc::Server::Start(parts_->served, arguments.server, parts_->control.get());
-      });
-    });
-    if (!server.ok()) End();
-    parts_->server = ValueOrRaise(std::move(server));
-  }
-
-  ~Server() { End(); }
-
-  int port() const { return parts_->server->port(); }
-
-  // Whether all of it has stopped, loads that were given up too: their threads must not meet the
-  // destructors of a process that ends. Reports of the loader take the GIL: nobody here holds it.
-  bool Stop(double timeout_seconds) {
-    const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
-    return Released([&] {
-      std::call_once(stop_once_, [&] { stopping_.emplace(parts_, timeout); });
-      return stopping_->WaitFor(timeout + kStopGrace) && parts_->control->hung_loads() == 0;
-    });
-  }
-
-  // See MetricList().
-  py::list Metrics() const {
-    ServerMetrics server;
-    server.connections_refused = parts_->server->connections_refused();
-    server.security = parts_->server->security();
-    Released([&] {
-      for (const ServedVersion& each : parts_->served->List()) {
-        server.versions.push_back(
-            {.engine = each.engine->Snapshot(), .is_default = each.is_default});
-      }
-      server.unserved = parts_->served->telemetry().Read();
-    });
-    return MetricList(server);
-  }
-
-  // Those served. As in Index().
-  py::list Served() const {
-    return Described(Released([&] {
-      std::vector<ServedVersion> versions = parts_->served->List();
-      for (ServedVersion& each : versions) each.engine.reset();  // Perhaps the last to hold one.
-      return versions;
-    }));
-  }
-
-  // Requests answered well since the start, by versions that have ended too.
-  uint64_t Answered() const {
-    return Released([&] {
-      uint64_t answered = parts_->served->answered_by_ended();
-      for (const auto& engine : parts_->served->Engines()) {
-        answered += engine->Snapshot().telemetry.Count(Outcome::kOk);
-      }
-      return answered;
-    });
-  }
-
-  // Each of these waits until it has happened, and raises where it failed.
-  py::dict Load(const std::string& model, int64_t version, bool replace) {
-    const Swap swap = replace ? Swap::kReplace : Swap::kBeside;
-    return Ordered([&](ModelControl::Done done) {
-      parts_->control->Load(model, version, swap, std::move(done));
-    });
-  }
-  py::dict Unload(const std::string& model, int64_t version) {
-    return Ordered(
-        [&](ModelControl::Done done) { parts_->control->Unload(model, version, std::move(done)); });
-  }
-  py::dict Refresh() {
-    return Ordered([&](ModelControl::Done done) { parts_->control->Refresh(std::move(done)); });
-  }
-
-  py::list Index() const {
-    return Described(ValueOrRaise(Released([this] { return parts_->control->Index(); })));
-  }
-
-  py::dict Recording() const {
-    const rpc::RecorderCounts counts = parts_->server->recording();
-    py::dict named;
-    named["recorded"] = counts.recorded;
-    named["dropped"] = counts.dropped;
-    named["bytes"] = counts.bytes;
-    named["problem"] = counts.problem;
-    return named;
-  }
-
-  py::list WaitSlow(double timeout_seconds) {
-    const auto timeout = std::chrono::duration_cast<Clock::duration>(
-        std::chrono::duration<double>(NumberInRange("timeout_seconds", timeout_seconds)));
-    return ToList(Released([&] { return parts_->served->telemetry().slow_log().Wait(timeout); }));
-  }
-
- private:
-  static py::list Described(const std::vector<ServedVersion>& versions) {
-    py::list list;
-    for (const ServedVersion& version : versions) {
-      py::dict described;
-      described["model"] = ToPythonText(version.model);
-      described["version"] = version.version;
-      described["labels"] = version.labels;
-      described["is_default"] = version.is_default;
-      described["state"] = kStateNames[static_cast<size_t>(version.state)];
-      described["reason"] = ToPythonText(version.reason);
-      described["program"] = ProgramDict(version.program);
-      list.append(described);
-    }
-    return list;
-  }
-
-  template <class Give>
-  static py::dict Ordered(Give give) {
-    const LoadOutcome outcome = Released([&give] {
-      std::promise<LoadOutcome> done;
-      give([&done](const LoadOutcome& outcome) { done.set_value(outcome); });
-      return done.get_future().get();
-    });
-    RaiseIfFailed(outcome.status);
-    py::dict named;
-    named["seconds"] = outcome.seconds;
-    named["unserved_seconds"] = outcome.unserved_seconds;
-    return named;
-  }
-
-  // Drains, and joins the threads; leaves them to StopThread where they did not stop in time.
-  void End() {
-    Released([this] {
-      if (!stopping_.has_value() || stopping_->WaitFor(std::chrono::milliseconds(0))) {
-        parts_->control->Stop();
-      }
-      parts_.reset();
-    });
-  }
-
-  // How much longer than its timeout Stop() waits: for batches whose calls were cancelled then.
-  static constexpr std::chrono::milliseconds kStopGrace{1000};
-
-  std::shared_ptr<ServerParts> parts_;
-  std::once_flag stop_once_;
-  std::optional<StopThread> stopping_;
-};
-
-void DefineServer(py::module_& module) {
-  py::class_<Server>(module, "Server")
-      .def(py::init([](const py::kwargs& given) {
-        return std::make_unique<Server>(ServerArgumentsFrom(given));
-      }))
-      .def_property_readonly("port", &Server::port)
-      .def("stop", &Server::Stop, py::arg("timeout_seconds"))
-      .def("metrics", &Server::Metrics)
-      .def("served", &Server::Served)
-      .def("answered", &Server::Answered)
-      .def("load", &Server::Load, py::arg("model"), py::arg("version"), py::arg("replace"))
-      .def("unload", &Server::Unload, py::arg("model"), py::arg("version"))
-      .def("refresh", &Server::Refresh)
-      .def("index", &Server::Index)
-      .def("recording", &Server::Recording)
-      .def("wait_slow", &Server::WaitSlow, py::arg("timeout_seconds"));
-}
-
-void DefineLocalPredictor(py::module_& module) {
-  py::class_<LocalPredictor>(module, "LocalPredictor")
-      .def(py::init([](const py::kwargs& given) {
-        return std::make_unique<LocalPredictor>(PredictorArgumentsFrom(given));
-      }))
-      .def("get_model", &LocalPredictor::GetModel)
-      .def("program",
-           [](const LocalPredictor& predictor) { return ProgramDict(predictor.program()); })
-      .def("predict_merged", &LocalPredictor::PredictMerged, py::arg("requests"),
-           py::arg("outputs"));
+  const Schema schema = ValueOrRaise(ParseManifest(manifest)).schema;
+  return py::dict("inputs"_a = ToList(InputSpecs(schema)),
+                  "outputs"_a = ToList(OutputSpecs(schema)));
 }
 
 }  // namespace
 
+py::dict ProgramDict(const ProgramReport& program) {
+  return py::dict("target"_a = ToPythonText(program.target), "why"_a = ToPythonText(program.why));
+}
+
 PYBIND11_MODULE(_predictor, module) {
   DefineServer(module);
   DefineLocalPredictor(module);
+  DefineLookupSeconds(module);
   module.def("example_metrics", &ExampleMetricList);
   module.def("core_count", [] { return CoreCount(); });
   module.def("explain_bus_errors", &ExplainBusErrors);
@@ -304,8 +70,6 @@ PYBIND11_MODULE(_predictor, module) {
         RaiseIfFailed(Released([&] { return VerifyPackage(folder); }));
       },
       py::arg("folder"));
-  module.def("lookup_seconds", &LookupSeconds, py::arg("rows"), py::arg("weights"), py::arg("dim"),
-             py::arg("ids"), py::arg("offsets"));
   module.def("describe_tensors", &DescribeTensors, py::arg("manifest"));
 }
 

@@ -16,16 +16,15 @@ namespace {
 // Whether the model filled what the answers are cut from.
 Status CheckOutputs(const Schema& schema, const Slot& slot) {
   if (slot.outputs.size() != schema.outputs.size()) {
-    return Internal("the model gave " + std::to_string(slot.outputs.size()) +
-                    " outputs, expected " + std::to_string(schema.outputs.size()));
+    return Internal("the model gave ", slot.outputs.size(), " outputs, expected ",
+                    schema.outputs.size());
   }
   for (size_t i = 0; i < schema.outputs.size(); ++i) {
     const OutputSpec& output = schema.outputs[i];
     const size_t rows = output.scope == Scope::kRequest ? slot.requests : slot.examples;
     if (slot.outputs[i].values.size() == rows * output.width) continue;
-    return Internal("output '" + output.name + "': the model gave " +
-                    std::to_string(slot.outputs[i].values.size()) + " values, expected " +
-                    std::to_string(rows * output.width));
+    return Internal("output '", output.name, "': the model gave ", slot.outputs[i].values.size(),
+                    " values, expected ", rows * output.width);
   }
   return {};
 }
@@ -162,7 +161,7 @@ Result<BatchExecutor::Responses> BatchExecutor::Run(Requests requests, const IsW
 Status BatchExecutor::RunInEachSlot(const std::function<Status()>& run) {
   std::vector<std::unique_ptr<ModelSlot>> used;
   while (used.size() < model_->slots()) {
-    if (Status status = run(); !status.ok()) return status;
+    RETURN_IF_ERROR(run());
     used.push_back(std::make_unique<ModelSlot>(this));  // The one that was used last.
   }
   return {};
@@ -178,7 +177,7 @@ Result<BatchExecutor::Responses> BatchExecutor::RunOnce(Requests requests, Slot*
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
   } catch (const std::exception& error) {
-    return Internal(std::string("the batch failed: ") + error.what());
+    return Internal("the batch failed: ", error.what());
   }
 }
 
@@ -193,7 +192,7 @@ Result<BatchExecutor::Responses> BatchExecutor::RunIn(Requests requests, Slot* b
   times->lookup_us = slot.lookup_us;
   times->dense_us = slot.dense_us;
   if (!ran.ok()) return ran;
-  if (Status status = CheckOutputs(schema, slot); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckOutputs(schema, slot));
 
   std::vector<Response> responses(requests.size());
   size_t first_example = 0;

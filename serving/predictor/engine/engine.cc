@@ -22,8 +22,8 @@ namespace {
 
 Status CheckTolerance(float tolerance) {
   if (tolerance >= 0 && std::isfinite(tolerance)) return {};
-  return InvalidArgument("sample_tolerance: expected a finite number of at least 0, got " +
-                         std::to_string(tolerance));
+  return InvalidArgument("sample_tolerance: expected a finite number of at least 0, got ",
+                         tolerance);
 }
 
 Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
@@ -104,7 +104,7 @@ Status Engine::State::Admit(Request* request) {
 }
 
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
-  if (Status status = Admit(request.get()); !status.ok()) return status;
+  RETURN_IF_ERROR(Admit(request.get()));
   const ChunkBudget cut = CutOf(*request);
   if (IsLarger(*request, cut)) {
     const Admission room = queue->RoomFor(*request);
@@ -166,19 +166,16 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
 
 Status Engine::State::StartQueue(const EngineOptions& options, const LoadContext& context) {
   const float tolerance = options.sample_tolerance;
-  Status checked = RunIn(context.background, [&] {
+  RETURN_IF_ERROR(RunIn(context.background, [&] {
     Slot buffers;
-    Status alike = CheckSamples(*model, tolerance, &executor, &buffers, context.control);
-    if (!alike.ok()) return alike;
+    RETURN_IF_ERROR(CheckSamples(*model, tolerance, &executor, &buffers, context.control));
     return executor.RunInEachSlot(
         [&] { return RunFullBatch(tolerance, &buffers, context.control); });
-  });
-  if (!checked.ok()) return checked;
+  }));
   merged_executor = std::make_unique<MergedExecutor>(&model->manifest().schema, budget, &completer,
                                                      options.only_merged ? batching.slots : 1);
-  checked = merged_executor->WarmUp(
-      [&](Slot* buffers) { return RunFullBatch(tolerance, buffers, context.control); });
-  if (!checked.ok()) return checked;
+  RETURN_IF_ERROR(merged_executor->WarmUp(
+      [&](Slot* buffers) { return RunFullBatch(tolerance, buffers, context.control); }));
   const bool fits = options.workers != nullptr && options.workers->slots() == batching.slots;
   workers = fits ? options.workers : std::make_shared<WorkerPool>(batching.slots);
   const std::string& name = model->manifest().model;
@@ -211,12 +208,12 @@ Status Engine::State::RunFullBatch(float tolerance, Slot* buffers, ReadControl* 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options,
                                               const LoadContext& context) {
-  if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckTolerance(options.sample_tolerance));
   BatchingOptions asked = options.batching;
   asked.slots = model->slots();
-  const Result<BatchingOptions> batching = CompleteOptions(asked, model->manifest().limits);
-  if (!batching.ok()) return batching.status();
-  auto state = std::make_unique<State>(std::move(model), *batching);
+  ASSIGN_OR_RETURN(const BatchingOptions batching,
+                   CompleteOptions(asked, model->manifest().limits));
+  auto state = std::make_unique<State>(std::move(model), batching);
   if (Status status = state->StartQueue(options, context); !status.ok()) {
     (void)RunIn(context.background, [&state] {  // What it holds takes time to give back.
       state.reset();

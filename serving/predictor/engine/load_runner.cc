@@ -141,8 +141,8 @@ Status LoadRunner::StartWorker() {
 }
 
 Status LoadRunner::RunWork(const LoadTask& task, Work work) {
-  if (Status refused = Refusal(task); !refused.ok()) return refused;
-  if (Status started = StartWorker(); !started.ok()) return started;
+  RETURN_IF_ERROR(Refusal(task));
+  RETURN_IF_ERROR(StartWorker());
   const auto job = std::make_shared<Job>(task, std::move(work), &worker_->background);
   {
     const MutexLock lock(mutex_);

@@ -13,7 +13,7 @@ ModelControl::ModelControl(ServedModels* served, std::unique_ptr<ModelSource> so
 ModelControl::~ModelControl() { Stop(); }
 
 Status ModelControl::Start() {
-  if (Status status = loader_.Start(); !status.ok()) return status;
+  RETURN_IF_ERROR(loader_.Start());
   thread_ = std::thread([this] { Run(); });
   return {};
 }
@@ -91,7 +91,7 @@ void ModelControl::Run() {
         outcome.status = order.action(&loader_, &outcome.unserved_seconds);
       }
     } catch (const std::exception& error) {  // Memory has run out: what was served still is.
-      outcome.status = Internal(std::string("loading failed: ") + error.what());
+      outcome.status = Internal("loading failed: ", error.what());
     }
     outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     order.done(outcome);

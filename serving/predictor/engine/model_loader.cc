@@ -39,14 +39,13 @@ void ModelLoader::Stop() {
 }
 
 Status ModelLoader::Start() {
-  const Result<RepositoryModels> models = ListModels();
-  if (!models.ok()) return models.status();
+  ASSIGN_OR_RETURN(const RepositoryModels models, ListModels());
   for (const std::string& model : options_.models) {
-    if (!models->contains(model)) {
-      return NotFound("model '" + model + "' is not in the repository");
+    if (!models.contains(model)) {
+      return NotFound("model '", model, "' is not in the repository");
     }
   }
-  for (const auto& [model, there] : *models) {
+  for (const auto& [model, there] : models) {
     const std::vector<std::string>& wanted = options_.models;
     if (!wanted.empty() && std::ranges::find(wanted, model) == wanted.end()) {
       unloaded_.insert(model);
@@ -81,7 +80,7 @@ Status ModelLoader::Load(const std::string& model, int64_t version, Swap swap,
   if (!models.ok()) return Failed(model, version, models.status());
   const auto found = models->find(model);
   if (found == models->end()) {
-    return Failed(model, version, NotFound("model '" + model + "' is not in the repository"));
+    return Failed(model, version, NotFound("model '", model, "' is not in the repository"));
   }
   if (version != 0) {
     if (std::ranges::find(found->second, version) == found->second.end()) {
@@ -111,7 +110,7 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
   const std::optional<ServedModel> served = served_->Model(model);
   if (!served || (version != 0 && !served->versions.contains(version))) {
     const std::string what = version == 0 ? "model '" + model + "'" : VersionText(model, version);
-    return NotFound(what + " is not served here");
+    return NotFound(what, " is not served here");
   }
   if (version == 0) {
     served_->Withdraw(model);
@@ -155,18 +154,19 @@ Result<RepositoryModels> ModelLoader::ListModels() {
 
 Result<VersionChoice> ModelLoader::Choose(const std::string& model,
                                           const std::vector<int64_t>& there) {
-  const Result<Labels> labels = reads_.Run<Labels>(
-      {.name = "the labels of model '" + model + "'"},
-      [source = source_, model](const LoadContext&) { return source->ReadLabels(model); });
-  if (!labels.ok()) return labels.status();
+  ASSIGN_OR_RETURN(const Labels labels,
+                   reads_.Run<Labels>({.name = "the labels of model '" + model + "'"},
+                                      [source = source_, model](const LoadContext&) {
+                                        return source->ReadLabels(model);
+                                      }));
   const auto found = also_.find(model);
   const std::set<int64_t> also = found != also_.end() ? found->second : std::set<int64_t>();
-  Result<VersionChoice> choice = ChooseVersions(model, options_.rule, there, *labels, also);
+  Result<VersionChoice> choice = ChooseVersions(model, options_.rule, there, labels, also);
   if (choice.ok()) return choice;
   // A version is published before its label: the list may be older than the labels.
   const Result<RepositoryModels> models = ListModels();
   if (!models.ok() || !models->contains(model)) return choice;
-  return ChooseVersions(model, options_.rule, models->at(model), *labels, also);
+  return ChooseVersions(model, options_.rule, models->at(model), labels, also);
 }
 
 Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& there,
@@ -362,9 +362,8 @@ Result<std::vector<ServedVersion>> ModelLoader::Index() const {
     const MutexLock lock(listed_mutex_);
     return states_.List(listed_, served_->List());
   }
-  const Result<RepositoryModels> models = source_->List();
-  if (!models.ok()) return models.status();
-  return states_.List(*models, served_->List());
+  ASSIGN_OR_RETURN(const RepositoryModels models, source_->List());
+  return states_.List(models, served_->List());
 }
 
 }  // namespace embershard

@@ -20,12 +20,10 @@ Status CheckNames(const std::string& model, int64_t version, const std::string& 
 }  // namespace
 
 Result<MemoryParts> RepositorySource::Memory(const std::string& model, int64_t version) const {
-  Result<PackageOutline> outline =
-      ReadOutline(VersionFolder(repository_, model, version), options_.package.residency);
-  if (!outline.ok()) return outline.status();
-  const Status named = CheckNames(model, version, outline->model, outline->version);
-  if (!named.ok()) return named;
-  return std::move(outline->memory);
+  ASSIGN_OR_RETURN(PackageOutline outline, ReadOutline(VersionFolder(repository_, model, version),
+                                                       options_.package.residency));
+  RETURN_IF_ERROR(CheckNames(model, version, outline.model, outline.version));
+  return std::move(outline.memory);
 }
 
 Result<std::unique_ptr<Model>> RepositorySource::Load(const std::string& model, int64_t version,
@@ -38,8 +36,7 @@ Result<std::unique_ptr<Model>> RepositorySource::Load(const std::string& model, 
   if (!loaded.ok()) return loaded;
   // Another package may have taken the folder since its outline was read.
   const Manifest& manifest = (*loaded)->manifest();
-  const Status named = CheckNames(model, version, manifest.model, manifest.version);
-  if (!named.ok()) return named;
+  RETURN_IF_ERROR(CheckNames(model, version, manifest.model, manifest.version));
   return loaded;
 }
 

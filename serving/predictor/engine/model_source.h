@@ -11,9 +11,9 @@
 #include "engine/load_context.h"
 #include "model/model.h"
 #include "package/labels.h"
-#include "package/loaded_chunks.h"
 #include "package/package.h"
 #include "package/repository.h"
+#include "package/tables.h"
 
 namespace embershard {
 

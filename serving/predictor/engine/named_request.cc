@@ -34,28 +34,25 @@ uint64_t BytesOf(const std::vector<T>& values) {
 Status CheckWeights(const NamedSparse& input) {
   if (input.weights.empty()) return {};
   if (input.weights.size() != input.lists.size()) {
-    return InvalidArgument(Feature(input.name) + "expected weights for " +
-                           std::to_string(input.lists.size()) + " lists, got them for " +
-                           std::to_string(input.weights.size()));
+    return InvalidArgument(Feature(input.name), "expected weights for ", input.lists.size(),
+                           " lists, got them for ", input.weights.size());
   }
   for (size_t i = 0; i < input.lists.size(); ++i) {
     if (input.weights[i].size() == input.lists[i].size()) continue;
-    return InvalidArgument(Feature(input.name) + "list " + std::to_string(i) + ": expected " +
-                           std::to_string(input.lists[i].size()) +
-                           " weights, one for each id, got " +
-                           std::to_string(input.weights[i].size()));
+    return InvalidArgument(Feature(input.name), "list ", i, ": expected ", input.lists[i].size(),
+                           " weights, one for each id, got ", input.weights[i].size());
   }
   return {};
 }
 
 Result<KeptLists> Flatten(const NamedSparse& input) {
   constexpr size_t kMost = std::numeric_limits<int32_t>::max();
-  if (Status status = CheckWeights(input); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWeights(input));
   KeptLists lists;
   for (const std::vector<int64_t>& ids : input.lists) {
     if (ids.size() > kMost) {
-      return InvalidArgument(Feature(input.name) + "expected at most " + std::to_string(kMost) +
-                             " ids in a list, got " + std::to_string(ids.size()));
+      return InvalidArgument(Feature(input.name), "expected at most ", kMost,
+                             " ids in a list, got ", ids.size());
     }
     lists.lengths.push_back(static_cast<int32_t>(ids.size()));
     lists.values.insert(lists.values.end(), ids.begin(), ids.end());
@@ -70,10 +67,9 @@ Status KeepDense(const Engine& engine, const NamedInputs& inputs, Kept* kept) {
   const Schema& schema = engine.manifest().schema;
   kept->dense.resize(schema.dense.size());
   for (const NamedDense& input : inputs.dense) {
-    const Result<size_t> position = FindDense(schema, engine.names(), input.name);
-    if (!position.ok()) return position.status();
-    if (kept->dense[*position]) return GivenTwice(input.name);
-    kept->dense[*position] = input.values;
+    ASSIGN_OR_RETURN(const size_t position, FindDense(schema, engine.names(), input.name));
+    if (kept->dense[position]) return GivenTwice(input.name);
+    kept->dense[position] = input.values;
   }
   return {};
 }
@@ -82,12 +78,9 @@ Status KeepSparse(const Engine& engine, const NamedInputs& inputs, Kept* kept) {
   const Schema& schema = engine.manifest().schema;
   kept->sparse.resize(schema.sparse.size());
   for (const NamedSparse& input : inputs.sparse) {
-    const Result<size_t> position = FindSparse(schema, engine.names(), input.name);
-    if (!position.ok()) return position.status();
-    if (kept->sparse[*position]) return GivenTwice(input.name);
-    Result<KeptLists> lists = Flatten(input);
-    if (!lists.ok()) return lists.status();
-    kept->sparse[*position] = std::move(*lists);
+    ASSIGN_OR_RETURN(const size_t position, FindSparse(schema, engine.names(), input.name));
+    if (kept->sparse[position]) return GivenTwice(input.name);
+    ASSIGN_OR_RETURN(kept->sparse[position], Flatten(input));
   }
   return {};
 }
@@ -95,16 +88,15 @@ Status KeepSparse(const Engine& engine, const NamedInputs& inputs, Kept* kept) {
 }  // namespace
 
 Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedInputs& inputs) {
-  Result<std::vector<size_t>> outputs =
-      FindOutputs(engine.manifest().schema, engine.names(), inputs.outputs);
-  if (!outputs.ok()) return outputs.status();
+  ASSIGN_OR_RETURN(std::vector<size_t> outputs,
+                   FindOutputs(engine.manifest().schema, engine.names(), inputs.outputs));
   const auto kept = std::make_shared<Kept>();
-  if (Status status = KeepDense(engine, inputs, kept.get()); !status.ok()) return status;
-  if (Status status = KeepSparse(engine, inputs, kept.get()); !status.ok()) return status;
+  RETURN_IF_ERROR(KeepDense(engine, inputs, kept.get()));
+  RETURN_IF_ERROR(KeepSparse(engine, inputs, kept.get()));
 
   auto request = std::make_unique<Request>();
   request->num_examples = inputs.num_examples;
-  request->outputs_wanted = std::move(*outputs);
+  request->outputs_wanted = std::move(outputs);
   request->arrival = Clock::now();
   request->held_bytes = sizeof(Request) + sizeof(Kept);
   for (const std::optional<std::vector<float>>& values : kept->dense) {
@@ -128,18 +120,17 @@ Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedIn
 
 Result<NamedOutputs> PredictNamed(Engine* engine, const NamedInputs& inputs,
                                   Clock::duration timeout) {
-  Result<std::unique_ptr<Request>> request = MakeRequest(*engine, inputs);
-  if (!request.ok()) return request.status();
-  if (timeout < Clock::time_point::max() - (*request)->arrival) {
-    (*request)->deadline = (*request)->arrival + timeout;
+  ASSIGN_OR_RETURN(std::unique_ptr<Request> request, MakeRequest(*engine, inputs));
+  if (timeout < Clock::time_point::max() - request->arrival) {
+    request->deadline = request->arrival + timeout;
   }
   using Answer = std::pair<Status, Response>;
   const auto promise = std::make_shared<std::promise<Answer>>();
-  (*request)->answer = [promise](Status status, Response response) {
+  request->answer = [promise](Status status, Response response) {
     promise->set_value({std::move(status), std::move(response)});
   };
   std::future<Answer> future = promise->get_future();
-  engine->Predict(std::move(*request));
+  engine->Predict(std::move(request));
   Answer answer = future.get();  // The engine answers once, at the deadline at the latest.
   if (!answer.first.ok()) return answer.first;
   NamedOutputs outputs;

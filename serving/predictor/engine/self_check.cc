@@ -46,24 +46,23 @@ Result<std::unique_ptr<Request>> RequestOf(const Model& model, const SampleReque
                                .values = ViewOf(sample.values),
                                .weights = ViewOf(sample.weights)};
   const Manifest& manifest = model.manifest();
-  Status status = SplitPacked(manifest.schema, manifest.limits, packed, request.get());
-  if (status.ok()) status = CheckRequest(model, manifest.limits, request.get());
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(SplitPacked(manifest.schema, manifest.limits, packed, request.get()));
+  RETURN_IF_ERROR(CheckRequest(model, manifest.limits, request.get()));
   return request;
 }
 
 Status Compare(const OutputSpec& output, const std::vector<float>& expected,
                const std::vector<float>& got, float tolerance) {
   if (expected.size() != got.size()) {
-    return BadPackage("output '" + output.name + "': expected " + std::to_string(expected.size()) +
-                      " values, got " + std::to_string(got.size()));
+    return BadPackage("output '", output.name, "': expected ", expected.size(), " values, got ",
+                      got.size());
   }
   for (size_t i = 0; i < got.size(); ++i) {
     const float allowed = tolerance * std::max(1.0F, std::abs(expected[i]));
     if (std::abs(got[i] - expected[i]) <= allowed) continue;  // False where NaN is expected.
-    return BadPackage("output '" + output.name + "' at example " +
-                      std::to_string(i / output.width) + ": expected " + Text(expected[i]) +
-                      ", got " + Text(got[i]) + " (tolerance " + Text(tolerance) + ")");
+    return BadPackage("output '", output.name, "' at example ", i / output.width, ": expected ",
+                      Text(expected[i]), ", got ", Text(got[i]), " (tolerance ", Text(tolerance),
+                      ")");
   }
   return {};
 }
@@ -82,30 +81,26 @@ Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> 
                   size_t first, const Check& check) {
   const Manifest& manifest = model.manifest();
   BatchTimes times;
-  const Result<BatchExecutor::Responses> responses =
-      check.executor->RunOnce(requests, check.buffers, &times);
-  if (!responses.ok()) return responses.status();
-  if (check.control != nullptr) {
-    if (Status status = check.control->Advance(); !status.ok()) return status;
-  }
+  ASSIGN_OR_RETURN(const BatchExecutor::Responses responses,
+                   check.executor->RunOnce(requests, check.buffers, &times));
+  if (check.control != nullptr) RETURN_IF_ERROR(check.control->Advance());
   const char* const how = requests.size() > 1 ? "merged with the others: " : "";
   for (size_t r = 0; r < requests.size(); ++r) {
     const size_t index = (first + r) % model.samples().size();
     const SampleRequest& sample = model.samples()[index];
     if (sample.outputs.size() != manifest.schema.outputs.size()) {
-      return BadPackage(SampleText(manifest, index) + "expected " +
-                        std::to_string(manifest.schema.outputs.size()) + " outputs, got " +
-                        std::to_string(sample.outputs.size()));
+      return BadPackage(SampleText(manifest, index), "expected ", manifest.schema.outputs.size(),
+                        " outputs, got ", sample.outputs.size());
     }
-    const Result<Response>& response = (*responses)[r];
+    const Result<Response>& response = responses[r];
     if (!response.ok()) {
-      return BadPackage(SampleText(manifest, index) + how + response.status().message());
+      return BadPackage(SampleText(manifest, index), how, response.status().message());
     }
     for (const ResponseOutput& output : response->outputs) {
       const OutputSpec& spec = manifest.schema.outputs[output.output];
       Status status = Compare(spec, sample.outputs[output.output], output.values, check.tolerance);
       if (status.ok()) continue;
-      return BadPackage(SampleText(manifest, index) + how + status.message());
+      return BadPackage(SampleText(manifest, index), how, status.message());
     }
   }
   return {};
@@ -117,7 +112,7 @@ using Requests = std::vector<std::unique_ptr<Request>>;
 Result<std::unique_ptr<Request>> RequestOfSample(const Model& model, size_t index) {
   Result<std::unique_ptr<Request>> request = RequestOf(model, model.samples()[index]);
   if (request.ok()) return request;
-  return BadPackage(SampleText(model.manifest(), index) + request.status().message());
+  return BadPackage(SampleText(model.manifest(), index), request.status().message());
 }
 
 // Views over the samples, each once, and then again and again as long as `most` has room.
@@ -127,13 +122,13 @@ Result<Requests> RequestsOfSamples(const Model& model, const ChunkBudget& most) 
   uint64_t ids = 0;
   const size_t samples = model.samples().size();
   while (samples > 0) {
-    Result<std::unique_ptr<Request>> next = RequestOfSample(model, requests.size() % samples);
-    if (!next.ok()) return next.status();
-    examples += std::max<uint64_t>((*next)->num_examples, 1);
-    ids += (*next)->num_ids;
+    ASSIGN_OR_RETURN(std::unique_ptr<Request> next,
+                     RequestOfSample(model, requests.size() % samples));
+    examples += std::max<uint64_t>(next->num_examples, 1);
+    ids += next->num_ids;
     const bool fits = examples <= most.examples && ids <= most.ids;
     if (!fits && requests.size() >= samples) break;
-    requests.push_back(std::move(*next));
+    requests.push_back(std::move(next));
   }
   return requests;
 }
@@ -148,16 +143,14 @@ float AllowedOf(const Model& model, float tolerance) {
 
 Status CheckSamples(const Model& model, float tolerance, BatchExecutor* executor, Slot* buffers,
                     ReadControl* control) {
-  const Result<Requests> requests = RequestsOfSamples(model, {.examples = 0, .ids = 0});
-  if (!requests.ok()) return requests.status();
-  const std::span<const std::unique_ptr<Request>> all(*requests);
+  ASSIGN_OR_RETURN(const Requests requests, RequestsOfSamples(model, {.examples = 0, .ids = 0}));
+  const std::span<const std::unique_ptr<Request>> all(requests);
   const Check check = {.tolerance = AllowedOf(model, tolerance),
                        .executor = executor,
                        .buffers = buffers,
                        .control = control};
   for (size_t i = 0; i < all.size(); ++i) {
-    Status status = CheckBatch(model, all.subspan(i, 1), i, check);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckBatch(model, all.subspan(i, 1), i, check));
   }
   if (all.size() < 2) return {};
   return CheckBatch(model, all, 0, check);
@@ -165,10 +158,9 @@ Status CheckSamples(const Model& model, float tolerance, BatchExecutor* executor
 
 Status CheckFullBatch(const Model& model, const ChunkBudget& most, float tolerance,
                       BatchExecutor* executor, Slot* buffers, ReadControl* control) {
-  const Result<Requests> requests = RequestsOfSamples(model, most);
-  if (!requests.ok()) return requests.status();
-  if (requests->empty()) return {};
-  return CheckBatch(model, *requests, 0,
+  ASSIGN_OR_RETURN(const Requests requests, RequestsOfSamples(model, most));
+  if (requests.empty()) return {};
+  return CheckBatch(model, requests, 0,
                     {.tolerance = AllowedOf(model, tolerance),
                      .executor = executor,
                      .buffers = buffers,

@@ -36,14 +36,13 @@ std::string LabelsText(const ServedModel& model) {
 Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t version,
                                             std::string_view label) {
   if (version != 0 && !label.empty()) {
-    return InvalidArgument("expected a version or a label, got version " + std::to_string(version) +
-                           " and label '" + std::string(label) + "'");
+    return InvalidArgument("expected a version or a label, got version ", version, " and label '",
+                           label, "'");
   }
   if (!label.empty()) {
     const auto labelled = model.labels.find(label);
     if (labelled == model.labels.end()) {
-      return NotFound("label '" + std::string(label) + "' is not defined here, expected " +
-                      LabelsText(model));
+      return NotFound("label '", label, "' is not defined here, expected ", LabelsText(model));
     }
     version = labelled->second;
   }
@@ -55,8 +54,7 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
                       std::to_string(model.default_version) +
                       " was withdrawn as failed, and no stable version is left");
   }
-  return NotFound("version " + std::to_string(version) + " is not served here, expected " +
-                  VersionsText(model));
+  return NotFound("version ", version, " is not served here, expected ", VersionsText(model));
 }
 
 // The version that gets a share of the requests for the default. Null: there is none.
@@ -247,23 +245,21 @@ Result<std::shared_ptr<Engine>> ServedModels::Route(std::string_view model, int6
                                                     std::string_view label,
                                                     std::string_view traffic_key) const {
   const std::shared_ptr<const Models> models = Now();
-  const Result<const ServedModel*> found = FindModel(*models, model);
-  if (!found.ok()) return found.status();
+  ASSIGN_OR_RETURN(const ServedModel* found, FindModel(*models, model));
   if (version == 0 && label.empty() && !traffic_.label().empty()) {
-    std::shared_ptr<Engine> split = FindSplitVersion(**found, traffic_.label());
-    if (split != nullptr && traffic_.Takes((*found)->name, traffic_key)) return split;
+    std::shared_ptr<Engine> split = FindSplitVersion(*found, traffic_.label());
+    if (split != nullptr && traffic_.Takes(found->name, traffic_key)) return split;
   }
-  return FindVersion(**found, version, label);
+  return FindVersion(*found, version, label);
 }
 
 Result<const ServedModel*> ServedModels::FindModel(const Models& models, std::string_view model) {
   if (models.empty()) return NotFound("no model is served here now");
   if (model.empty() && models.size() == 1) return &models.begin()->second;
-  if (model.empty()) return NotFound("no model is named, expected one of " + ModelsText(models));
+  if (model.empty()) return NotFound("no model is named, expected one of ", ModelsText(models));
   const auto found = models.find(model);
   if (found != models.end()) return &found->second;
-  return NotFound("model '" + std::string(model) + "' is not served here, expected " +
-                  ModelsText(models));
+  return NotFound("model '", model, "' is not served here, expected ", ModelsText(models));
 }
 
 ShadowVersion ServedModels::FindShadow(std::string_view model) const {

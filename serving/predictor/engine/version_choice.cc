@@ -16,7 +16,7 @@ std::string NumbersText(const std::vector<int64_t>& versions) {
 
 Status NotThere(const std::string& model, const std::string& what,
                 const std::vector<int64_t>& there) {
-  return NotFound("model '" + model + "': " + what + " is not in the repository, expected one of " +
+  return NotFound("model '", model, "': ", what, " is not in the repository, expected one of ",
                   NumbersText(there));
 }
 
@@ -47,14 +47,14 @@ Result<VersionRule> ParseVersionRule(std::string_view text) {
     return VersionRule{.number = number, .label = ""};
   }
   return InvalidArgument(
-      "version: expected latest, a number from 1, or a label (canary, shadow, stable), got '" +
-      std::string(text) + "'");
+      "version: expected latest, a number from 1, or a label (canary, shadow, stable), got '", text,
+      "'");
 }
 
 Result<VersionChoice> ChooseVersions(const std::string& model, const VersionRule& rule,
                                      const std::vector<int64_t>& there, const Labels& labels,
                                      const std::set<int64_t>& also) {
-  if (there.empty()) return NotFound("model '" + model + "' is not in the repository");
+  if (there.empty()) return NotFound("model '", model, "' is not in the repository");
   VersionChoice choice;
   for (const auto& [label, version] : labels) {
     if (!Has(there, version)) {
@@ -73,7 +73,7 @@ Result<VersionChoice> ChooseVersions(const std::string& model, const VersionRule
   } else if (!rule.label.empty()) {
     const auto labelled = labels.find(rule.label);
     if (labelled == labels.end()) {
-      return NotFound("model '" + model + "': no version is labelled " + rule.label);
+      return NotFound("model '", model, "': no version is labelled ", rule.label);
     }
     choice.default_version = labelled->second;
   } else if (!rule.stable_first) {
@@ -83,7 +83,7 @@ Result<VersionChoice> ChooseVersions(const std::string& model, const VersionRule
   } else {
     choice.default_version = HighestUnreserved(there, labels);
     if (choice.default_version == 0) {
-      return NotFound("model '" + model +
+      return NotFound("model '", model,
                       "': every version is labelled canary or shadow: label one stable, or name "
                       "the default with --version");
     }

@@ -85,28 +85,24 @@ Result<LoadedVersion> VersionLoader::Load(const std::string& model, int64_t vers
   const Result<MemoryParts> parts = runner_.Run<MemoryParts>(
       task, [source = source_, model, version](const LoadContext& context) -> Result<MemoryParts> {
         MemoryParts found;
-        const Status read = RunIn(context.background, [&] {
-          Result<MemoryParts> memory = source->Memory(model, version);
-          if (memory.ok()) found = std::move(*memory);
-          return memory.status();
-        });
-        if (!read.ok()) return read;
+        RETURN_IF_ERROR(RunIn(context.background, [&]() -> Status {
+          ASSIGN_OR_RETURN(found, source->Memory(model, version));
+          return {};
+        }));
         return found;
       });
   if (!parts.ok()) return parts.status();
-  const Result<MemoryBudget::Claim> claim = ClaimMemory(*parts);
-  if (!claim.ok()) return claim.status();
+  ASSIGN_OR_RETURN(const MemoryBudget::Claim claim, ClaimMemory(*parts));
   using Started = Result<std::unique_ptr<Engine>>;
   Started engine = runner_.Run<std::unique_ptr<Engine>>(
       task,
       [source = source_, model, version, options = options_->engine,
-       claim = *claim](const LoadContext& context) -> Started {
-        Result<std::unique_ptr<Model>> opened = source->Load(model, version, context);
-        if (!opened.ok()) return opened.status();
-        return Engine::Start(std::move(*opened), options, context);
+       claim = claim](const LoadContext& context) -> Started {
+        ASSIGN_OR_RETURN(std::unique_ptr<Model> opened, source->Load(model, version, context));
+        return Engine::Start(std::move(opened), options, context);
       });
-  if (engine.ok()) return LoadedVersion{served_->Own(std::move(*engine), *claim), *claim};
-  memory_.SetHolder(*claim, MemoryBudget::Holder::kGivenUp);  // Until its thread releases it.
+  if (engine.ok()) return LoadedVersion{served_->Own(std::move(*engine), claim), claim};
+  memory_.SetHolder(claim, MemoryBudget::Holder::kGivenUp);  // Until its thread releases it.
   return engine.status();
 }
 

@@ -52,8 +52,8 @@ bool WriteAll(int descriptor, const std::string& bytes) {
 }
 
 Status CannotBeMade(const std::string& path, int error) {
-  if (error == EEXIST) return InvalidArgument("record: " + path + " exists: give a new file");
-  return InvalidArgument("record: " + path + " cannot be made: " + std::strerror(error));
+  if (error == EEXIST) return InvalidArgument("record: ", path, " exists: give a new file");
+  return InvalidArgument("record: ", path, " cannot be made: ", std::strerror(error));
 }
 
 }  // namespace
@@ -64,8 +64,8 @@ Result<std::unique_ptr<Recorder>> Recorder::Open(const RecorderOptions& options,
     return InvalidArgument("record_requests: expected at least 1, got 0");
   }
   if (!(options.share > 0 && options.share <= 1)) {
-    return InvalidArgument("record_share: expected a number above 0 and at most 1, got " +
-                           std::to_string(options.share));
+    return InvalidArgument("record_share: expected a number above 0 and at most 1, got ",
+                           options.share);
   }
   v1::RecordingHeader header;
   header.set_magic(kMagic);

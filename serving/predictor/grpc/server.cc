@@ -11,7 +11,8 @@
 #include "grpc/connection/credentials.h"
 #include "grpc/connection/listener.h"
 #include "grpc/connection/open_connections.h"
-#include "grpc/embershard/predictor_service.h"
+#include "grpc/embershard/predict_messages.h"
+#include "grpc/embershard/responses.h"
 #include "grpc/health/health_service.h"
 #include "grpc/open_inference/oip_service.h"
 #include "grpc/reflection/reflection_service.h"
@@ -27,15 +28,13 @@ constexpr std::chrono::milliseconds kLastWords{200};
 using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
 
-std::shared_ptr<WireMessages> MakeTorchRec() { return std::make_shared<TorchRecMessages>(); }
-
 // Null where nothing is to be recorded.
 Result<std::unique_ptr<Recorder>> OpenRecorder(const ServedModels& served,
                                                const RecorderOptions& options) {
   if (options.path.empty()) return std::unique_ptr<Recorder>();
   const auto engine = served.Find("", 0, "");
   if (!engine.ok()) {
-    return NotFound("record: a recording is of one model: " + engine.status().message());
+    return NotFound("record: a recording is of one model: ", engine.status().message());
   }
   const Manifest& manifest = (*engine)->manifest();
   return Recorder::Open(
@@ -52,10 +51,22 @@ struct Server::State {
         recorder(std::move(recorder)),
         security(std::move(security)),
         connections(options.connections.max_connections, options.connections.report),
-        service(served.get(), this->recorder.get(), options, Authenticated()),
+        service("embershard.v1.Predictor", served.get(), this->recorder.get(), options,
+                Authenticated()),
         oip(served.get(), control, options, Authenticated()),
         torchrec("predictor.Predictor", served.get(), nullptr, options, Authenticated()) {
-    torchrec.AddPredict("Predict", MakeTorchRec);
+    service.AddPredict("Predict", Make<PredictMessages>);
+    service.AddPredictStream("PredictStream", Make<PredictMessages>);
+    service.AddQuestion<v1::GetModelRequest, v1::GetModelResponse>(
+        "GetModel",
+        [this, max_message_bytes = static_cast<uint64_t>(options.max_message_bytes)](
+            const auto& request, auto* response) -> Status {
+          ASSIGN_OR_RETURN(const auto engine,
+                           served->Find(request.model(), request.version(), request.label()));
+          DescribeModel(*engine, max_message_bytes, response);
+          return {};
+        });
+    torchrec.AddPredict("Predict", Make<TorchRecMessages>);
   }
 
   // Where services tell of authenticated calls; null if calls need no token.
@@ -65,7 +76,7 @@ struct Server::State {
   const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
   const std::unique_ptr<Security> security;
   OpenConnections connections;
-  PredictorService service;
+  PredictService service;  // Of proto/embershard/v1/predictor.proto.
   OipService oip;
   PredictService torchrec;  // Its calls are not recorded.
   HealthService health;
@@ -79,18 +90,15 @@ struct Server::State {
 
 Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> served,
                                               const ServerOptions& options, ModelControl* control) {
-  Result<std::unique_ptr<Security>> security = Security::Open(options.security);
-  if (!security.ok()) return security.status();
-  Result<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
-  if (!listener.ok()) return listener.status();
-  Result<std::unique_ptr<Recorder>> recorder = OpenRecorder(*served, options.record);
-  if (!recorder.ok()) return recorder.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<Security> security, Security::Open(options.security));
+  ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Open(options.host, options.port));
+  ASSIGN_OR_RETURN(std::unique_ptr<Recorder> recorder, OpenRecorder(*served, options.record));
   // A library of Abseil that was built with assertions, as Debian's is, looks for cycles at each
   // lock that gRPC takes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  auto state = std::make_unique<State>(std::move(served), control, options, std::move(*recorder),
-                                       std::move(*security));
-  state->listener = std::move(*listener);
+  auto state = std::make_unique<State>(std::move(served), control, options, std::move(recorder),
+                                       std::move(security));
+  state->listener = std::move(listener);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   Apply(options.connections, &builder);
@@ -143,8 +151,7 @@ void Server::Drain(std::chrono::milliseconds timeout) {
     // While the port is open, calls that come too late are told so by the service. In the
     // moment that it closes, gRPC can only tell them CANCELLED.
     const Clock::time_point deadline = Clock::now() + timeout;
-    const auto services = {static_cast<PredictService*>(&state_->service),
-                           static_cast<PredictService*>(&state_->oip), &state_->torchrec};
+    PredictService* const services[] = {&state_->service, &state_->oip, &state_->torchrec};
     for (PredictService* const each : services) each->RefuseNew();
     for (PredictService* const each : services) each->WaitUntilDone(deadline);
     state_->listener->Stop();

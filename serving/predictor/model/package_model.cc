@@ -45,14 +45,14 @@ class PackageModel final : public Model {
     try {
       Lane& lane = lanes_[slot.number];
       const Clock::time_point start = Clock::now();
-      if (Status status = RunLookup(slot, &lane); !status.ok()) return status;
+      RETURN_IF_ERROR(RunLookup(slot, &lane));
       const Clock::time_point looked_up = Clock::now();
       slot.lookup_us = MicrosecondsBetween(start, looked_up);
-      if (Status status = RunProgram(slot, &lane); !status.ok()) return status;
+      RETURN_IF_ERROR(RunProgram(slot, &lane));
       slot.dense_us = MicrosecondsBetween(looked_up, Clock::now());
       return {};
     } catch (const std::exception& error) {
-      return Internal(std::string("model: ") + error.what());
+      return Internal("model: ", error.what());
     }
   }
 
@@ -140,7 +140,7 @@ class PackageModel final : public Model {
 Status Explained(const Status& status, const ModelOptions& options) {
   const bool wants_fbgemm = status.message().find("fbgemm::") != std::string::npos;
   if (!wants_fbgemm || !options.fbgemm_folder.empty()) return status;
-  return BadPackage(status.message() +
+  return BadPackage(status.message(),
                     "; it uses operators of FBGEMM, which is not installed here (fbgemm-gpu-cpu)");
 }
 
@@ -158,10 +158,9 @@ Shares SharesOf(const ModelOptions& options) {
 
 Result<std::unique_ptr<DenseProgram>> LoadOne(const Package& package, const ProgramChoice& choice,
                                               const ModelOptions& options, const Shares& shares) {
-  Result<std::string> bytes = package.ReadFile(choice.file, options.package.control);
-  if (!bytes.ok()) return bytes.status();
+  ASSIGN_OR_RETURN(std::string bytes, package.ReadFile(choice.file, options.package.control));
   auto program = (choice.compiled ? LoadAotProgram : LoadTorchScriptProgram)(
-      {.name = choice.file, .bytes = std::move(*bytes)}, package.schema(),
+      {.name = choice.file, .bytes = std::move(bytes)}, package.schema(),
       {.threads = shares.threads, .slots = shares.slots, .float32_layers = choice.float32_layers});
   if (!program.ok()) return Explained(program.status(), options);
   return program;
@@ -178,37 +177,30 @@ Result<Chosen> Choose(const Package& package, const ProgramChoices& choices,
                       const ModelOptions& options) {
   if (!options.dense_program.empty()) return Chosen{0, "dense_program says so"};
   if (programs.size() == 1) return Chosen{0, "no other fits"};
-  const auto seconds =
-      TimePrograms(programs, package.schema(), package.samples(), options.package.control);
-  if (!seconds.ok()) return seconds.status();
-  const size_t fastest = FastestProgram(*seconds);
-  return Chosen{fastest, ComparedText(choices.programs, *seconds, fastest)};
+  ASSIGN_OR_RETURN(const auto seconds, TimePrograms(programs, package.schema(), package.samples(),
+                                                    options.package.control));
+  const size_t fastest = FastestProgram(seconds);
+  return Chosen{fastest, ComparedText(choices.programs, seconds, fastest)};
 }
 
 Status LoadProgram(const Package& package, const ModelOptions& options, const Shares& shares,
                    LoadedProgram* loaded) {
-  if (!options.fbgemm_folder.empty()) {
-    Status status = LoadFbgemmOperators(options.fbgemm_folder);
-    if (!status.ok()) return status;
-  }
-  const Result<ProgramChoices> choices =
-      ChoosePrograms(package.manifest(), options.dense_program,
-                     {.torch = TorchVersion(), .instructions = UsableFlags()});
-  if (!choices.ok()) return choices.status();
+  if (!options.fbgemm_folder.empty()) RETURN_IF_ERROR(LoadFbgemmOperators(options.fbgemm_folder));
+  ASSIGN_OR_RETURN(const ProgramChoices choices,
+                   ChoosePrograms(package.manifest(), options.dense_program,
+                                  {.torch = TorchVersion(), .instructions = UsableFlags()}));
   std::vector<std::unique_ptr<DenseProgram>> programs;
-  for (const ProgramChoice& choice : choices->programs) {
-    auto program = LoadOne(package, choice, options, shares);
-    if (!program.ok()) return program.status();
-    programs.push_back(std::move(*program));
+  for (const ProgramChoice& choice : choices.programs) {
+    ASSIGN_OR_RETURN(auto program, LoadOne(package, choice, options, shares));
+    programs.push_back(std::move(program));
   }
-  const Result<Chosen> chosen = Choose(package, *choices, programs, options);
-  if (!chosen.ok()) return chosen.status();
-  const ProgramChoice& choice = choices->programs[chosen->place];
+  ASSIGN_OR_RETURN(const Chosen chosen, Choose(package, choices, programs, options));
+  const ProgramChoice& choice = choices.programs[chosen.place];
   const bool bfloat16 = choice.type == DenseType::kBfloat16;
-  *loaded = {.program = std::move(programs[chosen->place]),
+  *loaded = {.program = std::move(programs[chosen.place]),
              .rounds_layers = bfloat16 && (choice.compiled || choice.float32_layers),
              .report = {.target = choice.target,
-                        .why = chosen->why + (choices->note.empty() ? "" : "; " + choices->note),
+                        .why = chosen.why + (choices.note.empty() ? "" : "; " + choices.note),
                         .compared = programs.size() > 1}};
   return {};
 }
@@ -222,12 +214,10 @@ size_t SlotCount(const ModelOptions& options) {
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options) {
   std::unique_ptr<Package> package;
-  const Status opened = RunIn(options.background, [&] {
-    Result<std::unique_ptr<Package>> found = Package::Open(folder, options.package);
-    if (found.ok()) package = std::move(*found);
-    return found.status();
-  });
-  if (!opened.ok()) return opened;
+  RETURN_IF_ERROR(RunIn(options.background, [&]() -> Status {
+    ASSIGN_OR_RETURN(package, Package::Open(folder, options.package));
+    return {};
+  }));
   return MakePackageModel(std::move(package), options);
 }
 
@@ -236,14 +226,12 @@ Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> p
   const Shares shares = SharesOf(options);
   std::vector<std::unique_ptr<Lookup>> lookups;
   for (int slot = 0; slot < shares.slots; ++slot) {
-    auto lookup = MakeShardedLookup(*package, {.threads = shares.threads});
-    if (!lookup.ok()) return lookup.status();
-    lookups.push_back(std::move(*lookup));
+    ASSIGN_OR_RETURN(auto lookup, MakeShardedLookup(*package, {.threads = shares.threads}));
+    lookups.push_back(std::move(lookup));
   }
   LoadedProgram loaded;
-  const Status read =
-      RunIn(options.background, [&] { return LoadProgram(*package, options, shares, &loaded); });
-  if (!read.ok()) return read;
+  RETURN_IF_ERROR(
+      RunIn(options.background, [&] { return LoadProgram(*package, options, shares, &loaded); }));
   return std::unique_ptr<Model>(
       std::make_unique<PackageModel>(std::move(package), std::move(lookups), std::move(loaded)));
 }

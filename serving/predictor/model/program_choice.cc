@@ -9,12 +9,12 @@ namespace {
 
 Status CheckFits(const CompiledProgramSpec& program, const ProgramHost& host) {
   if (program.torch != host.torch) {
-    return BadPackage(program.file + ": torch: expected version " + program.torch +
-                      ", which compiled it, got " + host.torch);
+    return BadPackage(program.file, ": torch: expected version ", program.torch,
+                      ", which compiled it, got ", host.torch);
   }
   for (const std::string& instruction : program.instructions) {
     if (host.instructions.contains(instruction)) continue;
-    return BadPackage(program.file + ": instructions: expected a processor with " + instruction +
+    return BadPackage(program.file, ": instructions: expected a processor with ", instruction,
                       ", got one without");
   }
   return {};
@@ -25,7 +25,7 @@ Status NoSuchTarget(const Manifest& manifest, const std::string& target) {
   for (const CompiledProgramSpec& program : manifest.compiled_programs) {
     known += ", " + program.target;
   }
-  return NotFound("dense_program: expected one of " + known + ", got '" + target + "'");
+  return NotFound("dense_program: expected one of ", known, ", got '", target, "'");
 }
 
 ProgramChoice TorchScript(const Manifest& manifest, bool float32_layers) {
@@ -74,7 +74,7 @@ Result<ProgramChoices> ChoosePrograms(const Manifest& manifest, const std::strin
   if (!target.empty() || !manifest.compiled_programs.empty()) {
     Result<ProgramChoice> compiled = FirstCompiled(manifest, target, host);
     if (!target.empty() && compiled.status().code() == StatusCode::kBadPackage) {
-      return BadPackage(compiled.status().message() +
+      return BadPackage(compiled.status().message(),
                         "; compile the package here (`embershard compile`), or leave "
                         "dense_program out");
     }

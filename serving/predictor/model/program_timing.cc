@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <span>
 
 #include "base/clock.h"
 
@@ -89,12 +88,12 @@ Result<std::vector<double>> TimePrograms(const std::vector<std::unique_ptr<Dense
     for (size_t i = 0; i < programs.size(); ++i) {
       const Clock::time_point begin = Clock::now();
       for (Inputs& each : inputs) {
-        if (Status status = programs[i]->Run(each.views(), outputs); !status.ok()) return status;
+        RETURN_IF_ERROR(programs[i]->Run(each.views(), outputs));
       }
       least[i] = std::min(least[i], since(begin));
     }
     if (control == nullptr) continue;
-    if (Status status = control->Advance(); !status.ok()) return status;
+    RETURN_IF_ERROR(control->Advance());
   }
   return least;
 }

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "package/manifest_checks.h"
 #include "package/refusal.h"
 
 namespace embershard {
@@ -26,7 +25,7 @@ constexpr int kFileFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
 // Why `path` could not be opened as what was `expected`.
 Status NotOpened(std::string_view path, std::string_view expected) {
-  if (errno == ENOENT) return BadPackage(std::string(path) + ": missing file");
+  if (errno == ENOENT) return BadPackage(path, ": missing file");
   return Refusal(path, "file", expected, errno == ELOOP ? "a symbolic link" : std::strerror(errno));
 }
 
@@ -107,15 +106,15 @@ Status PackageFolder::CheckFiles(const Manifest& manifest) const {
   while (!folders.empty()) {
     const std::string path = folders.back();
     folders.pop_back();
-    if (Status status = ListFolder(folder_, path, &found, &folders); !status.ok()) return status;
+    RETURN_IF_ERROR(ListFolder(folder_, path, &found, &folders));
   }
   std::set<std::string> listed = {kManifestFile, kManifestDigestFile};
   for (const auto& [file, spec] : manifest.files) listed.insert(file);
   for (const std::string& file : listed) {
-    if (!found.contains(file)) return BadPackage(file + ": missing file");
+    if (!found.contains(file)) return BadPackage(file, ": missing file");
   }
   for (const auto& [file, size] : found) {
-    if (!listed.contains(file)) return BadPackage(PrintableAscii(file) + ": unexpected file");
+    if (!listed.contains(file)) return BadPackage(PrintableAscii(file), ": unexpected file");
   }
   for (const auto& [file, spec] : manifest.files) {
     if (const uint64_t size = found.at(file); size != spec.bytes) {
@@ -128,10 +127,9 @@ Status PackageFolder::CheckFiles(const Manifest& manifest) const {
 Result<ListedFile> ListedFile::Open(const PackageFolder& folder, const Manifest& manifest,
                                     std::string_view name) {
   const FileSpec& spec = manifest.files.at(std::string(name));
-  Result<File> file = folder.OpenFile(name);
-  if (!file.ok()) return file.status();
-  ListedFile listed(std::move(*file), name, &spec, folder.control());
-  if (Status status = listed.CheckSize(); !status.ok()) return status;
+  ASSIGN_OR_RETURN(File file, folder.OpenFile(name));
+  ListedFile listed(std::move(file), name, &spec, folder.control());
+  RETURN_IF_ERROR(listed.CheckSize());
   return listed;
 }
 
@@ -143,9 +141,7 @@ Status ListedFile::Read(void* out, size_t size) {
       return Refusal(name_, "bytes", std::to_string(size_bytes()), "a file that ends before");
     }
     sha256_.Update(to, piece);
-    if (control_ != nullptr) {
-      if (Status status = control_->Spend(piece); !status.ok()) return status;
-    }
+    if (control_ != nullptr) RETURN_IF_ERROR(control_->Spend(piece));
     position_ += piece;
     done += piece;
   }
@@ -156,8 +152,7 @@ Status ListedFile::Skip() {
   std::vector<std::byte> piece(std::min<uint64_t>(size_bytes() - position_, kPieceBytes));
   while (position_ < size_bytes()) {
     const uint64_t left = size_bytes() - position_;
-    Status status = Read(piece.data(), std::min<uint64_t>(left, piece.size()));
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Read(piece.data(), std::min<uint64_t>(left, piece.size())));
   }
   return {};
 }
@@ -176,20 +171,18 @@ Status ListedFile::CheckSize() const {
 
 Result<std::string> ReadListedFile(const PackageFolder& folder, const Manifest& manifest,
                                    std::string_view name) {
-  Result<ListedFile> file = ListedFile::Open(folder, manifest, name);
-  if (!file.ok()) return file.status();
-  std::string bytes(file->size_bytes(), '\0');
-  if (Status status = file->Read(bytes.data(), bytes.size()); !status.ok()) return status;
-  if (Status status = file->CheckDigest(); !status.ok()) return status;
+  ASSIGN_OR_RETURN(ListedFile file, ListedFile::Open(folder, manifest, name));
+  std::string bytes(file.size_bytes(), '\0');
+  RETURN_IF_ERROR(file.Read(bytes.data(), bytes.size()));
+  RETURN_IF_ERROR(file.CheckDigest());
   return bytes;
 }
 
 Status CheckListedFile(const PackageFolder& folder, const Manifest& manifest,
                        std::string_view name) {
-  Result<ListedFile> file = ListedFile::Open(folder, manifest, name);
-  if (!file.ok()) return file.status();
-  if (Status status = file->Skip(); !status.ok()) return status;
-  return file->CheckDigest();
+  ASSIGN_OR_RETURN(ListedFile file, ListedFile::Open(folder, manifest, name));
+  RETURN_IF_ERROR(file.Skip());
+  return file.CheckDigest();
 }
 
 }  // namespace embershard

@@ -1,16 +1,35 @@
-// The kinds of id map, and the id that a string stands for.
+// From the ids that clients send to rows of a table, and the id that a string stands for.
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
-#include "package/id_map.h"
+#include "base/unaligned.h"
 #include "package/manifest.h"
 #include "package/vocabulary.h"
 
 namespace embershard {
+
+// Stands for a zero vector, which still counts in a mean's divisor.
+inline constexpr int64_t kZeroRow = -1;
+
+// Implementations are immutable: any thread may call.
+class IdMap {
+ public:
+  virtual ~IdMap() = default;
+
+  // Writes ids.size() rows. An unknown id becomes the oov row or kZeroRow as its
+  // policy says, and kZeroRow under `reject`, which request validation has checked before.
+  // Returns how many ids were unknown.
+  virtual size_t Map(Unaligned<int64_t> ids, int64_t* rows) const = 0;
+
+  // Position of the first id that must be refused; ids.size() when there is none.
+  // Cheap for policies that refuse nothing.
+  virtual size_t FirstRefused(Unaligned<int64_t> ids) const = 0;
+};
 
 // The map that `spec` describes. Identity: the id is the row. Hash: XXH3-64 of the id's eight
 // little-endian bytes, with a seed, modulo rows; knows every id. Vocabulary: the row that

@@ -45,7 +45,7 @@ class Builder final : public Json::json_sax_t {
 
   bool key(string_t& name) override {
     if (open_.back()->contains(name)) {
-      status_ = BadPackage(file_ + ": json: duplicate key " + Shown("'" + name + "'"));
+      status_ = BadPackage(file_, ": json: duplicate key ", Shown("'" + name + "'"));
       return false;
     }
     key_ = std::move(name);

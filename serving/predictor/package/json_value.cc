@@ -20,7 +20,7 @@ void FirstRefusal::Refuse(std::string_view field, std::string_view expected, std
 }
 
 void FirstRefusal::RefuseAs(std::string_view field, std::string_view problem) {
-  if (ok()) status_ = BadPackage(file_ + ": " + std::string(field) + ": " + std::string(problem));
+  if (ok()) status_ = BadPackage(file_, ": ", field, ": ", problem);
 }
 
 JsonValue::JsonValue(const Json& document, FirstRefusal* refusal)

@@ -34,7 +34,7 @@ bool IsLabel(std::string_view text) { return std::ranges::find(kLabels, text) !=
 
 Result<Labels> ParseLabels(std::string_view json) {
   nlohmann::json document;
-  if (Status status = ParseJson(json, kLabelsFile, &document); !status.ok()) return status;
+  RETURN_IF_ERROR(ParseJson(json, kLabelsFile, &document));
   FirstRefusal refusal(kLabelsFile);
   const JsonValue root(document, &refusal);
   Labels labels;

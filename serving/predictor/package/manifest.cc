@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "package/json_parse.h"
-#include "package/manifest_checks.h"
 #include "package/manifest_fields.h"
 #include "package/names.h"
 
@@ -114,7 +113,7 @@ void ReadManifest(const JsonValue& root, Manifest* manifest) {
 
 Result<Manifest> ParseManifest(std::string_view json) {
   nlohmann::json document;
-  if (Status status = ParseJson(json, kManifestFile, &document); !status.ok()) return status;
+  RETURN_IF_ERROR(ParseJson(json, kManifestFile, &document));
 
   FirstRefusal refusal(kManifestFile);
   const JsonValue root(document, &refusal);

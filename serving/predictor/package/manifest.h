@@ -15,6 +15,9 @@
 
 namespace embershard {
 
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kManifestDigestFile = "manifest.sha256";
+
 enum class Scope { kExample, kRequest };
 enum class Pooling { kSum, kMean };
 enum class Keep { kFirst, kLast, kReject };

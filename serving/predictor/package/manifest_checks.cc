@@ -1,11 +1,10 @@
-#include "package/manifest_checks.h"
-
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "package/id_maps.h"
 #include "package/json_parse.h"
+#include "package/manifest_fields.h"
 #include "package/plan.h"
 #include "package/safetensors.h"
 
@@ -72,6 +71,7 @@ void CheckFiles(const Manifest& manifest, const JsonValue& root) {
 // Files that are read whole take memory before anything else of them is known.
 void CheckSizes(const Manifest& manifest, const JsonValue& root) {
   constexpr uint64_t kIdBytes = 16;  // A key and a row.
+  constexpr uint64_t kSamplesBytesMax = uint64_t{1} << 30;
   std::vector<std::pair<std::string, uint64_t>> most = {{manifest.samples, kSamplesBytesMax}};
   for (const std::string& plan : manifest.plans) most.emplace_back(PlanFile(plan), kJsonBytesMax);
   for (const SparseInput& input : manifest.schema.sparse) {

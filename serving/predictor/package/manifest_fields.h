@@ -1,4 +1,5 @@
-// Reads the parts of manifest.json, each field by itself.
+// Reads the parts of manifest.json, each field by itself, and checks what they say about one
+// another.
 
 #pragma once
 
@@ -27,5 +28,10 @@ TableSpec ReadTable(const JsonValue& value);
 // Reads `inputs` and `outputs`. REQUIRES: `tables` has been read.
 void ReadSchema(const JsonValue& inputs, const JsonValue& outputs,
                 const std::vector<TableSpec>& tables, Schema* schema);
+
+// Distinct names; every file named by a field listed in `files`, and named once; none that is
+// read whole larger than its kind may be.
+// `root` is the document that `manifest` was read from.
+void CheckManifest(const Manifest& manifest, const JsonValue& root);
 
 }  // namespace embershard

@@ -12,7 +12,6 @@
 #include "package/folder.h"
 #include "package/id_maps.h"
 #include "package/json_parse.h"
-#include "package/manifest_checks.h"
 #include "package/names.h"
 #include "package/refusal.h"
 
@@ -25,14 +24,13 @@ constexpr int kTries = 3;
 
 // Reads a file that no manifest lists: the manifest itself and its digest.
 Result<std::string> ReadOwnFile(const PackageFolder& folder, const char* name) {
-  Result<File> file = folder.OpenFile(name);
-  if (!file.ok()) return file.status();
-  const uint64_t size = file->size_bytes();
+  ASSIGN_OR_RETURN(File file, folder.OpenFile(name));
+  const uint64_t size = file.size_bytes();
   if (size > kJsonBytesMax) {
     return Refusal(name, "bytes", "at most " + std::to_string(kJsonBytesMax), std::to_string(size));
   }
   std::string bytes(size, '\0');
-  bytes.resize(file->ReadAt(0, bytes.data(), size));
+  bytes.resize(file.ReadAt(0, bytes.data(), size));
   return bytes;
 }
 
@@ -44,20 +42,18 @@ Status TakeAny(const std::string&) { return {}; }
 // that has it, before anything else is read.
 Result<Manifest> ReadManifest(const PackageFolder& folder, const CheckLine& check = TakeAny) {
   constexpr size_t kDigits = 64;
-  Result<std::string> line = ReadOwnFile(folder, kManifestDigestFile);
-  if (!line.ok()) return line.status();
-  if (Status status = check(*line); !status.ok()) return status;
-  Result<std::string> text = ReadOwnFile(folder, kManifestFile);
-  if (!text.ok()) return text.status();
-  const std::string listed = line->substr(0, kDigits);
-  if (!IsHex(listed, kDigits) || *line != listed + "  " + kManifestFile + "\n") {
+  ASSIGN_OR_RETURN(std::string line, ReadOwnFile(folder, kManifestDigestFile));
+  RETURN_IF_ERROR(check(line));
+  ASSIGN_OR_RETURN(std::string text, ReadOwnFile(folder, kManifestFile));
+  const std::string listed = line.substr(0, kDigits);
+  if (!IsHex(listed, kDigits) || line != listed + "  " + kManifestFile + "\n") {
     return Refusal(kManifestDigestFile, "sha256",
                    std::string("one line: 64 hex digits, two spaces, ") + kManifestFile,
                    "something else");
   }
-  const std::string digest = Sha256Hex(text->data(), text->size());
+  const std::string digest = Sha256Hex(text.data(), text.size());
   if (digest != listed) return Refusal(kManifestFile, "sha256", listed, digest);
-  return ParseManifest(*text);
+  return ParseManifest(text);
 }
 
 using IdMaps = std::vector<std::unique_ptr<IdMap>>;
@@ -73,11 +69,8 @@ Result<IdMaps> OpenIdMaps(const PackageFolder& folder, const Manifest& manifest)
     }
     std::shared_ptr<const Vocabulary>& vocabulary = vocabularies[spec.file];
     if (vocabulary == nullptr) {
-      Result<std::string> bytes = ReadListedFile(folder, manifest, spec.file);
-      if (!bytes.ok()) return bytes.status();
-      auto parsed = Vocabulary::Parse(std::move(*bytes), spec.file);
-      if (!parsed.ok()) return parsed.status();
-      vocabulary = *parsed;
+      ASSIGN_OR_RETURN(std::string bytes, ReadListedFile(folder, manifest, spec.file));
+      ASSIGN_OR_RETURN(vocabulary, Vocabulary::Parse(std::move(bytes), spec.file));
     }
     if (vocabulary->size() != static_cast<size_t>(KnownIds(spec))) {
       return Refusal(spec.file, "keys", std::to_string(KnownIds(spec)) + " ids",
@@ -93,11 +86,9 @@ Result<Plan> ReadPlans(const PackageFolder& folder, const Manifest& manifest,
                        const std::string& wanted) {
   Plan chosen;
   for (const std::string& name : manifest.plans) {
-    Result<std::string> text = ReadListedFile(folder, manifest, PlanFile(name));
-    if (!text.ok()) return text.status();
-    Result<Plan> plan = ParsePlan(*text, name, manifest);
-    if (!plan.ok()) return plan.status();
-    if (name == wanted) chosen = std::move(*plan);
+    ASSIGN_OR_RETURN(std::string text, ReadListedFile(folder, manifest, PlanFile(name)));
+    ASSIGN_OR_RETURN(Plan plan, ParsePlan(text, name, manifest));
+    if (name == wanted) chosen = std::move(plan);
   }
   return chosen;
 }
@@ -111,7 +102,7 @@ Status CheckOtherFiles(const PackageFolder& folder, const Manifest& manifest) {
   for (const std::string& plan : manifest.plans) read.insert(PlanFile(plan));
   for (const auto& [file, spec] : manifest.files) {
     if (read.contains(file)) continue;
-    if (Status status = CheckListedFile(folder, manifest, file); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckListedFile(folder, manifest, file));
   }
   return {};
 }
@@ -127,16 +118,15 @@ bool WasExchanged(const File& held, const std::filesystem::path& path) {
 Status NoSuchPlan(const Manifest& manifest, const std::string& name) {
   std::string known;
   for (const std::string& plan : manifest.plans) known += (known.empty() ? "" : ", ") + plan;
-  return NotFound("plan: expected one of " + known + ", got '" + name + "'");
+  return NotFound("plan: expected one of ", known, ", got '", name, "'");
 }
 
 }  // namespace
 
 Result<std::string> Package::ReadFile(const std::string& name, ReadControl* control) const {
   // By its path: a folder that a plan was added to holds the same programs.
-  Result<PackageFolder> folder = PackageFolder::Open(folder_, control);
-  if (!folder.ok()) return folder.status();
-  return ReadListedFile(*folder, manifest_, name);
+  ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Open(folder_, control));
+  return ReadListedFile(folder, manifest_, name);
 }
 
 Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& path,
@@ -151,50 +141,44 @@ Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& path
 
 Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& path,
                                                    const PackageOptions& options) {
-  Result<PackageFolder> folder = PackageFolder::Open(path, options.control);
-  if (!folder.ok()) return folder.status();
-  Result<Manifest> manifest = ReadManifest(*folder, [&](const std::string& line) -> Status {
+  ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Open(path, options.control));
+  const CheckLine check = [&](const std::string& line) {
     return options.trusted == nullptr ? Status() : CheckSignature(path, line, *options.trusted);
-  });
-  if (!manifest.ok()) return manifest.status();
-  if (Status status = folder->CheckFiles(*manifest); !status.ok()) return status;
+  };
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, check));
+  RETURN_IF_ERROR(folder.CheckFiles(manifest));
 
-  const std::string& wanted = options.plan.empty() ? manifest->default_plan : options.plan;
-  if (std::count(manifest->plans.begin(), manifest->plans.end(), wanted) == 0) {
-    return NoSuchPlan(*manifest, wanted);
+  const std::string& wanted = options.plan.empty() ? manifest.default_plan : options.plan;
+  if (std::count(manifest.plans.begin(), manifest.plans.end(), wanted) == 0) {
+    return NoSuchPlan(manifest, wanted);
   }
   // Small files first: most that can be wrong with a package shows before its tables are read.
-  Result<Plan> plan = ReadPlans(*folder, *manifest, wanted);
-  if (!plan.ok()) return plan.status();
-  Result<std::vector<SampleRequest>> samples = ReadSamples(path, *manifest);
-  if (!samples.ok()) return samples.status();
-  if (Status status = CheckOtherFiles(*folder, *manifest); !status.ok()) return status;
-  Result<IdMaps> id_maps = OpenIdMaps(*folder, *manifest);
-  if (!id_maps.ok()) return id_maps.status();
-  auto tables = TableStore::Open(*folder, *manifest, options.residency, options.loaded);
-  if (!tables.ok()) return tables.status();
+  ASSIGN_OR_RETURN(Plan plan, ReadPlans(folder, manifest, wanted));
+  ASSIGN_OR_RETURN(std::vector<SampleRequest> samples, ReadSamples(path, manifest));
+  RETURN_IF_ERROR(CheckOtherFiles(folder, manifest));
+  ASSIGN_OR_RETURN(IdMaps id_maps, OpenIdMaps(folder, manifest));
+  ASSIGN_OR_RETURN(auto tables,
+                   TableStore::Open(folder, manifest, options.residency, options.loaded));
 
   std::unique_ptr<Package> package(new Package);
   package->folder_ = path;
-  package->manifest_ = std::move(*manifest);
-  package->plan_ = std::move(*plan);
-  package->id_maps_ = std::move(*id_maps);
-  package->samples_ = std::move(*samples);
-  package->tables_ = std::move(*tables);
+  package->manifest_ = std::move(manifest);
+  package->plan_ = std::move(plan);
+  package->id_maps_ = std::move(id_maps);
+  package->samples_ = std::move(samples);
+  package->tables_ = std::move(tables);
   return package;
 }
 
 Result<PackageOutline> ReadOutline(const std::filesystem::path& path, TableResidency residency) {
-  Result<PackageFolder> folder = PackageFolder::Open(path);
-  if (!folder.ok()) return folder.status();
-  const Result<Manifest> manifest = ReadManifest(*folder);
-  if (!manifest.ok()) return manifest.status();
+  ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Open(path));
+  ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder));
   std::set<std::string> chunks;
-  for (const TableSpec& table : manifest->tables) {
+  for (const TableSpec& table : manifest.tables) {
     chunks.insert(table.chunks.begin(), table.chunks.end());
   }
-  PackageOutline outline = {.model = manifest->model, .version = manifest->version, .memory = {}};
-  for (const auto& [file, spec] : manifest->files) {
+  PackageOutline outline = {.model = manifest.model, .version = manifest.version, .memory = {}};
+  for (const auto& [file, spec] : manifest.files) {
     if (residency == TableResidency::kMmap && chunks.contains(file)) continue;
     outline.memory.emplace(spec.sha256, spec.bytes);
   }

@@ -12,8 +12,7 @@
 
 #include "base/read_control.h"
 #include "base/status.h"
-#include "package/id_map.h"
-#include "package/loaded_chunks.h"
+#include "package/id_maps.h"
 #include "package/manifest.h"
 #include "package/plan.h"
 #include "package/samples.h"

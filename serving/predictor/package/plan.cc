@@ -163,8 +163,7 @@ Status CheckTiling(const Plan& plan, const Manifest& manifest, std::string_view 
     shards_of[plan.shards[i].table].push_back(i);
   }
   for (size_t i = 0; i < manifest.tables.size(); ++i) {
-    Status status = CheckTable(plan, manifest.tables[i], shards_of[i], file);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckTable(plan, manifest.tables[i], shards_of[i], file));
   }
   return {};
 }
@@ -176,11 +175,11 @@ std::string PlanFile(std::string_view name) { return "plans/" + std::string(name
 Result<Plan> ParsePlan(std::string_view json, std::string_view name, const Manifest& manifest) {
   const std::string file = PlanFile(name);
   nlohmann::json document;
-  if (Status status = ParseJson(json, file, &document); !status.ok()) return status;
+  RETURN_IF_ERROR(ParseJson(json, file, &document));
   FirstRefusal refusal(file);
   Plan plan = ReadPlan(JsonValue(document, &refusal), name, manifest);
   if (!refusal.ok()) return refusal.status();
-  if (Status status = CheckTiling(plan, manifest, file); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckTiling(plan, manifest, file));
   return plan;
 }
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <system_error>
 
-#include "package/manifest_checks.h"
+#include "package/manifest.h"
 #include "package/names.h"
 
 namespace embershard {
@@ -49,8 +49,8 @@ Result<RepositoryModels> ListRepository(const fs::path& repository) {
     if (!versions.empty()) models.emplace(name, std::move(versions));
   }
   if (!error) return models;
-  return NotFound(repository.native() +
-                  ": expected a folder of models that can be read: " + error.message());
+  return NotFound(repository.native(),
+                  ": expected a folder of models that can be read: ", error.message());
 }
 
 fs::path VersionFolder(const fs::path& repository, const std::string& model, int64_t version) {

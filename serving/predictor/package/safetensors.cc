@@ -121,7 +121,7 @@ Result<uint64_t> ParseSafetensorsPrefix(std::string_view prefix, uint64_t file_b
 Result<StoredTensors> ParseSafetensorsHeader(std::string_view header, uint64_t file_bytes,
                                              uint64_t align, std::string_view file) {
   nlohmann::json document;
-  if (Status status = ParseJson(header, file, &document); !status.ok()) return status;
+  RETURN_IF_ERROR(ParseJson(header, file, &document));
   FirstRefusal refusal(file);
   StoredTensors tensors;
   for (const auto& [name, value] : JsonValue(document, &refusal).Members()) {
@@ -134,24 +134,22 @@ Result<StoredTensors> ParseSafetensorsHeader(std::string_view header, uint64_t f
     return Refusal(file, "header", "data at a multiple of " + std::to_string(align),
                    std::to_string(data_start));
   }
-  Status filled = CheckFilled(tensors, file_bytes - data_start, file);
-  if (!filled.ok()) return filled;
+  RETURN_IF_ERROR(CheckFilled(tensors, file_bytes - data_start, file));
   return tensors;
 }
 
 Result<Safetensors> Safetensors::Parse(std::string bytes, std::string_view file) {
   constexpr uint64_t kAlign = 8;
-  Result<uint64_t> header_bytes = ParseSafetensorsPrefix(bytes, bytes.size(), file);
-  if (!header_bytes.ok()) return header_bytes.status();
+  ASSIGN_OR_RETURN(uint64_t header_bytes, ParseSafetensorsPrefix(bytes, bytes.size(), file));
   const std::string_view header =
-      std::string_view(bytes).substr(kSafetensorsPrefixBytes, *header_bytes);
-  Result<StoredTensors> tensors = ParseSafetensorsHeader(header, bytes.size(), kAlign, file);
-  if (!tensors.ok()) return tensors.status();
+      std::string_view(bytes).substr(kSafetensorsPrefixBytes, header_bytes);
+  ASSIGN_OR_RETURN(StoredTensors tensors,
+                   ParseSafetensorsHeader(header, bytes.size(), kAlign, file));
   Safetensors parsed;
-  parsed.data_start_ = kSafetensorsPrefixBytes + *header_bytes;
+  parsed.data_start_ = kSafetensorsPrefixBytes + header_bytes;
   parsed.file_ = file;
   parsed.bytes_ = std::move(bytes);
-  parsed.tensors_ = std::move(*tensors);
+  parsed.tensors_ = std::move(tensors);
   return parsed;
 }
 

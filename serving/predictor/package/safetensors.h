@@ -75,8 +75,7 @@ class Safetensors {
   // T: uint8_t, int32_t, int64_t or float.
   template <class T>
   Result<Unaligned<T>> Tensor(const std::string& name, const std::vector<uint64_t>& shape) const {
-    Status status = CheckTensor(name, kTensorTypeOf<T>, shape);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckTensor(name, kTensorTypeOf<T>, shape));
     const StoredTensor& tensor = *Find(name);
     return Unaligned<T>(bytes_.data() + data_start_ + tensor.begin,
                         (tensor.end - tensor.begin) / sizeof(T));

@@ -52,7 +52,7 @@ class SampleReader {
     using Step = Status (SampleReader::*)();
     for (const Step step : {&SampleReader::ReadDense, &SampleReader::ReadLengths,
                             &SampleReader::ReadIds, &SampleReader::ReadOutputs}) {
-      if (Status status = (this->*step)(); !status.ok()) return status;
+      RETURN_IF_ERROR((this->*step)());
     }
     return std::move(sample_);
   }
@@ -65,10 +65,9 @@ class SampleReader {
   template <class T>
   Status ReadTensor(const std::string& part, const std::vector<uint64_t>& shape,
                     std::vector<T>* values) {
-    Result<Unaligned<T>> tensor = file_.Tensor<T>(prefix_ + part, shape);
-    if (!tensor.ok()) return tensor.status();
-    values->resize(tensor->size());
-    tensor->CopyTo(values->data());
+    ASSIGN_OR_RETURN(Unaligned<T> tensor, file_.Tensor<T>(prefix_ + part, shape));
+    values->resize(tensor.size());
+    tensor.CopyTo(values->data());
     return {};
   }
 
@@ -78,9 +77,8 @@ class SampleReader {
 
   Status ReadDense() {
     const Schema& schema = manifest_.schema;
-    Status status =
-        ReadTensor("request_dense", {schema.request_dense_columns}, &sample_.request_dense);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        ReadTensor("request_dense", {schema.request_dense_columns}, &sample_.request_dense));
     const StoredTensor* stored = file_.Find(prefix_ + "example_dense");
     const uint64_t examples = stored == nullptr || stored->shape.empty() ? 1 : stored->shape[0];
     if (examples < 1 || examples > manifest_.limits.max_examples) {
@@ -96,8 +94,7 @@ class SampleReader {
   Status ReadLengths() {
     uint64_t lists = 0;
     for (const SparseInput& input : manifest_.schema.sparse) lists += CountOf(input.scope);
-    Status status = ReadTensor("lengths", {lists}, &sample_.lengths);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(ReadTensor("lengths", {lists}, &sample_.lengths));
     auto length = sample_.lengths.begin();
     for (const SparseInput& input : manifest_.schema.sparse) {
       for (uint64_t i = 0; i < CountOf(input.scope); ++i, ++length) {
@@ -116,7 +113,7 @@ class SampleReader {
     if (ids_ > manifest_.limits.max_ids) {
       return Refuse("values", "at most " + std::to_string(manifest_.limits.max_ids) + " ids", ids_);
     }
-    if (Status status = ReadTensor("values", {ids_}, &sample_.values); !status.ok()) return status;
+    RETURN_IF_ERROR(ReadTensor("values", {ids_}, &sample_.values));
     return ReadTensor("weights", {weighted_ids_}, &sample_.weights);
   }
 
@@ -127,8 +124,7 @@ class SampleReader {
       std::vector<uint64_t> shape = {CountOf(output.scope)};
       shape.insert(shape.end(), output.shape.begin(), output.shape.end());
       std::vector<float>& values = sample_.outputs.emplace_back();
-      Status status = ReadTensor("output/" + output.name, shape, &values);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(ReadTensor("output/" + output.name, shape, &values));
       known.insert(prefix + output.name);
     }
     for (auto at = file_.tensors().lower_bound(prefix);
@@ -152,19 +148,14 @@ class SampleReader {
 
 Result<std::vector<SampleRequest>> ReadSamples(const std::filesystem::path& path,
                                                const Manifest& manifest) {
-  Result<PackageFolder> folder = PackageFolder::Open(path);
-  if (!folder.ok()) return folder.status();
-  Result<std::string> bytes = ReadListedFile(*folder, manifest, manifest.samples);
-  if (!bytes.ok()) return bytes.status();
-  Result<Safetensors> file = Safetensors::Parse(std::move(*bytes), manifest.samples);
-  if (!file.ok()) return file.status();
-  Result<size_t> count = CountSamples(*file);
-  if (!count.ok()) return count.status();
+  ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Open(path));
+  ASSIGN_OR_RETURN(std::string bytes, ReadListedFile(folder, manifest, manifest.samples));
+  ASSIGN_OR_RETURN(Safetensors file, Safetensors::Parse(std::move(bytes), manifest.samples));
+  ASSIGN_OR_RETURN(size_t count, CountSamples(file));
   std::vector<SampleRequest> samples;
-  for (size_t number = 0; number < *count; ++number) {
-    Result<SampleRequest> sample = SampleReader(*file, manifest, number).Read();
-    if (!sample.ok()) return sample.status();
-    samples.push_back(std::move(*sample));
+  for (size_t number = 0; number < count; ++number) {
+    ASSIGN_OR_RETURN(SampleRequest sample, SampleReader(file, manifest, number).Read());
+    samples.push_back(std::move(sample));
   }
   return samples;
 }

@@ -41,22 +41,21 @@ Chunk ChunkOf(const TableSpec& table, size_t number) {
 // Reads up to the first row. Refuses anything but one tensor "rows" of the right shape.
 Status ReadHeader(const Chunk& chunk, ListedFile* file) {
   std::string prefix(std::min<uint64_t>(file->size_bytes(), kSafetensorsPrefixBytes), '\0');
-  if (Status status = file->Read(prefix.data(), prefix.size()); !status.ok()) return status;
-  Result<uint64_t> header_bytes = ParseSafetensorsPrefix(prefix, file->size_bytes(), chunk.file);
-  if (!header_bytes.ok()) return header_bytes.status();
-  std::string header(*header_bytes, '\0');
-  if (Status status = file->Read(header.data(), header.size()); !status.ok()) return status;
-  Result<StoredTensors> tensors =
-      ParseSafetensorsHeader(header, file->size_bytes(), kChunkAlign, chunk.file);
-  if (!tensors.ok()) return tensors.status();
+  RETURN_IF_ERROR(file->Read(prefix.data(), prefix.size()));
+  ASSIGN_OR_RETURN(uint64_t header_bytes,
+                   ParseSafetensorsPrefix(prefix, file->size_bytes(), chunk.file));
+  std::string header(header_bytes, '\0');
+  RETURN_IF_ERROR(file->Read(header.data(), header.size()));
+  ASSIGN_OR_RETURN(StoredTensors tensors,
+                   ParseSafetensorsHeader(header, file->size_bytes(), kChunkAlign, chunk.file));
 
-  for (const auto& [name, tensor] : *tensors) {
+  for (const auto& [name, tensor] : tensors) {
     if (name != "rows") return Unexpected(chunk.file, name, "tensor");
   }
   const std::vector<uint64_t> shape = {chunk.rows, chunk.row_bytes};
-  const auto found = tensors->find("rows");
+  const auto found = tensors.find("rows");
   const std::string expected = TensorText(TensorType::kU8, shape);
-  if (found == tensors->end()) return Refusal(chunk.file, "rows", expected, "nothing");
+  if (found == tensors.end()) return Refusal(chunk.file, "rows", expected, "nothing");
   const StoredTensor& rows = found->second;
   if (rows.type == TensorType::kU8 && rows.shape == shape) return {};
   return Refusal(chunk.file, "rows", expected, TensorText(rows.type, rows.shape));
@@ -68,14 +67,14 @@ Status LoadRows(const Chunk& chunk, TableResidency residency, ListedFile* file,
                 AddressRange* range) {
   const uint64_t data_start = file->position();
   if (residency == TableResidency::kResident) {
-    Status status = file->Read(range->base() + chunk.offset, chunk.data_bytes());
-    return status.ok() ? file->CheckDigest() : status;
+    RETURN_IF_ERROR(file->Read(range->base() + chunk.offset, chunk.data_bytes()));
+    return file->CheckDigest();
   }
-  if (Status status = file->Skip(); !status.ok()) return status;
-  if (Status status = file->CheckDigest(); !status.ok()) return status;
-  Status status =
-      range->MapFile(chunk.offset, WholePages(chunk.data_bytes()), file->file(), data_start);
-  return status.ok() ? file->CheckSize() : status;
+  RETURN_IF_ERROR(file->Skip());
+  RETURN_IF_ERROR(file->CheckDigest());
+  RETURN_IF_ERROR(
+      range->MapFile(chunk.offset, WholePages(chunk.data_bytes()), file->file(), data_start));
+  return file->CheckSize();
 }
 
 // By what a chunk is known to be in memory: its bytes, how they are read, and how they lie there.
@@ -108,19 +107,18 @@ class TableLoad {
 
   Result<std::shared_ptr<const AddressRange>> Run() {
     if (IsKnownWhole()) return known_.front().table;
-    Result<AddressRange> range = AddressRange::Reserve(bytes_ + PageBytes());
-    if (!range.ok()) return range.status();
+    ASSIGN_OR_RETURN(AddressRange range, AddressRange::Reserve(bytes_ + PageBytes()));
     const size_t memory_begin = residency_ == TableResidency::kResident ? 0 : bytes_;
     const size_t memory_bytes = bytes_ + PageBytes() - memory_begin;
-    if (Status status = range->MapMemory(memory_begin, memory_bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(range.MapMemory(memory_begin, memory_bytes));
     for (size_t i = 0; i < chunks_.size(); ++i) {
-      if (Status status = Fill(i, &*range); !status.ok()) return status;
+      RETURN_IF_ERROR(Fill(i, &range));
       if (residency_ == TableResidency::kMmap) {
-        range->Populate(chunks_[i].offset, WholePages(chunks_[i].data_bytes()));
+        range.Populate(chunks_[i].offset, WholePages(chunks_[i].data_bytes()));
       }
     }
-    if (Status status = range->Seal(memory_begin, memory_bytes); !status.ok()) return status;
-    auto whole = std::make_shared<const AddressRange>(std::move(*range));
+    RETURN_IF_ERROR(range.Seal(memory_begin, memory_bytes));
+    auto whole = std::make_shared<const AddressRange>(std::move(range));
     for (const Chunk& chunk : chunks_) {
       if (loaded_ == nullptr) break;
       loaded_->Add(KeyOf(manifest_, chunk, residency_), {.table = whole, .offset = chunk.offset});
@@ -153,10 +151,9 @@ class TableLoad {
   }
 
   Status Read(const Chunk& chunk, AddressRange* range) const {
-    Result<ListedFile> file = ListedFile::Open(folder_, manifest_, chunk.file);
-    if (!file.ok()) return file.status();
-    if (Status status = ReadHeader(chunk, &*file); !status.ok()) return status;
-    return LoadRows(chunk, residency_, &*file, range);
+    ASSIGN_OR_RETURN(ListedFile file, ListedFile::Open(folder_, manifest_, chunk.file));
+    RETURN_IF_ERROR(ReadHeader(chunk, &file));
+    return LoadRows(chunk, residency_, &file, range);
   }
 
   const PackageFolder& folder_;
@@ -170,6 +167,19 @@ class TableLoad {
 
 }  // namespace
 
+LoadedChunk LoadedChunks::Find(const std::string& key) const {
+  const MutexLock lock(mutex_);
+  const auto found = known_.find(key);
+  if (found == known_.end()) return {};
+  return {.table = found->second.table.lock(), .offset = found->second.offset};
+}
+
+void LoadedChunks::Add(const std::string& key, const LoadedChunk& chunk) {
+  const MutexLock lock(mutex_);
+  std::erase_if(known_, [](const auto& known) { return known.second.table.expired(); });
+  known_.insert_or_assign(key, Known{.table = chunk.table, .offset = chunk.offset});
+}
+
 Result<std::unique_ptr<TableStore>> TableStore::Open(const PackageFolder& folder,
                                                      const Manifest& manifest,
                                                      TableResidency residency,
@@ -178,10 +188,9 @@ Result<std::unique_ptr<TableStore>> TableStore::Open(const PackageFolder& folder
   Ranges ranges;
   for (size_t i = 0; i < manifest.tables.size(); ++i) {
     const TableSpec& table = manifest.tables[i];
-    if (Status status = CheckAddressable(table, i); !status.ok()) return status;
-    auto range = TableLoad(folder, manifest, table, residency, loaded).Run();
-    if (!range.ok()) return range.status();
-    ranges.push_back(std::move(*range));
+    RETURN_IF_ERROR(CheckAddressable(table, i));
+    ASSIGN_OR_RETURN(auto range, TableLoad(folder, manifest, table, residency, loaded).Run());
+    ranges.push_back(std::move(range));
   }
   return std::unique_ptr<TableStore>(new TableStore(std::move(ranges)));
 }

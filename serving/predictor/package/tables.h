@@ -7,14 +7,15 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/address_range.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "package/folder.h"
-#include "package/loaded_chunks.h"
 #include "package/manifest.h"
 
 namespace embershard {
@@ -23,6 +24,30 @@ enum class TableResidency {
   kMmap,      // File pages, shared between processes; read again where the system took some back.
               // Where its pages are larger than the format's 4096 bytes, the same as kResident.
   kResident,  // Private memory, read at load, huge pages where the system gives them.
+};
+
+// Where a chunk's rows lie. The table is null where none is loaded.
+struct LoadedChunk {
+  std::shared_ptr<const AddressRange> table;
+  size_t offset = 0;  // Into the table's range.
+};
+
+// The chunks of tables that are in memory, for packages loaded later that have some of them too.
+// Forgets a chunk with the last table that holds it. Thread-safe.
+class LoadedChunks {
+ public:
+  // `key`: digest, shape and residency; those that add and find agree on it.
+  LoadedChunk Find(const std::string& key) const;
+  void Add(const std::string& key, const LoadedChunk& chunk);
+
+ private:
+  struct Known {
+    std::weak_ptr<const AddressRange> table;
+    size_t offset = 0;
+  };
+
+  mutable Mutex mutex_;
+  std::map<std::string, Known> known_ GUARDED_BY(mutex_);
 };
 
 // Immutable once opened: any thread may read.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/file_stamp.h"
-#include "package/manifest_checks.h"
+#include "package/manifest.h"
 #include "package/refusal.h"
 
 namespace embershard {
@@ -74,10 +74,9 @@ struct TrustedKeys::Keys {
 };
 
 Result<std::shared_ptr<const TrustedKeys>> TrustedKeys::Read(const std::string& path) {
-  const Result<std::string> text = ReadSmallFile(path, kFileBytesMax);
-  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kFileBytesMax));
   const std::unique_ptr<BIO, Freed> pem(
-      BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
+      BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
   auto keys = std::make_unique<Keys>();
   keys->path = path;
   ERR_clear_error();
@@ -90,7 +89,7 @@ Result<std::shared_ptr<const TrustedKeys>> TrustedKeys::Read(const std::string& 
   const bool is_whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;  // The end.
   ERR_clear_error();
   if (!is_whole || !all_good || keys->keys.empty()) {
-    return InvalidArgument(path + ": expected public keys in PEM, at least one, all Ed25519");
+    return InvalidArgument(path, ": expected public keys in PEM, at least one, all Ed25519");
   }
   return std::shared_ptr<const TrustedKeys>(new TrustedKeys(std::move(keys)));
 }

@@ -4,18 +4,17 @@
 #include <limits>
 #include <utility>
 
-#include "package/id_map.h"
+#include "package/id_maps.h"
 #include "package/refusal.h"
 
 namespace embershard {
 
 Result<std::shared_ptr<const Vocabulary>> Vocabulary::Parse(std::string bytes,
                                                             std::string_view file) {
-  Result<Safetensors> data = Safetensors::Parse(std::move(bytes), file);
-  if (!data.ok()) return data.status();
-  std::shared_ptr<Vocabulary> vocabulary(new Vocabulary(std::move(*data)));
-  if (Status status = vocabulary->View(); !status.ok()) return status;
-  if (Status status = vocabulary->Check(); !status.ok()) return status;
+  ASSIGN_OR_RETURN(Safetensors data, Safetensors::Parse(std::move(bytes), file));
+  std::shared_ptr<Vocabulary> vocabulary(new Vocabulary(std::move(data)));
+  RETURN_IF_ERROR(vocabulary->View());
+  RETURN_IF_ERROR(vocabulary->Check());
   vocabulary->Index();
   return std::shared_ptr<const Vocabulary>(std::move(vocabulary));
 }
@@ -29,12 +28,8 @@ Status Vocabulary::View() {
   if (ids == 0 || ids > std::numeric_limits<uint32_t>::max()) {
     return Refusal(data_.file(), "keys", "1 .. 4294967295 ids", std::to_string(ids));
   }
-  Result<Unaligned<int64_t>> keys = data_.Tensor<int64_t>("keys", {ids});
-  if (!keys.ok()) return keys.status();
-  Result<Unaligned<int64_t>> rows = data_.Tensor<int64_t>("rows", {ids});
-  if (!rows.ok()) return rows.status();
-  keys_ = *keys;
-  rows_ = *rows;
+  ASSIGN_OR_RETURN(keys_, data_.Tensor<int64_t>("keys", {ids}));
+  ASSIGN_OR_RETURN(rows_, data_.Tensor<int64_t>("rows", {ids}));
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -38,7 +39,7 @@ class SlowLog {
   static constexpr size_t kCapacity = 256;
 
   // A call that takes `threshold` or longer is slow. 0: none is.
-  explicit SlowLog(Clock::duration threshold);
+  explicit SlowLog(Clock::duration threshold) : threshold_(threshold) {}
 
   // Keeps `describe()`, a SlowRequest, of a call that took `total`, if that is slow. Never throws:
   // what cannot be described is counted as dropped.
@@ -55,10 +56,21 @@ class SlowLog {
 
   // Removes and returns what is there, oldest first; waits up to `timeout` for a first one,
   // but not once closed.
-  std::vector<SlowRequest> Wait(Clock::duration timeout);
+  std::vector<SlowRequest> Wait(Clock::duration timeout) {
+    const Clock::time_point deadline = Clock::now() + timeout;
+    const MutexLock lock(mutex_);
+    while (!closed_ && waiting_.empty() && changed_.WaitUntil(mutex_, deadline)) continue;
+    return std::exchange(waiting_, {});
+  }
 
   // Ends every Wait(), now and later.
-  void Close();
+  void Close() {
+    {
+      const MutexLock lock(mutex_);
+      closed_ = true;
+    }
+    changed_.NotifyAll();
+  }
 
   uint64_t seen() const { return seen_.load(std::memory_order_relaxed); }
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
@@ -67,9 +79,21 @@ class SlowLog {
   bool slow(Clock::duration total) const {
     return threshold_ > Clock::duration::zero() && total >= threshold_;
   }
-  bool HasRoom();
+  bool HasRoom() {
+    const MutexLock lock(mutex_);
+    return waiting_.size() < kCapacity;
+  }
+
   // False, and nothing kept, where there is no room.
-  bool Add(SlowRequest request);
+  bool Add(SlowRequest request) {
+    {
+      const MutexLock lock(mutex_);
+      if (waiting_.size() == kCapacity) return false;
+      waiting_.push_back(std::move(request));
+    }
+    changed_.NotifyOne();
+    return true;
+  }
 
   const Clock::duration threshold_;
   std::atomic<uint64_t> seen_ = 0;

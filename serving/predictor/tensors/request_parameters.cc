@@ -1,13 +1,12 @@
 #include "tensors/request_parameters.h"
 
 #include <limits>
-#include <string>
 
 namespace embershard {
 namespace {
 
 Status Refuse(std::string_view key, const char* expected) {
-  return InvalidArgument("parameter '" + std::string(key) + "': expected " + expected);
+  return InvalidArgument("parameter '", key, "': expected ", expected);
 }
 
 bool IsZero(const ParameterValue& value) {

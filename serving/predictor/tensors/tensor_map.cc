@@ -37,13 +37,13 @@ Result<uint64_t> CountValues(const InputTensor& tensor) {
   bool overflow = false;
   for (const int64_t size : tensor.shape) {
     if (size < 0) {
-      return InvalidArgument(Tensor(tensor.name) + "expected sizes of at least 0, got " +
+      return InvalidArgument(Tensor(tensor.name), "expected sizes of at least 0, got ",
                              Text(tensor.shape));
     }
     overflow = overflow || __builtin_mul_overflow(count, static_cast<uint64_t>(size), &count);
   }
   if (overflow || count > std::numeric_limits<int64_t>::max() / sizeof(int64_t)) {
-    return InvalidArgument(Tensor(tensor.name) + "expected a shape that can be counted, got " +
+    return InvalidArgument(Tensor(tensor.name), "expected a shape that can be counted, got ",
                            Text(tensor.shape));
   }
   return count;
@@ -138,59 +138,52 @@ size_t TensorMap::SlotOf(PackedSlot all) const { return slots_.size() - kPackedS
 
 Status TensorMap::Parse(const TensorRequest& tensors, Request* request) const {
   if (tensors.priority < 0 || tensors.priority > 2) {
-    return InvalidArgument("priority: expected 0..2, got " + std::to_string(tensors.priority));
+    return InvalidArgument("priority: expected 0..2, got ", tensors.priority);
   }
   request->priority = tensors.priority == 2 ? Priority::kBackground : Priority::kInteractive;
-  Result<std::vector<size_t>> outputs = FindOutputs(schema_, names_, tensors.outputs);
-  if (!outputs.ok()) return outputs.status();
-  request->outputs_wanted = std::move(*outputs);
+  ASSIGN_OR_RETURN(request->outputs_wanted, FindOutputs(schema_, names_, tensors.outputs));
 
   Given given(slots_.size());
   for (const InputTensor& tensor : tensors.inputs) {
-    if (Status status = Take(tensor, request, &given); !status.ok()) return status;
+    RETURN_IF_ERROR(Take(tensor, request, &given));
   }
-  if (Status status = CheckLengths(given); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckLengths(given));
   const int64_t examples = tensors.num_examples.value_or(CountExamples(given));
   if (examples < 0 || examples > std::numeric_limits<uint32_t>::max()) {
-    return InvalidArgument("num_examples: expected 1.." + std::to_string(limits_.max_examples) +
-                           ", got " + std::to_string(examples));
+    return InvalidArgument("num_examples: expected 1..", limits_.max_examples, ", got ", examples);
   }
   request->num_examples = static_cast<uint32_t>(examples);
-  Status status = CheckNumExamples(schema_, limits_, *request);
-  if (status.ok()) status = FillDense(given, request);
-  return status.ok() ? FillSparse(given, request) : status;
+  RETURN_IF_ERROR(CheckNumExamples(schema_, limits_, *request));
+  RETURN_IF_ERROR(FillDense(given, request));
+  return FillSparse(given, request);
 }
 
 Status TensorMap::Take(const InputTensor& tensor, Request* request, Given* given) const {
-  const Result<size_t> found = Find(tensor.name);
-  if (!found.ok()) return found.status();
-  const Slot& slot = slots_[*found];
-  if (given->Has(*found)) {
-    return slot.feature.empty()
-               ? InvalidArgument(Tensor(tensor.name) + "given twice, expected once")
-               : GivenTwice(std::string(slot.feature));
+  ASSIGN_OR_RETURN(const size_t found, Find(tensor.name));
+  const Slot& slot = slots_[found];
+  if (given->Has(found)) {
+    return slot.feature.empty() ? InvalidArgument(Tensor(tensor.name), "given twice, expected once")
+                                : GivenTwice(std::string(slot.feature));
   }
   if (tensor.datatype != slot.datatype) {
-    return InvalidArgument(Tensor(tensor.name) + "expected datatype " + std::string(slot.datatype) +
-                           ", got '" + std::string(tensor.datatype) + "'");
+    return InvalidArgument(Tensor(tensor.name), "expected datatype ", slot.datatype, ", got '",
+                           tensor.datatype, "'");
   }
-  const Result<uint64_t> count = CountValues(tensor);
-  if (!count.ok()) return count.status();
+  ASSIGN_OR_RETURN(const uint64_t count, CountValues(tensor));
   if (slot.columns > 0 && !IsMatrix(tensor.shape, slot.columns)) {
-    return InvalidArgument(Tensor(tensor.name) + "expected shape [-1, " +
-                           std::to_string(slot.columns) + "], got " + Text(tensor.shape));
+    return InvalidArgument(Tensor(tensor.name), "expected shape [-1, ", slot.columns, "], got ",
+                           Text(tensor.shape));
   }
   if (slot.columns == 0 && !IsRow(tensor.shape)) {
-    return InvalidArgument(Tensor(tensor.name) + "expected shape [-1], got " + Text(tensor.shape));
+    return InvalidArgument(Tensor(tensor.name), "expected shape [-1], got ", Text(tensor.shape));
   }
   const std::string_view bytes = WholeOf(tensor, request);
-  if (bytes.size() != *count * BytesOf(slot.datatype)) {
-    return InvalidArgument(Tensor(tensor.name) + "expected " +
-                           std::to_string(*count * BytesOf(slot.datatype)) + " bytes for " +
-                           std::string(slot.datatype) + " " + Text(tensor.shape) + ", got " +
-                           std::to_string(bytes.size()));
+  if (bytes.size() != count * BytesOf(slot.datatype)) {
+    return InvalidArgument(Tensor(tensor.name), "expected ", count * BytesOf(slot.datatype),
+                           " bytes for ", slot.datatype, " ", Text(tensor.shape), ", got ",
+                           bytes.size());
   }
-  given->Set(*found, bytes, *count);
+  given->Set(found, bytes, count);
   return {};
 }
 
@@ -207,14 +200,14 @@ Result<size_t> TensorMap::Find(std::string_view name) const {
 Status TensorMap::CheckLengths(const Given& given) const {
   const auto check = [&](size_t values, size_t lengths) -> Status {
     if (given.Has(lengths) || !given.Has(values) || given.Count(values) == 0) return {};
-    return InvalidArgument(Tensor(slots_[lengths].name) + "missing beside '" + slots_[values].name +
+    return InvalidArgument(Tensor(slots_[lengths].name), "missing beside '", slots_[values].name,
                            "'");
   };
-  Status status = check(SlotOf(kAllValues), SlotOf(kAllLengths));
-  for (size_t i = 0; status.ok() && i < schema_.sparse.size(); ++i) {
-    status = check(SlotOf(i, kOwnValues), SlotOf(i, kOwnLengths));
+  RETURN_IF_ERROR(check(SlotOf(kAllValues), SlotOf(kAllLengths)));
+  for (size_t i = 0; i < schema_.sparse.size(); ++i) {
+    RETURN_IF_ERROR(check(SlotOf(i, kOwnValues), SlotOf(i, kOwnLengths)));
   }
-  return status;
+  return {};
 }
 
 int64_t TensorMap::CountExamples(const Given& given) const {

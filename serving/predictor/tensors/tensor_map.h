@@ -14,9 +14,9 @@
 
 #include "base/status.h"
 #include "batching/batch_costs.h"
+#include "batching/find_names.h"
 #include "batching/request.h"
 #include "package/manifest.h"
-#include "package/schema_names.h"
 #include "tensors/tensor.h"
 
 namespace embershard {

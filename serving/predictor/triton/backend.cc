@@ -2,7 +2,6 @@
 // state is a TritonModel, an instance's a TritonInstance, the backend's an OpenModels.
 
 #include <memory>
-#include <utility>
 
 #include "triton/errors.h"
 #include "triton/execution.h"
@@ -14,21 +13,17 @@ namespace {
 Result<const OpenModels*> OpenerOf(TRITONBACKEND_Model* model) {
   TRITONBACKEND_Backend* backend = nullptr;
   void* state = nullptr;
-  Status status = FromTriton(TRITONBACKEND_ModelBackend(model, &backend));
-  if (status.ok()) status = FromTriton(TRITONBACKEND_BackendState(backend, &state));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelBackend(model, &backend)));
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_BackendState(backend, &state)));
   if (state == nullptr) return Internal("the backend has not been initialized");
   return static_cast<const OpenModels*>(state);
 }
 
 Status InitializeModel(TRITONBACKEND_Model* model) {
-  const Result<const OpenModels*> open = OpenerOf(model);
-  if (!open.ok()) return open.status();
-  Result<std::unique_ptr<TritonModel>> loaded = TritonModel::Load(model, **open);
-  if (!loaded.ok()) return loaded.status();
-  Status status = FromTriton(TRITONBACKEND_ModelSetState(model, loaded->get()));
-  if (!status.ok()) return status;
-  const TritonModel* const kept = loaded->release();
+  ASSIGN_OR_RETURN(const OpenModels* open, OpenerOf(model));
+  ASSIGN_OR_RETURN(std::unique_ptr<TritonModel> loaded, TritonModel::Load(model, *open));
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelSetState(model, loaded.get())));
+  const TritonModel* const kept = loaded.release();
   LogTriton(TRITONSERVER_LOG_INFO, kept->Describe());
   return {};
 }
@@ -36,15 +31,13 @@ Status InitializeModel(TRITONBACKEND_Model* model) {
 Status InitializeInstance(TRITONBACKEND_ModelInstance* instance) {
   TRITONBACKEND_Model* model = nullptr;
   void* state = nullptr;
-  Status status = FromTriton(TRITONBACKEND_ModelInstanceModel(instance, &model));
-  if (status.ok()) status = FromTriton(TRITONBACKEND_ModelState(model, &state));
-  if (!status.ok()) return status;
-  Result<std::unique_ptr<TritonInstance>> started =
-      TritonInstance::Start(instance, static_cast<TritonModel*>(state));
-  if (!started.ok()) return started.status();
-  status = FromTriton(TRITONBACKEND_ModelInstanceSetState(instance, started->get()));
-  if (status.ok()) started->release();
-  return status;
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelInstanceModel(instance, &model)));
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelState(model, &state)));
+  ASSIGN_OR_RETURN(std::unique_ptr<TritonInstance> started,
+                   TritonInstance::Start(instance, static_cast<TritonModel*>(state)));
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelInstanceSetState(instance, started.get())));
+  started.release();
+  return {};
 }
 
 }  // namespace
@@ -87,8 +80,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstan
                                                        uint32_t request_count) {
   return Answered([instance, requests, request_count] {
     void* state = nullptr;
-    const Status status = FromTriton(TRITONBACKEND_ModelInstanceState(instance, &state));
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelInstanceState(instance, &state)));
     return static_cast<TritonInstance*>(state)->Execute({requests, request_count});
   });
 }

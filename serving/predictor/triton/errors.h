@@ -31,7 +31,7 @@ TRITONSERVER_Error* Answered(Action action) {
   } catch (const std::bad_alloc&) {
     status = OutOfMemory();
   } catch (const std::exception& error) {
-    status = Internal(std::string("the call failed: ") + error.what());
+    status = Internal("the call failed: ", error.what());
   }
   return ToTriton(status);
 }

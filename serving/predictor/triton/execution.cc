@@ -2,14 +2,17 @@
 
 #include <exception>
 #include <new>
-#include <string>
 #include <utility>
+#include <vector>
 
+#include "batching/request.h"
 #include "batching/request_validation.h"
 #include "batching/split_request.h"
+#include "engine/batch_executor.h"
 #include "engine/self_check.h"
 #include "triton/batch_budget.h"
 #include "triton/errors.h"
+#include "triton/triton_request.h"
 
 namespace embershard::triton {
 namespace {
@@ -33,105 +36,122 @@ Status CheckKind(TRITONBACKEND_ModelInstance* instance) {
   TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
   Status status = FromTriton(TRITONBACKEND_ModelInstanceKind(instance, &kind));
   if (!status.ok() || kind == TRITONSERVER_INSTANCEGROUPKIND_CPU) return status;
-  return InvalidArgument("instance_group: kind: expected KIND_CPU, got " +
-                         std::string(kind == TRITONSERVER_INSTANCEGROUPKIND_GPU     ? "KIND_GPU"
-                                     : kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL ? "KIND_MODEL"
-                                                                                    : "KIND_AUTO"));
+  return InvalidArgument("instance_group: kind: expected KIND_CPU, got ",
+                         kind == TRITONSERVER_INSTANCEGROUPKIND_GPU     ? "KIND_GPU"
+                         : kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL ? "KIND_MODEL"
+                                                                        : "KIND_AUTO");
 }
+
+// One call of Execute: the requests of one batch of Triton's, run and answered.
+class Execution {
+ public:
+  // Owns none; all must outlive it. `buffers`: the instance's, for its batches.
+  Execution(TRITONBACKEND_ModelInstance* instance, TritonModel* shared, Slot* buffers)
+      : instance_(instance), shared_(shared), buffers_(buffers) {}
+
+  // Answers all of them, unless memory runs out, which it throws.
+  void Run(std::span<TritonRequest> all) {
+    Batch batch;
+    Batch larger;
+    BatchBudget budget(shared_->budget());
+    for (TritonRequest& asked : all) {
+      std::unique_ptr<Request> request = Admit(&asked);
+      if (request == nullptr) continue;
+      if (IsLarger(*request, shared_->budget())) {
+        larger.push_back(std::move(request));
+        continue;
+      }
+      if (!budget.Take(SizeOf(*request))) {
+        RunBatch(&batch);
+        budget = BatchBudget(shared_->budget());
+        budget.Take(SizeOf(*request));
+      }
+      batch.push_back(std::move(request));
+    }
+    RunBatch(&batch);
+    for (auto& request : larger) RunInChunks(std::move(request));
+  }
+
+ private:
+  // Reads and checks. Null: it was refused, and has been answered.
+  std::unique_ptr<Request> Admit(TritonRequest* asked) {
+    auto request = std::make_unique<Request>();
+    request->arrival = Clock::now();
+    request->abandoned = [asked] { return asked->IsCancelled(); };
+    request->answer = [this, asked](Status status, Response response) {
+      asked->Answer(status, response, moments_);
+    };
+    Status status = asked->Read(request.get());
+    if (status.ok()) status = CheckRequest(shared_->model(), shared_->limits(), request.get());
+    if (status.ok()) return request;
+    request->answer(std::move(status), {});
+    return nullptr;
+  }
+
+  // Runs what is still wanted as one batch, and answers all of it.
+  void RunBatch(Batch* batch) {
+    DropAbandoned(batch);
+    if (batch->empty()) return;
+    moments_.ran = SteadyNanoseconds();
+    BatchTimes times;
+    const IsWanted wanted = [](const Request& request) { return !IsAbandoned(request); };
+    Result<BatchExecutor::Responses> responses =
+        shared_->executor()->Run(*batch, wanted, buffers_, &times);
+    moments_.done = SteadyNanoseconds();
+    AnswerBatch(batch, &responses);
+    batch->clear();
+  }
+
+  void AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* responses) {
+    uint64_t answered = 0;
+    uint64_t examples = 0;
+    for (size_t i = 0; i < batch->size(); ++i) {
+      const std::unique_ptr<Request> request = std::move((*batch)[i]);
+      Status status = responses->ok() ? (**responses)[i].status() : responses->status();
+      if (status.ok()) {
+        ++answered;
+        examples += request->num_examples;
+        request->answer({}, std::move(*(**responses)[i]));
+      } else {
+        request->answer(IsAbandoned(*request) ? ClientLeft() : std::move(status), {});
+      }
+    }
+    const uint64_t ended = SteadyNanoseconds();
+    if (answered > 0) {
+      LogFailure("TRITONBACKEND_ModelInstanceReportBatchStatistics",
+                 TRITONBACKEND_ModelInstanceReportBatchStatistics(
+                     instance_, examples, moments_.begun, moments_.ran, moments_.done, ended));
+    }
+    moments_ = {.begun = ended};
+  }
+
+  // Runs what is larger than a batch.
+  void RunInChunks(std::unique_ptr<Request> whole) {
+    const auto split =
+        std::make_shared<SplitRequest>(&shared_->schema(), shared_->budget(), *whole,
+                                       [&whole](const SplitRequest&) { return std::move(whole); });
+    while (whole != nullptr) {
+      if (IsAbandoned(*whole)) return std::exchange(whole, nullptr)->answer(ClientLeft(), {});
+      Batch chunk;
+      chunk.push_back(split->TakeNext(split));
+      RunBatch(&chunk);
+    }
+  }
+
+  TRITONBACKEND_ModelInstance* const instance_;
+  TritonModel* const shared_;
+  Slot* const buffers_;
+  BatchMoments moments_{.begun = SteadyNanoseconds()};  // Of the batch that runs.
+};
 
 }  // namespace
 
-void Execution::Run(std::span<TritonRequest> all) {
-  Batch batch;
-  Batch larger;
-  BatchBudget budget(shared_->budget());
-  for (TritonRequest& asked : all) {
-    std::unique_ptr<Request> request = Admit(&asked);
-    if (request == nullptr) continue;
-    if (IsLarger(*request, shared_->budget())) {
-      larger.push_back(std::move(request));
-      continue;
-    }
-    if (!budget.Take(SizeOf(*request))) {
-      RunBatch(&batch);
-      budget = BatchBudget(shared_->budget());
-      budget.Take(SizeOf(*request));
-    }
-    batch.push_back(std::move(request));
-  }
-  RunBatch(&batch);
-  for (auto& request : larger) RunInChunks(std::move(request));
-}
-
-std::unique_ptr<Request> Execution::Admit(TritonRequest* asked) {
-  auto request = std::make_unique<Request>();
-  request->arrival = Clock::now();
-  request->abandoned = [asked] { return asked->IsCancelled(); };
-  request->answer = [this, asked](Status status, Response response) {
-    asked->Answer(status, response, moments_);
-  };
-  Status status = asked->Read(request.get());
-  if (status.ok()) status = CheckRequest(shared_->model(), shared_->limits(), request.get());
-  if (status.ok()) return request;
-  request->answer(std::move(status), {});
-  return nullptr;
-}
-
-void Execution::RunBatch(Batch* batch) {
-  DropAbandoned(batch);
-  if (batch->empty()) return;
-  moments_.ran = SteadyNanoseconds();
-  BatchTimes times;
-  const IsWanted wanted = [](const Request& request) { return !IsAbandoned(request); };
-  Result<BatchExecutor::Responses> responses =
-      shared_->executor()->Run(*batch, wanted, buffers_, &times);
-  moments_.done = SteadyNanoseconds();
-  AnswerBatch(batch, &responses);
-  batch->clear();
-}
-
-void Execution::AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* responses) {
-  uint64_t answered = 0;
-  uint64_t examples = 0;
-  for (size_t i = 0; i < batch->size(); ++i) {
-    const std::unique_ptr<Request> request = std::move((*batch)[i]);
-    Status status = responses->ok() ? (**responses)[i].status() : responses->status();
-    if (status.ok()) {
-      ++answered;
-      examples += request->num_examples;
-      request->answer({}, std::move(*(**responses)[i]));
-    } else {
-      request->answer(IsAbandoned(*request) ? ClientLeft() : std::move(status), {});
-    }
-  }
-  const uint64_t ended = SteadyNanoseconds();
-  if (answered > 0) {
-    LogFailure("TRITONBACKEND_ModelInstanceReportBatchStatistics",
-               TRITONBACKEND_ModelInstanceReportBatchStatistics(
-                   instance_, examples, moments_.begun, moments_.ran, moments_.done, ended));
-  }
-  moments_ = {.begun = ended};
-}
-
-void Execution::RunInChunks(std::unique_ptr<Request> whole) {
-  const auto split =
-      std::make_shared<SplitRequest>(&shared_->schema(), shared_->budget(), *whole,
-                                     [&whole](const SplitRequest&) { return std::move(whole); });
-  while (whole != nullptr) {
-    if (IsAbandoned(*whole)) return std::exchange(whole, nullptr)->answer(ClientLeft(), {});
-    Batch chunk;
-    chunk.push_back(split->TakeNext(split));
-    RunBatch(&chunk);
-  }
-}
-
 Result<std::unique_ptr<TritonInstance>> TritonInstance::Start(TRITONBACKEND_ModelInstance* instance,
                                                               TritonModel* shared) {
-  if (Status status = CheckKind(instance); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckKind(instance));
   std::unique_ptr<TritonInstance> started(new TritonInstance(instance, shared));
-  Status status =
-      CheckSamples(shared->model(), kSampleTolerance, shared->executor(), &started->buffers_);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(
+      CheckSamples(shared->model(), kSampleTolerance, shared->executor(), &started->buffers_));
   return started;
 }
 

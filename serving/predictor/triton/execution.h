@@ -1,47 +1,17 @@
-// One call of Execute: the requests of one batch of Triton's, run and answered.
+// An instance of a model in Triton: runs the batches that Triton's batcher closes.
 
 #pragma once
 
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "base/status.h"
-#include "batching/request.h"
-#include "engine/batch_executor.h"
 #include "model/slot.h"
 #include "triton/triton_model.h"
-#include "triton/triton_request.h"
 
 namespace embershard::triton {
 
-class Execution {
- public:
-  // Owns none; all must outlive it. `buffers`: the instance's, for its batches.
-  Execution(TRITONBACKEND_ModelInstance* instance, TritonModel* shared, Slot* buffers)
-      : instance_(instance), shared_(shared), buffers_(buffers) {}
-
-  // Answers all of them, unless memory runs out, which it throws.
-  void Run(std::span<TritonRequest> all);
-
- private:
-  // Reads and checks. Null: it was refused, and has been answered.
-  std::unique_ptr<Request> Admit(TritonRequest* asked);
-
-  // Runs what is still wanted as one batch, and answers all of it.
-  void RunBatch(Batch* batch);
-  void AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* responses);
-
-  // Runs what is larger than a batch.
-  void RunInChunks(std::unique_ptr<Request> whole);
-
-  TRITONBACKEND_ModelInstance* const instance_;
-  TritonModel* const shared_;
-  Slot* const buffers_;
-  BatchMoments moments_{.begun = SteadyNanoseconds()};  // Of the batch that runs.
-};
-
-// An instance of a model. One call at a time, from any thread.
+// One call at a time, from any thread.
 class TritonInstance {
  public:
   // Runs the model's samples, alone and merged: kBadPackage if their outputs are not what the

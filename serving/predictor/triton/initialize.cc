@@ -3,11 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <utility>
 
 #include "base/core_count.h"
-#include "package/loaded_chunks.h"
+#include "package/tables.h"
 #include "triton/errors.h"
 #include "triton/triton_model.h"
 
@@ -19,10 +17,8 @@ Status CheckVersion() {
   uint32_t minor = 0;
   Status status = FromTriton(TRITONBACKEND_ApiVersion(&major, &minor));
   if (!status.ok() || (major == kTritonApiMajor && minor >= kTritonApiMinor)) return status;
-  return InvalidArgument("Triton's backend API: expected version " +
-                         std::to_string(kTritonApiMajor) + "." + std::to_string(kTritonApiMinor) +
-                         " or a later minor one, got " + std::to_string(major) + "." +
-                         std::to_string(minor));
+  return InvalidArgument("Triton's backend API: expected version ", kTritonApiMajor, ".",
+                         kTritonApiMinor, " or a later minor one, got ", major, ".", minor);
 }
 
 // Models of packages on disk. Versions that are loaded at the same time share their equal tables.
@@ -44,7 +40,7 @@ using embershard::triton::OpenModels;
 
 TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
   return Answered([backend] {
-    if (Status status = embershard::triton::CheckVersion(); !status.ok()) return status;
+    RETURN_IF_ERROR(embershard::triton::CheckVersion());
     auto open = std::make_unique<OpenModels>(embershard::triton::OpenPackageModels());
     Status status = FromTriton(TRITONBACKEND_BackendSetState(backend, open.get()));
     if (status.ok()) open.release();

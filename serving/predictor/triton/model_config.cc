@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "package/json_parse.h"
-#include "package/refusal.h"
 #include "tensors/tensor_specs.h"
 
 namespace embershard::triton {
@@ -20,8 +19,8 @@ constexpr char kFile[] = "config.pbtxt";
 constexpr int kThreadsMax = 1024;
 
 Status Refuse(const std::string& parameter, const std::string& expected, const std::string& got) {
-  return InvalidArgument("parameter '" + parameter + "': expected " + expected + ", got '" +
-                         PrintableAscii(got) + "'");
+  return InvalidArgument("parameter '", parameter, "': expected ", expected, ", got '",
+                         PrintableAscii(got), "'");
 }
 
 // A member of an object, null where there is none.
@@ -62,7 +61,7 @@ Status ReadParameter(const std::string& key, const std::string& text, ModelConfi
     return ReadNumber(key, text, kMost, &config->max_batch_ids);
   } else if (!key.starts_with("TRITON_")) {
     return InvalidArgument(
-        "parameter '" + PrintableAscii(key) +
+        "parameter '", PrintableAscii(key),
         "': expected one of 'dense_program', 'fbgemm', 'max_batch_examples', 'max_batch_ids', "
         "'plan', 'tables', 'threads'");
   }
@@ -93,13 +92,12 @@ Status CheckTensors(const char* what, const std::vector<ConfigTensor>& stated,
     const auto spec = std::ranges::find(specs, tensor.name, &TensorSpec::name);
     const std::string which = std::string(what) + " '" + PrintableAscii(tensor.name) + "'";
     if (spec == specs.end()) {
-      return InvalidArgument(std::string(kFile) + ": " + which + ": the package has no such " +
-                             what);
+      return InvalidArgument(kFile, ": ", which, ": the package has no such ", what);
     }
     const std::string expected = "TYPE_" + std::string(spec->datatype);
     if (tensor.data_type == expected) continue;
-    return InvalidArgument(std::string(kFile) + ": " + which + ": data_type: expected " + expected +
-                           ", got " + PrintableAscii(tensor.data_type));
+    return InvalidArgument(kFile, ": ", which, ": data_type: expected ", expected, ", got ",
+                           PrintableAscii(tensor.data_type));
   }
   return {};
 }
@@ -126,12 +124,11 @@ bool IsEmpty(const json& config, const char* key) { return Member(config, key).e
 
 Result<ModelConfig> ReadModelConfig(std::string_view text) {
   json document;
-  if (Status status = ParseJson(text, kFile, &document); !status.ok()) return status;
+  RETURN_IF_ERROR(ParseJson(text, kFile, &document));
   ModelConfig config;
   for (const auto& [key, value] : Member(document, "parameters").items()) {
     const json& stated = Member(value, "string_value");
-    Status status = ReadParameter(key, TextOf(stated), &config);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(ReadParameter(key, TextOf(stated), &config));
   }
   config.instances = CountInstances(Member(document, "instance_group"));
   config.inputs = ReadTensors(Member(document, "input"));
@@ -140,13 +137,13 @@ Result<ModelConfig> ReadModelConfig(std::string_view text) {
 }
 
 Status CheckTensors(const ModelConfig& config, const Schema& schema) {
-  Status status = CheckTensors("input", config.inputs, InputSpecs(schema));
-  return status.ok() ? CheckTensors("output", config.outputs, OutputSpecs(schema)) : status;
+  RETURN_IF_ERROR(CheckTensors("input", config.inputs, InputSpecs(schema)));
+  return CheckTensors("output", config.outputs, OutputSpecs(schema));
 }
 
 Result<std::string> CompleteModelConfig(std::string_view text, const Schema& schema) {
   json document;
-  if (Status status = ParseJson(text, kFile, &document); !status.ok()) return status;
+  RETURN_IF_ERROR(ParseJson(text, kFile, &document));
   if (!IsEmpty(document, "input") || !IsEmpty(document, "output")) return std::string();
   document["input"] = Describe(InputSpecs(schema), /*inputs=*/true);
   document["output"] = Describe(OutputSpecs(schema), /*inputs=*/false);

@@ -29,10 +29,9 @@ Result<Facts> ReadFacts(TRITONBACKEND_Model* model) {
   uint64_t version = 0;
   TRITONBACKEND_ArtifactType artifact = TRITONBACKEND_ARTIFACT_FILESYSTEM;
   const char* folder = "";
-  Status status = FromTriton(TRITONBACKEND_ModelName(model, &name));
-  if (status.ok()) status = FromTriton(TRITONBACKEND_ModelVersion(model, &version));
-  if (status.ok()) status = FromTriton(TRITONBACKEND_ModelRepository(model, &artifact, &folder));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelName(model, &name)));
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelVersion(model, &version)));
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelRepository(model, &artifact, &folder)));
   if (artifact != TRITONBACKEND_ARTIFACT_FILESYSTEM) {
     return InvalidArgument("the model repository: expected a folder");
   }
@@ -55,13 +54,11 @@ class Message {
 
 Result<std::string> ReadConfigText(TRITONBACKEND_Model* model) {
   TRITONSERVER_Message* given = nullptr;
-  Status status = FromTriton(TRITONBACKEND_ModelConfig(model, kConfigVersion, &given));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelConfig(model, kConfigVersion, &given)));
   const Message message(given);
   const char* json = nullptr;
   size_t bytes = 0;
-  status = FromTriton(TRITONSERVER_MessageSerializeToJson(message.get(), &json, &bytes));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(FromTriton(TRITONSERVER_MessageSerializeToJson(message.get(), &json, &bytes)));
   return std::string(json, bytes);
 }
 
@@ -70,12 +67,11 @@ Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const std::str
   bool asked = false;
   Status status = FromTriton(TRITONBACKEND_ModelAutoCompleteConfig(model, &asked));
   if (!status.ok() || !asked) return status;
-  const Result<std::string> complete = CompleteModelConfig(text, schema);
-  if (!complete.ok() || complete->empty()) return complete.status();
+  ASSIGN_OR_RETURN(const std::string complete, CompleteModelConfig(text, schema));
+  if (complete.empty()) return {};
   TRITONSERVER_Message* made = nullptr;
-  status = FromTriton(
-      TRITONSERVER_MessageNewFromSerializedJson(&made, complete->data(), complete->size()));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(FromTriton(
+      TRITONSERVER_MessageNewFromSerializedJson(&made, complete.data(), complete.size())));
   const Message message(made);
   return FromTriton(TRITONBACKEND_ModelSetConfig(model, kConfigVersion, message.get()));
 }
@@ -107,38 +103,32 @@ ModelOptions OptionsOf(const ModelConfig& config) {
 }
 
 Result<ChunkBudget> BudgetOf(const ModelConfig& config, const Limits& package) {
-  const Result<BatchingOptions> complete = CompleteOptions(
-      {.max_batch_examples = config.max_batch_examples, .max_batch_ids = config.max_batch_ids},
-      package);
-  if (!complete.ok()) return complete.status();
+  ASSIGN_OR_RETURN(const BatchingOptions complete,
+                   CompleteOptions({.max_batch_examples = config.max_batch_examples,
+                                    .max_batch_ids = config.max_batch_ids},
+                                   package));
   const size_t examples =  // Where nothing is said, as many as our server merges.
-      config.max_batch_examples > 0 ? complete->max_batch_examples : complete->merge_examples;
+      config.max_batch_examples > 0 ? complete.max_batch_examples : complete.merge_examples;
   constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
   return ChunkBudget{.examples = static_cast<uint32_t>(std::min(examples, kMost)),
-                     .ids = complete->max_batch_ids};
+                     .ids = complete.max_batch_ids};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* model,
                                                        const OpenModels& open) {
-  const Result<Facts> facts = ReadFacts(model);
-  if (!facts.ok()) return facts.status();
-  const Result<std::string> text = ReadConfigText(model);
-  if (!text.ok()) return text.status();
-  const Result<ModelConfig> config = ReadModelConfig(*text);
-  if (!config.ok()) return config.status();
-  Result<std::unique_ptr<Model>> loaded =
-      open(facts->folder / std::to_string(facts->version), OptionsOf(*config));
-  if (!loaded.ok()) return loaded.status();
-  const Manifest& manifest = (*loaded)->manifest();
-  Status status = CheckIsOf(manifest, *facts);
-  if (status.ok()) status = CheckTensors(*config, manifest.schema);
-  if (status.ok()) status = Complete(model, manifest.schema, *text);
-  if (!status.ok()) return status;
-  const Result<ChunkBudget> budget = BudgetOf(*config, manifest.limits);
-  if (!budget.ok()) return budget.status();
-  return std::unique_ptr<TritonModel>(new TritonModel(std::move(*loaded), *budget));
+  ASSIGN_OR_RETURN(const Facts facts, ReadFacts(model));
+  ASSIGN_OR_RETURN(const std::string text, ReadConfigText(model));
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(text));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded,
+                   open(facts.folder / std::to_string(facts.version), OptionsOf(config)));
+  const Manifest& manifest = loaded->manifest();
+  RETURN_IF_ERROR(CheckIsOf(manifest, facts));
+  RETURN_IF_ERROR(CheckTensors(config, manifest.schema));
+  RETURN_IF_ERROR(Complete(model, manifest.schema, text));
+  ASSIGN_OR_RETURN(const ChunkBudget budget, BudgetOf(config, manifest.limits));
+  return std::unique_ptr<TritonModel>(new TritonModel(std::move(loaded), budget));
 }
 
 TritonModel::TritonModel(std::unique_ptr<Model> model, const ChunkBudget& budget)

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "base/status.h"
+#include "batching/find_names.h"
 #include "batching/split_request.h"
 #include "engine/batch_executor.h"
 #include "model/model.h"
-#include "package/schema_names.h"
 #include "tensors/tensor_map.h"
 #include "triton/api.h"
 #include "triton/model_config.h"

@@ -32,19 +32,16 @@ class ErrorOf {
 
 Status AddOutput(TRITONBACKEND_Response* made, const OutputTensor& tensor) {
   TRITONBACKEND_Output* output = nullptr;
-  Status status = FromTriton(TRITONBACKEND_ResponseOutput(
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ResponseOutput(
       made, &output, std::string(tensor.name).c_str(), TRITONSERVER_TYPE_FP32, tensor.shape.data(),
-      static_cast<uint32_t>(tensor.shape.size())));
-  if (!status.ok()) return status;
+      static_cast<uint32_t>(tensor.shape.size()))));
   void* buffer = nullptr;
   TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
   int64_t memory_id = 0;
-  status = FromTriton(
-      TRITONBACKEND_OutputBuffer(output, &buffer, tensor.bytes.size(), &memory, &memory_id));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(FromTriton(
+      TRITONBACKEND_OutputBuffer(output, &buffer, tensor.bytes.size(), &memory, &memory_id)));
   if (memory == TRITONSERVER_MEMORY_GPU) {
-    return Internal("output '" + std::string(tensor.name) +
-                    "': expected memory of the host, got a device's");
+    return Internal("output '", tensor.name, "': expected memory of the host, got a device's");
   }
   if (!tensor.bytes.empty()) std::memcpy(buffer, tensor.bytes.data(), tensor.bytes.size());
   return {};
@@ -93,7 +90,7 @@ Status ClientLeft() {
 }
 
 Status TritonRequest::Read(Request* request) {
-  if (Status status = reader_.Read(request_); !status.ok()) return status;
+  RETURN_IF_ERROR(reader_.Read(request_));
   Status status = model_->tensors().Parse({.inputs = reader_.inputs(),
                                            .outputs = reader_.outputs(),
                                            .num_examples = reader_.parameters().num_examples,
@@ -129,9 +126,7 @@ void TritonRequest::Answer(const Status& status, const Response& response,
 
 Status TritonRequest::Send(const Status& status, const Response& response) {
   TRITONBACKEND_Response* made = nullptr;
-  if (Status failed = FromTriton(TRITONBACKEND_ResponseNew(&made, request_)); !failed.ok()) {
-    return failed;
-  }
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ResponseNew(&made, request_)));
   Status said = status;
   if (said.ok()) {
     try {
@@ -148,51 +143,48 @@ Status TritonRequest::Send(const Status& status, const Response& response) {
 
 Status TritonRequest::Fill(TRITONBACKEND_Response* made, const Response& response) const {
   for (const ResponseOutput& output : response.outputs) {
-    Status status =
-        AddOutput(made, model_->tensors().Answer(output, num_examples_, is_batch_of_one_));
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        AddOutput(made, model_->tensors().Answer(output, num_examples_, is_batch_of_one_)));
   }
   for (const UnknownIdCount& unknown : response.unknown_ids) {
     const std::string name = "unknown_ids." + model_->schema().sparse[unknown.sparse_input].name;
-    Status status = FromTriton(TRITONBACKEND_ResponseSetIntParameter(
-        made, name.c_str(), static_cast<int64_t>(unknown.count)));
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ResponseSetIntParameter(
+        made, name.c_str(), static_cast<int64_t>(unknown.count))));
   }
   return {};
 }
 
 Status RequestReader::ReadShapes(TRITONBACKEND_Request* request) {
-  Status status = ReadInputs(request);
-  return status.ok() ? ReadParameters(request) : status;
+  RETURN_IF_ERROR(ReadInputs(request));
+  return ReadParameters(request);
 }
 
 Status RequestReader::Read(TRITONBACKEND_Request* request) {
-  Status status = ReadShapes(request);
-  if (status.ok()) status = ReadBuffers();
-  return status.ok() ? ReadOutputs(request) : status;
+  RETURN_IF_ERROR(ReadShapes(request));
+  RETURN_IF_ERROR(ReadBuffers());
+  return ReadOutputs(request);
 }
 
 Status RequestReader::ReadInputs(TRITONBACKEND_Request* request) {
   uint32_t count = 0;
-  Status status = FromTriton(TRITONBACKEND_RequestInputCount(request, &count));
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_RequestInputCount(request, &count)));
   inputs_.reserve(count);
   handles_.reserve(count);
-  for (uint32_t i = 0; status.ok() && i < count; ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     Input input;
-    status = FromTriton(TRITONBACKEND_RequestInputByIndex(request, i, &input.handle));
-    if (!status.ok()) break;
+    RETURN_IF_ERROR(FromTriton(TRITONBACKEND_RequestInputByIndex(request, i, &input.handle)));
     const char* name = "";
     TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
     const int64_t* shape = nullptr;
     uint32_t dims = 0;
     uint64_t bytes = 0;
-    status = FromTriton(TRITONBACKEND_InputProperties(input.handle, &name, &datatype, &shape, &dims,
-                                                      &bytes, &input.buffers));
+    RETURN_IF_ERROR(FromTriton(TRITONBACKEND_InputProperties(input.handle, &name, &datatype, &shape,
+                                                             &dims, &bytes, &input.buffers)));
     inputs_.push_back(
         {.name = name, .datatype = NameOf(datatype), .shape = {shape, dims}, .buffers = {}});
     handles_.push_back(input);
   }
-  return status;
+  return {};
 }
 
 Status RequestReader::ReadBuffers() {
@@ -206,11 +198,10 @@ Status RequestReader::ReadBuffers() {
       uint64_t bytes = 0;
       TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
       int64_t memory_id = 0;
-      Status status = FromTriton(TRITONBACKEND_InputBuffer(handles_[i].handle, buffer, &data,
-                                                           &bytes, &memory, &memory_id));
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(FromTriton(TRITONBACKEND_InputBuffer(handles_[i].handle, buffer, &data,
+                                                           &bytes, &memory, &memory_id)));
       if (memory == TRITONSERVER_MEMORY_GPU) {
-        return InvalidArgument("tensor '" + std::string(inputs_[i].name) +
+        return InvalidArgument("tensor '", inputs_[i].name,
                                "': expected memory of the host, got a device's");
       }
       buffers_.emplace_back(static_cast<const char*>(data), bytes);
@@ -222,27 +213,27 @@ Status RequestReader::ReadBuffers() {
 
 Status RequestReader::ReadParameters(TRITONBACKEND_Request* request) {
   uint32_t count = 0;
-  Status status = FromTriton(TRITONBACKEND_RequestParameterCount(request, &count));
-  for (uint32_t i = 0; status.ok() && i < count; ++i) {
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_RequestParameterCount(request, &count)));
+  for (uint32_t i = 0; i < count; ++i) {
     const char* key = "";
     TRITONSERVER_ParameterType type = TRITONSERVER_PARAMETER_BYTES;
     const void* value = nullptr;
-    status = FromTriton(TRITONBACKEND_RequestParameter(request, i, &key, &type, &value));
-    if (status.ok()) status = ReadParameter(key, ValueOf(type, value), &parameters_);
+    RETURN_IF_ERROR(FromTriton(TRITONBACKEND_RequestParameter(request, i, &key, &type, &value)));
+    RETURN_IF_ERROR(ReadParameter(key, ValueOf(type, value), &parameters_));
   }
-  return status;
+  return {};
 }
 
 Status RequestReader::ReadOutputs(TRITONBACKEND_Request* request) {
   uint32_t count = 0;
-  Status status = FromTriton(TRITONBACKEND_RequestOutputCount(request, &count));
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_RequestOutputCount(request, &count)));
   outputs_.reserve(count);
-  for (uint32_t i = 0; status.ok() && i < count; ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     const char* name = "";
-    status = FromTriton(TRITONBACKEND_RequestOutputName(request, i, &name));
+    RETURN_IF_ERROR(FromTriton(TRITONBACKEND_RequestOutputName(request, i, &name)));
     outputs_.emplace_back(name);
   }
-  return status;
+  return {};
 }
 
 }  // namespace embershard::triton

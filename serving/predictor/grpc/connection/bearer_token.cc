@@ -51,14 +51,12 @@ BearerToken::BearerToken(std::string path, std::function<void(const std::string&
 
 Status BearerToken::Read() {
   stamp_ = FileStamp::Of(path_);
-  Result<std::string> text = ReadSmallFile(path_, 2 * kTokenCharsMax);
-  if (!text.ok()) return text.status();
-  const std::string_view token = Stripped(*text);
+  ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path_, 2 * kTokenCharsMax));
+  const std::string_view token = Stripped(text);
   if (token.size() < kTokenCharsMin || token.size() > kTokenCharsMax ||
       !std::ranges::all_of(token, MayStandInToken)) {
     // What is in it stays a secret also where it is wrong.
-    return InvalidArgument(path_ +
-                           ": expected one token of 16 to 4096 letters, digits and -._~+/=");
+    return InvalidArgument(path_, ": expected one token of 16 to 4096 letters, digits and -._~+/=");
   }
   digest_ = Sha256Hex(token.data(), token.size());
   return {};

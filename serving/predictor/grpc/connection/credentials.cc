@@ -46,16 +46,12 @@ Result<std::unique_ptr<Security>> Security::Open(const SecurityOptions& options)
   std::unique_ptr<Security> security(new Security(options));
   if (!options.certificate.empty()) {
     security->tls_ = std::make_unique<TlsFiles>(options);
-    Result<std::optional<TlsTexts>> texts = security->tls_->ReadIfChanged();
-    if (!texts.ok()) return texts.status();
-    security->expires_ = (*texts)->expires_unix_seconds;
-    security->first_ = std::move(**texts);
+    ASSIGN_OR_RETURN(std::optional<TlsTexts> texts, security->tls_->ReadIfChanged());
+    security->expires_ = texts->expires_unix_seconds;
+    security->first_ = std::move(*texts);
   }
   if (!options.token_file.empty()) {
-    Result<std::unique_ptr<BearerToken>> token =
-        BearerToken::Open(options.token_file, options.report);
-    if (!token.ok()) return token.status();
-    security->token_ = std::move(*token);
+    ASSIGN_OR_RETURN(security->token_, BearerToken::Open(options.token_file, options.report));
   }
   return security;
 }

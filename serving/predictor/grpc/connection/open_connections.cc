@@ -1,6 +1,5 @@
 #include "grpc/connection/open_connections.h"
 
-#include <algorithm>
 #include <chrono>
 
 namespace embershard::rpc {

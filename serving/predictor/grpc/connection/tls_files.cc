@@ -7,7 +7,6 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#include <chrono>
 #include <cstddef>
 #include <ctime>
 #include <memory>
@@ -82,26 +81,24 @@ Result<TlsTexts> TlsFiles::Read() const {
                                    {&key_, &texts.key},
                                    {&client_ca_, &texts.client_ca}}) {
     if (path->empty()) continue;
-    Result<std::string> read = ReadSmallFile(*path, kFileBytesMax);
-    if (!read.ok()) return read.status();
-    *text = std::move(*read);
+    ASSIGN_OR_RETURN(*text, ReadSmallFile(*path, kFileBytesMax));
   }
   const Certificate certificate = FirstCertificate(texts.certificate);
-  if (certificate == nullptr) return InvalidArgument(certificate_ + ": expected a PEM certificate");
+  if (certificate == nullptr) return InvalidArgument(certificate_, ": expected a PEM certificate");
   const Key key = PrivateKey(texts.key);
-  if (key == nullptr) return InvalidArgument(key_ + ": expected a PEM key without a password");
+  if (key == nullptr) return InvalidArgument(key_, ": expected a PEM key without a password");
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
-    return InvalidArgument(key_ + ": expected the key of the certificate in " + certificate_ +
+    return InvalidArgument(key_, ": expected the key of the certificate in ", certificate_,
                            ", got another");
   }
   const std::optional<int64_t> expires = UnixSeconds(X509_get0_notAfter(certificate.get()));
   if (!expires.has_value() || *expires <= std::time(nullptr)) {
-    return InvalidArgument(certificate_ + ": expected a certificate that is valid, got one that " +
+    return InvalidArgument(certificate_, ": expected a certificate that is valid, got one that ",
                            "has expired");
   }
   texts.expires_unix_seconds = *expires;
   if (!client_ca_.empty() && FirstCertificate(texts.client_ca) == nullptr) {
-    return InvalidArgument(client_ca_ + ": expected PEM certificates");
+    return InvalidArgument(client_ca_, ": expected PEM certificates");
   }
   return texts;
 }

@@ -5,9 +5,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
+#include "base/text.h"
 #include "embershard/v1/predictor.pb.h"
+#include "grpc/embershard/request_parser.h"
+#include "grpc/embershard/responses.h"
 #include "grpc/predict/message_parser.h"
 #include "grpc/predict/wire_messages.h"
 
@@ -15,10 +19,22 @@ namespace embershard::rpc {
 
 class PredictMessages final : public WireMessages {
  public:
-  Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override;
-  std::chrono::nanoseconds timeout() const override;
-  Status Parse(const Engine& engine, Request* request) override;
-  void Fill(const Engine& engine, const Response& answer) override;
+  Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override {
+    return served.Route(asked_.model(), asked_.version(), asked_.label(), asked_.traffic_key());
+  }
+
+  std::chrono::nanoseconds timeout() const override {
+    return std::chrono::milliseconds(asked_.timeout_ms());
+  }
+
+  Status Parse(const Engine& engine, Request* request) override {
+    return ParseRequest(engine, asked_, request);
+  }
+
+  void Fill(const Engine& engine, const Response& answer) override {
+    FillResponse(engine.manifest(), asked_, answer, &answer_);
+  }
+
   std::string_view id() const override { return asked_.request_id(); }
   uint32_t examples() const override { return asked_.num_examples(); }
   Priority priority() const override {
@@ -28,12 +44,23 @@ class PredictMessages final : public WireMessages {
   uint64_t bytes_received() const override { return received_bytes_; }
   uint64_t bytes_sent() const override { return answer_.ByteSizeLong(); }
   void Record(Recorder* recorder, const Status& status,
-              std::chrono::system_clock::time_point arrival) const override;
+              std::chrono::system_clock::time_point arrival) const override {
+    recorder->Offer(asked_, status, answer_, arrival);
+  }
+
   Status Read(grpc::ByteBuffer* bytes) override {
     received_bytes_ = bytes->Length();
     return ParseMessage(bytes, &asked_);
   }
-  void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
+  void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override {
+    answer_.Clear();
+    answer_.set_request_id(std::string(CutUtf8(asked_.request_id(), kRequestIdBytesMax)));
+    v1::Failure* const failure = answer_.mutable_failure();
+    failure->set_code(status.error_code());
+    failure->set_message(status.error_message());
+    failure->set_retry_pushback_ms(static_cast<uint32_t>(pushback.count()));
+  }
+
   grpc::ByteBuffer Write() const override { return WriteMessage(answer_); }
 
  private:

@@ -2,11 +2,9 @@
 
 #include <google/protobuf/stubs/logging.h>
 
-#include <algorithm>
 #include <charconv>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/unaligned.h"
@@ -35,8 +33,7 @@ Status Once(const std::string& name, size_t position, std::vector<bool>* seen) {
 
 Status CheckSize(const char* field, const std::string& text, size_t bytes_max) {
   if (text.size() <= bytes_max) return {};
-  return InvalidArgument(std::string(field) + ": expected at most " + std::to_string(bytes_max) +
-                         " bytes, got " + std::to_string(text.size()));
+  return InvalidArgument(field, ": expected at most ", bytes_max, " bytes, got ", text.size());
 }
 
 // Memory of a message. Packed arrays are what large and frequent requests hold, and protobuf's own
@@ -68,26 +65,24 @@ Status ParsePriority(const v1::PredictRequest& message, Request* request) {
       request->priority = Priority::kBackground;
       return {};
     default:
-      return InvalidArgument("priority: expected 0..2, got " + std::to_string(message.priority()));
+      return InvalidArgument("priority: expected 0..2, got ", message.priority());
   }
 }
 
 Status ParsePacked(const Engine& engine, const v1::Packed& packed, Request* request) {
   const Schema& schema = engine.manifest().schema;
   if (packed.schema() != schema.fingerprint) {
-    return {StatusCode::kFailedPrecondition, "packed.schema: expected " + Hex(schema.fingerprint) +
-                                                 ", got " + Hex(packed.schema()) +
-                                                 "; ask GetModel for the schema being served"};
+    return {StatusCode::kFailedPrecondition,
+            StrCat("packed.schema: expected ", Hex(schema.fingerprint), ", got ",
+                   Hex(packed.schema()), "; ask GetModel for the schema being served")};
   }
   PackedArrays arrays;
-  Status status = View(packed.request_dense(), "packed.request_dense", &arrays.request_dense);
-  if (status.ok()) {
-    status = View(packed.example_dense(), "packed.example_dense", &arrays.example_dense);
-  }
-  if (status.ok()) status = View(packed.lengths(), "packed.lengths", &arrays.lengths);
-  if (status.ok()) status = View(packed.values(), "packed.values", &arrays.values);
-  if (status.ok()) status = View(packed.weights(), "packed.weights", &arrays.weights);
-  return status.ok() ? SplitPacked(schema, engine.limits(), arrays, request) : status;
+  RETURN_IF_ERROR(View(packed.request_dense(), "packed.request_dense", &arrays.request_dense));
+  RETURN_IF_ERROR(View(packed.example_dense(), "packed.example_dense", &arrays.example_dense));
+  RETURN_IF_ERROR(View(packed.lengths(), "packed.lengths", &arrays.lengths));
+  RETURN_IF_ERROR(View(packed.values(), "packed.values", &arrays.values));
+  RETURN_IF_ERROR(View(packed.weights(), "packed.weights", &arrays.weights));
+  return SplitPacked(schema, engine.limits(), arrays, request);
 }
 
 Status ParseDense(const Engine& engine, const v1::PredictRequest& message, Request* request) {
@@ -95,13 +90,10 @@ Status ParseDense(const Engine& engine, const v1::PredictRequest& message, Reque
   request->dense.assign(schema.dense.size(), {});
   std::vector<bool> seen(schema.dense.size());
   for (const v1::DenseValues& input : message.dense()) {
-    const Result<size_t> position = FindDense(schema, engine.names(), input.name());
-    if (!position.ok()) return position.status();
-    Status status = Once(input.name(), *position, &seen);
-    if (!status.ok()) return status;
-    DenseView& view = request->dense[*position];
-    status = View(input.values(), Feature(input.name()) + "values", &view.values);
-    if (!status.ok()) return status;
+    ASSIGN_OR_RETURN(const size_t position, FindDense(schema, engine.names(), input.name()));
+    RETURN_IF_ERROR(Once(input.name(), position, &seen));
+    DenseView& view = request->dense[position];
+    RETURN_IF_ERROR(View(input.values(), Feature(input.name()) + "values", &view.values));
   }
   return {};
 }
@@ -111,16 +103,13 @@ Status ParseSparse(const Engine& engine, const v1::PredictRequest& message, Requ
   request->sparse.assign(schema.sparse.size(), {});
   std::vector<bool> seen(schema.sparse.size());
   for (const v1::SparseValues& input : message.sparse()) {
-    const Result<size_t> position = FindSparse(schema, engine.names(), input.name());
-    if (!position.ok()) return position.status();
-    Status status = Once(input.name(), *position, &seen);
-    if (!status.ok()) return status;
-    SparseView& view = request->sparse[*position];
+    ASSIGN_OR_RETURN(const size_t position, FindSparse(schema, engine.names(), input.name()));
+    RETURN_IF_ERROR(Once(input.name(), position, &seen));
+    SparseView& view = request->sparse[position];
     const std::string feature = Feature(input.name());
-    status = View(input.lengths(), feature + "lengths", &view.lengths);
-    if (status.ok()) status = View(input.values(), feature + "values", &view.values);
-    if (status.ok()) status = View(input.weights(), feature + "weights", &view.weights);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(View(input.lengths(), feature + "lengths", &view.lengths));
+    RETURN_IF_ERROR(View(input.values(), feature + "values", &view.values));
+    RETURN_IF_ERROR(View(input.weights(), feature + "weights", &view.weights));
   }
   return {};
 }
@@ -133,14 +122,11 @@ void SilenceProtobuf() {
 }
 
 Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Request* request) {
-  Status status = CheckSize("request_id", message.request_id(), kRequestIdBytesMax);
-  if (status.ok()) status = CheckSize("traffic_key", message.traffic_key(), kTrafficKeyBytesMax);
-  if (status.ok()) status = ParsePriority(message, request);
-  if (!status.ok()) return status;
-  Result<std::vector<size_t>> outputs =
-      FindOutputs(engine.manifest().schema, engine.names(), message.outputs());
-  if (!outputs.ok()) return outputs.status();
-  request->outputs_wanted = std::move(*outputs);
+  RETURN_IF_ERROR(CheckSize("request_id", message.request_id(), kRequestIdBytesMax));
+  RETURN_IF_ERROR(CheckSize("traffic_key", message.traffic_key(), kTrafficKeyBytesMax));
+  RETURN_IF_ERROR(ParsePriority(message, request));
+  ASSIGN_OR_RETURN(request->outputs_wanted,
+                   FindOutputs(engine.manifest().schema, engine.names(), message.outputs()));
   request->num_examples = message.num_examples();
   request->held_bytes = HeldBytes(message);
   if (message.has_packed()) {
@@ -149,8 +135,8 @@ Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Req
     }
     return ParsePacked(engine, message.packed(), request);
   }
-  status = ParseDense(engine, message, request);
-  return status.ok() ? ParseSparse(engine, message, request) : status;
+  RETURN_IF_ERROR(ParseDense(engine, message, request));
+  return ParseSparse(engine, message, request);
 }
 
 }  // namespace embershard::rpc

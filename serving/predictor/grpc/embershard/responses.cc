@@ -1,5 +1,10 @@
 #include "grpc/embershard/responses.h"
 
+#include <limits>
+
+#include "embershard/v1/predictor.pb.h"
+#include "package/id_maps.h"
+
 namespace embershard::rpc {
 namespace {
 
@@ -10,11 +15,6 @@ v1::Scope WireScope(Scope scope) {
 v1::Keep WireKeep(Keep keep) {
   if (keep == Keep::kReject) return v1::KEEP_REJECT;
   return keep == Keep::kFirst ? v1::KEEP_FIRST : v1::KEEP_LAST;
-}
-
-uint64_t KnownIds(const IdMapSpec& ids) {
-  if (ids.kind == IdMapKind::kVocab) return 0;
-  return static_cast<uint64_t>(ids.oov_row >= 0 ? ids.oov_row : ids.rows);
 }
 
 }  // namespace
@@ -66,7 +66,8 @@ void DescribeModel(const Engine& engine, uint64_t max_message_bytes,
     sparse->set_weighted(input.weighted);
     sparse->set_max_ids(input.max_ids);
     sparse->set_keep(WireKeep(input.keep));
-    sparse->set_known_ids(KnownIds(input.ids));
+    const bool is_vocabulary = input.ids.kind == IdMapKind::kVocab;
+    sparse->set_known_ids(is_vocabulary ? 0 : static_cast<uint64_t>(KnownIds(input.ids)));
     sparse->set_hashed(input.ids.kind == IdMapKind::kHash);
   }
   for (const OutputSpec& output : manifest.schema.outputs) {
@@ -79,6 +80,13 @@ void DescribeModel(const Engine& engine, uint64_t max_message_bytes,
   message->mutable_limits()->set_max_examples(limits.max_examples);
   message->mutable_limits()->set_max_ids(limits.max_ids);
   message->mutable_limits()->set_max_message_bytes(max_message_bytes);
+}
+
+std::string GetModelSerialized(const Engine& engine) {
+  v1::GetModelResponse message;
+  // Nothing is sent, so protobuf's own limit is the only one.
+  DescribeModel(engine, std::numeric_limits<int32_t>::max(), &message);
+  return message.SerializeAsString();
 }
 
 }  // namespace embershard::rpc

@@ -105,24 +105,108 @@ class HealthService::Calls::Call final : public Reactor {
     return !finished_;
   }
   // Starts what can be started. The call may be gone behind it.
-  void Release(bool cancel = false) EXCLUDES(calls_.mutex_);
+  void Release(bool cancel = false) EXCLUDES(calls_.mutex_) {
+    if (cancel) context_->TryCancel();
+    MutexLock lock(calls_.mutex_);
+    if (const std::optional<ServingStatus> next = NextAnswer(); next.has_value()) {
+      writing_ = true;
+      sent_ = next;
+      deadline_ = Clock::now() + calls_.limits_.answer_timeout;
+      lock.Unlock();
+      outgoing_ = ResponseOf(*next);
+      StartWrite(&outgoing_);
+      lock.Lock();
+    }
+    if (--retained_ > 0 || !ended_.has_value() || writing_ || finished_) return;
+    finished_ = true;
+    const grpc::Status status = *ended_;
+    lock.Unlock();
+    Finish(status);
+  }
 
   bool IsOverdue(Clock::time_point now) const {
     calls_.mutex_.AssertHeld();
     return now >= deadline_;
   }
 
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
+  void OnReadDone(bool ok) override {
+    if (!ok) return End({grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"});
+    try {
+      std::optional<std::string> service = ServiceOf(&incoming_);
+      if (service.has_value()) return Answer(std::move(*service));
+      End({grpc::StatusCode::INVALID_ARGUMENT, "could not parse request"});
+    } catch (const std::exception&) {  // Memory has run out.
+      End({grpc::StatusCode::INTERNAL, "out of memory"});
+    }
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      MutexLock lock(calls_.mutex_);
+      writing_ = false;
+      deadline_ = Clock::time_point::max();
+      if (!ended_.has_value()) {
+        if (!ok) ended_ = grpc::Status::CANCELLED;
+        if (ok && method_ == Method::kCheck) ended_ = grpc::Status::OK;
+      }
+      Retain();
+    }
+    Release();
+  }
+
   void OnCancel() override { End(grpc::Status::CANCELLED); }
-  void OnDone() override;
+  void OnDone() override {
+    {
+      MutexLock lock(calls_.mutex_);
+      (watching_ ? calls_.watching_ : calls_.pending_).erase(place_);
+      const auto connection = calls_.connections_.find(connection_);
+      if (--connection->second == 0) calls_.connections_.erase(connection);
+    }
+    delete this;
+  }
+
   bool InternalInlineable() override { return true; }  // As PredictCall.
 
  private:
-  void End(const grpc::Status& status) EXCLUDES(calls_.mutex_);
-  void Answer(std::string service) EXCLUDES(calls_.mutex_);
+  void End(const grpc::Status& status) EXCLUDES(calls_.mutex_) {
+    {
+      MutexLock lock(calls_.mutex_);
+      if (finished_) return;
+      if (!ended_.has_value()) ended_ = status;
+      Retain();
+    }
+    Release();
+  }
+
+  void Answer(std::string service) EXCLUDES(calls_.mutex_) {
+    {
+      MutexLock lock(calls_.mutex_);
+      if (ended_.has_value()) return;
+      const bool is_unknown = calls_.StatusOf(service) == HealthCheckResponse::SERVICE_UNKNOWN;
+      if (method_ == Method::kCheck && is_unknown) {
+        ended_ = grpc::Status(grpc::StatusCode::NOT_FOUND, "service name unknown");
+      } else if (method_ == Method::kWatch && calls_.watching_.size() >= calls_.limits_.watches) {
+        ended_ = grpc::Status(
+            grpc::StatusCode::RESOURCE_EXHAUSTED,
+            "health watches: expected at most " + std::to_string(calls_.limits_.watches) + " open");
+      } else if (method_ == Method::kWatch) {
+        calls_.watching_.splice(calls_.watching_.end(), calls_.pending_, place_);
+        watching_ = true;
+      }
+      deadline_ = Clock::time_point::max();
+      service_ = std::move(service);
+      Retain();
+    }
+    Release();
+  }
+
   // What is to be sent; nothing while a write is pending, or if the client knows it.
-  std::optional<ServingStatus> NextAnswer() const REQUIRES(calls_.mutex_);
+  std::optional<ServingStatus> NextAnswer() const REQUIRES(calls_.mutex_) {
+    if (ended_.has_value() || writing_ || !service_.has_value()) return {};
+    const ServingStatus status = calls_.StatusOf(*service_);
+    if (sent_ == status) return {};
+    return status;
+  }
 
   Calls& calls_;
   grpc::CallbackServerContext* const context_;
@@ -141,99 +225,6 @@ class HealthService::Calls::Call final : public Reactor {
   std::optional<grpc::Status> ended_ GUARDED_BY(calls_.mutex_);  // What it is to finish with.
   bool finished_ GUARDED_BY(calls_.mutex_) = false;
 };
-
-void HealthService::Calls::Call::OnReadDone(bool ok) {
-  if (!ok) return End({grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"});
-  try {
-    std::optional<std::string> service = ServiceOf(&incoming_);
-    if (service.has_value()) return Answer(std::move(*service));
-    End({grpc::StatusCode::INVALID_ARGUMENT, "could not parse request"});
-  } catch (const std::exception&) {  // Memory has run out.
-    End({grpc::StatusCode::INTERNAL, "out of memory"});
-  }
-}
-
-void HealthService::Calls::Call::Answer(std::string service) {
-  {
-    MutexLock lock(calls_.mutex_);
-    if (ended_.has_value()) return;
-    const bool is_unknown = calls_.StatusOf(service) == HealthCheckResponse::SERVICE_UNKNOWN;
-    if (method_ == Method::kCheck && is_unknown) {
-      ended_ = grpc::Status(grpc::StatusCode::NOT_FOUND, "service name unknown");
-    } else if (method_ == Method::kWatch && calls_.watching_.size() >= calls_.limits_.watches) {
-      ended_ = grpc::Status(
-          grpc::StatusCode::RESOURCE_EXHAUSTED,
-          "health watches: expected at most " + std::to_string(calls_.limits_.watches) + " open");
-    } else if (method_ == Method::kWatch) {
-      calls_.watching_.splice(calls_.watching_.end(), calls_.pending_, place_);
-      watching_ = true;
-    }
-    deadline_ = Clock::time_point::max();
-    service_ = std::move(service);
-    Retain();
-  }
-  Release();
-}
-
-void HealthService::Calls::Call::OnWriteDone(bool ok) {
-  {
-    MutexLock lock(calls_.mutex_);
-    writing_ = false;
-    deadline_ = Clock::time_point::max();
-    if (!ended_.has_value()) {
-      if (!ok) ended_ = grpc::Status::CANCELLED;
-      if (ok && method_ == Method::kCheck) ended_ = grpc::Status::OK;
-    }
-    Retain();
-  }
-  Release();
-}
-
-void HealthService::Calls::Call::End(const grpc::Status& status) {
-  {
-    MutexLock lock(calls_.mutex_);
-    if (finished_) return;
-    if (!ended_.has_value()) ended_ = status;
-    Retain();
-  }
-  Release();
-}
-
-std::optional<ServingStatus> HealthService::Calls::Call::NextAnswer() const {
-  if (ended_.has_value() || writing_ || !service_.has_value()) return {};
-  const ServingStatus status = calls_.StatusOf(*service_);
-  if (sent_ == status) return {};
-  return status;
-}
-
-void HealthService::Calls::Call::Release(bool cancel) {
-  if (cancel) context_->TryCancel();
-  MutexLock lock(calls_.mutex_);
-  if (const std::optional<ServingStatus> next = NextAnswer(); next.has_value()) {
-    writing_ = true;
-    sent_ = next;
-    deadline_ = Clock::now() + calls_.limits_.answer_timeout;
-    lock.Unlock();
-    outgoing_ = ResponseOf(*next);
-    StartWrite(&outgoing_);
-    lock.Lock();
-  }
-  if (--retained_ > 0 || !ended_.has_value() || writing_ || finished_) return;
-  finished_ = true;
-  const grpc::Status status = *ended_;
-  lock.Unlock();
-  Finish(status);
-}
-
-void HealthService::Calls::Call::OnDone() {
-  {
-    MutexLock lock(calls_.mutex_);
-    (watching_ ? calls_.watching_ : calls_.pending_).erase(place_);
-    const auto connection = calls_.connections_.find(connection_);
-    if (--connection->second == 0) calls_.connections_.erase(connection);
-  }
-  delete this;
-}
 
 HealthService::Calls::~Calls() {
   {

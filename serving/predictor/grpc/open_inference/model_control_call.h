@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 
-#include "base/status.h"
 #include "engine/model_control.h"
 #include "grpc/predict/open_calls.h"
 

@@ -34,7 +34,7 @@ ParameterValue ValueOf(const InferParameter& value) {
 Result<RequestParameters> ReadParameters(const OipParameterMap& parameters) {
   RequestParameters read;
   for (const auto& [key, value] : parameters) {
-    if (Status status = ReadParameter(key, ValueOf(value), &read); !status.ok()) return status;
+    RETURN_IF_ERROR(ReadParameter(key, ValueOf(value), &read));
   }
   return read;
 }
@@ -62,7 +62,7 @@ Status CheckNone(const char* what, const std::string& name, const OipParameterMa
   for (const auto& [key, value] : parameters) {
     if (first.empty() || key < first) first = key;
   }
-  return InvalidArgument(std::string(what) + " '" + name + "': parameter '" + first +
+  return InvalidArgument(what, " '", name, "': parameter '", first,
                          "' is not served here, expected none");
 }
 
@@ -72,8 +72,7 @@ constexpr char kFinal[] = "triton_final_response";
 Result<std::vector<std::string_view>> OutputNames(const inference::ModelInferRequest& asked) {
   std::vector<std::string_view> names;
   for (const auto& output : asked.outputs()) {
-    const Status status = CheckNone("output", output.name(), output.parameters());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckNone("output", output.name(), output.parameters()));
     names.push_back(output.name());
   }
   return names;
@@ -116,21 +115,20 @@ Result<std::string_view> TypedBytes(const Input& input) {
     return bytes;
   }
   if (CountKinds(contents) > (bytes.empty() ? 0 : 1)) {
-    return InvalidArgument("tensor '" + input.name() + "': expected contents in " + field +
-                           " alone for datatype '" + input.datatype() + "'");
+    return InvalidArgument("tensor '", input.name(), "': expected contents in ", field,
+                           " alone for datatype '", input.datatype(), "'");
   }
   return bytes;
 }
 
 Status CheckRaw(const inference::ModelInferRequest& message) {
   if (message.raw_input_contents_size() != message.inputs_size()) {
-    return InvalidArgument("raw_input_contents: expected " + std::to_string(message.inputs_size()) +
-                           ", one for each input, got " +
-                           std::to_string(message.raw_input_contents_size()));
+    return InvalidArgument("raw_input_contents: expected ", message.inputs_size(),
+                           ", one for each input, got ", message.raw_input_contents_size());
   }
   for (const Input& input : message.inputs()) {
     if (CountKinds(input.contents()) == 0) continue;
-    return InvalidArgument("tensor '" + input.name() +
+    return InvalidArgument("tensor '", input.name(),
                            "': expected contents or raw_input_contents, got both");
   }
   return {};
@@ -141,7 +139,27 @@ class OipInputs {
  public:
   // Takes the bytes of raw_input_contents, or of the contents that go with each datatype. Refuses
   // both in one request, and what leaves open whose bytes are whose.
-  Status Read(const inference::ModelInferRequest& message);
+  Status Read(const inference::ModelInferRequest& message) {
+    const bool raw = message.raw_input_contents_size() > 0;
+    if (raw) RETURN_IF_ERROR(CheckRaw(message));
+    tensors_.clear();
+    bytes_.assign(static_cast<size_t>(message.inputs_size()), {});
+    for (int i = 0; i < message.inputs_size(); ++i) {
+      const Input& input = message.inputs(i);
+      RETURN_IF_ERROR(CheckNone("tensor", input.name(), input.parameters()));
+      std::string_view& bytes = bytes_[static_cast<size_t>(i)];
+      if (raw) {
+        bytes = message.raw_input_contents(i);
+      } else {
+        ASSIGN_OR_RETURN(bytes, TypedBytes(input));
+      }
+      tensors_.push_back({.name = input.name(),
+                          .datatype = input.datatype(),
+                          .shape = {input.shape().data(), static_cast<size_t>(input.shape_size())},
+                          .buffers = {&bytes, 1}});
+    }
+    return {};
+  }
 
   std::span<const InputTensor> tensors() const { return tensors_; }
 
@@ -149,33 +167,6 @@ class OipInputs {
   std::vector<InputTensor> tensors_;
   std::vector<std::string_view> bytes_;  // One for each.
 };
-
-Status OipInputs::Read(const inference::ModelInferRequest& message) {
-  const bool raw = message.raw_input_contents_size() > 0;
-  if (raw) {
-    if (Status status = CheckRaw(message); !status.ok()) return status;
-  }
-  tensors_.clear();
-  bytes_.assign(static_cast<size_t>(message.inputs_size()), {});
-  for (int i = 0; i < message.inputs_size(); ++i) {
-    const Input& input = message.inputs(i);
-    const Status status = CheckNone("tensor", input.name(), input.parameters());
-    if (!status.ok()) return status;
-    std::string_view& bytes = bytes_[static_cast<size_t>(i)];
-    if (raw) {
-      bytes = message.raw_input_contents(i);
-    } else {
-      const Result<std::string_view> typed = TypedBytes(input);
-      if (!typed.ok()) return typed.status();
-      bytes = *typed;
-    }
-    tensors_.push_back({.name = input.name(),
-                        .datatype = input.datatype(),
-                        .shape = {input.shape().data(), static_cast<size_t>(input.shape_size())},
-                        .buffers = {&bytes, 1}});
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -204,17 +195,15 @@ std::chrono::nanoseconds OipMessages::timeout() const {
 Status OipMessages::Parse(const Engine& engine, Request* request) {
   const inference::ModelInferRequest& asked = messages_.asked();
   request->held_bytes = messages_.held_bytes();
-  const Result<RequestParameters> parameters = ReadParameters(asked.parameters());
-  if (!parameters.ok()) return parameters.status();
-  const Result<std::vector<std::string_view>> outputs = OutputNames(asked);
-  if (!outputs.ok()) return outputs.status();
+  ASSIGN_OR_RETURN(const RequestParameters parameters, ReadParameters(asked.parameters()));
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> outputs, OutputNames(asked));
   OipInputs inputs;
-  if (Status status = inputs.Read(asked); !status.ok()) return status;
+  RETURN_IF_ERROR(inputs.Read(asked));
   is_batch_of_one_ = engine.tensors().IsBatchOfOne(inputs.tensors());
   const Status status = engine.tensors().Parse({.inputs = inputs.tensors(),
-                                                .outputs = *outputs,
-                                                .num_examples = parameters->num_examples,
-                                                .priority = parameters->priority},
+                                                .outputs = outputs,
+                                                .num_examples = parameters.num_examples,
+                                                .priority = parameters.priority},
                                                request);
   examples_ = request->num_examples;
   priority_ = request->priority;

@@ -38,17 +38,17 @@ std::shared_ptr<WireMessages> MakeOipMessages() {
 
 Status CheckRepository(const std::string& name) {
   if (name.empty()) return {};
-  return InvalidArgument(
-      "repository_name: expected none, since a server has one repository, got '" + name + "'");
+  return InvalidArgument("repository_name: expected none, since a server has one repository, got '",
+                         name, "'");
 }
 
 // Of a request to load or unload. `known`: as OipService::AddOrder() has it.
 template <class Request>
 Status Check(const Request& request, const std::string& known) {
-  if (Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRepository(request.repository_name()));
   for (const auto& [key, value] : request.parameters()) {
     if (key == known) continue;
-    return InvalidArgument("parameter '" + key +
+    return InvalidArgument("parameter '", key,
                            "': expected none, since the package says all of a model");
   }
   return {};
@@ -126,7 +126,7 @@ void OipService::AddQuestions() {
 void OipService::AddModelControl() {
   AddQuestion<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
       "RepositoryIndex", [this](const auto& request, auto* response) -> Status {
-        if (Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
+        RETURN_IF_ERROR(CheckRepository(request.repository_name()));
         const Result<std::vector<ServedVersion>> index = Index();
         if (index.ok()) DescribeRepository(*index, request.ready(), response);
         return index.status();

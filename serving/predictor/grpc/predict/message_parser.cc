@@ -38,67 +38,63 @@ class Counter {
   explicit Counter(CodedInputStream* message) : message_(*message) {}
 
   // Up to the end of the message, or of the limit that was pushed.
-  Verdict Count(const Descriptor& type);
+  Verdict Count(const Descriptor& type) {
+    while (const uint32_t tag = message_.ReadTag()) {
+      if (--fields_left_ < 0) return Verdict::kTooManyFields;
+      const Verdict verdict = CountOne(type, tag);
+      if (verdict != Verdict::kFew) return verdict;
+    }
+    return message_.ConsumedEntireMessage() ? Verdict::kFew : Verdict::kMalformed;
+  }
 
   size_t unknown_fields() const { return unknown_fields_; }
 
  private:
-  Verdict CountOne(const Descriptor& type, uint32_t tag);
+  Verdict CountOne(const Descriptor& type, uint32_t tag) {
+    const auto wire_type = WireFormatLite::GetTagWireType(tag);
+    // A group is no field of ours, and holds any number of others.
+    if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) return Verdict::kMalformed;
+    const auto* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    const bool has_length = wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    const bool is_packed = field != nullptr && has_length && field->is_packable();
+    if (field == nullptr || (wire_type != TypeOf(*field) && !is_packed)) ++unknown_fields_;
+    const Descriptor* const inner =
+        has_length && field != nullptr ? field->message_type() : nullptr;
+    const bool has_values = is_packed && TypeOf(*field) == WireFormatLite::WIRETYPE_VARINT;
+    if (inner == nullptr && !has_values) {
+      return WireFormatLite::SkipField(&message_, tag) ? Verdict::kFew : Verdict::kMalformed;
+    }
+    uint32_t size = 0;
+    if (!message_.ReadVarint32(&size)) return Verdict::kMalformed;
+    if (has_values) return CountValues(size);
+    const CodedInputStream::Limit outer = message_.PushLimit(static_cast<int>(size));
+    const Verdict verdict = Count(*inner);
+    if (verdict == Verdict::kFew) message_.PopLimit(outer);
+    return verdict;
+  }
+
   // Of packed varints.
-  Verdict CountValues(uint32_t size);
+  Verdict CountValues(uint32_t size) {
+    while (size > 0) {
+      const void* there = nullptr;
+      int bytes = 0;
+      if (!message_.GetDirectBufferPointer(&there, &bytes)) return Verdict::kMalformed;
+      const uint32_t taken = std::min(size, static_cast<uint32_t>(bytes));
+      const auto* const begin = static_cast<const uint8_t*>(there);
+      // The last byte of a value is below 0x80.
+      values_left_ -= std::count_if(begin, begin + taken, [](uint8_t byte) { return byte < 0x80; });
+      if (values_left_ < 0) return Verdict::kTooManyValues;
+      message_.Skip(static_cast<int>(taken));
+      size -= taken;
+    }
+    return Verdict::kFew;
+  }
 
   CodedInputStream& message_;
   int fields_left_ = kMessageFieldsMax;
   int64_t values_left_ = kMessageValuesMax;
   size_t unknown_fields_ = 0;
 };
-
-Verdict Counter::Count(const Descriptor& type) {
-  while (const uint32_t tag = message_.ReadTag()) {
-    if (--fields_left_ < 0) return Verdict::kTooManyFields;
-    const Verdict verdict = CountOne(type, tag);
-    if (verdict != Verdict::kFew) return verdict;
-  }
-  return message_.ConsumedEntireMessage() ? Verdict::kFew : Verdict::kMalformed;
-}
-
-Verdict Counter::CountOne(const Descriptor& type, uint32_t tag) {
-  const auto wire_type = WireFormatLite::GetTagWireType(tag);
-  // A group is no field of ours, and holds any number of others.
-  if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) return Verdict::kMalformed;
-  const auto* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-  const bool has_length = wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-  const bool is_packed = field != nullptr && has_length && field->is_packable();
-  if (field == nullptr || (wire_type != TypeOf(*field) && !is_packed)) ++unknown_fields_;
-  const Descriptor* const inner = has_length && field != nullptr ? field->message_type() : nullptr;
-  const bool has_values = is_packed && TypeOf(*field) == WireFormatLite::WIRETYPE_VARINT;
-  if (inner == nullptr && !has_values) {
-    return WireFormatLite::SkipField(&message_, tag) ? Verdict::kFew : Verdict::kMalformed;
-  }
-  uint32_t size = 0;
-  if (!message_.ReadVarint32(&size)) return Verdict::kMalformed;
-  if (has_values) return CountValues(size);
-  const CodedInputStream::Limit outer = message_.PushLimit(static_cast<int>(size));
-  const Verdict verdict = Count(*inner);
-  if (verdict == Verdict::kFew) message_.PopLimit(outer);
-  return verdict;
-}
-
-Verdict Counter::CountValues(uint32_t size) {
-  while (size > 0) {
-    const void* there = nullptr;
-    int bytes = 0;
-    if (!message_.GetDirectBufferPointer(&there, &bytes)) return Verdict::kMalformed;
-    const uint32_t taken = std::min(size, static_cast<uint32_t>(bytes));
-    const auto* const begin = static_cast<const uint8_t*>(there);
-    // The last byte of a value is below 0x80.
-    values_left_ -= std::count_if(begin, begin + taken, [](uint8_t byte) { return byte < 0x80; });
-    if (values_left_ < 0) return Verdict::kTooManyValues;
-    message_.Skip(static_cast<int>(taken));
-    size -= taken;
-  }
-  return Verdict::kFew;
-}
 
 Verdict Count(const Descriptor& type, grpc::ByteBuffer* bytes, size_t* unknown_fields) {
   grpc::ProtoBufferReader reader(bytes);

@@ -9,7 +9,7 @@
 #include "engine/served_models.h"
 #include "grpc/predict/open_calls.h"
 #include "grpc/predict/predict_handler.h"
-#include "grpc/predict/predict_streams.h"
+#include "grpc/predict/predict_stream.h"
 #include "grpc/predict/raw_service.h"
 #include "grpc/recorder.h"
 #include "grpc/server.h"
@@ -27,7 +27,9 @@ class PredictService : public RawService {
   // Owns neither `served` nor `recorder` (null: none), which must outlive it.
   PredictService(const std::string& name, ServedModels* served, Recorder* recorder,
                  const ServerOptions& options, OpenConnections* connections);
+  ~PredictService() override;
 
+  using RawService::AddQuestion;
   // A method that asks for one prediction, and one that asks for many: at most one of these.
   void AddPredict(const std::string& method, MakeMessages make_messages);
   void AddPredictStream(const std::string& method, MakeMessages make_messages);
@@ -43,8 +45,10 @@ class PredictService : public RawService {
   OpenCalls calls_;
 
  private:
+  class Streams;
+
   const PredictHandler handler_;
-  std::unique_ptr<PredictStreams> streams_;  // Null: no method is one.
+  std::unique_ptr<Streams> streams_;  // Null: no method is one.
 };
 
 }  // namespace embershard::rpc

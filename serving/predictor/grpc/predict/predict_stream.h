@@ -21,7 +21,7 @@
 
 namespace embershard::rpc {
 
-// As in ServerOptions.
+// The first four as in ServerOptions.
 struct PredictStreamOptions {
   size_t in_flight = 1;
   std::chrono::milliseconds default_timeout{};
@@ -30,9 +30,6 @@ struct PredictStreamOptions {
   size_t held_bytes = 16 << 20;          // Of messages that are not answered, and answers not sent.
   size_t held_bytes_in_all = 256 << 20;  // The same, of all streams of a service.
 };
-
-// A request that is to be read and its answer, of the protocol that a stream speaks.
-using MakeMessages = std::shared_ptr<WireMessages> (*)();
 
 // Reads one message at a time, hands it on, and reads the next, as long as fewer than `in_flight`
 // are unanswered or their answers unsent, and these are not too many bytes. Answers are sent one at

@@ -57,7 +57,7 @@ class RawService : public grpc::Service {
         status = ParseMessage(const_cast<Bytes*>(message), &request);
         if (status.ok()) reactor = handle(context, request, bytes, &status);
       } catch (const std::exception& error) {  // Only memory can run out.
-        status = Internal(std::string("the call failed: ") + error.what());
+        status = Internal("the call failed: ", error.what());
       }
       return reactor != nullptr ? reactor : EndNow(context, ToGrpcStatus(status));
     });

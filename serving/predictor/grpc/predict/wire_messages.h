@@ -62,12 +62,19 @@ class WireMessages {
   virtual grpc::ByteBuffer Write() const = 0;
 };
 
+// A request that is to be read and its answer, of the protocol that a method speaks.
+using MakeMessages = std::shared_ptr<WireMessages> (*)();
+template <class Messages>
+std::shared_ptr<WireMessages> Make() {
+  return std::make_shared<Messages>();
+}
+
 // Views `bytes` as values of type T. `where` names them in a refusal.
 template <class T>
 Status View(const std::string& bytes, const std::string& where, Unaligned<T>* view) {
   if (bytes.size() % sizeof(T) != 0) {
-    return InvalidArgument(where + ": expected a multiple of " + std::to_string(sizeof(T)) +
-                           " bytes, got " + std::to_string(bytes.size()));
+    return InvalidArgument(where, ": expected a multiple of ", sizeof(T), " bytes, got ",
+                           bytes.size());
   }
   *view = Unaligned<T>(bytes.data(), bytes.size() / sizeof(T));
   return {};

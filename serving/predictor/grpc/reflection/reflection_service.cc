@@ -104,19 +104,18 @@ class ReflectionStream final : public RawService::StreamReactor {
  private:
   Status Answer() {
     if (incoming_.Length() > kReflectionRequestBytesMax) {
-      return InvalidArgument("the reflection request: expected at most " +
-                             std::to_string(kReflectionRequestBytesMax) + " bytes, got " +
-                             std::to_string(incoming_.Length()));
+      return InvalidArgument("the reflection request: expected at most ",
+                             kReflectionRequestBytesMax, " bytes, got ", incoming_.Length());
     }
     try {
       Request request;
       Response response;
-      if (Status status = ParseMessage(&incoming_, &request); !status.ok()) return status;
+      RETURN_IF_ERROR(ParseMessage(&incoming_, &request));
       AnswerReflection(request, &response);
       outgoing_ = WriteMessage(response);
       return {};
     } catch (const std::exception& error) {  // Only memory can run out.
-      return Internal(std::string("the call failed: ") + error.what());
+      return Internal("the call failed: ", error.what());
     }
   }
 

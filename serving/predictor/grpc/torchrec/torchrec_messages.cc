@@ -18,8 +18,7 @@ using predictor::SparseFeatures;
 
 Status CheckCount(const std::string& where, uint64_t expected, int64_t got, const char* meaning) {
   if (got >= 0 && static_cast<uint64_t>(got) == expected) return {};
-  return InvalidArgument(where + ": expected " + std::to_string(expected) + " (" + meaning +
-                         "), got " + std::to_string(got));
+  return InvalidArgument(where, ": expected ", expected, " (", meaning, "), got ", got);
 }
 
 template <class T>
@@ -29,22 +28,20 @@ bool Same(Unaligned<T> a, Unaligned<T> b) {
 }
 
 Status NotTheSame(const std::string& name, size_t example) {
-  return InvalidArgument(Feature(name) + "in request scope, expected the same in every example, " +
-                         "got another at example " + std::to_string(example));
+  return InvalidArgument(Feature(name), "in request scope, expected the same in every example, ",
+                         "got another at example ", example);
 }
 
 Status ParseDense(const FloatFeatures& group, const Schema& schema, Request* request) {
   const size_t columns = schema.dense.size();
   const size_t rows = request->num_examples;
-  Status status =
-      CheckCount("float_features.num_features", columns, group.num_features(), "dense inputs");
+  RETURN_IF_ERROR(
+      CheckCount("float_features.num_features", columns, group.num_features(), "dense inputs"));
   Unaligned<float> values;
-  if (status.ok()) status = View(group.values(), "float_features.values", &values);
-  if (status.ok()) {
-    status = CheckCount("float_features.values", uint64_t{rows} * columns,
-                        static_cast<int64_t>(values.size()), "batch_size x dense inputs");
-  }
-  if (!status.ok() || rows == 0) return status;
+  RETURN_IF_ERROR(View(group.values(), "float_features.values", &values));
+  RETURN_IF_ERROR(CheckCount("float_features.values", uint64_t{rows} * columns,
+                             static_cast<int64_t>(values.size()), "batch_size x dense inputs"));
+  if (rows == 0) return {};
   for (size_t column = 0; column < columns; ++column) {
     const bool per_request = schema.dense[column].scope == Scope::kRequest;
     for (size_t row = 1; per_request && row < rows; ++row) {
@@ -66,14 +63,60 @@ class Group {
   Group(const char* name, bool weighted, std::vector<int64_t>* ids)
       : name_(name), weighted_(weighted), ids_(ids) {}
 
-  Status Open(const SparseFeatures& group, size_t inputs, size_t rows);
-  Status Take(const SparseInput& input, size_t rows, SparseView* view);
-  Status CheckTaken() const;
+  Status Open(const SparseFeatures& group, size_t inputs, size_t rows) {
+    const char* const which =
+        weighted_ ? "weighted sparse inputs" : "sparse inputs without weights";
+    RETURN_IF_ERROR(CheckCount(Part("num_features"), inputs, group.num_features(), which));
+    RETURN_IF_ERROR(View(group.lengths(), Part("lengths"), &lengths_));
+    RETURN_IF_ERROR(CheckCount(Part("lengths"), uint64_t{inputs} * rows,
+                               static_cast<int64_t>(lengths_.size()), "num_features x batch_size"));
+    Unaligned<int32_t> values;
+    RETURN_IF_ERROR(View(group.values(), Part("values"), &values));
+    RETURN_IF_ERROR(View(group.weights(), Part("weights"), &weights_));
+    const size_t before = ids_->size();
+    for (size_t i = 0; i < values.size(); ++i) ids_->push_back(values[i]);
+    values_ = Unaligned<int64_t>(ids_->data() + before, values.size());
+    return CheckCount(Part("weights"), weighted_ ? values.size() : 0,
+                      static_cast<int64_t>(weights_.size()),
+                      weighted_ ? "one for each value" : "none, these inputs have no weights");
+  }
+
+  Status Take(const SparseInput& input, size_t rows, SparseView* view) {
+    view->lengths = lengths_.Slice(list_, rows);
+    ASSIGN_OR_RETURN(const uint64_t sum, SumLengths(input, view->lengths));
+    // Views stay inside their arrays; what the lengths ask for beyond them is refused at the end.
+    const bool inside = value_ + sum <= values_.size();
+    if (inside) {
+      view->values = values_.Slice(value_, sum);
+      if (weighted_) view->weights = weights_.Slice(value_, sum);
+    }
+    list_ += rows;
+    value_ += sum;
+    if (!inside || input.scope == Scope::kExample || rows == 0) return {};
+    return TakeFirst(input, view);
+  }
+
+  Status CheckTaken() const {
+    return CheckCount(Part("values"), value_, static_cast<int64_t>(values_.size()),
+                      "the sum of the lengths");
+  }
 
  private:
   std::string Part(const char* part) const { return std::string(name_) + "." + part; }
   // Of an input in request scope, the first of the lists, which must all be alike.
-  Status TakeFirst(const SparseInput& input, SparseView* view) const;
+  Status TakeFirst(const SparseInput& input, SparseView* view) const {
+    const auto size = static_cast<size_t>(view->lengths[0]);
+    const auto values = view->values.Slice(0, size);
+    const auto weights = weighted_ ? view->weights.Slice(0, size) : Unaligned<float>();
+    for (size_t row = 1; row < view->lengths.size(); ++row) {
+      const bool same = view->lengths[row] == view->lengths[0] &&
+                        Same(view->values.Slice(row * size, size), values) &&
+                        (!weighted_ || Same(view->weights.Slice(row * size, size), weights));
+      if (!same) return NotTheSame(input.name, row);
+    }
+    *view = {.lengths = view->lengths.Slice(0, 1), .values = values, .weights = weights};
+    return {};
+  }
 
   const char* const name_;
   const bool weighted_;
@@ -85,79 +128,24 @@ class Group {
   size_t value_ = 0;  // Taken so far, and how many the lengths ask for.
 };
 
-Status Group::Open(const SparseFeatures& group, size_t inputs, size_t rows) {
-  const char* const which = weighted_ ? "weighted sparse inputs" : "sparse inputs without weights";
-  Status status = CheckCount(Part("num_features"), inputs, group.num_features(), which);
-  if (status.ok()) status = View(group.lengths(), Part("lengths"), &lengths_);
-  if (status.ok()) {
-    status = CheckCount(Part("lengths"), uint64_t{inputs} * rows,
-                        static_cast<int64_t>(lengths_.size()), "num_features x batch_size");
-  }
-  Unaligned<int32_t> values;
-  if (status.ok()) status = View(group.values(), Part("values"), &values);
-  if (status.ok()) status = View(group.weights(), Part("weights"), &weights_);
-  if (!status.ok()) return status;
-  const size_t before = ids_->size();
-  for (size_t i = 0; i < values.size(); ++i) ids_->push_back(values[i]);
-  values_ = Unaligned<int64_t>(ids_->data() + before, values.size());
-  return CheckCount(Part("weights"), weighted_ ? values.size() : 0,
-                    static_cast<int64_t>(weights_.size()),
-                    weighted_ ? "one for each value" : "none, these inputs have no weights");
-}
-
-Status Group::Take(const SparseInput& input, size_t rows, SparseView* view) {
-  view->lengths = lengths_.Slice(list_, rows);
-  const Result<uint64_t> sum = SumLengths(input, view->lengths);
-  if (!sum.ok()) return sum.status();
-  // Views stay inside their arrays; what the lengths ask for beyond them is refused at the end.
-  const bool inside = value_ + *sum <= values_.size();
-  if (inside) {
-    view->values = values_.Slice(value_, *sum);
-    if (weighted_) view->weights = weights_.Slice(value_, *sum);
-  }
-  list_ += rows;
-  value_ += *sum;
-  if (!inside || input.scope == Scope::kExample || rows == 0) return {};
-  return TakeFirst(input, view);
-}
-
-Status Group::TakeFirst(const SparseInput& input, SparseView* view) const {
-  const auto size = static_cast<size_t>(view->lengths[0]);
-  const auto values = view->values.Slice(0, size);
-  const auto weights = weighted_ ? view->weights.Slice(0, size) : Unaligned<float>();
-  for (size_t row = 1; row < view->lengths.size(); ++row) {
-    const bool same = view->lengths[row] == view->lengths[0] &&
-                      Same(view->values.Slice(row * size, size), values) &&
-                      (!weighted_ || Same(view->weights.Slice(row * size, size), weights));
-    if (!same) return NotTheSame(input.name, row);
-  }
-  *view = {.lengths = view->lengths.Slice(0, 1), .values = values, .weights = weights};
-  return {};
-}
-
-Status Group::CheckTaken() const {
-  return CheckCount(Part("values"), value_, static_cast<int64_t>(values_.size()),
-                    "the sum of the lengths");
-}
-
 Status ParseGroup(const char* name, const SparseFeatures& message, bool weighted,
                   const Schema& schema, std::vector<int64_t>* ids, Request* request) {
   size_t inputs = 0;
   for (const SparseInput& input : schema.sparse) inputs += input.weighted == weighted ? 1 : 0;
   Group group(name, weighted, ids);
-  Status status = group.Open(message, inputs, request->num_examples);
-  for (size_t i = 0; status.ok() && i < schema.sparse.size(); ++i) {
+  RETURN_IF_ERROR(group.Open(message, inputs, request->num_examples));
+  for (size_t i = 0; i < schema.sparse.size(); ++i) {
     if (schema.sparse[i].weighted != weighted) continue;
-    status = group.Take(schema.sparse[i], request->num_examples, &request->sparse[i]);
+    RETURN_IF_ERROR(group.Take(schema.sparse[i], request->num_examples, &request->sparse[i]));
   }
-  return status.ok() ? group.CheckTaken() : status;
+  return group.CheckTaken();
 }
 
 // Inputs that TorchRec has and we have not.
-Status CheckUnserved(const char* name, bool there) {
-  if (!there) return {};
-  return InvalidArgument(std::string(name) +
-                         ": expected none, got some; models here have no such " + "inputs");
+template <class Features>
+Status CheckUnserved(const char* name, const Features& features) {
+  if (features.num_features() == 0 && features.values().empty()) return {};
+  return InvalidArgument(name, ": expected none, got some; models here have no such inputs");
 }
 
 // Fills num_examples, all outputs and the views, which lie over `message` and `ids`:
@@ -173,23 +161,14 @@ Status CheckUnserved(const char* name, bool there) {
 Status ParseTorchRec(const PredictionRequest& message, const Schema& schema, const Limits& limits,
                      std::vector<int64_t>* ids, Request* request) {
   if (message.batch_size() < 0) {
-    return InvalidArgument("batch_size: expected 0 or more, got " +
-                           std::to_string(message.batch_size()));
+    return InvalidArgument("batch_size: expected 0 or more, got ", message.batch_size());
   }
   request->num_examples = static_cast<uint32_t>(message.batch_size());
   request->outputs_wanted.resize(schema.outputs.size());
   std::iota(request->outputs_wanted.begin(), request->outputs_wanted.end(), size_t{0});
-  Status status = CheckNumExamples(schema, limits, *request);
-  if (status.ok()) {
-    const FloatFeatures& embeddings = message.embedding_features();
-    status = CheckUnserved("embedding_features",
-                           embeddings.num_features() != 0 || !embeddings.values().empty());
-  }
-  if (status.ok()) {
-    const SparseFeatures& unary = message.unary_features();
-    status = CheckUnserved("unary_features", unary.num_features() != 0 || !unary.values().empty());
-  }
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckNumExamples(schema, limits, *request));
+  RETURN_IF_ERROR(CheckUnserved("embedding_features", message.embedding_features()));
+  RETURN_IF_ERROR(CheckUnserved("unary_features", message.unary_features()));
 
   const SparseFeatures& plain = message.id_list_features();
   const SparseFeatures& weighted = message.id_score_list_features();
@@ -198,15 +177,13 @@ Status ParseTorchRec(const PredictionRequest& message, const Schema& schema, con
   request->dense.assign(schema.dense.size(), {});
   request->sparse.assign(schema.sparse.size(), {});
   if (message.has_float_features()) {
-    status = ParseDense(message.float_features(), schema, request);
+    RETURN_IF_ERROR(ParseDense(message.float_features(), schema, request));
   }
-  if (status.ok() && message.has_id_list_features()) {
-    status = ParseGroup("id_list_features", plain, false, schema, ids, request);
+  if (message.has_id_list_features()) {
+    RETURN_IF_ERROR(ParseGroup("id_list_features", plain, false, schema, ids, request));
   }
-  if (status.ok() && message.has_id_score_list_features()) {
-    status = ParseGroup("id_score_list_features", weighted, true, schema, ids, request);
-  }
-  return status;
+  if (!message.has_id_score_list_features()) return {};
+  return ParseGroup("id_score_list_features", weighted, true, schema, ids, request);
 }
 
 // Under which its clients look for the scores.

@@ -9,6 +9,23 @@
 namespace embershard {
 namespace {
 
+Result<int> Half(int number) {
+  if (number % 2 != 0) return InvalidArgument(number, " is odd");
+  return number / 2;
+}
+
+Result<int> Quarter(int number) {
+  ASSIGN_OR_RETURN(const int half, Half(number));
+  int quarter = 0;
+  ASSIGN_OR_RETURN(quarter, Half(half));
+  return quarter;
+}
+
+Status CheckEven(int number) {
+  RETURN_IF_ERROR(Half(number).status());
+  return NotFound("the end");
+}
+
 TEST(Status, IsOkUntilItSaysWhyNot) {
   const Status ok;
   EXPECT_TRUE(ok.ok());
@@ -50,6 +67,18 @@ TEST(Result, HoldsTheReasonWhyThereIsNoValue) {
   const Result<int> result = NotFound("no such plan");
   EXPECT_FALSE(result.ok());
   EXPECT_EQ(result.status().message(), "no such plan");
+}
+
+TEST(Result, IsAssignedOrItsStatusReturned) {
+  EXPECT_EQ(*Quarter(12), 3);
+  EXPECT_EQ(Quarter(3).status().message(), "3 is odd");
+  EXPECT_EQ(Quarter(6).status().message(), "3 is odd");
+  EXPECT_EQ(Quarter(6).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Status, IsReturnedIfItIsAnError) {
+  EXPECT_EQ(CheckEven(2).message(), "the end");
+  EXPECT_EQ(CheckEven(5).message(), "5 is odd");
 }
 
 }  // namespace

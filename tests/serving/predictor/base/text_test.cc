@@ -2,10 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace embershard {
 namespace {
+
+TEST(StrCat, JoinsTextsAndNumbers) {
+  enum Unscoped { kTwo = 2 };
+  EXPECT_EQ(StrCat("a", std::string("b"), std::string_view("c"), size_t{7}, -1, kTwo, 0.5),
+            "abc7-120.500000");
+}
 
 TEST(CutUtf8, KeepsWhatFitsAndCutsBetweenCharacters) {
   EXPECT_EQ(CutUtf8("abc", 3), "abc");

@@ -1,5 +1,3 @@
-#include "grpc/embershard/predictor_service.h"
-
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "grpc/embershard/serialized.h"
+#include "grpc/embershard/responses.h"
 
 #include <gtest/gtest.h>
 
