@@ -1,10 +1,10 @@
 """Versions change under load, at half of the capacity: no error, no answer of two versions, no
 memory lost, and no thread that serves is left where loading runs."""
 
+import multiprocessing
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import cycle, islice
 
@@ -69,7 +69,7 @@ class HalfLoad:
     at: it is all of the version that it names."""
 
     def __init__(self, address, repository):
-        self.target, self.over = find_target(address), threading.Event()
+        self.target = find_target(address)
         self.requests = list(requests())
         messages = [each.message for each in self.requests]
         self.scores = {version: scores_of(repository, version, messages) for version in (1, 2)}
@@ -81,12 +81,11 @@ class HalfLoad:
         self.pool = list(islice(cycle(self.requests), count))
         self.seen, self.failed = {}, []
 
-    def send(self):
-        """Answers are looked at beside the next run, which waits where looking falls behind: kept
-        answers of many runs would be the memory that is lost."""
+    def send(self, is_over):
+        """Answers are looked at beside the next run, which waits where looking falls behind."""
         with ThreadPoolExecutor(1) as beside:
             looking = None
-            while not self.over.is_set():
+            while not is_over():
                 result = run_load(self.target, self.pool, self.options, keep_answers=True)
                 if looking is not None:
                     looking.result()
@@ -109,17 +108,35 @@ class HalfLoad:
                 self.failed.append(f"version {version} gave {scores[:3]}, not {expected[:3]}")
             self.seen[version] = self.seen.get(version, 0) + 1
 
-    def __enter__(self):
-        self.thread = ThreadPoolExecutor(1)
-        self.sending = self.thread.submit(self.send)
-        return self
 
-    def __exit__(self, *_):
-        self.over.set()
-        try:
-            self.sending.result()
-        finally:
-            self.thread.shutdown()
+def send_load(address, repository, test):
+    """A process of its own, whose memory is none of the server's. ``test`` is told when the load
+    starts, says when it is over, and is told how it went."""
+    load = HalfLoad(address, repository)
+    test.send("started")
+    load.send(test.poll)
+    test.send((load.answered, load.failed, load.seen))
+
+
+@contextmanager
+def half_load(address, repository):
+    """A function that ends the load and gives the number of answers, failures and versions."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=send_load, args=(address, repository, theirs), daemon=True)
+    process.start()
+    theirs.close()  # So that a load that fails ends `recv`.
+
+    def end():
+        ours.send("over")
+        return ours.recv()
+
+    try:
+        assert ours.recv() == "started"
+        yield end
+    finally:
+        ours.close()
+        process.join()
 
 
 def swap(server, repository, version):
@@ -131,17 +148,18 @@ def swap(server, repository, version):
 def test_200_swaps_at_half_of_the_capacity(repository):
     options = ServerOptions(port=0, threads=1, max_queued_examples=QUEUED)
     with Server(repository, options=options) as server:
-        with HalfLoad(server.address, repository) as load:
+        with half_load(server.address, repository) as end:
             resident = []
             for number in range(SWAPS):
                 swap(server, repository, 1 + number % 2)
                 resident.append(resident_bytes())
+            answered, failed, seen = end()
         # The least of many: on a busy machine requests pile up for a moment.
         grown = min(resident[-SWAPS // 4 :]) - min(resident[SWAPS // 8 : 3 * SWAPS // 8])
-        assert load.failed == []
-        assert load.seen.keys() == {1, 2}
+        assert failed == []
+        assert seen.keys() == {1, 2}
         assert grown < GROWTH_BYTES, f"{grown / 1e6:.1f} MB"
-        assert server.answered() == load.answered
+        assert server.answered() == answered
 
 
 def threads_that_give_way():
