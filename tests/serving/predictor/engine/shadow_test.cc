@@ -328,7 +328,7 @@ TEST(Shadow, ARequestThatIsAnsweredWhileTheServedModelsEndTouchesNoShadow) {
   request->may_run_inline = false;
   shadowing->Give(std::move(request));
   gate.WaitUntilRunning();
-  end = std::jthread([&] { shadowing.reset(); });
+  end = std::jthread([ended = std::move(shadowing)]() mutable { ended.reset(); });
   gate.Open();
   EXPECT_TRUE(answer.get().status.ok());
   EXPECT_TRUE(WaitFor([&] {
