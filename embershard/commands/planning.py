@@ -102,8 +102,8 @@ def _add_compared(command: argparse.ArgumentParser) -> None:
         "--recalibrate",
         type=Path,
         metavar="FILE",
-        help="write the machine with costs of lookups, of a run also of updates, that fit what was "
-        "measured",
+        help="write the machine with costs of lookups, of a run also of updates and of each table, "
+        "that fit what was measured; --machine and sharding.machine take it",
     )
 
 
@@ -256,7 +256,6 @@ def _explained(
         title = f"Plan {name} of {manifest.model} {manifest.version}"
         given.report.write_text(found.report.to_html(title=title), encoding="utf-8")
         text += f"report: {given.report}\n"
-    _warn(warnings)
     return found.plan, text
 
 

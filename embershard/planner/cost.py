@@ -55,6 +55,9 @@ class Table:
     kernel: Kernel
     """Of its optimizer on this machine."""
 
+    factors: tuple[float, float] = (1.0, 1.0)
+    """Of lookups and of updates, measured over what the kernel's costs say."""
+
     is_sequence: bool = False
     """Whether a vector an id is returned, in place of one a bag."""
 
@@ -81,6 +84,11 @@ class Table:
     accesses_below: NDArray[np.float64] | None = None
     """Of each row, ``(rows + 1,)``: lookups of the rows before it, in any unit. None: rows are
     looked up alike."""
+
+    @property
+    def full_name(self) -> str:
+        """With the path of its collection."""
+        return f"{self.path}.{self.name}" if self.path else self.name
 
     def ids_below(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
         """Looked up in a step, in the rows before each of ``row``."""
@@ -236,4 +244,4 @@ def kernel_seconds(table: Table, spans: Sequence[tuple[Span, Span]]) -> NDArray[
     updates = backward.seconds(
         ids=ids, bags=table.bags, row_bytes=row_bytes, rows=rows, missed=table.missed
     )
-    return np.array([lookups, updates])
+    return np.array([lookups * table.factors[0], updates * table.factors[1]])

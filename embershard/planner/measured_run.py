@@ -3,19 +3,23 @@
 A run with ``sharding.plan = "auto"`` leaves it in its checkpoint folder.
 """
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from embershard.errors import InputError, PackageError
 from embershard.package.manifest_inputs import Part
 from embershard.package.validation import parse_model
-from embershard.planner.machine import Kernel, Machine, Positive, Seconds
+from embershard.planner.machine import Kernel, Machine, Positive, Seconds, TableFactors
 
+Floats: TypeAlias = NDArray[np.float64]
 FORMAT_VERSION = 0
 FILE = "sharding.json"
+TABLES_SHOWN = 10
 
 
 class RankSeconds(Part):
@@ -32,6 +36,24 @@ class StepSeconds(Part):
     measured: Seconds
 
 
+class TableSeconds(Part):
+    """Of a table, on all ranks together."""
+
+    estimated: RankSeconds
+    measured: RankSeconds
+
+    @property
+    def seconds(self) -> float:
+        """Measured, of both."""
+        return self.measured.lookup + self.measured.update
+
+    @property
+    def is_measured(self) -> bool:
+        """False: so short that the clock says nothing."""
+        both = self.estimated, self.measured
+        return all(each.lookup > 0 and each.update > 0 for each in both)
+
+
 class MeasuredRun(Part):
     """Estimate and measurement of each rank."""
 
@@ -45,6 +67,8 @@ class MeasuredRun(Part):
     estimated: tuple[RankSeconds, ...]
     measured: tuple[RankSeconds, ...]
     step: StepSeconds
+    tables: dict[str, TableSeconds] = Field(default_factory=dict)
+    """By ``<path>.<table>``, each measured alone in some of the steps. Empty: not measured."""
 
     @property
     def lookup_factor(self) -> float:
@@ -62,14 +86,15 @@ class MeasuredRun(Part):
             f"CPU ms of a step, mean of {self.steps} steps; measured / estimated: lookups "
             f"{self.lookup_factor:.2f}, updates {self.update_factor:.2f}",
             "",
-            "| rank | lookups | estimate | updates | estimate |",
-            "|---|---|---|---|---|",
+            *_rows(
+                "rank", zip(range(len(self.measured)), self.measured, self.estimated, strict=True)
+            ),
         ]
-        lines += [
-            f"| {rank} | {found.lookup * 1e3:.3f} | {said.lookup * 1e3:.3f} | "
-            f"{found.update * 1e3:.3f} | {said.update * 1e3:.3f} |"
-            for rank, (said, found) in enumerate(zip(self.estimated, self.measured, strict=True))
-        ]
+        heaviest = sorted(self.tables.items(), key=lambda each: -each[1].seconds)[:TABLES_SHOWN]
+        if heaviest:
+            shown = f"table ({len(heaviest)} heaviest of {len(self.tables):,})"
+            tables = ((name, each.measured, each.estimated) for name, each in heaviest)
+            lines += ["", *_rows(shown, tables)]
         lines += [
             "",
             f"the whole step of the busiest rank: {self.step.measured * 1e3:.3f} CPU ms, "
@@ -82,6 +107,42 @@ class MeasuredRun(Part):
         """Write it into a run's checkpoint folder."""
         text = self.model_dump_json(indent=1) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
+
+
+def _rows(head: str, rows: Iterable[tuple[object, RankSeconds, RankSeconds]]) -> Iterator[str]:
+    """Of names, measured and estimated seconds."""
+    yield f"| {head} | lookups | estimate | updates | estimate |"
+    yield "|---|---|---|---|---|"
+    for name, found, said in rows:
+        seconds = found.lookup, said.lookup, found.update, said.update
+        yield f"| {name} | {' | '.join(f'{each * 1e3:.3f}' for each in seconds)} |"
+
+
+def measured_tables(
+    estimated: Mapping[str, Floats], ranks: Sequence[Mapping[str, Floats]]
+) -> dict[str, TableSeconds]:
+    """Tables by name, of their seconds of lookups and of updates.
+
+    Args:
+        estimated: of all ranks together.
+        ranks: as each measured them.
+    """
+    measured = dict[str, Floats]()
+    for found in ranks:
+        for name, seconds in found.items():
+            measured[name] = measured.get(name, 0.0) + seconds
+    return {
+        name: TableSeconds(
+            estimated=rank_seconds(estimated[name]), measured=rank_seconds(measured[name])
+        )
+        for name in sorted(measured)
+        if name in estimated
+    }
+
+
+def rank_seconds(seconds: Floats) -> RankSeconds:
+    """Of lookups and of updates."""
+    return RankSeconds(lookup=float(seconds[0]), update=float(seconds[1]))
 
 
 def compare(run: str | Path) -> MeasuredRun:
@@ -111,7 +172,8 @@ def compare(run: str | Path) -> MeasuredRun:
 
 
 def recalibrate(run: str | Path, machine: Machine) -> Machine:
-    """The machine with the costs of the run's optimizer scaled to what the run measured.
+    """The machine with the costs of the run's optimizer scaled to what the run measured, and those
+    of each table to what it measured of that table.
 
     Args:
         run: its checkpoint folder.
@@ -122,11 +184,24 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
     """
     found = compare(run)
     kernel = machine.kernel(found.optimizer)
+    of_all = found.lookup_factor, found.update_factor
     scaled = Kernel(
-        forward=kernel.forward.scaled(found.lookup_factor),
-        backward=kernel.backward.scaled(found.update_factor),
+        forward=kernel.forward.scaled(of_all[0]), backward=kernel.backward.scaled(of_all[1])
     )
-    return machine.model_copy(update={"kernels": {**machine.kernels, found.optimizer: scaled}})
+    tables = {
+        **machine.tables,
+        **{
+            name: TableFactors(
+                lookup=before[0] * each.measured.lookup / each.estimated.lookup / of_all[0],
+                update=before[1] * each.measured.update / each.estimated.update / of_all[1],
+            )
+            for name, each in found.tables.items()
+            if each.is_measured
+            for before in [machine.factors(name)]
+        },
+    }
+    kernels = {**machine.kernels, found.optimizer: scaled}
+    return machine.model_copy(update={"kernels": kernels, "tables": tables})
 
 
 def _factor(estimated: list[float], measured: list[float]) -> float:

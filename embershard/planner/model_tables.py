@@ -82,6 +82,7 @@ def model_tables(
                 bags=float(examples * features),
                 # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
                 kernel=topology.machine.kernel(optimizer.name.removeprefix("ema_")),
+                factors=topology.machine.factors(f"{path}.{table.name}" if path else table.name),
                 is_sequence=not isinstance(table, EmbeddingBagConfig),
                 data_type=table.data_type,
                 state_columns=optimizer.state_columns,

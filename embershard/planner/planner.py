@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,16 +110,30 @@ class EmbeddingShardingPlanner:
         found = np.zeros((self._topology.world_size, 2))
         if self._planned is None:
             return found
+        for _, ranks, seconds in self._shards():
+            np.add.at(found, ranks, seconds.T)
+        tables = self._planned.problem.tables
+        for kernel in {id(table.kernel): table.kernel for table in tables}.values():
+            starts = kernel.forward.start, kernel.backward.start
+            found += np.where(found.any(1, keepdims=True), starts, 0.0)
+        return found
+
+    @property
+    def table_seconds(self) -> dict[str, NDArray[np.float64]]:
+        """Of the last plan: likewise of each table, by its full name, on all ranks together."""
+        return {table.full_name: seconds.sum(1) for table, _, seconds in self._shards()}
+
+    def _shards(self) -> Iterator[tuple[Table, Sequence[int], NDArray[np.float64]]]:
+        """Of each table but replicas: the ranks of its shards, and CPU seconds of lookups and of
+        updates of each shard."""
+        if self._planned is None:
+            return
         problem, options, placed, _ = self._planned
         for table, cuts, at, ranks in zip(
             problem.tables, options, placed.chosen, placed.ranks, strict=True
         ):
             if cuts[at].sharding_type != DATA_PARALLEL:
-                np.add.at(found, ranks, kernel_seconds(table, cuts[at].spans).T)
-        for kernel in {id(table.kernel): table.kernel for table in problem.tables}.values():
-            starts = kernel.forward.start, kernel.backward.start
-            found += np.where(found.any(1, keepdims=True), starts, 0.0)
-        return found
+                yield table, ranks, kernel_seconds(table, cuts[at].spans)
 
     @property
     def report(self) -> PlanReport:

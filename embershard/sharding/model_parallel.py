@@ -137,8 +137,10 @@ class DistributedModelParallel(nn.Module):
         if self._env.device.type != "cpu":
             raise InputError(f"time_lookups: expected tables on cpu, got {self._env.device}")
         clock = LookupClock()
-        for module in self.sharded_modules().values():
+        for path, module in self.sharded_modules().items():
             module.shards.tables.clock = clock
+            for names, tables in module.shards.tables.table_clocks():
+                clock.add_tables([f"{path}.{name}" if path else name for name in names], tables)
         return clock
 
     def access_counts(self) -> dict[str, Tensor]:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
+from embershard.kernels import AnyFusedTables, FusedOptimizer, FusedTables, build_fused_tables
+from embershard.kernels.table_clock import TableClock
 from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.sharding.accesses import AccessCounts
@@ -142,6 +143,19 @@ class ShardedTables:
                 group.accesses.add(incoming.ids[at : at + total], offsets[:: examples or 1])
             yield group.tables, slice(at, at + total), offsets
             part, at = part + parts, at + total
+
+    def table_clocks(self) -> list[tuple[list[str], TableClock]]:
+        """Of each kernel the names of its tables, and their clock. Empty: torch trains some."""
+        found, at = list[tuple[list[str], TableClock]](), 0
+        for group in self._groups:
+            count = len(group.tables.weights)
+            names = [each.shard.table for each in self.shards[at : at + count]]
+            clock = group.tables.clock if isinstance(group.tables, FusedTables) else None
+            if clock is None:
+                return []
+            found.append((names, clock))
+            at += count
+        return found
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

@@ -1,12 +1,13 @@
 import json
 
+import numpy as np
 import pytest
 
 from embershard.cli import main
 from embershard.errors import InputError
 from embershard.planner import MeasuredRun, compare, read_machine, recalibrate
-from embershard.planner.machine import Kernel, Link, Machine, RowCost
-from embershard.planner.measured_run import RankSeconds, StepSeconds
+from embershard.planner.machine import Kernel, Link, Machine, RowCost, TableFactors
+from embershard.planner.measured_run import RankSeconds, StepSeconds, measured_tables
 from embershard.planner.served_devices import read_batches
 from tests.cases import cases
 
@@ -58,6 +59,32 @@ def test_recalibration_scales_the_costs_of_the_optimizer_alone(run):
     kernel = found.kernels["sgd"]
     assert kernel.forward == RowCost(start=2e-4, id=2e-8, id_byte=0, bag=0, bag_byte=4e-11)
     assert kernel.backward.id == pytest.approx(5e-9)
+
+
+def test_recalibration_learns_each_table(run):
+    estimated, measured = {"sparse.a": np.array([1e-3, 2e-3])}, {"sparse.a": np.array([3e-3, 5e-4])}
+    tables = measured_tables(estimated, [measured, measured, {"of another plan": np.ones(2)}])
+    compare(run).model_copy(update={"tables": tables}).save(run)
+    assert "| sparse.a | 6.000 | 1.000 | 1.000 | 2.000 |" in compare(run).to_text()
+    before = machine().model_copy(
+        update={
+            "tables": {
+                "sparse.a": TableFactors(lookup=0.5, update=2),
+                "b": TableFactors(lookup=1, update=3),
+            }
+        }
+    )
+    found = recalibrate(run, before)
+    # Six times the estimate of lookups, half of that of updates; of all tables 2 and 0.5.
+    assert found.factors("sparse.a") == pytest.approx((0.5 * 6 / 2, 2 * 0.5 / 0.5))
+    assert found.factors("b") == (1, 3)
+    assert found.factors("c") == (1, 1)
+
+
+def test_a_table_that_was_too_short_to_time_keeps_its_costs(run):
+    tables = measured_tables({"a": np.array([1e-9, 2e-9])}, [{"a": np.array([0, 1e-9])}])
+    compare(run).model_copy(update={"tables": tables}).save(run)
+    assert recalibrate(run, machine()).tables == {}
 
 
 def test_a_run_without_measurements_is_refused(tmp_path):
