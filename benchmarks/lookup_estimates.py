@@ -6,6 +6,7 @@ measure, each looked up alone with the other cores at work and with other data r
 batches, as it measures. Operations of 50 us and more count.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,11 +19,12 @@ from numpy.typing import NDArray
 
 from benchmarks.planner_tables import head_of, parser_of, row_of
 from embershard.kernels import FusedOptimizer, build_fused_tables
+from embershard.malloc_options import set_malloc_options
 from embershard.planner.busy_cores import busy_cores
 from embershard.planner.cache import missed_shares
-from embershard.planner.calibration import OTHER_BYTES
 from embershard.planner.cost import Table, kernel_seconds
 from embershard.planner.machine import Machine
+from embershard.planner.measured_kernels import OTHER_BYTES
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
 OPTIMIZER = "rowwise_adagrad"
@@ -113,6 +115,7 @@ def main() -> None:
     parser.add_argument("--each", action="store_true", help="also a row for each table")
     arguments = parser.parse_args()
     machine: Machine = arguments.machine
+    set_malloc_options(os.environ)  # As `embershard calibrate` does.
     torch.set_num_threads(1)
     figures = list[tuple[tuple[float, float], ...]]()
     with busy_cores():

@@ -4,6 +4,7 @@ server or a training run measured beside the estimate."""
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import urllib.request
 from pathlib import Path
@@ -32,10 +33,12 @@ def add_calibrate(commands: Any) -> None:
 
 
 def _calibrate(given: argparse.Namespace) -> None:
+    from embershard.malloc_options import set_malloc_options
     from embershard.planner import calibrate
     from embershard.serving.lookup_times import lookup_seconds
 
     check_folder("--out", given.out)
+    set_malloc_options(os.environ)  # As a process that trains.
     machine = calibrate(
         lookup_seconds=lookup_seconds,
         progress=lambda text: print(text, file=sys.stderr, flush=True),

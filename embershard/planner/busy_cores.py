@@ -12,6 +12,11 @@ from contextlib import ExitStack, contextmanager
 from threading import Timer
 from typing import Final
 
+import torch
+
+from embershard.malloc_options import set_malloc_options
+from embershard.planner.measured_kernels import OPTIMIZERS, measure_kernel
+
 MODULE: Final = "embershard.planner.busy_cores"
 READY = "ready"
 START_SECONDS = 60
@@ -53,10 +58,7 @@ def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 
 def _main(parent: int) -> None:
-    import torch
-
-    from embershard.planner.calibration import OPTIMIZERS, measure_kernel
-
+    set_malloc_options(os.environ)
     torch.set_num_threads(1)
     print(READY, flush=True)
     while True:

@@ -10,6 +10,7 @@ those of its lookups and updates. What rank 1 takes is what its own batch costs 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from embershard.jagged import KeyedJaggedTensor
+from embershard.malloc_options import set_malloc_options
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.planner.machine import Link
 from embershard.sharding import (
@@ -190,6 +192,7 @@ def _cpu_seconds(
 
 
 if __name__ == "__main__":
+    set_malloc_options(os.environ)
     measured = _measure(int(sys.argv[1]), sys.argv[2])
     if sys.argv[1] == "0":
         print(json.dumps(measured))

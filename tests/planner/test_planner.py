@@ -13,11 +13,9 @@ from embershard.planner import (
     Topology,
 )
 from embershard.sharding import (
-    EmbeddingBagCollectionSharder,
     EmbeddingModuleShardingPlan,
     ShardingPlan,
     construct_module_sharding_plan,
-    data_parallel,
     row_wise,
 )
 from embershard.sharding.types import check_module_plan
@@ -198,46 +196,6 @@ def test_a_plan_with_shards_of_a_kernel_without_costs_is_not_priced(kernel):
         "price: module 'sparse': table 't0': compute_kernel: expected 'fused' of row_wise, got "
         f"{kernel!r}, whose costs are not measured"
     )
-
-
-REPLICA = ParameterConstraints(sharding_types=["data_parallel"], cached_share=0.0)
-
-
-def test_a_replica_loads_every_rank_with_its_own_batch_and_its_gradient():
-    planner, model = planner_of(2, constraints={"t0": REPLICA}), model_of((1000, 8))
-    plan = planner.plan(model, [EmbeddingBagCollectionSharder()])  # Without a fused optimizer.
-    wanted = construct_module_sharding_plan(
-        model["sparse"], {"t0": data_parallel()}, local_size=2, world_size=2
-    )
-    assert plan.plan["sparse"] == wanted
-    # 64 ids, a line each, and bags, there and back; 8,000 values are sent and received twice, half
-    # of them to the other rank.
-    seconds = 2 * (64 * 1.064e-6 + 64 * 1e-8) + 8000 * 4 * 4 / 2 / 1e9
-    free = planner_of(2, constraints={"t0": ParameterConstraints(cached_share=0.0)})
-    prices = planner.price(plan, model, sharders()), free.price(plan, model, sharders("adagrad"))
-    assert not planner.report.constraint_costs
-    for ranks in planner.report.ranks, *prices:
-        assert [each.seconds for each in ranks] == pytest.approx([seconds, seconds])
-        assert [each.memory_bytes for each in ranks] == [2 * 4 * 8000] * 2
-    assert not planner.kernel_seconds.any()  # Those of shards.
-
-
-def test_other_tables_go_where_replicas_leave_memory():
-    devices = [Device(memory_bytes=100_000), Device(memory_bytes=200_000)] * 2
-    whole = ParameterConstraints(sharding_types=["table_wise"])
-    planner = planner_of(
-        4, devices=devices, local_world_size=2, constraints={"t0": REPLICA, "t1": whole}
-    )
-    plan = planner.plan(model_of((1000, 8), (1000, 8)), sharders()).plan["sparse"]
-    assert plan["t0"].ranks == [0, 1, 2, 3]
-    assert plan["t1"].ranks[0] in (1, 3)
-
-
-def test_replicas_without_memory_are_refused_by_name():
-    with pytest.raises(PlannerError, match=r"0\.020 MB more on each rank .* 't0' 0\.128 MB"):
-        planner_of(2, ddr_cap=44_000, constraints={"t0": REPLICA}).plan(
-            model_of((1000, 8)), sharders()
-        )
 
 
 def test_a_model_without_collections_has_an_empty_plan():
