@@ -112,8 +112,8 @@ def replanned(
     run = MeasuredRun(
         optimizer=OPTIMIZER,
         steps=1,
-        estimated=tuple(rank_seconds(each) for each in planner.kernel_seconds),
-        measured=tuple(rank_seconds(each) for each in together),
+        estimated=tuple(rank_seconds(each) for each in planner.shard_seconds),
+        measured=tuple(rank_seconds(each[:3]) for each in together),
         step=StepSeconds(estimated=before.seconds, measured=0),
         tables=measured_tables(planner.table_seconds, by_table),
     )

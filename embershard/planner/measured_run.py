@@ -27,6 +27,9 @@ class RankSeconds(Part):
 
     lookup: Seconds
     update: Seconds
+    step: Seconds = 0.0
+    """Measured: of all that the rank does. Estimated: of its shards, messages included. 0: not
+    known."""
 
 
 class StepSeconds(Part):
@@ -74,6 +77,25 @@ class MeasuredRun(Part):
     def lookup_factor(self) -> float:
         """Measured seconds of lookups over estimated ones, of all ranks together."""
         return _factor([e.lookup for e in self.estimated], [m.lookup for m in self.measured])
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        """Of each rank: seconds of its shards over those with what it takes longer than others.
+        Empty: not known."""
+        both = list(zip(self.estimated, self.measured, strict=True))
+        if not all(said.step > 0 and found.step > 0 for said, found in both):
+            return ()
+        # Messages as estimated, lookups and updates as measured.
+        shards = np.array(
+            [
+                said.step - said.lookup - said.update + found.lookup + found.update
+                for said, found in both
+            ]
+        )
+        if (shards <= 0).any():
+            return ()
+        besides = np.array([found.step for found in self.measured]) - shards
+        return tuple((shards / (shards + besides - besides.min())).tolist())
 
     @property
     def update_factor(self) -> float:
@@ -141,8 +163,9 @@ def measured_tables(
 
 
 def rank_seconds(seconds: Floats) -> RankSeconds:
-    """Of lookups and of updates."""
-    return RankSeconds(lookup=float(seconds[0]), update=float(seconds[1]))
+    """Of lookups, of updates, and of the step if it is known."""
+    lookup, update, *step = map(float, seconds)
+    return RankSeconds(lookup=lookup, update=update, step=step[0] if step else 0.0)
 
 
 def compare(run: str | Path) -> MeasuredRun:
@@ -172,8 +195,8 @@ def compare(run: str | Path) -> MeasuredRun:
 
 
 def recalibrate(run: str | Path, machine: Machine) -> Machine:
-    """The machine with the costs of the run's optimizer scaled to what the run measured, and those
-    of each table to what it measured of that table.
+    """The machine with the costs of the run's optimizer scaled to what the run measured, those of
+    each table to what it measured of that table, and the speed of each rank.
 
     Args:
         run: its checkpoint folder.
@@ -201,7 +224,8 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
         },
     }
     kernels = {**machine.kernels, found.optimizer: scaled}
-    return machine.model_copy(update={"kernels": kernels, "tables": tables})
+    learned = {"kernels": kernels, "tables": tables, "speeds": found.speeds}
+    return machine.model_copy(update=learned)
 
 
 def _factor(estimated: list[float], measured: list[float]) -> float:

@@ -51,8 +51,8 @@ def model_tables(
         InputError: constraints of a table that is not there, pooling factors that are not one a
             feature, or access counts that are not one a row.
     """
-    device = topology.compute_device
-    named = list(_with_optimizers(module, sharders, is_replica, device))
+    learned = topology.machine.factors
+    named = list(_with_optimizers(module, sharders, is_replica, topology.compute_device))
     names = {table.name for _, table, _ in named}
     for name in constraints:
         if name not in names:
@@ -82,7 +82,6 @@ def model_tables(
                 bags=float(examples * features),
                 # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
                 kernel=topology.machine.kernel(optimizer.name.removeprefix("ema_")),
-                factors=topology.machine.factors(f"{path}.{table.name}" if path else table.name),
                 is_sequence=not isinstance(table, EmbeddingBagConfig),
                 data_type=table.data_type,
                 state_columns=optimizer.state_columns,
@@ -109,7 +108,7 @@ def model_tables(
     if topology.host_memory_rate:
         found = [replace(each, uncached=uncached_share(each.row_rates)) for each in found]
     return [
-        replace(each, missed=tuple(of_table.tolist()))
+        replace(each, missed=tuple(of_table.tolist()), factors=learned(each.full_name))
         for each, of_table in zip(found, known, strict=True)
     ]
 

@@ -105,16 +105,18 @@ class EmbeddingShardingPlanner:
         self._planned: _Planned | None = None
 
     @property
-    def kernel_seconds(self) -> NDArray[np.float64]:
-        """Of the last plan: CPU seconds of lookups and of updates of each rank's shards, a step."""
-        found = np.zeros((self._topology.world_size, 2))
+    def shard_seconds(self) -> NDArray[np.float64]:
+        """Of the last plan, of a device of speed 1: CPU seconds of lookups, of updates, and of
+        both with messages, of each rank's shards, a step."""
+        found = np.zeros((self._topology.world_size, 3))
         if self._planned is None:
             return found
         for _, ranks, seconds in self._shards():
             np.add.at(found, ranks, seconds.T)
         tables = self._planned.problem.tables
         for kernel in {id(table.kernel): table.kernel for table in tables}.values():
-            starts = kernel.forward.start, kernel.backward.start
+            both = kernel.forward.start, kernel.backward.start
+            starts = *both, sum(both)
             found += np.where(found.any(1, keepdims=True), starts, 0.0)
         return found
 
@@ -124,8 +126,7 @@ class EmbeddingShardingPlanner:
         return {table.full_name: seconds.sum(1) for table, _, seconds in self._shards()}
 
     def _shards(self) -> Iterator[tuple[Table, Sequence[int], NDArray[np.float64]]]:
-        """Of each table but replicas: the ranks of its shards, and CPU seconds of lookups and of
-        updates of each shard."""
+        """Of each table but replicas: the ranks of its shards, and ``shard_seconds`` of each."""
         if self._planned is None:
             return
         problem, options, placed, _ = self._planned
@@ -133,7 +134,8 @@ class EmbeddingShardingPlanner:
             problem.tables, options, placed.chosen, placed.ranks, strict=True
         ):
             if cuts[at].sharding_type != DATA_PARALLEL:
-                yield table, ranks, kernel_seconds(table, cuts[at].spans)
+                kernels = kernel_seconds(table, cuts[at].spans)
+                yield table, ranks, np.vstack([kernels, cuts[at].seconds])
 
     @property
     def report(self) -> PlanReport:

@@ -59,7 +59,7 @@ class PlanClock:
         found = MeasuredRun(
             optimizer=optimizer,
             steps=clock.steps,
-            estimated=tuple(rank_seconds(each) for each in planner.kernel_seconds),
+            estimated=tuple(rank_seconds(each) for each in planner.shard_seconds),
             measured=tuple(rank_seconds(each) for each, _ in everyone),
             step=StepSeconds(
                 estimated=planner.report.step_seconds,

@@ -5,7 +5,7 @@ import pytest
 
 from embershard.cli import main
 from embershard.errors import InputError
-from embershard.planner import MeasuredRun, compare, read_machine, recalibrate
+from embershard.planner import MeasuredRun, Topology, compare, read_machine, recalibrate
 from embershard.planner.machine import Kernel, Link, Machine, RowCost, TableFactors
 from embershard.planner.measured_run import RankSeconds, StepSeconds, measured_tables
 from embershard.planner.served_devices import read_batches
@@ -79,6 +79,25 @@ def test_recalibration_learns_each_table(run):
     assert found.factors("sparse.a") == pytest.approx((0.5 * 6 / 2, 2 * 0.5 / 0.5))
     assert found.factors("b") == (1, 3)
     assert found.factors("c") == (1, 1)
+
+
+def test_a_rank_that_takes_longer_than_its_shards_explain_gets_less(run):
+    found = compare(run)
+    # Lookups and updates are measured as 4 ms on rank 0 and 6 on rank 1; messages are 1 ms.
+    estimated = tuple(
+        each.model_copy(update={"step": each.lookup + each.update + 1e-3})
+        for each in found.estimated
+    )
+    measured = tuple(
+        each.model_copy(update={"step": step})
+        for each, step in zip(found.measured, (1e-2, 1.3e-2), strict=True)
+    )
+    found.model_copy(update={"estimated": estimated, "measured": measured}).save(run)
+    learned = recalibrate(run, machine())
+    # Beside 5 and 7 ms rank 1 takes 1 ms more than rank 0.
+    assert learned.speeds == pytest.approx((1, 7 / 8))
+    assert [each.speed for each in Topology(2, machine=learned).devices] == list(learned.speeds)
+    assert {each.speed for each in Topology(3, machine=learned).devices} == {1.0}
 
 
 def test_a_table_that_was_too_short_to_time_keeps_its_costs(run):

@@ -5,7 +5,13 @@ import torch
 from torch import nn
 
 from embershard.jagged import KeyedJaggedTensor
-from embershard.sharding import DistributedModelParallel, ShardingPlan, row_wise, table_wise
+from embershard.sharding import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    ShardingPlan,
+    row_wise,
+    table_wise,
+)
 from tests.cases import cases
 from tests.sharding.cases import (
     collection_of,
@@ -153,7 +159,10 @@ def test_a_rank_times_each_of_its_tables_in_steps_of_their_own(workers):
 def time_tables(env, case, plan):
     """Before and after a step by table the tables that are timed, and numbers of steps."""
     module = nn.ModuleDict({"sparse": collection_of(case)})
-    model = DistributedModelParallel(module, env, plan=ShardingPlan({"sparse": plan}))
+    sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})
+    model = DistributedModelParallel(
+        module, env, plan=ShardingPlan({"sparse": plan}), sharders=[sharder]
+    )
     clock, found = model.time_lookups(), []
     for by_table in (False, False, True):
         if by_table:
