@@ -99,46 +99,34 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncClient": "embershard.client",
-    "Client": "embershard.client",
-    "DIN": "embershard.models",
-    "DLRM": "embershard.models",
-    "DLRM_DCN": "embershard.models",
-    "DataType": "embershard.modules",
-    "DenseInput": "embershard.package",
-    "EmbeddingBagCollection": "embershard.modules",
-    "EmbeddingBagConfig": "embershard.modules",
-    "EmbeddingCollection": "embershard.modules",
-    "EmbeddingConfig": "embershard.modules",
-    "FusedEmbeddingBagCollection": "embershard.modules",
-    "FusedEmbeddingCollection": "embershard.modules",
-    "Hash": "embershard.package",
-    "Identity": "embershard.package",
-    "JaggedTensor": "embershard.jagged",
-    "KeyedJaggedTensor": "embershard.jagged",
-    "KeyedTensor": "embershard.jagged",
-    "LogitModel": "embershard.models",
-    "MLP": "embershard.modules",
-    "PoolingType": "embershard.modules",
-    "Prediction": "embershard.client",
-    "Schema": "embershard.package",
-    "Server": "embershard.serving",
-    "ServerOptions": "embershard.serving",
-    "SparseInput": "embershard.package",
-    "Tls": "embershard.client",
-    "TwoTower": "embershard.models",
-    "Vocabulary": "embershard.package",
-    "export_model": "embershard.export",
-    "load_checkpoint": "embershard.training",
-    "to_examples": "embershard.modules",
+    "embershard.client": ("AsyncClient", "Client", "Prediction", "Tls"),
+    "embershard.export": ("export_model",),
+    "embershard.jagged": ("JaggedTensor", "KeyedJaggedTensor", "KeyedTensor"),
+    "embershard.models": ("DIN", "DLRM", "DLRM_DCN", "LogitModel", "TwoTower"),
+    "embershard.modules": (
+        "MLP",
+        "DataType",
+        "EmbeddingBagCollection",
+        "EmbeddingBagConfig",
+        "EmbeddingCollection",
+        "EmbeddingConfig",
+        "FusedEmbeddingBagCollection",
+        "FusedEmbeddingCollection",
+        "PoolingType",
+        "to_examples",
+    ),
+    "embershard.package": ("DenseInput", "Hash", "Identity", "Schema", "SparseInput", "Vocabulary"),
+    "embershard.serving": ("Server", "ServerOptions"),
+    "embershard.training": ("load_checkpoint",),
 }
 
 if not TYPE_CHECKING:  # A type checker would take it for a promise of every name.
 
     def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module 'embershard' has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+        for home, names in _HOMES.items():
+            if name in names:
+                return getattr(import_module(home), name)
+        raise AttributeError(f"module 'embershard' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

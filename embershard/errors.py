@@ -24,26 +24,6 @@
 
 from embershard.formatting import printable
 
-__all__ = [
-    "ConfigError",
-    "DataError",
-    "DeadlineError",
-    "EmbershardError",
-    "ExportError",
-    "InputError",
-    "InternalError",
-    "LostRankError",
-    "MissingKeyError",
-    "NotFoundError",
-    "OverloadedError",
-    "PackageError",
-    "PlanError",
-    "RequestError",
-    "RetryError",
-    "UnauthenticatedError",
-    "UnavailableError",
-]
-
 
 class EmbershardError(Exception):
     """Base of every error raised on purpose."""

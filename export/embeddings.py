@@ -38,6 +38,7 @@ EmbeddingModule: TypeAlias = BagModule | SequenceModule
 BAG_MODULES = (EmbeddingBagCollection, FusedEmbeddingBagCollection)
 SEQUENCE_MODULES = (EmbeddingCollection, FusedEmbeddingCollection)
 EMBEDDING_MODULES = (*BAG_MODULES, *SEQUENCE_MODULES)
+SCOPES: tuple[Scope, Scope] = ("request", "example")
 
 
 @dataclass(frozen=True, slots=True)

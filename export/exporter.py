@@ -142,12 +142,12 @@ def export_model(
 
     Raises:
         ExportError: a module that cannot be exported, or arguments that do not fit it.
-        InputError: something is at ``out`` already, devices that cannot be read, an unknown
-            ``plan``, or tables that do not fit the devices.
+        InputError: ``out`` is no place for a package or something is there already, devices that
+            cannot be read, an unknown ``plan``, or tables that do not fit the devices.
     """
     _check_kinds(module, schema)
     module = uncompiled(module)
-    model, version = _identity(Path(out))
+    model, version = identity_of(Path(out))
     fleet = _served(devices)
     check_strategy(plan)
     limits = limits or default_limits()
@@ -212,13 +212,6 @@ def _check_kinds(module: object, schema: object) -> None:
             "module: expected one that lies in this process, got DistributedModelParallel; "
             "save_state it, then call export_checkpoint(folder, out, model=...)"
         )
-
-
-def _identity(out: Path) -> tuple[str, int]:
-    try:
-        return identity_of(out)
-    except InputError as problem:
-        raise ExportError(str(problem)) from problem
 
 
 def _dtype(dense_dtype: str) -> DenseDtype:

@@ -75,7 +75,8 @@ def export_checkpoint(
         ExportError: a factory that cannot be used; besides, what `export_model` raises.
     """
     path = Path(path)
-    with TemporaryDirectory(prefix=".export.", dir=_near(out)) as folder:
+    near = next(each for each in Path(out).absolute().parents if each.is_dir())
+    with TemporaryDirectory(prefix=".export.", dir=near) as folder:
         # Read chunk by chunk into files: no table needs to fit in memory.
         mapped = MappedTables(folder)
         if model is None:
@@ -116,11 +117,6 @@ def _access_counts(path: Path) -> dict[str, Tensor]:
             "got none"
         )
     return counts
-
-
-def _near(out: str | Path) -> Path:
-    """The innermost folder above ``out`` that is there."""
-    return next(each for each in Path(out).absolute().parents if each.is_dir())
 
 
 def _made_by(model: str, mapped: MappedTables) -> tuple[nn.Module, Schema]:

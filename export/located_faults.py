@@ -37,7 +37,8 @@ def first_crossing(
     """The first node whose value for a batch is not that of its examples, one after another."""
     for node, value in together.items():
         parts = [each[node] for each in alone]
-        if not _constant(value, parts) and not _by_rows(value, parts, close):
+        is_constant = all(torch.equal(part, value) for part in parts)  # As a parameter is.
+        if not is_constant and not _by_rows(value, parts, close):
             return node
     return None
 
@@ -69,11 +70,6 @@ class _Recorder(fx.Interpreter):
         if isinstance(value, Tensor):
             self.values[n] = value
         return value
-
-
-def _constant(value: Tensor, parts: Sequence[Tensor]) -> bool:
-    """As a parameter is: the same whatever the batch."""
-    return all(torch.equal(part, value) for part in parts)
 
 
 def _by_rows(

@@ -7,18 +7,18 @@ from typing import Any, cast
 from torch import fx
 
 from embershard.export.embeddings import EmbeddingModule, Layout, gives_sequences
-from embershard.export.inputs import ProgramInputs
-from embershard.export.tracing import refusal
-from embershard.export.values import (
+from embershard.export.inputs import (
     Feature,
     Features,
     Found,
     Pooled,
+    ProgramInputs,
     Regrouped,
     Sequence,
     Sequences,
     Value,
 )
+from embershard.export.tracing import refusal
 from embershard.package.schema import SparseInput
 
 # Of a KeyedTensor: gives its vectors by key again.

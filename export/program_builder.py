@@ -1,14 +1,16 @@
 """Makes the dense program of a package from a module, and checks it against it."""
 
+import copy
 import dataclasses
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
-from embershard.export.bfloat16 import round_layers
 from embershard.export.compiled_modules import run_uncompiled
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables, lay_out
@@ -19,6 +21,90 @@ from embershard.export.trials import check_program
 from embershard.modules import FeatureProcessedEmbeddingBagCollection
 from embershard.package.manifest import DenseDtype
 from embershard.package.schema import Schema
+
+FEWEST_OUTPUTS = 8
+"""Of a layer that is rounded."""
+
+
+def to_bfloat16(values: Tensor) -> Tensor:
+    """The nearest bfloat16 of float32 values, as float32."""
+    return values.to(torch.bfloat16).to(torch.float32)
+
+
+def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Graph]:
+    """A dense program whose linear layers take bfloat16: what holds the parameters and submodules
+    of ``module``, some of them rounded, and the graph that names them. ``module`` and ``graph``, of
+    a program in float32, are left as they were.
+
+    linear(x, weight, bias)  ->  rounded(linear(rounded(x), rounded(weight), bias))
+
+    Products of two bfloat16 are exact in float32, so that a processor without bfloat16 computes the
+    same, only slower. One with it recognizes the form
+    (serving/predictor/dense/torchscript_passes.h). Layers of few outputs, such as those that give
+    scores, stay float32: they cost little, and rounded scores would be equal where they were not.
+    """
+    rounded = copy.deepcopy(graph)
+    holder: dict[str, Any] = {
+        str(node.target): operator.attrgetter(str(node.target))(module)
+        for node in rounded.nodes
+        if node.op in ("call_module", "get_attr")
+    }
+    layers = 0
+    for node in list(rounded.nodes):
+        if node.op == "call_module" and _takes_part(holder[str(node.target)]):
+            layer = copy.deepcopy(holder[str(node.target)])
+            layer.weight = nn.Parameter(to_bfloat16(layer.weight.detach()), requires_grad=False)
+            name = node.target = f"bfloat16_layer_{layers}"
+            holder[name] = layer
+        elif node.target is nn.functional.linear and (weight := _weight(node, holder)) is not None:
+            name = f"bfloat16_weight_{layers}"
+            holder[name] = nn.Parameter(to_bfloat16(weight.detach()), requires_grad=False)
+            with rounded.inserting_before(node):
+                node.update_arg(1, rounded.get_attr(name))
+        else:
+            continue
+        layers += 1
+        _round_input(rounded, node)
+        _round_output(rounded, node)
+    if not layers:
+        raise ExportError(
+            "dense_dtype: expected a model with linear layers of at least "
+            f"{FEWEST_OUTPUTS} outputs for bfloat16, got none; use fp32"
+        )
+    return fx.GraphModule(holder, rounded), rounded
+
+
+def _takes_part(module: object) -> bool:
+    return type(module) is nn.Linear and module.out_features >= FEWEST_OUTPUTS
+
+
+def _weight(node: fx.Node, holder: dict[str, Any]) -> Tensor | None:
+    """Of a call of linear(): a parameter to round, where it is one."""
+    if len(node.args) < 2 or not isinstance(node.args[1], fx.Node):
+        return None
+    source = node.args[1]
+    found = holder[str(source.target)] if source.op == "get_attr" else None
+    if not isinstance(found, Tensor) or found.dtype != torch.float32:
+        return None
+    return found if len(found) >= FEWEST_OUTPUTS else None
+
+
+def _round_input(graph: fx.Graph, node: fx.Node) -> None:
+    given = node.args[0] if node.args else node.kwargs["input"]
+    with graph.inserting_before(node):
+        taken = graph.call_function(to_bfloat16, (given,))
+    taken.stack_trace = node.stack_trace
+    if node.args:
+        node.update_arg(0, taken)
+    else:
+        node.update_kwarg("input", taken)
+
+
+def _round_output(graph: fx.Graph, node: fx.Node) -> None:
+    with graph.inserting_after(node):
+        given = graph.call_function(to_bfloat16, (node,))
+    given.stack_trace = node.stack_trace
+    node.replace_all_uses_with(given, delete_user_cb=lambda user: user is not given)
 
 
 def build_program(
@@ -49,13 +135,11 @@ def build_program(
         )
         outputs = check_program(module, traced, program, modules, scoped.output_scopes, seed=seed)
         exact = dataclasses.replace(program, outputs=outputs)
-        return exact if dtype == "float32" else _in_bfloat16(exact, module)
-
-
-def _in_bfloat16(exact: DenseProgram, module: nn.Module) -> DenseProgram:
-    holder, graph = round_layers(module, exact.graph)
-    script = compile_program(holder, graph)
-    return dataclasses.replace(exact, script=script, graph=graph, float32=exact)
+        if dtype == "float32":
+            return exact
+        holder, graph = round_layers(module, exact.graph)
+        script = compile_program(holder, graph)
+        return dataclasses.replace(exact, script=script, graph=graph, float32=exact)
 
 
 def _embedding_modules(module: nn.Module, called: set[str]) -> dict[str, EmbeddingModule]:

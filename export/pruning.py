@@ -93,7 +93,8 @@ def prune_rows(
             rows_dropped=rows - len(kept),
             lookups_lost=lost / max(int(counts.sum()), 1),
         )
-        pruned = Vocabulary(_known_ids(ids)[kept.numpy()], unknown=ids.unknown)
+        known_ids = np.arange(ids.rows) if isinstance(ids, Identity) else ids.ids
+        pruned = Vocabulary(known_ids[kept.numpy()], unknown=ids.unknown)
         for feature in table.feature_names:
             inputs[feature] = replace(inputs[feature], ids=pruned)
         unknown_row = torch.arange(rows, table.num_embeddings)
@@ -137,10 +138,6 @@ def _id_map(
     if any(each != first for each in maps):
         raise ExportError(f"table {key!r}: expected one id map of all its features, got several")
     return first
-
-
-def _known_ids(ids: Identity | Vocabulary) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.arange(ids.rows, dtype=np.int64) if isinstance(ids, Identity) else ids.ids
 
 
 @torch.no_grad()

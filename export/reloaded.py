@@ -94,6 +94,7 @@ class ReloadedProgram(nn.Module):
         self._graph, self._script = load_graph(file)
         self._outputs = tuple(outputs)
         self._constants: dict[str, Any] = {}
+        self._buffer_of: dict[str, str] = {}  # Of constants that are tensors.
         self._calls: dict[Any, Callable[..., Any]] = {}
         self._bfloat16 = dtype == "bfloat16"
         self._least_width = least_width
@@ -106,10 +107,8 @@ class ReloadedProgram(nn.Module):
         request_of_example: Tensor,
     ) -> tuple[Tensor, ...]:
         """As docs/format.md says of programs; outputs in the order of ``outputs``."""
-        values = {
-            name: getattr(self, value.name) if isinstance(value, _Held) else value
-            for name, value in self._constants.items()
-        }
+        held = {name: getattr(self, buffer) for name, buffer in self._buffer_of.items()}
+        values = self._constants | held
         given = (request_inputs, example_inputs, request_of_example)
         for place, value in zip(list(self._graph.inputs())[1:], given, strict=True):
             values[place.debugName()] = value
@@ -124,15 +123,14 @@ class ReloadedProgram(nn.Module):
                 for inner in node.blocks():
                     self._prepare(inner)
             elif node.kind() == "prim::Constant":
-                self._hold(node.output().debugName(), node.output().toIValue())
+                name, value = node.output().debugName(), node.output().toIValue()
+                if isinstance(value, Tensor):
+                    self._buffer_of[name] = f"constant_{len(self._buffer_of)}"
+                    self.register_buffer(self._buffer_of[name], value.detach())
+                else:
+                    self._constants[name] = value
             elif node.kind() not in ("prim::RaiseException", "aten::format", "aten::item"):
                 self._calls[node.output().debugName()] = _call_of(node, bfloat16=self._bfloat16)
-
-    def _hold(self, name: str, value: Any) -> None:
-        if isinstance(value, Tensor):
-            self.register_buffer(f"constant_{len(self._constants)}", value.detach())
-            value = _Held(f"constant_{len(self._constants)}")
-        self._constants[name] = value
 
     def _run(self, block: Any, values: dict[str, Any]) -> None:
         for node in block.nodes():
@@ -196,13 +194,6 @@ class ReloadedProgram(nn.Module):
                 values[place.debugName()] = value
             _, *carried = self._run_block(block, values)
         return carried
-
-
-class _Held:
-    """A constant that the module holds under a name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
 
 def _compared(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

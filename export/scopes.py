@@ -22,23 +22,24 @@ from torch import fx
 
 from embershard.errors import ExportError
 from embershard.export.embeddings import EmbeddingModule, Layout
-from embershard.export.inputs import ProgramInputs, dense_columns
-from embershard.export.item_assignment import emit_assignment, is_shared, item_assigned
-from embershard.export.lookup_values import OF_SPARSE, LookupValues
-from embershard.export.tracing import refusal
-from embershard.export.values import (
+from embershard.export.inputs import (
     Feature,
     Features,
     Found,
     Pooled,
+    ProgramInputs,
     Regrouped,
     Sequence,
     Sequences,
     Value,
+    dense_columns,
     is_in_place,
     result_of,
     without_writing,
 )
+from embershard.export.item_assignment import emit_assignment, is_shared, item_assigned
+from embershard.export.lookup_values import OF_SPARSE, LookupValues
+from embershard.export.tracing import refusal
 from embershard.jagged.keyed_tensor import regroup_keyed
 from embershard.modules import to_examples
 from embershard.package.names import name_problem

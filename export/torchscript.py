@@ -31,7 +31,8 @@ def rewrite_for_torchscript(graph: fx.Graph, root: nn.Module) -> None:
         if node.op == "call_method" and node.target == "norm":
             node.op, node.target = "call_function", torch.norm
         elif _gives_attention(node, root):
-            for weights in [user for user in node.users if _is_item(user, 1)]:
+            items = [user for user in node.users if user.target is operator.getitem]
+            for weights in [item for item in items if item.args[1] == 1]:
                 with graph.inserting_after(weights):
                     given = graph.call_function(_given, (weights,))
                 given.stack_trace = weights.stack_trace
@@ -61,10 +62,6 @@ def _gives_attention(node: fx.Node, root: nn.Module) -> bool:
     if node.op == "call_module":
         return isinstance(root.get_submodule(str(node.target)), nn.MultiheadAttention)
     return node.target is nn.functional.multi_head_attention_forward
-
-
-def _is_item(node: fx.Node, place: int) -> bool:
-    return bool(node.target is operator.getitem and node.args[1] == place)
 
 
 VERSIONS = ("version", ".data/version")

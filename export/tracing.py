@@ -145,7 +145,8 @@ def trace(module: nn.Module) -> fx.Graph:
     try:
         graph = _traced(module)
     except Exception as error:  # The author's code may raise anything.
-        reason = _first_sentence(error) + _instead(error)
+        sentence = re.split(r"\n|\. ", str(error).strip())[0] or type(error).__name__
+        reason = sentence + _instead(error)
         raise ExportError(f"{author_line(error)}{name}: cannot be traced: {reason}") from error
     arguments = [node.target for node in graph.nodes if node.op == "placeholder"]
     if len(arguments) != 2:
@@ -164,10 +165,6 @@ def _traced(module: nn.Module) -> fx.Graph:
             with suppress(Exception):
                 return tracer.trace(module)
             raise
-
-
-def _first_sentence(error: Exception) -> str:
-    return re.split(r"\n|\. ", str(error).strip())[0] or type(error).__name__
 
 
 def _instead(error: Exception) -> str:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
-from embershard.export.dense_program import DenseProgram
+from embershard.export.dense_program import Batch, DenseProgram, Trial, given_vectors, random_batch
 from embershard.export.embeddings import EmbeddingModule
 from embershard.export.located_faults import (
     crossing_remedy,
@@ -31,7 +31,6 @@ from embershard.export.located_faults import (
     recorded,
     with_empty_lists,
 )
-from embershard.export.random_batches import Batch, Trial, given_vectors, random_batch
 from embershard.export.tracing import author_line, line_of
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package.manifest import OutputSpec
@@ -189,15 +188,12 @@ class _Checker:
         before = self._finite(full)
         for names in empty_input_groups(self.program.layout):
             for empty in (full.request_of_example >= 0, full.request_of_example % 2 == 0):
-                batch = self._with_empty_lists(full, names, empty)
+                emptied = with_empty_lists(full.looked_up, self.program.layout, names, empty)
+                batch = dataclasses.replace(full, looked_up=emptied)
                 for output, finite in self._finite(batch).items():
                     if bool((before[output] & ~finite).any()):
                         recordings = self._recorded(full), self._recorded(batch)
                         raise ExportError(explain(self.module, *recordings, names, output))
-
-    def _with_empty_lists(self, full: Batch, names: tuple[str, ...], empty: Tensor) -> Batch:
-        looked_up = with_empty_lists(full.looked_up, self.program.layout, names, empty)
-        return dataclasses.replace(full, looked_up=looked_up)
 
     def _finite(self, batch: Batch) -> dict[str, Tensor]:
         got = self.program.run(batch.dense, batch.looked_up, batch.request_of_example)

@@ -33,7 +33,6 @@ LOG = logging.getLogger(__name__)
 LINE_MAX: Final = 64 << 10
 READ_SECONDS: Final = 10.0
 ANSWER_BYTES_MAX: Final = 64 << 20
-INDEX_KEYS: Final = {"model", "version", "labels", "is_default", "state", "reason"}
 KEYS: Final = {
     "load": {"model", "version", "replace"},
     "unload": {"model", "version"},
@@ -114,27 +113,18 @@ def order(
         answer = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise _no_server(path, line) from error
-    if not isinstance(answer, dict) or not isinstance(answer.get("message", ""), str):
+    if not (
+        isinstance(answer, dict)
+        and isinstance(answer.get("message", ""), str)
+        and isinstance(answer.get("index"), list)
+    ):
         raise _no_server(path, line)
     if "error" not in answer:
-        if not _is_answer(answer, document):
-            raise _no_server(path, line)
         return answer
     name = answer["error"]
-    known = isinstance(name, str) and name in errors.__all__
-    kind: type[EmbershardError] = getattr(errors, name) if known else InternalError
-    raise kind(answer.get("message", ""))
-
-
-def _is_answer(answer: dict[str, Any], document: dict[str, Any]) -> bool:
-    """Whether it has what the answer to such an order has."""
-    index = answer.get("index")
-    costs = () if document.get("order") == "index" else ("seconds", "unserved_seconds")
-    return (
-        isinstance(index, list)
-        and all(isinstance(each, dict) and each.keys() >= INDEX_KEYS for each in index)
-        and all(isinstance(answer.get(name), int | float) for name in costs)
-    )
+    kind = vars(errors).get(name) if isinstance(name, str) else None
+    is_known = isinstance(kind, type) and issubclass(kind, EmbershardError)
+    raise (kind if is_known else InternalError)(answer.get("message", ""))
 
 
 def _no_server(path: Path, line: bytes) -> UnavailableError:

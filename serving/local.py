@@ -141,3 +141,30 @@ class LocalPredictor:
         return [
             LocalPrediction(*answer) if isinstance(answer, tuple) else answer for answer in answers
         ]
+
+
+def lookup_seconds(
+    rows: NDArray[np.uint8],
+    ids: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    *,
+    weights: str,
+    dim: int,
+) -> list[float]:
+    """CPU time of each batch of lookups in one table, on this thread, with the server's kernels.
+
+    Args:
+        rows: ``[rows, row_bytes]``, stored as in a package.
+        ids: ``[batches, ids]``: row numbers.
+        offsets: ``[bags + 1]``, of every batch; first 0, last ``ids``.
+    """
+    import numpy as np
+
+    found = load_extension().lookup_seconds(
+        rows=np.ascontiguousarray(rows).reshape(-1),
+        weights=weights,
+        dim=dim,
+        ids=np.ascontiguousarray(ids).reshape(-1),
+        offsets=offsets,
+    )
+    return [float(each) for each in found]

@@ -74,6 +74,7 @@ class Server:
         served = check_models(self._repository, models)
         _check_recorded(self._options.record, served)
         self._load_failures = _Counter()
+        budget = self._options.memory_budget or memory_limit() * 8 // 10
         self._native = load_extension().Server(
             repository=str(self._repository),
             models=models,
@@ -83,7 +84,7 @@ class Server:
             connections_report=LOG.warning,
             record_report=LOG.error,
             security_report=LOG.error,
-            **native_keywords(_with_budget(self._options)),
+            **native_keywords(replace(self._options, memory_budget=budget)),
         )
         self._state: Literal["serving", "draining", "stopped"] = "serving"
 
@@ -202,10 +203,6 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _with_budget(options: ServerOptions) -> ServerOptions:
-    return replace(options, memory_budget=options.memory_budget or memory_limit() * 8 // 10)
 
 
 class _Counter:

@@ -25,33 +25,19 @@ def parse_traffic(text: str) -> TrafficSplit:
         raise ConfigError(f"traffic: expected LABEL=PERCENT, got {text!r:.60}")
     if not text:
         return TrafficSplit()
-    percents: dict[str, float] = {}
-    for part in text.split(","):
-        label, percent = _parse_part(part)
-        if label in percents:
-            raise ConfigError(f"traffic: duplicate label {label!r} in {text!r:.60}")
-        percents[label] = percent
-    total = sum(percents.values())
-    if total > 100:
-        raise ConfigError(f"traffic: expected at most 100 % in all, got {total:g} in {text!r:.60}")
-    if len(percents) > 1:
+    if "," in text:
         raise ConfigError(
             f"traffic: expected one label, the rest goes to the default version; got {text!r:.60}"
         )
-    ((label, percent),) = percents.items()
-    return TrafficSplit(label, percent / 100)
-
-
-def _parse_part(part: str) -> tuple[str, float]:
-    label, equals, number = part.partition("=")
+    label, equals, number = text.partition("=")
     if not equals:
-        raise ConfigError(f"traffic: expected LABEL=PERCENT, as canary=5, got {part!r:.60}")
+        raise ConfigError(f"traffic: expected LABEL=PERCENT, as canary=5, got {text!r:.60}")
     if label not in LABELS:
         expected = " or ".join(LABELS)
-        raise ConfigError(f"traffic: label: expected {expected}, got {label!r:.60} in {part!r:.60}")
+        raise ConfigError(f"traffic: label: expected {expected}, got {label!r:.60} in {text!r:.60}")
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?", number) or float(number) > 100:
         raise ConfigError(f"traffic: {label}: expected a number of 0..100, got {number!r:.60}")
-    return label, float(number)
+    return TrafficSplit(label, float(number) / 100)
 
 
 def parse_weights(text: str) -> dict[str, float]:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
+from embershard import ids
 from embershard.errors import RequestError
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -19,7 +19,6 @@ Array: TypeAlias = npt.NDArray[Any]
 Convert: TypeAlias = Callable[[str, Any], Array]
 """`ids_of` or `floats_of`."""
 
-MASK = (1 << 64) - 1
 INT32_MAX = (1 << 31) - 1
 
 
@@ -52,34 +51,8 @@ def flatten(name: str, lists: object, convert: Convert) -> FlatLists:
 
 
 def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array:
-    """Ids ``(n,)`` as 64 bits: integers as they are (unsigned ones keep their bits), strings
-    hashed. ``name``: the input, for messages."""
-    if isinstance(values, np.ndarray):
-        if values.dtype.kind == "i":
-            return values.astype(np.int64, copy=False)
-        if values.dtype.kind == "u":
-            return values.astype(np.uint64, copy=False).view(np.int64)
-        if values.size and values.dtype.kind not in "OUT":
-            raise RequestError(
-                f"feature {name!r}: expected ids that are integers of 64 bits or strings, "
-                f"got an array of {values.dtype}"
-            )
-        return ids_of(name, list(values.tolist()))
-    kinds = set(map(type, values))
-    if kinds <= {int}:
-        return _integers(name, values)
-    if all(issubclass(kind, str) for kind in kinds):
-        return _hashes(name, values)
-    if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
-        return _integers(name, [int(value) for value in values])
-    if any(issubclass(kind, str) for kind in kinds):
-        raise RequestError(f"feature {name!r}: expected all ids to be strings or none, got both")
-    integers = (int, np.integer)
-    wrong = next(v for v in values if isinstance(v, bool) or not isinstance(v, integers))
-    raise RequestError(
-        f"feature {name!r}: expected ids that are integers of 64 bits or strings, "
-        f"got {type(wrong).__name__} ({wrong!r:.40})"
-    )
+    """Ids ``(n,)`` as 64 bits. ``name``: the input, for messages."""
+    return ids.ids_of(f"feature {name!r}", values, RequestError)
 
 
 def floats_of(name: str, values: object) -> Float32Array:
@@ -167,25 +140,3 @@ def _check_dimensions(name: str, array: Array, *, most: int) -> None:
         raise RequestError(
             f"feature {name!r}: expected at most {most} dimensions there, got shape {array.shape}"
         )
-
-
-def _integers(name: str, values: Sequence[int]) -> Int64Array:
-    try:
-        return np.array(values, dtype=np.int64)
-    except OverflowError:
-        pass  # Some are from 2**63 up, or not of 64 bits at all.
-    for value in values:
-        if not -(1 << 63) <= value <= MASK:
-            raise RequestError(f"feature {name!r}: expected ids of 64 bits, got {value}")
-    return np.array([value & MASK for value in values], dtype=np.uint64).view(np.int64)
-
-
-def _hashes(name: str, values: Sequence[str]) -> Int64Array:
-    """XXH3-64 of their UTF-8."""
-    try:
-        hashes = [xxhash.xxh3_64_intdigest(value.encode()) for value in values]
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            f"feature {name!r}: expected text, got {error.object!r:.40}: {error.reason}"
-        ) from error
-    return np.array(hashes, dtype=np.uint64).view(np.int64)

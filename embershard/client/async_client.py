@@ -6,8 +6,13 @@ from typing import Any, Self, TypeVar, Unpack
 import grpc
 import grpc.aio
 
-from embershard.client.arguments import at_least_one
-from embershard.client.asking import PredictArguments, model_request, names_in, predict_request
+from embershard.client.asking import (
+    PredictArguments,
+    at_least_one,
+    model_request,
+    names_in,
+    predict_request,
+)
 from embershard.client.async_stream import AsyncPredictStream
 from embershard.client.channel import Tls
 from embershard.client.core import Call, ClientCore, Learn, Pause, Step, Steps
@@ -132,7 +137,9 @@ class AsyncClient:
                 try:
                     return await step.method(step.request, timeout=step.timeout_seconds)
                 except asyncio.CancelledError:
-                    if _task_is_cancelled() or not self._closed.is_set():
+                    task = asyncio.current_task()
+                    is_cancelled = task is not None and task.cancelling() > 0
+                    if is_cancelled or not self._closed.is_set():
                         raise
                     # gRPC's error for a closed channel; nobody has cancelled the caller.
                     raise self._was_closed() from None
@@ -170,8 +177,3 @@ class AsyncClient:
                 f"{self._core.address}: expected the event loop that the client was made in, got "
                 "another; make a client for each"
             )
-
-
-def _task_is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

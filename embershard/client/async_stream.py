@@ -10,13 +10,10 @@ import grpc
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.asking import Names, PredictArguments, predict_request
 from embershard.client.core import ClientCore, Steps
-from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting
+from embershard.client.outstanding import CLOSE_SECONDS, GRACE_SECONDS, Outstanding, Waiting
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of, timeout_ms
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
-
-CLOSE_SECONDS = 1.0
-"""For a stream to end once all its requests are answered."""
 
 Ended = Callable[[], EmbershardError]
 AsyncWaiting = Waiting[asyncio.Future[Prediction]]
@@ -61,7 +58,7 @@ class AsyncPredictStream:
         """Wait for the answers to what was sent, each until its deadline, and end the stream."""
         if self._ended is None:
             self._end(self._not_open)
-        left = [each.future for each in self._outstanding.all()]
+        left = [each.future for each in self._outstanding.values()]
         if left:
             remaining = self._outstanding.last_deadline + GRACE_SECONDS - time.monotonic()
             await asyncio.wait(left, timeout=max(0.0, remaining))
@@ -100,7 +97,7 @@ class AsyncPredictStream:
         try:
             return await waiting.future
         finally:
-            self._outstanding.take(waiting.request.request_id)
+            self._outstanding.pop(waiting.request.request_id, None)
 
     def _not_open(self) -> EmbershardError:
         return InputError(f"{self._address}: expected an open stream")
@@ -115,7 +112,7 @@ class AsyncPredictStream:
         try:
             while (request := await self._requests.get()) is not None:
                 self._unsent.release()
-                if self._outstanding.has(request.request_id):
+                if request.request_id in self._outstanding:
                     await self._call.write(request)
             await self._call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
@@ -145,12 +142,12 @@ class AsyncPredictStream:
                 self._unsent.release()
         for task in self._tasks[:1]:  # The writer: it would wait for more.
             task.cancel()
-        for each in self._outstanding.take_all():
+        for each in self._outstanding.take_late():
             if not each.future.done():
                 each.future.set_exception(error())
 
     def _answer(self, message: pb.PredictResponse) -> None:
-        waiting = self._outstanding.take(message.request_id)
+        waiting = self._outstanding.pop(message.request_id, None)
         if waiting is None or waiting.future.done():  # Its deadline had passed.
             return
         outcome = self._core.outcome(message, waiting)

@@ -81,10 +81,6 @@ class Tls:
             certificate_chain=certificate or None,
         )
 
-    def channel_options(self) -> tuple[tuple[str, str], ...]:
-        name = self.server_name
-        return (("grpc.ssl_target_name_override", name),) if name else ()
-
 
 def check_token(token: object) -> str:
     """The token itself. Empty: none."""
@@ -118,7 +114,8 @@ def open_channel(address: str, tls: Tls | None, kind: Any, options: Any = CHANNE
     `InputError`: a file that cannot be read."""
     if tls is None:
         return kind.insecure_channel(address, options=options)
-    options = (*options, *tls.channel_options())
+    if tls.server_name:
+        options = (*options, ("grpc.ssl_target_name_override", tls.server_name))
     return kind.secure_channel(address, tls.credentials(), options=options)
 
 

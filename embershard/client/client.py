@@ -7,8 +7,13 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from embershard.client.arguments import PriorityName, at_least_one
-from embershard.client.asking import model_request, names_in, predict_request
+from embershard.client.asking import (
+    PriorityName,
+    at_least_one,
+    model_request,
+    names_in,
+    predict_request,
+)
 from embershard.client.channel import Tls
 from embershard.client.core import Call, ClientCore, Pause, Step, Steps
 from embershard.client.prediction import Prediction, ServedModel

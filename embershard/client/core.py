@@ -19,10 +19,12 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import at_least_one, check_address, check_timeout
 from embershard.client.asking import (
     Names,
+    at_least_one,
+    check_address,
     check_stream_size,
+    check_timeout,
     model_request,
     names_in,
     pack_inputs,
@@ -33,12 +35,12 @@ from embershard.client.outstanding import Waiting
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, ServedModel, prediction, served_model
 from embershard.client.status import (
-    RetryRules,
     code_of,
     deadline_in,
     error_for,
     error_of,
     remaining_seconds,
+    retry_seconds,
 )
 from embershard.errors import EmbershardError, RequestError
 
@@ -95,7 +97,7 @@ class ClientCore:
         a call of a method is."""
         self.address, token = check_address(address), check_token(token)
         self.timeout_seconds = check_timeout(timeout_seconds)
-        self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
+        self._max_attempts = at_least_one("max_attempts", max_attempts)
         self.channel = open_channel(address, tls, kind)
         self._models: dict[Names, ServedModel] = {}  # Each operation on it is atomic.
 
@@ -112,10 +114,6 @@ class ClientCore:
         self._get_model = method(unary, "GetModel", pb.GetModelRequest, pb.GetModelResponse)
         self.predict_stream = method(stream, "PredictStream", pb.PredictRequest, pb.PredictResponse)
 
-    def known(self, names: Names) -> ServedModel | None:
-        """The schema, if it has been learned."""
-        return self._models.get(names)
-
     def get_model(
         self, model: object, version: object, label: object, timeout_seconds: float | None
     ) -> Steps[ServedModel]:
@@ -126,7 +124,7 @@ class ClientCore:
 
     def fetch(self, step: Learn) -> Steps[ServedModel]:
         """Ask the server, unless another caller has learned the schema meanwhile."""
-        known = self.known(step.names)
+        known = self._models.get(step.names)
         if known is not None and known is not step.stale:
             return known
         model, version, label = step.names
@@ -140,7 +138,7 @@ class ClientCore:
         """As `Client.predict`, of a request without its inputs."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         names = names_in(request)
-        known = self.known(names)
+        known = self._models.get(names)
         schema: ServedModel = known or (yield Learn(names, deadline))
         while True:
             try:
@@ -168,7 +166,7 @@ class ClientCore:
         """A request of a stream, which the stream sends. ``future``: of its answer."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         names = names_in(request)
-        schema: ServedModel = self.known(names) or (yield Learn(names, deadline))
+        schema: ServedModel = self._models.get(names) or (yield Learn(names, deadline))
         pack_inputs(schema, inputs, request)
         check_stream_size(request, schema)
         return Waiting(
@@ -225,8 +223,11 @@ class ClientCore:
                 return (yield Call(method, request, left))
             except grpc.RpcError as failure:
                 left = deadline - time.monotonic()
-                pause_seconds = self._rules.wait_seconds(
-                    failure, attempt=attempt, remaining_seconds=left
+                pause_seconds = retry_seconds(
+                    failure,
+                    attempt=attempt,
+                    max_attempts=self._max_attempts,
+                    remaining_seconds=left,
                 )
                 if pause_seconds is None:
                     raise

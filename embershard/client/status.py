@@ -3,11 +3,10 @@ calls, and which failed calls are sent again and when: no sleep, no call."""
 
 import math
 import time
-from dataclasses import dataclass
 
 import grpc
 
-from embershard.client.arguments import check_timeout
+from embershard.client.asking import check_timeout
 from embershard.errors import (
     DeadlineError,
     EmbershardError,
@@ -115,37 +114,25 @@ def timeout_ms(deadline: float, *, address: str) -> int:
     return max(1, int(remaining_seconds(deadline, address=address) * 1000))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryRules:
-    """The rules of one client.
+FIRST_BACKOFF_SECONDS = 0.05
+BACKOFF_SECONDS_MAX = 1.0
+
+
+def retry_seconds(
+    failure: grpc.RpcError, *, attempt: int, max_attempts: int, remaining_seconds: float
+) -> float | None:
+    """How long to wait before the next attempt; less than remains until the deadline of all
+    together. None: another attempt cannot help. ``attempt``: the number of the last one, from 1.
 
     Sent again are calls that found no server (UNAVAILABLE), after a pause that doubles, and calls
     that a server refused to protect others (RESOURCE_EXHAUSTED), where it says after how long.
     """
-
-    max_attempts: int
-
-    first_backoff_seconds: float = 0.05
-
-    backoff_seconds_max: float = 1.0
-
-    def wait_seconds(
-        self, failure: grpc.RpcError, *, attempt: int, remaining_seconds: float
-    ) -> float | None:
-        """How long to wait before the next attempt; less than remains until the deadline of all
-        together. None: another attempt cannot help. ``attempt``: the number of the last one, from
-        1."""
-        if attempt >= self.max_attempts:
-            return None
-        wait_seconds = self._pause(failure, attempt)
-        if wait_seconds is None or wait_seconds >= remaining_seconds:
-            return None
-        return wait_seconds
-
-    def _pause(self, failure: grpc.RpcError, attempt: int) -> float | None:
-        if failure.code() is grpc.StatusCode.UNAVAILABLE:
-            doubled = math.ldexp(self.first_backoff_seconds, min(attempt - 1, 64))
-            return min(doubled, self.backoff_seconds_max)
-        if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return pushback_seconds(failure)
+    seconds = None
+    if failure.code() is grpc.StatusCode.UNAVAILABLE:
+        doubled = math.ldexp(FIRST_BACKOFF_SECONDS, min(attempt - 1, 64))
+        seconds = min(doubled, BACKOFF_SECONDS_MAX)
+    elif failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        seconds = pushback_seconds(failure)
+    if attempt >= max_attempts or seconds is None or seconds >= remaining_seconds:
         return None
+    return seconds

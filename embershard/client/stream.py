@@ -15,7 +15,7 @@ import grpc
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.asking import Names, PredictArguments, predict_request
 from embershard.client.core import ClientCore, Steps
-from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting
+from embershard.client.outstanding import CLOSE_SECONDS, GRACE_SECONDS, Outstanding, Waiting
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of, timeout_ms
 from embershard.errors import (
@@ -26,9 +26,6 @@ from embershard.errors import (
 )
 
 LOG = logging.getLogger(__name__)
-
-CLOSE_SECONDS = 1.0
-"""For a stream to end once all its requests are answered."""
 
 WATCH_SECONDS = 1.0
 """How long a thread of a stream waits for work before it looks whether the stream has ended."""
@@ -114,7 +111,7 @@ class PredictStream:
             if self._ended is None:
                 self._end(lambda: InputError(f"{self._address}: expected an open stream"))
             left = self._outstanding.last_deadline - time.monotonic() + CLOSE_SECONDS
-            self._room.wait_for(lambda: not len(self._outstanding), timeout=max(0.0, left))
+            self._room.wait_for(lambda: not self._outstanding, timeout=max(0.0, left))
         _join(self._reader)
         self.cancel()
 
@@ -163,7 +160,7 @@ class PredictStream:
                 return
             with self._lock:
                 self._room.notify()
-                waits = self._outstanding.has(request.request_id)
+                waits = request.request_id in self._outstanding
             if waits:
                 yield request
 
@@ -192,7 +189,7 @@ class PredictStream:
     def _end_all(self, error: Callable[[], EmbershardError]) -> None:
         """Nothing comes any more."""
         with self._lock:
-            left = self._outstanding.take_all()
+            left = self._outstanding.take_late()
             self._over = True
             if self._ended is None:
                 self._end(error)
@@ -203,7 +200,7 @@ class PredictStream:
 
     def _answer(self, message: pb.PredictResponse) -> None:
         with self._lock:
-            waiting = self._outstanding.take(message.request_id)
+            waiting = self._outstanding.pop(message.request_id, None)
             self._room.notify_all()
         if waiting is None:  # Its deadline had passed.
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from embershard.commands.connecting import add_connecting, connection
+from embershard.commands.asking import add_connecting, connection
 from embershard.commands.packages import package_folder
 from embershard.errors import InputError
 

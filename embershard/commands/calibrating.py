@@ -35,7 +35,7 @@ def add_calibrate(commands: Any) -> None:
 def _calibrate(given: argparse.Namespace) -> None:
     from embershard.malloc_options import set_malloc_options
     from embershard.planner import calibrate
-    from embershard.serving.lookup_times import lookup_seconds
+    from embershard.serving.local import lookup_seconds
 
     check_folder("--out", given.out)
     set_malloc_options(os.environ)  # As a process that trains.

@@ -112,18 +112,14 @@ def _plan(given: argparse.Namespace) -> None:
     from embershard.package.plan import unserved_devices
     from embershard.planner import check_memory, parse_fleet
 
-    if given.compare is not None and Path(given.compare).is_dir():
-        _compare_run(given)
+    if given.compare is not None:
+        _compare(given)
         return
     if given.package is None:
-        got = "neither" if given.compare is None else f"--compare {given.compare}, no folder"
         raise InputError(
-            f"plan: expected a package, or --compare with the folder of a run, got {got}"
+            "plan: expected a package, or --compare with the folder of a run, got neither"
         )
     folder = package_folder(given.package)
-    if given.compare is not None:
-        _compare(given, Package.open(folder))
-        return
     if given.recalibrate is not None:
         raise InputError(f"--recalibrate: expected --compare, got {given.recalibrate} without it")
     if given.devices is None:
@@ -137,7 +133,8 @@ def _plan(given: argparse.Namespace) -> None:
     if given.strategy == AUTO:
         plan, text = _explained(given, package, fleet, name)
     else:
-        _refuse_measured(given)
+        wanted = f"expected --strategy auto, got --strategy {given.strategy}"
+        _refuse(given, ONLY_AUTO, wanted)
         plan = make_plan(package, fleet.devices, name=name, strategy=given.strategy)
         check_memory(plan, package.manifest.tables, fleet)
         text = "\n".join(_device_lines(package, plan)) + "\n"
@@ -160,11 +157,8 @@ def _plan(given: argparse.Namespace) -> None:
 
 
 REPORTED = ("constraint", "report", "explain")
+ONLY_AUTO = ("samples", "requests", "batch_examples", "machine", *REPORTED)
 NOT_COMPARED = ("devices", "batch_examples", *REPORTED, "default", "dry_run")
-
-
-def _refuse_compared(given: argparse.Namespace, options: Sequence[str]) -> None:
-    _refuse(given, options, f"expected no --compare, got --compare {given.compare}")
 
 
 def _refuse(given: argparse.Namespace, options: Sequence[str], wanted: str) -> None:
@@ -174,29 +168,32 @@ def _refuse(given: argparse.Namespace, options: Sequence[str], wanted: str) -> N
             raise InputError(f"--{option.replace('_', '-')}: {wanted}")
 
 
-def _compare_run(given: argparse.Namespace) -> None:
-    """Of a training run; without a package."""
-    from embershard.commands.calibrating import compare_run
+def _compare(given: argparse.Namespace) -> None:
+    """Of a server with a package, or of a training run without one."""
+    from embershard.commands.calibrating import compare, compare_run
+    from embershard.package import Package
 
-    if given.package is not None:
+    is_run = Path(given.compare).is_dir()
+    if is_run and given.package is not None:
         raise InputError(
             f"plan: expected no package with the folder of a run, got {given.package} with "
             f"--compare {given.compare}"
         )
-    _refuse_compared(given, (*NOT_COMPARED, "name", "samples", "requests"))
+    if not is_run and given.package is None:
+        raise InputError(
+            "plan: expected a package, or --compare with the folder of a run, got "
+            f"--compare {given.compare}, no folder"
+        )
+    folder = None if is_run else package_folder(given.package)
+    without = (*NOT_COMPARED, *(("name", "samples", "requests") if is_run else ()))
+    _refuse(given, without, f"expected no --compare, got --compare {given.compare}")
     check_folder("--recalibrate", given.recalibrate)
     machine, warnings = _machine(given, None)
     _warn(warnings)
-    print(compare_run(given, machine), end="")
-
-
-def _compare(given: argparse.Namespace, package: Package) -> None:
-    from embershard.commands.calibrating import compare
-
-    _refuse_compared(given, NOT_COMPARED)
-    check_folder("--recalibrate", given.recalibrate)
-    machine, warnings = _machine(given, None)
-    _warn(warnings)
+    if folder is None:
+        print(compare_run(given, machine), end="")
+        return
+    package = Package.open(folder)
     print(compare(given, package, _load(given, package), machine), end="")
 
 
@@ -281,12 +278,6 @@ def _load(given: argparse.Namespace, package: Package) -> LookupLoad:
     return load_of(
         manifest.tables, manifest.sparse, samples, source=f"{source}, {len(samples):,} requests"
     )
-
-
-def _refuse_measured(given: argparse.Namespace) -> None:
-    """Options that only --strategy auto uses."""
-    wanted = f"expected --strategy auto, got --strategy {given.strategy}"
-    _refuse(given, ("samples", "requests", "batch_examples", "machine", *REPORTED), wanted)
 
 
 def _device_lines(package: Package, plan: Plan) -> list[str]:

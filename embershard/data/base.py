@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
-from embershard.package.ids import ids_from
+from embershard.ids import ids_from
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Schema
 

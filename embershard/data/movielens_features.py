@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from embershard.data.base import JaggedColumn, TableHint
 from embershard.data.earlier import Earlier, EarlierEvents
 from embershard.data.movielens_files import Item, RatingLog, User
+from embershard.ids import hash_string
 from embershard.package.id_maps import Vocabulary
-from embershard.package.ids import hash_string
 from embershard.package.samples import offsets_of
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 

@@ -16,10 +16,9 @@ from embershard.package import verify_package
 from embershard.package.folder_checks import read_manifest
 from embershard.package.manifest import Manifest
 from embershard.package.names import version_of
-from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
 from embershard.package.sealing import sync, sync_tree
 from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
-from embershard.package.strict_json import BYTES_MAX
+from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST
 
 UNFINISHED: Final = ".fetching-"
 """How folders begin that hold what has come so far of a version."""

@@ -23,8 +23,9 @@ from embershard.fetch.choosing import Selection, choose_models
 from embershard.fetch.fetching import UNFINISHED
 from embershard.fetch.models import FetchedModel, fetch_model
 from embershard.fetch.source import Source
-from embershard.package.labels import locked_labels, read_labels
+from embershard.package.labels import read_labels
 from embershard.package.names import version_of
+from embershard.package.sealing import locked_folder
 from embershard.package.signing import signature_file
 
 FAILURES: Final = (EmbershardError, OSError, ValueError)
@@ -233,7 +234,7 @@ def remove_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[i
     """Removes `removable_versions` and what interrupted fetches have left, and returns them. A
     server that looks at the repository sees a version whole or not at all. No label is written
     meanwhile."""
-    with locked_labels(folder):
+    with locked_folder(folder):
         _remove_leftovers(folder)
         versions = removable_versions(folder, keep=keep, used=used)
         for version in versions:

@@ -1,9 +1,9 @@
 """The package format: what training exports and serving loads. Imports no torch."""
 
+from embershard.ids import hash_string
 from embershard.package.additions import add_plan, add_program
 from embershard.package.describe import describe_package
 from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary
-from embershard.package.ids import hash_string
 from embershard.package.input_specs import schema_from_json, schema_to_json, vocabulary_files
 from embershard.package.manifest import Manifest, default_limits
 from embershard.package.placement import STRATEGIES, ids_of_tables, make_plan

@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 from embershard.errors import PackageError
 from embershard.package.manifest import FileSpec, Manifest
 from embershard.package.manifest_checks import parse_manifest
-from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
-from embershard.package.strict_json import BYTES_MAX
+from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST, refusal
 
 _T = TypeVar("_T")
 

@@ -25,10 +25,8 @@ from embershard.package.manifest_inputs import (
     SparseInputSpec,
     VocabIds,
 )
-from embershard.package.refusal import refusal
 from embershard.package.schema import DenseInput, Schema, SparseInput
-from embershard.package.strict_json import canonical_json
-from embershard.package.validation import parse_model
+from embershard.package.validation import canonical_json, parse_model, refusal
 from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
 
 ReadVocabulary: TypeAlias = Callable[[str, UnknownIds], Vocabulary]

@@ -1,21 +1,18 @@
 """Labels of a model's versions: ``<repository>/<model>/labels.json``."""
 
 import errno
-import fcntl
 import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from embershard.errors import NotFoundError, RequestError, UnavailableError
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, version_of
-from embershard.package.refusal import MANIFEST, refusal
-from embershard.package.sealing import file_kind, replace_file
-from embershard.package.strict_json import parse_json
+from embershard.package.sealing import file_kind, locked_folder, replace_file
+from embershard.package.validation import MANIFEST, parse_json, refusal
 
 LABELS: Final = ("canary", "shadow", "stable")
 LABELS_FILE: Final = "labels.json"
@@ -133,7 +130,7 @@ def _change_labels(
     if not folder.is_dir():
         raise NotFoundError(f"{repository}: no model {model!r}")
     try:
-        with locked_labels(folder):
+        with locked_folder(folder):
             for version in filter(None, versions.values()):
                 if not (folder / str(version) / MANIFEST).is_file():
                     raise NotFoundError(f"{folder}: no version {version}")
@@ -179,14 +176,3 @@ def _default_beside(folder: Path, label: str, version: int, labels: dict[str, in
 def _check_regular(mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise refusal(LABELS_FILE, "file", expected="a regular file", got=file_kind(mode))
-
-
-@contextmanager
-def locked_labels(folder: Path) -> Iterator[None]:
-    """Holds the lock under which labels are written and versions removed; waits for it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

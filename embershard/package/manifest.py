@@ -26,7 +26,7 @@ from embershard.package.manifest_inputs import (
 from embershard.package.names import DIGEST_PATTERN
 from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.schema import MAX_LENGTH, Scope
-from embershard.package.strict_json import canonical_json
+from embershard.package.validation import canonical_json
 
 FORMAT_VERSION: Final = 0
 

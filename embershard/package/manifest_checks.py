@@ -14,11 +14,9 @@ from embershard.package.manifest import (
     fingerprint_of,
 )
 from embershard.package.manifest_inputs import HashIds, Ids, Lookup, SparseInputSpec, VocabIds
-from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
 from embershard.package.row_format import RowFormat
 from embershard.package.safetensors_file import HEADER_BYTES_MAX
-from embershard.package.strict_json import BYTES_MAX
-from embershard.package.validation import parse_model
+from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST, parse_model, refusal
 
 SAMPLES_BYTES_MAX: Final = 1 << 30
 

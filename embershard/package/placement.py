@@ -104,10 +104,6 @@ def ids_of_tables(package: Package) -> dict[str, int]:
     return counts
 
 
-def _place_whole(tables: Sequence[TableSpec], devices: Sequence[str]) -> Sequence[Shard]:
-    return place_tables(tables, devices).shards
-
-
 def _cut_rows(tables: Sequence[TableSpec], devices: Sequence[str]) -> list[Shard]:
     return [
         Shard(table=table.name, rows=span, columns=(0, table.dim), devices=(device,))
@@ -134,7 +130,7 @@ def _replicate(tables: Sequence[TableSpec], devices: Sequence[str]) -> list[Shar
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
     {
-        "table": _place_whole,
+        "table": lambda tables, devices: place_tables(tables, devices).shards,
         "row": _cut_rows,
         "column": _cut_columns,
         "replicate": _replicate,

@@ -11,8 +11,7 @@ from embershard.errors import InputError
 from embershard.package.manifest import FORMAT_VERSION, TableSpec
 from embershard.package.manifest_inputs import Part, PlainName
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
-from embershard.package.refusal import refusal
-from embershard.package.validation import parse_model
+from embershard.package.validation import parse_model, refusal
 
 Device: TypeAlias = Annotated[str, Field(pattern=r"^(cpu|cuda):(0|[1-9][0-9]{0,3})$")]
 

@@ -25,8 +25,7 @@ from pydantic import Field, RootModel
 
 from embershard.errors import PackageError
 from embershard.package.manifest_inputs import Part
-from embershard.package.refusal import refusal
-from embershard.package.validation import parse_model
+from embershard.package.validation import parse_model, refusal
 
 HEADER_BYTES_MAX: Final = 16 << 20
 

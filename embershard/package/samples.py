@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from embershard.errors import InputError, PackageError
 from embershard.package.manifest import Limits, Manifest, OutputSpec
 from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
-from embershard.package.refusal import refusal
 from embershard.package.safetensors_file import DTYPES, SafetensorsFile, write_safetensors
 from embershard.package.schema import DenseInput, SparseInput
+from embershard.package.validation import refusal
 
 
 def offsets_of(lengths: NDArray[np.integer] | NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -1,20 +1,27 @@
 """What makes files in a folder a package: a manifest and its digest; and that they are on disk."""
 
+import ctypes
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from embershard.errors import InputError
 from embershard.package.manifest import FileSpec
-from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
+from embershard.package.validation import MANIFEST, MANIFEST_DIGEST
 
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
 """Two file systems; one without links; a file with as many as it may have."""
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 def file_kind(mode: int) -> str:
@@ -82,3 +89,33 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Holds the lock of the folder that has that name now; waits for it."""
+    while True:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Two folders change places, in one step that no one sees half done."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))
+    if libc.renameat2(*names, ctypes.c_uint(_RENAME_EXCHANGE)) == 0:
+        return
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS):
+        raise InputError(
+            f"{other}: expected a file system that exchanges two folders in one step, "
+            "got one that does not; copy the package to another, add the plan, and copy it back "
+            "as the next version"
+        )
+    raise OSError(number, os.strerror(number), str(other))

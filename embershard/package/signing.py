@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from embershard.errors import ConfigError
 from embershard.package.folder_checks import read_manifest
-from embershard.package.refusal import MANIFEST_DIGEST, refusal
 from embershard.package.sealing import replace_file
+from embershard.package.validation import MANIFEST_DIGEST, refusal
 
 SIGNATURE_BYTES: Final = 64
 

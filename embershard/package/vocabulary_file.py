@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.package.id_maps import UnknownIds, Vocabulary
-from embershard.package.refusal import refusal
 from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
+from embershard.package.validation import refusal
 
 ALIGN = 8
 IDS_MAX = (1 << 32) - 1

@@ -39,7 +39,7 @@ from embershard.package.reader import verify_package
 from embershard.package.row_format import RowFormat
 from embershard.package.safetensors_file import encode_header
 from embershard.package.samples import SampleRequest, write_samples
-from embershard.package.sealing import file_spec, seal, sync, sync_tree
+from embershard.package.sealing import exchange, file_spec, seal, sync, sync_tree
 from embershard.package.vocabulary_file import write_vocabulary
 
 SAMPLES: Final = "samples.safetensors"
@@ -75,27 +75,31 @@ class PackageWriter:
         out: where the package goes: ``<repository>/<model>/<version>``. Folders above it are
             made.
         chunk_bytes_max: largest chunk of a table, in bytes, at most 1 GiB.
+        replace: whether it takes the place of the package at ``out``, whose lock the caller holds.
 
     Raises:
-        InputError: there is something at ``out``: versions are immutable.
+        InputError: there is something at ``out``, without ``replace``: versions are immutable.
     """
 
-    def __init__(self, out: Path, *, chunk_bytes_max: int = CHUNK_BYTES_MAX) -> None:
-        self._out = Path(out)
+    def __init__(
+        self, out: Path, *, chunk_bytes_max: int = CHUNK_BYTES_MAX, replace: bool = False
+    ) -> None:
+        self._out, self._replace = Path(out), replace
         self._chunk_bytes_max = chunk_bytes_max
         self._published = False
-        _check_free(self._out)
+        self._check_free()
         self._out.parent.mkdir(parents=True, exist_ok=True)
         self._folder = Path(
             tempfile.mkdtemp(prefix=f".{self._out.name}.", suffix=".partial", dir=self._out.parent)
         )
-        self._folder.chmod(0o755)  # mkdtemp's 0700 would hide the package from a server's user.
+        # mkdtemp's 0700 would hide the package from a server's user.
+        self._folder.chmod(self._out.stat().st_mode & 0o7777 if replace else 0o755)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not self._published:
+        if not self._published or self._replace:  # What was not finished, or the old package.
             shutil.rmtree(self._folder)
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(self._out)  # A full disk does not say which.
@@ -127,9 +131,10 @@ class PackageWriter:
         write_vocabulary(self.new_file(f"ids/{file}"), vocabulary)
         return f"ids/{file}"
 
-    def add_plan(self, plan: Plan) -> None:
-        """Writes plans/<name>.json."""
-        self.add_file(f"plans/{plan.name}.json", plan_json(plan))
+    def add_plan(self, plan: Plan) -> str:
+        """Writes plans/<name>.json and returns that path."""
+        self.add_file(file := f"plans/{plan.name}.json", plan_json(plan))
+        return file
 
     def add_samples(self, samples: Sequence[SampleRequest]) -> None:
         """Writes samples.safetensors."""
@@ -214,15 +219,19 @@ class PackageWriter:
         if check is not None:
             check(self._folder)
         sync_tree(self._folder)
-        _check_free(self._out)
+        self._check_free()
         try:
-            self._folder.rename(self._out)
+            (exchange if self._replace else Path.rename)(self._folder, self._out)
         except OSError as error:
-            _check_free(self._out)  # Another writer was faster.
+            self._check_free()  # Another writer was faster.
             raise error
         self._published = True
         sync(self._out.parent)
         return self._out
+
+    def _check_free(self) -> None:
+        if not self._replace and (self._out.exists() or self._out.is_symlink()):
+            raise InputError(f"{self._out}: expected no such version yet; versions are immutable")
 
     def _document(self, contents: PackageContents) -> dict[str, Any]:
         inputs = [each.model_dump() for each in contents.inputs]
@@ -262,8 +271,3 @@ def _split_at_chunks(
             part, batch = batch[:left], batch[left:]
             yield part
             left = left - len(part) or rows_per_chunk
-
-
-def _check_free(out: Path) -> None:
-    if out.exists() or out.is_symlink():
-        raise InputError(f"{out}: expected no such version yet; versions are immutable")

@@ -29,7 +29,7 @@ def calibrate(
     cores at the same work, lookups of a server, and messages between two processes over gloo.
 
     Args:
-        lookup_seconds: ``embershard.serving.lookup_times.lookup_seconds``. None: lookups of a
+        lookup_seconds: ``embershard.serving.local.lookup_seconds``. None: lookups of a
             server are not measured.
         progress: told what is measured next.
 

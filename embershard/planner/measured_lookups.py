@@ -28,7 +28,7 @@ REPEATS = 7
 
 
 class LookupSeconds(Protocol):
-    """``embershard.serving.lookup_times.lookup_seconds``, which the planner does not import."""
+    """``embershard.serving.local.lookup_seconds``, which the planner does not import."""
 
     def __call__(
         self,

@@ -28,8 +28,8 @@ from embershard.data import (
 )
 from embershard.data.movielens_features import age_band, year_band
 from embershard.export import export_checkpoint
+from embershard.ids import hash_string
 from embershard.package import Package
-from embershard.package.ids import hash_string
 from embershard.training import TrainingResult, area_under_curve, read_config, train
 
 HERE = Path(__file__).parent

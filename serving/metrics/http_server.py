@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -63,11 +63,9 @@ class HttpServer:
     With 128 connections open, a new one closes the oldest. Requests are answered in turn.
     """
 
-    def __init__(self, name: str, *, host: str, port: int) -> None:
-        """Take the port; 0: a free one. Nobody can connect before `start`. ``name``: a word for
-        errors, for the log and for the thread. ``host``: address or name, IPv4 or IPv6.
-        `UnavailableError`: the address is not to be had."""
-        self._name = name
+    def __init__(self, *, host: str, port: int) -> None:
+        """Take the port; 0: a free one. Nobody can connect before `start`. ``host``: address or
+        name, IPv4 or IPv6. `UnavailableError`: the address is not to be had."""
         self._host = host.removeprefix("[").removesuffix("]")
         self._wanted = port
         self._socket = self._bound()
@@ -81,11 +79,6 @@ class HttpServer:
     def url(self) -> str:
         """``http://host:port/``."""
         return f"http://{_bracketed(self._host)}:{self._port}/"
-
-    @property
-    def connections(self) -> int:
-        """How many are open."""
-        return len(self._connections)
 
     def start(self, routes: Mapping[str, Handler], tick: Callable[[], None]) -> None:
         """Answer from here on. ``routes``: who answers which path. ``tick``: called about each
@@ -101,7 +94,7 @@ class HttpServer:
         self._thread = threading.Thread(
             target=self._run,
             args=(self._server, loop, tick),
-            name=f"embershard-{self._name}",
+            name="embershard-metrics",
             daemon=True,
         )
         self._thread.start()
@@ -113,6 +106,12 @@ class HttpServer:
             self._loop.call_soon_threadsafe(self._abort_connections)
             self._thread.join()
         self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _config(self, routes: Mapping[str, Handler]) -> uvicorn.Config:
         connection: Any = partial(_Connection, self._connections)
@@ -137,7 +136,7 @@ class HttpServer:
         self, server: uvicorn.Server, loop: asyncio.AbstractEventLoop, tick: Callable[[], None]
     ) -> None:
         async def serve() -> None:
-            loop.set_exception_handler(_Reporter(self._name))
+            loop.set_exception_handler(_Reporter())
             ticking = asyncio.create_task(self._tick(tick))
             await server.serve(sockets=[self._socket])
             ticking.cancel()
@@ -153,7 +152,7 @@ class HttpServer:
                 tick()
             except Exception:  # Whatever a caller's own function raises: the port outlives it.
                 if failures.is_due():
-                    LOG.exception("the tick of the %s port failed", self._name)
+                    LOG.exception("the tick of the metrics port failed")
             await asyncio.sleep(TICK_SECONDS)
 
     def _abort_connections(self) -> None:
@@ -178,9 +177,7 @@ class HttpServer:
 
     def _unavailable(self, error: OSError) -> UnavailableError:
         where = f"{_bracketed(self._host)}:{self._wanted}"
-        return UnavailableError(
-            f"{self._name}: cannot listen on {where}: {error.strerror or error}"
-        )
+        return UnavailableError(f"metrics: cannot listen on {where}: {error.strerror or error}")
 
 
 class _Connection(H11Protocol):
@@ -222,15 +219,15 @@ class _Reporter:
     """Handles exceptions of the event loop. Without file descriptors asyncio reports each failed
     accept, 128 a second."""
 
-    def __init__(self, name: str) -> None:
-        self._name, self._accepting = name, _OncePerMinute()
+    def __init__(self) -> None:
+        self._accepting = _OncePerMinute()
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, OSError):
-            LOG.error("the %s port: %s", self._name, context["message"], exc_info=error)
+            LOG.error("the metrics port: %s", context["message"], exc_info=error)
         elif self._accepting.is_due():
-            LOG.warning("the %s port takes no connections: %s", self._name, error.strerror)
+            LOG.warning("the metrics port takes no connections: %s", error.strerror)
 
 
 def _application(routes: Mapping[str, Handler]) -> Any:

@@ -2,32 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import files
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client import Metric as Family
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    UnknownMetricFamily,
-)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from embershard.errors import ConfigError
 from embershard.serving.metric import Histogram, Metric, Metrics, log_lines_dropped
-from embershard.serving.metrics.history import History, Totals
-from embershard.serving.metrics.http_server import HttpServer, Response
-from embershard.serving.metrics.status import page_routes, status_json
+from embershard.serving.metrics.history import REQUESTS, History, Totals
+from embershard.serving.metrics.http_server import Handler, HttpServer, Response
+from embershard.serving.repository import ServedPackage
 
 if TYPE_CHECKING:
     from embershard.serving import Server
 
 
-class MetricsPort:
+PAGE: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/chart.js": ("chart.js", "text/javascript; charset=utf-8"),
+    "/format.js": ("format.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+TOTALS: Final = {
+    "examples": "embershard_examples",
+    "batches": "embershard_batches",
+    "bytes_received": "embershard_received_bytes",
+    "bytes_sent": "embershard_sent_bytes",
+    "slow_requests": "embershard_slow_requests",
+    "connections_refused": "embershard_connections_refused",
+}
+DEVICES: Final = {
+    "table_bytes": "table_bytes",
+    "lookup_seconds": "device_lookup_seconds",
+    "rows": "device_rows",
+}
+REQUEST_LABELS: Final = ("code", "reason", "priority")
+
+
+def page_routes(status: Callable[[int], dict[str, Any]]) -> dict[str, Handler]:
+    """The page and what it asks for, by path. ``status``: `status_json` after as many samples."""
+    folder = files("embershard.serving.metrics") / "page"
+
+    def file(name: str, content_type: str) -> Handler:
+        response = Response(content_type=content_type, body=(folder / name).read_bytes())
+        return lambda _: response
+
+    def answer(query: str) -> Response:
+        after = parse_qs(query).get("after", ["0"])[-1]
+        known = int(after) if after.isascii() and after.isdigit() and len(after) < 10 else 0
+        body = json.dumps(status(known)).encode()
+        return Response(content_type="application/json", body=body)
+
+    pages = {path: file(name, content_type) for path, (name, content_type) in PAGE.items()}
+    return {**pages, "/status.json": answer}
+
+
+def status_json(
+    metrics: Metrics,
+    packages: Sequence[ServedPackage],
+    state: str,
+    history: History,
+    *,
+    after: int = 0,
+) -> dict[str, Any]:
+    """What the page shows: totals since the start, and the samples it does not know yet. ``after``:
+    how many it has seen: ``taken`` of the last answer."""
+    models = sorted({each.model for each in packages})
+    default = next((each.version for each in packages if each.is_default), 0)
+    times = metrics.histogram("embershard_request_seconds")
+    samples = history.after(after)
+    return {
+        "model": models[0] if len(models) == 1 else f"{len(models)} models",
+        "version": default if len(models) == 1 else 0,
+        "state": state,
+        "start_unix_seconds": history.start_unix_seconds,
+        "unix_seconds": time.time(),
+        "totals": {name: metrics.total(metric) for name, metric in TOTALS.items()},
+        "requests": _requests(metrics),
+        "unknown_ids": metrics.by("embershard_unknown_ids", "feature"),
+        "devices": _devices(metrics),
+        "versions": [_version(metrics, each) for each in packages],
+        "quantiles": {
+            name: times.quantile(share)
+            for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+        },
+        "taken": history.taken,
+        "samples": {
+            name: [_short(sample[name]) for sample in samples] for name in (samples or [{}])[0]
+        },
+    }
+
+
+def _requests(metrics: Metrics) -> list[dict[str, object]]:
+    """Requests that ended, by each combination of labels."""
+    counts: dict[tuple[str, ...], float] = {}
+    for name in REQUESTS:
+        for each in metrics.find(name):
+            assert not isinstance(each.value, Histogram)
+            key = tuple(each.labels[label] for label in REQUEST_LABELS)
+            counts[key] = counts.get(key, 0) + each.value
+    return [
+        {**dict(zip(REQUEST_LABELS, key, strict=True)), "count": count}
+        for key, count in counts.items()
+    ]
+
+
+def _devices(metrics: Metrics) -> list[dict[str, object]]:
+    columns = {
+        column: metrics.by(f"embershard_{name}", "device") for column, name in DEVICES.items()
+    }
+    return [
+        {"name": device, **{column: values.get(device, 0) for column, values in columns.items()}}
+        for device in columns["rows"]
+    ]
+
+
+def _version(metrics: Metrics, package: ServedPackage) -> dict[str, Any]:
+    """A version's line in the table of versions."""
+    of = {"model": package.model, "version": package.version}
+    differences = metrics.histogram("embershard_shadow_difference", **of)
+    sampled = ("embershard_shadow_requests", "embershard_shadow_dropped")
+    return {
+        **of,
+        "labels": package.labels,
+        "is_default": package.is_default,
+        "program": package.program.target,
+        "program_why": package.program.why,
+        "answered": metrics.total("embershard_requests", code="OK", **of),
+        "p99": metrics.histogram("embershard_request_seconds", **of).quantile(0.99),
+        "shadow_sampled": sum(metrics.total(name, **of) for name in sampled),
+        "shadow_compared": differences.observations,
+        "shadow_difference": differences.sum / differences.observations
+        if differences.observations
+        else None,
+    }
+
+
+def _short(value: float | None) -> float | None:
+    """To six digits, or a thousandth: a page draws them."""
+    if value is None or abs(value) >= 1e5:
+        return None if value is None else round(value, 3)
+    return float(f"{value:.6g}")
+
+
+class MetricsPort(HttpServer):
     """``/metrics`` for Prometheus, ``/healthz`` for who asks whether to send requests, and ``/``, a
     page for people.
 
@@ -53,12 +181,7 @@ class MetricsPort:
         """
         if not 0 <= port <= 65535:
             raise ConfigError(f"metrics_port: expected 0..65535, got {port}")
-        self._http = HttpServer("metrics", host=host, port=port)
-
-    @property
-    def url(self) -> str:
-        """``http://host:port/``."""
-        return self._http.url
+        super().__init__(host=host, port=port)
 
     def show(self, server: Server, *, lines_dropped: Callable[[], int] = lambda: 0) -> None:
         """Answer from here on, in a thread of its own, until `close`.
@@ -82,7 +205,7 @@ class MetricsPort:
         text = exposition(metrics)
 
         def scrape(_: str) -> Response:
-            return Response(content_type=CONTENT_TYPE, body=text())
+            return Response(content_type=CONTENT_TYPE_PLAIN_0_0_4, body=text())
 
         def health(_: str) -> Response:
             state = server.state
@@ -93,26 +216,11 @@ class MetricsPort:
             return status_json(sums(), server.packages, server.state, history, after=after)
 
         routes = {**page_routes(status), "/metrics": scrape, "/healthz": health}
-        self._http.start(routes, tick=history.take)
-
-    def close(self) -> None:
-        """Close the port. Safe to repeat."""
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.start(routes, tick=history.take)
 
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-
-PLAIN: Final[dict[str, type[CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily]]] = {
-    "counter": CounterMetricFamily,
-    "gauge": GaugeMetricFamily,
-    "untyped": UnknownMetricFamily,
-}
+ENDINGS: Final = {"counter": "_total", "info": "_info"}
+"""That Prometheus adds to the name of a sample."""
 
 
 def exposition(metrics: Callable[[], Metrics]) -> Callable[[], bytes]:
@@ -136,23 +244,15 @@ class Collector:
 
 def _family(metrics: list[Metric]) -> Family:
     """Metrics of one name."""
-    first = metrics[0]
-    named, labels = (first.name, first.help), list(first.labels)
-    if first.kind == "info":
-        infos = InfoMetricFamily(*named, labels=labels)
-        for each in metrics:
-            infos.add_metric(list(each.labels.values()), {})
-        return infos
-    if first.kind == "histogram":
-        histograms = HistogramMetricFamily(*named, labels=labels)
-        for each in metrics:
-            assert isinstance(each.value, Histogram)
-            bounds = [*map(str, each.value.bounds), "+Inf"]
-            buckets = list(zip(bounds, accumulate(each.value.counts), strict=True))
-            histograms.add_metric(list(each.labels.values()), buckets, each.value.sum)
-        return histograms
-    family = PLAIN[first.kind](*named, labels=labels)
+    name, about, kind = metrics[0][:3]
+    family = Family(name, about, kind)
     for each in metrics:
-        assert not isinstance(each.value, Histogram)
-        family.add_metric(list(each.labels.values()), each.value)
+        if not isinstance(each.value, Histogram):
+            family.add_sample(name + ENDINGS.get(kind, ""), each.labels, each.value)
+            continue
+        bounds = [*map(str, each.value.bounds), "+Inf"]
+        for bound, count in zip(bounds, accumulate(each.value.counts), strict=True):
+            family.add_sample(f"{name}_bucket", {"le": bound, **each.labels}, count)
+        family.add_sample(f"{name}_count", each.labels, each.value.observations)
+        family.add_sample(f"{name}_sum", each.labels, each.value.sum)
     return family

@@ -11,7 +11,7 @@ import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client import AsyncClient, Client, Lists
-from embershard.client.status import RetryRules
+from embershard.client.status import retry_seconds
 from embershard.errors import (
     DeadlineError,
     InputError,
@@ -289,8 +289,8 @@ def test_the_pause_before_the_thousandth_retry_is_the_longest():
         def code(self):
             return grpc.StatusCode.UNAVAILABLE
 
-    rules = RetryRules(max_attempts=10_000)
-    assert rules.wait_seconds(Unavailable(), attempt=2000, remaining_seconds=9.0) == 1.0
+    counts = {"attempt": 2000, "max_attempts": 10_000}
+    assert retry_seconds(Unavailable(), **counts, remaining_seconds=9.0) == 1.0
 
 
 def test_an_id_of_a_request_is_short():

@@ -3,10 +3,8 @@
 import grpc
 import pytest
 
-from embershard.client.status import RetryRules
+from embershard.client.status import retry_seconds
 from tests.cases import cases
-
-RULES = RetryRules(max_attempts=8, first_backoff_seconds=0.05, backoff_seconds_max=1.0)
 
 
 class Failure(grpc.RpcError):
@@ -24,17 +22,19 @@ class Failure(grpc.RpcError):
 UNAVAILABLE = Failure(grpc.StatusCode.UNAVAILABLE)
 
 
+def waited(failure, *, attempt=1, max_attempts=8, remaining_seconds=60):
+    return retry_seconds(
+        failure, attempt=attempt, max_attempts=max_attempts, remaining_seconds=remaining_seconds
+    )
+
+
 def test_unavailable_waits_twice_as_long_each_time_up_to_a_second():
-    waits = [
-        RULES.wait_seconds(UNAVAILABLE, attempt=attempt, remaining_seconds=60)
-        for attempt in range(1, 9)
-    ]
+    waits = [waited(UNAVAILABLE, attempt=attempt) for attempt in range(1, 9)]
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, None]
 
 
 def test_one_attempt_is_never_followed_by_another():
-    once = RetryRules(max_attempts=1)
-    assert once.wait_seconds(UNAVAILABLE, attempt=1, remaining_seconds=60) is None
+    assert waited(UNAVAILABLE, attempt=1, max_attempts=1) is None
 
 
 @cases(
@@ -46,7 +46,7 @@ def test_one_attempt_is_never_followed_by_another():
     },
 )
 def test_no_attempt_starts_behind_the_deadline(remaining_seconds, wait_seconds):
-    wait = RULES.wait_seconds(UNAVAILABLE, attempt=1, remaining_seconds=remaining_seconds)
+    wait = waited(UNAVAILABLE, remaining_seconds=remaining_seconds)
     assert wait == wait_seconds
 
 
@@ -62,7 +62,7 @@ def test_no_attempt_starts_behind_the_deadline(remaining_seconds, wait_seconds):
 )
 def test_resource_exhausted_waits_as_long_as_the_server_says(pushback_ms, wait_seconds):
     failure = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, pushback_ms)
-    assert RULES.wait_seconds(failure, attempt=1, remaining_seconds=60) == wait_seconds
+    assert waited(failure) == wait_seconds
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_resource_exhausted_waits_as_long_as_the_server_says(pushback_ms, wait_s
 )
 def test_nothing_else_is_sent_again(code):
     failure = Failure(code, pushback_ms="20")
-    assert RULES.wait_seconds(failure, attempt=1, remaining_seconds=60) is None
+    assert waited(failure) is None

@@ -8,7 +8,7 @@ from embershard.data.movielens import movielens_from_log
 from embershard.data.movielens_features import MovieLensFeatures, age_band, year_band
 from embershard.data.movielens_files import RatingLog
 from embershard.errors import DataError, InputError
-from embershard.package.ids import hash_string
+from embershard.ids import hash_string
 from tests.cases import cases
 from tests.data.small_movielens import random_log
 from tests.oracles import share_of_ordered_pairs

@@ -9,7 +9,7 @@ from torch import nn
 
 from embershard.errors import ExportError
 from embershard.export import dense_report, export_model
-from embershard.export.bfloat16 import to_bfloat16
+from embershard.export.program_builder import to_bfloat16
 from embershard.models import DLRM
 from embershard.modules import LowRankCrossNet
 from embershard.package import Package, SampleRequest, Schema, SparseInput

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from embershard.errors import ExportError
-from embershard.export import ahead_of_time, export_model
-from embershard.export.ahead_of_time import compile_ahead
+from embershard.export import compiled_package, export_model
+from embershard.export.compiled_package import compile_ahead
 from embershard.export.reloaded import ReloadedProgram
 from embershard.export.torchscript import save_program
 from embershard.package import Package
@@ -155,7 +155,7 @@ def test_sequences_of_any_lengths_give_what_torchscript_gives(tmp_path):
     file, manifest = package.path / package.manifest.torchscript.file, package.manifest
     names = [each.name for each in manifest.outputs]
     program = ReloadedProgram(file, names, dtype="float32").eval()
-    given, sizes = ahead_of_time._inputs(manifest)
+    given, sizes = compiled_package._inputs(manifest)
     exported = torch.export.export(program, given, dynamic_shapes=sizes, strict=False).module()
     with pytest.warns(DeprecationWarning, match=r"torch\.jit"):
         script = torch.jit.load(str(file))

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from embershard.ids import hash_string
 from embershard.package import (
     PackageContents,
     PackageWriter,
@@ -29,7 +30,6 @@ from embershard.package import (
     place_tables,
 )
 from embershard.package.id_maps import Hash
-from embershard.package.ids import hash_string
 from embershard.package.manifest import OutputSpec, Producer, ProgramSpec
 from embershard.package.manifest_inputs import (
     DenseInputSpec,

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from embershard.errors import PackageError
 from embershard.package.manifest import Manifest
 from embershard.package.manifest_checks import parse_manifest
-from embershard.package.strict_json import parse_json
+from embershard.package.validation import parse_json
 from tests.hostile.draft import GOLDEN
 
 pytestmark = pytest.mark.timeout(60)

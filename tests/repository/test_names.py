@@ -61,7 +61,7 @@ def test_no_name_of_a_package_hides_one_of_its_modules(package):
 def test_root_names_resolve_to_what_type_checkers_see():
     tree = ROOT_PACKAGE.tree()
     block = next(n for n in tree.body if isinstance(n, ast.If) and is_type_checking(n.test))
-    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    seen = {node.module: tuple(alias.name for alias in node.names) for node in block.body}
     homes = next(n for n in tree.body if ast.unparse(n).startswith("_HOMES ="))
     assert ast.literal_eval(homes.value) == seen
 

@@ -8,7 +8,7 @@ from tests.cases import cases
 from tests.repository.sources import ROOT, Import, Module, imports_of, modules, own_files
 
 # Each component and the components it may import. The leaves are what all may use.
-LEAVES = {"errors", "version", "formatting", "malloc_options", "memory_limit"}
+LEAVES = {"errors", "version", "formatting", "ids", "malloc_options", "memory_limit"}
 # Each may use those before it.
 LIBRARY = [
     "package",

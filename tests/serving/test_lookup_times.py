@@ -6,7 +6,7 @@ import pytest
 from embershard.errors import InternalError, RequestError
 from embershard.package.row_format import RowFormat
 from embershard.planner.measured_lookups import WEIGHTS
-from embershard.serving.lookup_times import lookup_seconds
+from embershard.serving.local import lookup_seconds
 from tests.cases import cases
 
 OFFSETS = np.array([0, 2, 5])

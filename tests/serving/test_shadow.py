@@ -11,8 +11,7 @@ from embershard.export import export_model
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics.history import History
-from embershard.serving.metrics.port import exposition
-from embershard.serving.metrics.status import status_json
+from embershard.serving.metrics.port import exposition, status_json
 from tests.cases import cases
 from tests.serving.failures.busy import until
 from tests.serving.versions import SCHEMA, STEP, Telling, publish

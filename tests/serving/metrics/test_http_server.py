@@ -31,7 +31,7 @@ ROUTES = {
 
 @pytest.fixture
 def server():
-    running = HttpServer("metrics", host="127.0.0.1", port=0)
+    running = HttpServer(host="127.0.0.1", port=0)
     running.start(ROUTES, tick=lambda: None)
     yield running
     running.close()
@@ -136,7 +136,7 @@ def test_who_does_not_read_is_cut_off(server, monkeypatch):
     with connected(server) as client:
         client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         received = len(client.recv(1))
-        while server.connections:  # Until the server has let go, which it does by itself.
+        while server._connections:  # Until the server has let go, which it does by itself.
             assert asked(server)[0] == 200
         while chunk := client.recv(1 << 20):
             received += len(chunk)
@@ -152,7 +152,7 @@ def test_who_holds_on_keeps_nobody_out(server):
             client.sendall(b"GET ")
         assert asked(server)[0] == 200
         assert all(ends(client) for client in silent[:10])
-        assert server.connections <= CONNECTIONS_MAX
+        assert len(server._connections) <= CONNECTIONS_MAX
 
 
 def test_clients_cost_no_threads(server):
@@ -180,7 +180,7 @@ def test_ticks_go_on_after_one_that_fails(monkeypatch, caplog):
             enough.set()
         raise RuntimeError("broken on purpose")
 
-    running = HttpServer("metrics", host="127.0.0.1", port=0)
+    running = HttpServer(host="127.0.0.1", port=0)
     running.start(ROUTES, tick=tick)
     assert enough.wait(TIMEOUT_SECONDS)
     running.close()
@@ -190,7 +190,7 @@ def test_ticks_go_on_after_one_that_fails(monkeypatch, caplog):
 
 
 def test_closing_closes_the_port_and_every_connection():
-    running = HttpServer("metrics", host="127.0.0.1", port=0)
+    running = HttpServer(host="127.0.0.1", port=0)
     running.start(ROUTES, tick=lambda: None)
     with connected(running) as client:
         client.sendall(b"GET ")
@@ -203,7 +203,7 @@ def test_closing_closes_the_port_and_every_connection():
 
 
 def test_closing_with_connections_open_says_nothing(capfd, caplog):
-    running = HttpServer("metrics", host="127.0.0.1", port=0)
+    running = HttpServer(host="127.0.0.1", port=0)
     running.start(ROUTES, tick=lambda: None)
     with connected(running) as silent, connected(running) as halfway:
         halfway.sendall(b"GET ")
@@ -248,7 +248,7 @@ def test_without_file_descriptors_it_waits_and_says_so_once(server, monkeypatch,
 
 
 def test_nobody_can_connect_before_it_starts():
-    waiting = HttpServer("metrics", host="127.0.0.1", port=0)
+    waiting = HttpServer(host="127.0.0.1", port=0)
     with pytest.raises(ConnectionRefusedError):
         connected(waiting)
     waiting.close()
@@ -260,7 +260,7 @@ def test_ipv6_stands_in_brackets():
     except OSError:
         pytest.skip("no IPv6 here")
     for host in ("::1", "[::1]"):
-        running = HttpServer("metrics", host=host, port=0)
+        running = HttpServer(host=host, port=0)
         running.start(ROUTES, tick=lambda: None)
         assert running.url.startswith("http://[::1]:")
         with connected(running) as client:
@@ -273,7 +273,7 @@ def test_a_taken_port_is_refused_when_it_is_asked_for():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UnavailableError) as caught:
-            HttpServer("metrics", host="127.0.0.1", port=port)
+            HttpServer(host="127.0.0.1", port=port)
     words = f"metrics: cannot listen on 127.0.0.1:{port}: Address already in use"
     assert str(caught.value) == words
 
@@ -281,4 +281,4 @@ def test_a_taken_port_is_refused_when_it_is_asked_for():
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
 def test_an_address_of_somebody_else_is_refused(host):
     with pytest.raises(UnavailableError, match=f"metrics: cannot listen on {host}:0: "):
-        HttpServer("metrics", host=host, port=0)
+        HttpServer(host=host, port=0)

@@ -9,7 +9,7 @@ import pytest
 from embershard.errors import ConfigError
 from embershard.serving.metrics import MetricsPort
 from embershard.serving.metrics.history import History
-from embershard.serving.metrics.status import PAGE, page_routes, status_json
+from embershard.serving.metrics.port import PAGE, page_routes, status_json
 from tests.serving.metrics.figures import FakeServer, busy, empty, served
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

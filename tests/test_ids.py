@@ -1,8 +1,4 @@
-"""Training and serving agree on what an id is: `package.ids` makes vocabularies, the client asks.
-
-The client imports nothing of the package's, so each has its own few lines; here both are fed the
-same values and must give the same 64 bits, or both refuse.
-"""
+"""What an id is, to clients, data and vocabularies alike: 64 bits."""
 
 from decimal import Decimal
 from enum import IntEnum
@@ -10,9 +6,8 @@ from enum import IntEnum
 import numpy as np
 import pytest
 
-from embershard.client.arrays import ids_of
-from embershard.errors import InputError, RequestError
-from embershard.package.ids import ids_from
+from embershard.errors import InputError
+from embershard.ids import ids_from
 from tests.cases import cases
 
 
@@ -54,11 +49,10 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("values", "expected"), GOLDEN)
-def test_both_make_the_same_64_bits(values, expected):
-    of_package, of_client = ids_from(values), ids_of("item", values)
-    assert (of_package.dtype, of_client.dtype) == (np.int64, np.int64)
-    assert of_package.tolist() == expected
-    assert of_client.tolist() == expected
+def test_ids_are_64_bits(values, expected):
+    ids = ids_from(values)
+    assert ids.dtype == np.int64
+    assert ids.tolist() == expected
 
 
 @cases(
@@ -87,8 +81,6 @@ def test_both_make_the_same_64_bits(values, expected):
         "lone-surrogate": ["\ud800"],
     },
 )
-def test_both_refuse(values):
+def test_what_is_no_id_is_refused(values):
     with pytest.raises(InputError):
         ids_from(values)
-    with pytest.raises(RequestError):
-        ids_of("item", values)

@@ -1,0 +1,80 @@
+"""Ids as 64-bit numbers: of clients, of data and of vocabularies."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from embershard.errors import InputError
+
+_MASK = (1 << 64) - 1
+
+
+def hash_string(text: str) -> int:
+    """The id that a string stands for: the XXH3-64 of its UTF-8 bytes, as a signed int64."""
+    return int(_hashes("id", [text], InputError)[0])
+
+
+def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArray[np.int64]:
+    """Numbers of -2**63 .. 2**64 - 1, or strings, not both, as int64 ``[N]``, a copy."""
+    if isinstance(ids, str | bytes):
+        raise InputError(f"ids: expected a list of ids, got {type(ids).__name__} {ids!r}")
+    if isinstance(ids, np.ndarray) and ids.ndim != 1:
+        raise InputError(f"ids: expected one dimension, got shape {ids.shape}")
+    return np.array(ids_of("ids", ids if isinstance(ids, np.ndarray) else list(ids)))
+
+
+def ids_of(
+    what: str, values: Sequence[Any] | NDArray[Any], error: type[InputError] = InputError
+) -> NDArray[np.int64]:
+    """Ids ``(n,)`` as 64 bits: integers as they are (unsigned ones keep their bits), strings
+    hashed. ``what``: of whom an ``error`` speaks."""
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind in "iu":
+            kind = np.uint64 if values.dtype.kind == "u" else np.int64
+            return values.astype(kind, copy=False).view(np.int64)
+        if values.size and values.dtype.kind not in "OUT":
+            raise error(
+                f"{what}: expected ids that are integers of 64 bits or strings, "
+                f"got an array of {values.dtype}"
+            )
+        values = list(values.tolist())
+    kinds = set(map(type, values))
+    if kinds <= {int}:
+        return _integers(what, values, error)
+    if all(issubclass(kind, str) for kind in kinds):
+        return _hashes(what, values, error)
+    if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
+        return _integers(what, [int(value) for value in values], error)
+    if any(issubclass(kind, str) for kind in kinds):
+        raise error(f"{what}: expected all ids to be strings or none, got both")
+    integers = (int, np.integer)
+    wrong = next(v for v in values if isinstance(v, bool) or not isinstance(v, integers))
+    raise error(
+        f"{what}: expected ids that are integers of 64 bits or strings, "
+        f"got {type(wrong).__name__} ({wrong!r:.40})"
+    )
+
+
+def _integers(what: str, values: Sequence[int], error: type[InputError]) -> NDArray[np.int64]:
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        pass  # Some are from 2**63 up, or not of 64 bits at all.
+    for value in values:
+        if not -(1 << 63) <= value <= _MASK:
+            raise error(f"{what}: expected ids of 64 bits, got {value}")
+    return np.array([value & _MASK for value in values], dtype=np.uint64).view(np.int64)
+
+
+def _hashes(what: str, values: Sequence[str], error: type[InputError]) -> NDArray[np.int64]:
+    try:
+        hashes = [xxhash.xxh3_64_intdigest(value.encode()) for value in values]
+    except UnicodeEncodeError as unwritable:
+        text, reason = unwritable.object, unwritable.reason
+        raise error(
+            f"{what}: expected text that UTF-8 can hold, got {text!r:.40}: {reason}"
+        ) from unwritable
+    return np.array(hashes, dtype=np.uint64).view(np.int64)
