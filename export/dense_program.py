@@ -142,7 +142,7 @@ class Batch:
 
     def each_alone(self) -> list[Batch]:
         """Every example as a batch of its own."""
-        places = torch.arange(len(self.dense)).split(1)
+        places = torch.arange(len(self.dense))[:, None]
         alone = torch.zeros(1, dtype=torch.int64)
         return [Batch(self.dense[at], self.looked_up.take(at), alone) for at in places]
 

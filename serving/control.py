@@ -123,8 +123,9 @@ def order(
         return answer
     name = answer["error"]
     kind = vars(errors).get(name) if isinstance(name, str) else None
-    is_known = isinstance(kind, type) and issubclass(kind, EmbershardError)
-    raise (kind if is_known else InternalError)(answer.get("message", ""))
+    if not (isinstance(kind, type) and issubclass(kind, EmbershardError)):
+        kind = InternalError
+    raise kind(answer.get("message", ""))
 
 
 def _no_server(path: Path, line: bytes) -> UnavailableError:

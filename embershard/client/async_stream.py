@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Self, Unpack
 
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.asking import Names, PredictArguments, predict_request
-from embershard.client.core import ClientCore, Steps
+from embershard.client.core import ClientCore
 from embershard.client.outstanding import CLOSE_SECONDS, GRACE_SECONDS, Outstanding, Waiting
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of, timeout_ms
@@ -26,12 +26,11 @@ class AsyncPredictStream:
     def __init__(
         self,
         core: ClientCore,
-        run: Callable[[Steps[AsyncWaiting]], Awaitable[AsyncWaiting]],
         names: Names,
         *,
         in_flight: int,
     ) -> None:
-        self._core, self._run, self._names = core, run, names
+        self._core, self._names = core, names
         self._address = core.address
         self._room = asyncio.Semaphore(in_flight)
         self._unsent = asyncio.Semaphore(in_flight)  # Where the server reads nothing.
@@ -46,7 +45,7 @@ class AsyncPredictStream:
         """As `PredictStream.predict`, with the answer itself."""
         request, inputs = predict_request(self._names, **arguments)
         future: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
-        waiting = await self._run(self._core.prepare(request, inputs, timeout_seconds, future))
+        waiting = await self._core.prepare(request, inputs, timeout_seconds, future)
         left = waiting.deadline + GRACE_SECONDS - time.monotonic()
         try:
             async with asyncio.timeout(left), self._room:

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import grpc
 
@@ -15,12 +15,41 @@ from embershard.client.asking import (
     predict_request,
 )
 from embershard.client.channel import Tls
-from embershard.client.core import Call, ClientCore, Pause, Step, Steps
+from embershard.client.core import ClientCore, run
 from embershard.client.prediction import Prediction, ServedModel
 from embershard.client.stream import PredictStream
-from embershard.errors import EmbershardError, InputError, UnavailableError
+from embershard.errors import InputError, UnavailableError
 
-T = TypeVar("T")
+
+class BlockingCore(ClientCore):
+    """For any thread of one process."""
+
+    def __init__(self, address: str, kind: Any, **options: Any) -> None:
+        super().__init__(address, kind, **options)
+        self._process = os.getpid()
+        self.closed = threading.Event()
+
+    async def call(self, method: Any, request: object, timeout_seconds: float) -> Any:
+        self.check_open()
+        try:
+            return method(request, timeout=timeout_seconds)
+        except ValueError:  # gRPC's error for a channel that was closed meanwhile.
+            self.check_open()
+            raise
+
+    async def pause(self, seconds: float) -> None:
+        if self.closed.wait(seconds):
+            raise UnavailableError(f"{self.address}: the client was closed")
+
+    def check_open(self) -> None:
+        """`InputError`: the client is closed, or another process made it."""
+        if os.getpid() != self._process:  # Calls might never end: gRPC's threads are not here.
+            raise InputError(
+                f"{self.address}: expected the process that made the client, got a child of it; "
+                "make another there"
+            )
+        if self.closed.is_set():
+            raise InputError(f"{self.address}: expected an open client, got a closed one")
 
 
 class Client:
@@ -57,7 +86,7 @@ class Client:
             InputError: an address of another form, a timeout that is not above 0, fewer than 1
                 attempt, a file that cannot be read, or what cannot be a token.
         """
-        self._core = ClientCore(
+        self._core = BlockingCore(
             address,
             grpc,
             tls=tls,
@@ -65,8 +94,6 @@ class Client:
             timeout_seconds=timeout_seconds,
             max_attempts=max_attempts,
         )
-        self._process = os.getpid()
-        self._closed = threading.Event()
 
     def get_model(
         self,
@@ -88,7 +115,7 @@ class Client:
             NotFoundError: no such model, version or label.
             UnavailableError, DeadlineError: no answer.
         """
-        return self._run(self._core.get_model(model, version, label, timeout_seconds))
+        return run(self._core.get_model(model, version, label, timeout_seconds))
 
     def predict(
         self,
@@ -146,7 +173,7 @@ class Client:
             priority=priority,
             traffic_key=traffic_key,
         )
-        return self._run(self._core.predict(request, inputs, timeout_seconds))
+        return run(self._core.predict(request, inputs, timeout_seconds))
 
     def stream(
         self, model: str = "", *, version: int = 0, label: str = "", in_flight: int = 256
@@ -166,18 +193,18 @@ class Client:
         Raises:
             InputError: an argument of another type than asked for; a closed client.
         """
-        self._check_open()
+        self._core.check_open()
         names = names_in(model_request(model, version, label))
         in_flight = at_least_one("in_flight", in_flight)
         try:
-            return PredictStream(self._core, self._run, names, in_flight=in_flight)
+            return PredictStream(self._core, names, in_flight=in_flight)
         except ValueError:  # gRPC's error for a channel that was closed meanwhile.
-            self._check_open()
+            self._core.check_open()
             raise
 
     def close(self) -> None:
         """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
-        self._closed.set()
+        self._core.closed.set()
         self._core.channel.close()
 
     def __enter__(self) -> Self:
@@ -185,46 +212,3 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _run(self, steps: Steps[T]) -> T:
-        """Carry out steps to their result."""
-        advance, outcome = steps.send, None
-        try:
-            while True:
-                step = advance(outcome)
-                try:
-                    advance, outcome = steps.send, self._carry_out(step)
-                except (grpc.RpcError, EmbershardError) as error:
-                    advance, outcome = steps.throw, error
-        except StopIteration as done:
-            result: T = done.value
-            return result
-
-    def _carry_out(self, step: Step) -> Any:
-        match step:
-            case Pause():
-                self._pause(step.seconds)
-                return None
-            case Call():
-                self._check_open()
-                try:
-                    return step.method(step.request, timeout=step.timeout_seconds)
-                except ValueError:  # gRPC's error for a channel that was closed meanwhile.
-                    self._check_open()
-                    raise
-            case _:
-                return self._run(self._core.fetch(step))
-
-    def _pause(self, seconds: float) -> None:
-        """Until `close`, at the latest."""
-        if self._closed.wait(seconds):
-            raise UnavailableError(f"{self._core.address}: the client was closed")
-
-    def _check_open(self) -> None:
-        if os.getpid() != self._process:  # Calls might never end: gRPC's threads are not here.
-            raise InputError(
-                f"{self._core.address}: expected the process that made the client, got a child of "
-                "it; make another there"
-            )
-        if self._closed.is_set():
-            raise InputError(f"{self._core.address}: expected an open client, got a closed one")

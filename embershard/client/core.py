@@ -1,20 +1,12 @@
-"""What a client sends and does next, without I/O: `Client` and `AsyncClient` carry out its steps.
-
-A method that talks to the server is a generator. It yields a step, gets its outcome, or the error
-that it raised, and returns the result:
-
-    step      outcome
-    ────────  ──────────────────────────────────────────────────────────────────
-    Call      the server's message, or RpcError
-    Pause     none, after so many seconds
-    Learn     the schema: `fetch`, for asyncio at most one at a time
-"""
+"""What a client sends and does next, of `Client` and `AsyncClient` alike: coroutines over the two
+operations in which they differ, a call and a pause. Those of `Client` block and never wait, so that
+`run` carries out its coroutines in one step."""
 
 import dataclasses
-import itertools
 import time
-from collections.abc import Generator
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import grpc
 
@@ -53,34 +45,17 @@ T = TypeVar("T")
 Future = TypeVar("Future")
 
 
-class Call(NamedTuple):
-    """Send a request once."""
-
-    method: Any
-    request: object
-    timeout_seconds: float
-
-
-class Pause(NamedTuple):
-    """Wait before the next attempt."""
-
-    seconds: float
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("the calls of a client that blocks never wait")
 
 
-class Learn(NamedTuple):
-    """Ask for a schema that is not known, or is known no more."""
-
-    names: Names
-    deadline: float
-    stale: ServedModel | None = None
-    """The one that the server no longer serves. None: none was known."""
-
-
-Step: TypeAlias = Call | Pause | Learn
-Steps: TypeAlias = Generator[Step, Any, T]
-
-
-class ClientCore:
+class ClientCore(ABC):
     """One connection's methods, its options and the schemas that it has learned. Thread-safe."""
 
     def __init__(
@@ -114,36 +89,47 @@ class ClientCore:
         self._get_model = method(unary, "GetModel", pb.GetModelRequest, pb.GetModelResponse)
         self.predict_stream = method(stream, "PredictStream", pb.PredictRequest, pb.PredictResponse)
 
-    def get_model(
+    @abstractmethod
+    async def call(self, method: Any, request: object, timeout_seconds: float) -> Any:
+        """Send a request once: the server's message, or RpcError."""
+
+    @abstractmethod
+    async def pause(self, seconds: float) -> None:
+        """Wait before the next attempt, or until `close`: UnavailableError."""
+
+    async def get_model(
         self, model: object, version: object, label: object, timeout_seconds: float | None
-    ) -> Steps[ServedModel]:
+    ) -> ServedModel:
         """As `Client.get_model`."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         request = model_request(model, version, label)
-        return (yield from self._ask_model(request, deadline, self._timeout(timeout_seconds)))
+        return await self._ask_model(request, deadline, self._timeout(timeout_seconds))
 
-    def fetch(self, step: Learn) -> Steps[ServedModel]:
-        """Ask the server, unless another caller has learned the schema meanwhile."""
-        known = self._models.get(step.names)
-        if known is not None and known is not step.stale:
+    async def learn(
+        self, names: Names, deadline: float, stale: ServedModel | None = None
+    ) -> ServedModel:
+        """Ask for a schema, unless another caller has learned it meanwhile. ``stale``: the one that
+        the server no longer serves. None: none was known."""
+        known = self._models.get(names)
+        if known is not None and known is not stale:
             return known
-        model, version, label = step.names
-        left = remaining_seconds(step.deadline, address=self.address)
+        model, version, label = names
+        left = remaining_seconds(deadline, address=self.address)
         request = pb.GetModelRequest(model=model, version=version, label=label)
-        return (yield from self._ask_model(request, step.deadline, left))
+        return await self._ask_model(request, deadline, left)
 
-    def predict(
+    async def predict(
         self, request: pb.PredictRequest, inputs: Inputs, timeout_seconds: float | None
-    ) -> Steps[Prediction]:
+    ) -> Prediction:
         """As `Client.predict`, of a request without its inputs."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         names = names_in(request)
         known = self._models.get(names)
-        schema: ServedModel = known or (yield Learn(names, deadline))
+        schema = known or await self.learn(names, deadline)
         while True:
             try:
                 pack_inputs(schema, inputs, request)
-                return prediction((yield from self._send(self._predict, request, deadline)))
+                return prediction(await self._send(self._predict, request, deadline))
             except RequestError:
                 if known is None:
                     raise
@@ -154,19 +140,19 @@ class ClientCore:
                     raise refusal(code, error, schema, request, inputs) from None
             # The model may have been replaced meanwhile: its schema is learned again, once.
             known = None
-            schema = yield Learn(names, deadline, schema)
+            schema = await self.learn(names, deadline, schema)
 
-    def prepare(
+    async def prepare(
         self,
         request: pb.PredictRequest,
         inputs: Inputs,
         timeout_seconds: float | None,
         future: Future,
-    ) -> Steps[Waiting[Future]]:
+    ) -> Waiting[Future]:
         """A request of a stream, which the stream sends. ``future``: of its answer."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         names = names_in(request)
-        schema: ServedModel = self._models.get(names) or (yield Learn(names, deadline))
+        schema = self._models.get(names) or await self.learn(names, deadline)
         pack_inputs(schema, inputs, request)
         check_stream_size(request, schema)
         return Waiting(
@@ -203,11 +189,11 @@ class ClientCore:
     def _timeout(self, timeout_seconds: float | None) -> float:
         return self.timeout_seconds if timeout_seconds is None else timeout_seconds
 
-    def _ask_model(
+    async def _ask_model(
         self, request: pb.GetModelRequest, deadline: float, timeout_seconds: float
-    ) -> Steps[ServedModel]:
+    ) -> ServedModel:
         try:
-            schema = served_model((yield from self._send(self._get_model, request, deadline)))
+            schema = served_model(await self._send(self._get_model, request, deadline))
         except grpc.RpcError as failure:
             # gRPC's own message would hide the sentence; it stays in __context__.
             address = self.address
@@ -215,20 +201,21 @@ class ClientCore:
         self._models[names_in(request)] = schema
         return schema
 
-    def _send(self, method: Any, request: object, deadline: float) -> Steps[Any]:
+    async def _send(self, method: Any, request: object, deadline: float) -> Any:
         """Send, and send again where that can help, until the deadline."""
-        for attempt in itertools.count(1):
+        attempt = 1
+        while True:
             try:
                 left = remaining_seconds(deadline, address=self.address)
-                return (yield Call(method, request, left))
+                return await self.call(method, request, left)
             except grpc.RpcError as failure:
-                left = deadline - time.monotonic()
                 pause_seconds = retry_seconds(
                     failure,
                     attempt=attempt,
                     max_attempts=self._max_attempts,
-                    remaining_seconds=left,
+                    remaining_seconds=deadline - time.monotonic(),
                 )
                 if pause_seconds is None:
                     raise
-            yield Pause(pause_seconds)
+            await self.pause(pause_seconds)
+            attempt += 1

@@ -14,8 +14,8 @@ import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.asking import Names, PredictArguments, predict_request
-from embershard.client.core import ClientCore, Steps
-from embershard.client.outstanding import CLOSE_SECONDS, GRACE_SECONDS, Outstanding, Waiting
+from embershard.client.core import ClientCore, run
+from embershard.client.outstanding import CLOSE_SECONDS, GRACE_SECONDS, Outstanding
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of, timeout_ms
 from embershard.errors import (
@@ -41,12 +41,11 @@ class PredictStream:
     def __init__(
         self,
         core: ClientCore,
-        run: Callable[[Steps[Waiting[Future[Prediction]]]], Waiting[Future[Prediction]]],
         names: Names,
         *,
         in_flight: int,
     ) -> None:
-        self._core, self._run, self._names = core, run, names
+        self._core, self._names = core, names
         self._address, self._in_flight = core.address, in_flight
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -92,7 +91,7 @@ class PredictStream:
         future = Future[Prediction]()
         future.set_running_or_notify_cancel()
         request, inputs = predict_request(self._names, **arguments)
-        waiting = self._run(self._core.prepare(request, inputs, timeout_seconds, future))
+        waiting = run(self._core.prepare(request, inputs, timeout_seconds, future))
         deadline = waiting.deadline
         with self._lock:
             self._wait_for_room(deadline)

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embershard.commands.planning import check_folder
+from embershard.commands.packages import check_folder
 from embershard.errors import InputError
 
 if TYPE_CHECKING:

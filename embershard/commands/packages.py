@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embershard.errors import PackageError
+from embershard.errors import InputError, PackageError
 
 if TYPE_CHECKING:
     from embershard.package import Package
@@ -55,6 +55,12 @@ def package_folder(given: Path) -> Path:
                     f"it holds {', '.join(map(str, below))}"
                 )
     return given
+
+
+def check_folder(option: str, file: Path | None) -> None:
+    """Refuses a file to write whose folder is not there."""
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise InputError(f"{option}: expected a file in a folder, got {file}")
 
 
 def _inspect(given: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embershard.commands.packages import add_package, package_folder
+from embershard.commands.packages import add_package, check_folder, package_folder
 from embershard.errors import InputError
 
 if TYPE_CHECKING:
@@ -195,11 +195,6 @@ def _compare(given: argparse.Namespace) -> None:
         return
     package = Package.open(folder)
     print(compare(given, package, _load(given, package), machine), end="")
-
-
-def check_folder(option: str, file: Path | None) -> None:
-    if file is not None and (file.is_dir() or not file.parent.is_dir()):
-        raise InputError(f"{option}: expected a file in a folder, got {file}")
 
 
 def _machine(given: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, list[str]]:

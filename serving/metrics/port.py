@@ -248,7 +248,8 @@ def _family(metrics: list[Metric]) -> Family:
     family = Family(name, about, kind)
     for each in metrics:
         if not isinstance(each.value, Histogram):
-            family.add_sample(name + ENDINGS.get(kind, ""), each.labels, each.value)
+            value = 1.0 if kind == "info" else each.value
+            family.add_sample(name + ENDINGS.get(kind, ""), each.labels, value)
             continue
         bounds = [*map(str, each.value.bounds), "+Inf"]
         for bound, count in zip(bounds, accumulate(each.value.counts), strict=True):

@@ -13,6 +13,8 @@ import pytest
 from embershard.client import AsyncClient, Client, Lists
 from embershard.client import core as core_module
 from embershard.client import status as retry_module
+from embershard.client.async_client import AsyncCore
+from embershard.client.client import BlockingCore
 from embershard.errors import (
     DeadlineError,
     InputError,
@@ -34,7 +36,11 @@ FOR_EVER = 3600
 def pauses(monkeypatch):
     """Pauses between attempts are written down in place of being waited for."""
     waited = []
-    monkeypatch.setattr(Client, "_pause", lambda _, seconds: waited.append(seconds))
+
+    async def pause(_, seconds):
+        waited.append(seconds)
+
+    monkeypatch.setattr(BlockingCore, "pause", pause)
     return waited
 
 
@@ -127,11 +133,11 @@ def test_status_codes_become_errors_with_the_servers_words(code, kind, pauses):
 def test_the_deadline_is_one_for_all_attempts(monkeypatch):
     now = [100.0]
 
-    def pause(_, seconds):
+    async def pause(_, seconds):
         now[0] += seconds + 7  # The attempt before took 7 s.
 
     set_clock(monkeypatch, lambda: now[0])
-    monkeypatch.setattr(Client, "_pause", pause)
+    monkeypatch.setattr(BlockingCore, "pause", pause)
     with (
         fake_server(predict=[fails(Code.UNAVAILABLE)]) as fake,
         pytest.raises(RetryError),
@@ -192,27 +198,27 @@ def test_a_server_that_comes_back_is_found_by_a_retry(monkeypatch):
     with client, ExitStack() as later:
         back = []
 
-        pause_for = Client._pause
+        pause_for = BlockingCore.pause
 
-        def pause(client, seconds):  # The first pause is when the next server starts.
+        async def pause(client, seconds):  # The first pause is when the next server starts.
             if not back:
                 back.append(later.enter_context(fake_server(port=port)))
-            pause_for(client, seconds)
+            await pause_for(client, seconds)
 
-        monkeypatch.setattr(Client, "_pause", pause)
+        monkeypatch.setattr(BlockingCore, "pause", pause)
         assert client.predict("ranker", **INPUTS)["score"].tolist() == [0.5]
         assert len(back[0].predict_calls) == 1
 
 
 def test_closing_ends_a_pause_between_attempts(monkeypatch):
     refusal = fails(Code.RESOURCE_EXHAUSTED, pushback_ms=str(1000 * FOR_EVER))
-    pausing, caught, pause_for = threading.Event(), [], Client._pause
+    pausing, caught, pause_for = threading.Event(), [], BlockingCore.pause
 
-    def pause(client, seconds):
+    async def pause(client, seconds):
         pausing.set()
-        pause_for(client, seconds)
+        await pause_for(client, seconds)
 
-    monkeypatch.setattr(Client, "_pause", pause)
+    monkeypatch.setattr(BlockingCore, "pause", pause)
 
     def call(client):
         try:
@@ -232,7 +238,7 @@ def test_closing_ends_a_pause_between_attempts(monkeypatch):
 
 def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch):
     refusal = fails(Code.RESOURCE_EXHAUSTED, pushback_ms=str(1000 * FOR_EVER))
-    pause_for = AsyncClient._pause
+    pause_for = AsyncCore.pause
 
     async def ask(address):
         pausing = asyncio.Event()
@@ -241,7 +247,7 @@ def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch):
             pausing.set()
             await pause_for(client, seconds)
 
-        monkeypatch.setattr(AsyncClient, "_pause", pause)
+        monkeypatch.setattr(AsyncCore, "pause", pause)
         client = AsyncClient(address, timeout_seconds=2 * FOR_EVER)
         asked = asyncio.create_task(client.predict("ranker", **INPUTS))
         async with asyncio.timeout(60):
