@@ -73,20 +73,10 @@ class DenseProgram:
     def run(
         self, dense: Tensor, looked_up: LookedUp, request_of_example: Tensor
     ) -> dict[str, Tensor]:
-        """Run on inputs that were expanded to examples.
-
-        Args:
-            dense: float32 ``(B, inputs)`` in schema order.
-            looked_up: what the lookups gave.
-            request_of_example: int64 ``(B,)``, ascending from 0, no number left out. Of each
-                request's examples the first gives its request-scoped inputs.
-
-        Returns:
-            Outputs by name, float32 ``(B or R, ...)``.
-
-        Raises:
-            ExportError: an operation fails; it is named.
-        """
+        """Outputs by name, float32 ``(B or R, ...)``, of inputs that were expanded to examples.
+        ``dense``: float32 ``(B, inputs)`` in schema order. ``request_of_example``: int64 ``(B,)``,
+        ascending from 0, no number left out. Of each request's examples the first gives its
+        request-scoped inputs. `ExportError`: an operation fails; it is named."""
         first = torch.searchsorted(
             request_of_example, torch.arange(int(request_of_example[-1]) + 1)
         )

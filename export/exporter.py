@@ -10,13 +10,13 @@ from torch import nn
 
 import embershard.version
 from embershard.errors import ExportError, InputError
-from embershard.export.compiled_modules import uncompiled
 from embershard.export.dense_program import DenseProgram
 from embershard.export.program_builder import build_program
 from embershard.export.report import REPORT_FILE, report_json
 from embershard.export.samples import check_requests, random_samples, scored
 from embershard.export.tables import Weights, weights_of, write_table
 from embershard.export.torchscript import save_program
+from embershard.export.tracing import uncompiled
 from embershard.models import LogitModel
 from embershard.package.id_maps import Vocabulary
 from embershard.package.input_specs import specs_of, vocabulary_files, with_lookups
@@ -142,12 +142,12 @@ def export_model(
 
     Raises:
         ExportError: a module that cannot be exported, or arguments that do not fit it.
-        InputError: ``out`` is no place for a package or something is there already, devices that
-            cannot be read, an unknown ``plan``, or tables that do not fit the devices.
+        InputError: something is at ``out`` already, devices that cannot be read, an unknown
+            ``plan``, or tables that do not fit the devices.
     """
     _check_kinds(module, schema)
     module = uncompiled(module)
-    model, version = identity_of(Path(out))
+    model, version = _identity(Path(out))
     fleet = _served(devices)
     check_strategy(plan)
     limits = limits or default_limits()
@@ -212,6 +212,13 @@ def _check_kinds(module: object, schema: object) -> None:
             "module: expected one that lies in this process, got DistributedModelParallel; "
             "save_state it, then call export_checkpoint(folder, out, model=...)"
         )
+
+
+def _identity(out: Path) -> tuple[str, int]:
+    try:
+        return identity_of(out)
+    except InputError as problem:
+        raise ExportError(str(problem)) from problem
 
 
 def _dtype(dense_dtype: str) -> DenseDtype:

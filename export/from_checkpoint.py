@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from embershard.errors import DataError, ExportError, InputError
-from embershard.export.compiled_modules import uncompiled_name
 from embershard.export.exporter import ExportProgress, export_model
 from embershard.export.pruning import PrunedTable, prune_rows
 from embershard.export.tables import Weights
+from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
 from embershard.sharding.counters import read_access_counts
 from embershard.training import (

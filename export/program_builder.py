@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
-from embershard.export.compiled_modules import run_uncompiled
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables, lay_out
 from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
-from embershard.export.tracing import trace
+from embershard.export.tracing import run_uncompiled, trace
 from embershard.export.trials import check_program
 from embershard.modules import FeatureProcessedEmbeddingBagCollection
 from embershard.package.manifest import DenseDtype

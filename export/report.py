@@ -23,12 +23,8 @@ def report_json(
     exact: Sequence[SampleRequest] | None,
 ) -> bytes:
     """The bytes of report.json. Neither times nor paths: two exports of a module are alike.
-
-    Args:
-        tables: as the manifest has them.
-        samples: as they were scored.
-        exact: the same, scored by a dense program in float32; None: it is one.
-    """
+    ``samples``: as they were scored. ``exact``: the same, scored by a dense program in float32;
+    None: it is one."""
     stored = sum(table.table_bytes for table in tables)
     fp32 = sum(table.fp32_bytes for table in tables)
     report = {

@@ -152,12 +152,8 @@ def lookup_seconds(
     dim: int,
 ) -> list[float]:
     """CPU time of each batch of lookups in one table, on this thread, with the server's kernels.
-
-    Args:
-        rows: ``[rows, row_bytes]``, stored as in a package.
-        ids: ``[batches, ids]``: row numbers.
-        offsets: ``[bags + 1]``, of every batch; first 0, last ``ids``.
-    """
+    ``rows``: ``[rows, row_bytes]``, stored as in a package. ``ids``: ``[batches, ids]``: row
+    numbers. ``offsets``: ``[bags + 1]``, of every batch; first 0, last ``ids``."""
     import numpy as np
 
     found = load_extension().lookup_seconds(

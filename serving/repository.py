@@ -55,16 +55,12 @@ def _no_models(folder: Path) -> str:
     return "expected <model>/<version>/manifest.json, found none"
 
 
-def _models(repository: Path) -> dict[str, list[int]]:
-    """Versions of each model, both in order."""
+def _models(repository: Path) -> list[str]:
+    """Those that have a version, in order."""
     # Not above: numpy, which the package imports, starts a thread before signals are blocked.
     from embershard.package.names import version_of
 
     if not repository.is_dir():
         raise NotFoundError(f"{repository}: expected a folder of models, found none")
-    found: dict[str, list[int]] = {}
-    for manifest in repository.glob("*/*/manifest.json"):
-        model, version = manifest.parts[-3], version_of(manifest.parts[-2])
-        if version and not model.startswith("."):
-            found.setdefault(model, []).append(version)
-    return {model: sorted(found[model]) for model in sorted(found)}
+    found = (manifest.parts[-3:-1] for manifest in repository.glob("*/*/manifest.json"))
+    return sorted({model for model, version in found if version_of(version) and model[0] != "."})

@@ -9,8 +9,7 @@ import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.asking import Names, PredictArguments, predict_request
-from embershard.client.core import ClientCore
-from embershard.client.outstanding import CLOSE_SECONDS, GRACE_SECONDS, Outstanding, Waiting
+from embershard.client.core import CLOSE_SECONDS, GRACE_SECONDS, ClientCore, Outstanding, Waiting
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of, timeout_ms
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError

@@ -10,10 +10,10 @@ from embershard.package.placement import STRATEGIES, ids_of_tables, make_plan
 from embershard.package.plan import Plan, parse_devices, place_tables
 from embershard.package.reader import Package, verify_package
 from embershard.package.row_format import RowFormat
+from embershard.package.safetensors_file import read_vocabulary, write_vocabulary
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import DenseInput, Schema, SparseInput
 from embershard.package.signing import check_signature, sign_package
-from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
 from embershard.package.writer import PackageContents, PackageWriter
 
 __all__ = [

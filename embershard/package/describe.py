@@ -9,7 +9,7 @@ from embershard.package.manifest_inputs import Ids, InputSpec, VocabIds
 from embershard.package.placement import device_bytes
 from embershard.package.plan import Plan
 from embershard.package.reader import Package
-from embershard.package.vocabulary_file import open_vocabulary
+from embershard.package.safetensors_file import open_vocabulary
 
 _SHOWN_DEVICES = 4
 _SHOWN_IDS = 3

@@ -25,9 +25,9 @@ from embershard.package.manifest_inputs import (
     SparseInputSpec,
     VocabIds,
 )
+from embershard.package.safetensors_file import read_vocabulary, write_vocabulary
 from embershard.package.schema import DenseInput, Schema, SparseInput
 from embershard.package.validation import canonical_json, parse_model, refusal
-from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
 
 ReadVocabulary: TypeAlias = Callable[[str, UnknownIds], Vocabulary]
 """From a spec's file and policy."""

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from embershard.errors import NotFoundError, RequestError, UnavailableError
-from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, version_of
+from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, VERSION_MAX, version_of
 from embershard.package.sealing import file_kind, locked_folder, replace_file
 from embershard.package.validation import MANIFEST, parse_json, refusal
 
 LABELS: Final = ("canary", "shadow", "stable")
 LABELS_FILE: Final = "labels.json"
 BYTES_MAX: Final = 4096
-VERSION_MAX: Final = (1 << 63) - 1
 
 
 class WrittenLabels(NamedTuple):
@@ -55,7 +54,9 @@ def read_labels(model_folder: Path) -> dict[str, int]:
         got = "a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise refusal(LABELS_FILE, "file", expected="a regular file", got=got) from error
     try:
-        _check_regular(os.fstat(descriptor).st_mode)
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise refusal(LABELS_FILE, "file", expected="a regular file", got=file_kind(mode))
         data = os.read(descriptor, BYTES_MAX + 1)
     finally:
         os.close(descriptor)
@@ -90,21 +91,19 @@ def write_label(
         PackageError: the labels that are there cannot be read.
         UnavailableError: the file cannot be written: a full or read-only disk, say.
     """
-    made_stable = 0
+    made = dict[str, int]()
 
     def moved(folder: Path, before: dict[str, int]) -> dict[str, int]:
-        nonlocal made_stable
-        labels = {**before, label: version}
-        if version and "stable" not in labels:
-            made_stable = labels["stable"] = (
+        if version and "stable" not in {**before, label: version}:
+            made["stable"] = (
                 _served_beside(folder, label, version, served)
                 if served
                 else _default_beside(folder, label, version, before)
             )
-        return labels
+        return {**before, label: version, **made}
 
     labels = _change_labels(repository, model, {label: version}, moved)
-    return WrittenLabels(labels, made_stable)
+    return WrittenLabels(labels, made.get("stable", 0))
 
 
 def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> dict[str, int]:
@@ -171,8 +170,3 @@ def _default_beside(folder: Path, label: str, version: int, labels: dict[str, in
             f"{version}: publish one, or label one stable"
         )
     return max(others)
-
-
-def _check_regular(mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise refusal(LABELS_FILE, "file", expected="a regular file", got=file_kind(mode))

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import xxhash
 from pydantic import AfterValidator, ConfigDict, Field
 
-from embershard.errors import InputError
+from embershard.errors import InputError, NotFoundError
 from embershard.package.manifest_inputs import (
     DenseInputSpec,
     FilePath,
@@ -186,15 +186,12 @@ class Manifest(Part):
         return [each for each in self.programs if isinstance(each, CompiledProgramSpec)]
 
     def table(self, name: str) -> TableSpec:
-        """The table of that name.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """The table of that name. `NotFoundError`: there is none."""
         for table in self.tables:
             if table.name == name:
                 return table
-        raise KeyError(name)
+        known = ", ".join(each.name for each in self.tables)
+        raise NotFoundError(f"table: expected one of {known}, got {name!r}")
 
 
 def fingerprint_of(inputs: object, outputs: object) -> str:

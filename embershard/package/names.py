@@ -24,7 +24,7 @@ PATTERN_WORDS: Final = {
 """The patterns in words, for messages."""
 
 _BYTES_MAX = 256
-_VERSION_MAX: Final = (1 << 63) - 1
+VERSION_MAX: Final = (1 << 63) - 1
 
 
 def identity_of(out: Path) -> tuple[str, int]:
@@ -42,7 +42,7 @@ def identity_of(out: Path) -> tuple[str, int]:
 def version_of(folder_name: str) -> int:
     """The version that a folder of a model holds, 1 to 2**63 - 1; 0 if it is none."""
     digits = folder_name.isascii() and folder_name.isdigit() and folder_name[0] != "0"
-    if not digits or len(folder_name) > len(str(_VERSION_MAX)) or int(folder_name) > _VERSION_MAX:
+    if not digits or len(folder_name) > len(str(VERSION_MAX)) or int(folder_name) > VERSION_MAX:
         return 0
     return int(folder_name)
 

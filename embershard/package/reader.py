@@ -17,10 +17,9 @@ from embershard.package.input_specs import known_ids, schema_of
 from embershard.package.manifest import CHUNK_ALIGN, Manifest, TableSpec
 from embershard.package.manifest_inputs import VocabIds
 from embershard.package.plan import Plan, parse_plan
-from embershard.package.safetensors_file import SafetensorsFile
+from embershard.package.safetensors_file import SafetensorsFile, open_vocabulary, read_vocabulary
 from embershard.package.samples import SampleRequest, check_samples, read_samples
 from embershard.package.schema import Schema
-from embershard.package.vocabulary_file import open_vocabulary, read_vocabulary
 
 
 @final
@@ -89,11 +88,7 @@ class Package:
             InputError: a row that the table does not have.
             NotFoundError: no such table.
         """
-        try:
-            spec = self.manifest.table(table)
-        except KeyError:
-            known = ", ".join(each.name for each in self.manifest.tables)
-            raise NotFoundError(f"table: expected one of {known}, got {table!r}") from None
+        spec = self.manifest.table(table)
         if len(rows) and (rows.min() < 0 or rows.max() >= spec.rows):
             raise InputError(
                 f"table {table}: expected rows of 0 .. {spec.rows - 1}, "

@@ -90,17 +90,10 @@ def cut_evenly(size: int, count: int, multiple: int) -> list[tuple[int, int]]:
 
 
 def _meet(met: list[tuple[int, int]], shards: dict[int, Shard], place: int) -> int:
-    """Adds a shard to those that a line sweeping down the rows of one table has met.
-
-    Args:
-        met: first column and position of each, in order; their columns are disjoint. One that
-            ends above the line makes room.
-        shards: by position.
-        place: of the shard to add; shards come in the order of their first rows.
-
-    Returns:
-        The position of a shard that it lies over; its own where there is none.
-    """
+    """Adds the shard at ``place`` to those that a line sweeping down the rows of one table has met;
+    shards come in the order of their first rows. ``met``: first column and position of each, in
+    order; their columns are disjoint. One that ends above the line makes room. Returns the position
+    of a shard that it lies over; its own where there is none."""
     (first, end), top = shards[place].columns, shards[place].rows[0]
     at = bisect_left(met, (first, 0))
     if at and shards[met[at - 1][1]].columns[1] > first:

@@ -34,8 +34,6 @@ def offsets_of(lengths: NDArray[np.integer] | NDArray[np.bool_]) -> NDArray[np.i
     return offsets
 
 
-ALIGN: Final = 8
-
 _PARTS: Final = {
     "request_dense": ("F32", (None,)),
     "example_dense": ("F32", (None, None)),
@@ -142,7 +140,7 @@ def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
             tensors[f"{number}/{part}"] = getattr(sample, part)
         for name, output in sample.outputs.items():
             tensors[f"{number}/output/{name}"] = output
-    write_safetensors(path, tensors, align=ALIGN)
+    write_safetensors(path, tensors)
 
 
 def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[SampleRequest]:
@@ -151,7 +149,7 @@ def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[Sampl
     Raises:
         PackageError: a damaged file, a tensor that is missing, unexpected, or of another dtype.
     """
-    opened = SafetensorsFile.open(path, file, align=ALIGN)
+    opened = SafetensorsFile.open(path, file)
     outputs: dict[int, list[str]] = {}
     numbers = set()
     for tensor in opened.tensors:
@@ -166,7 +164,7 @@ def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[Sampl
         raise refusal(file, "0/example_dense", expected="at least one sample", got="none")
     return [
         _read_sample(opened, number, sorted(outputs.get(number, ())))
-        for number in range(max(len(numbers), 1))
+        for number in range(len(numbers))
     ]
 
 

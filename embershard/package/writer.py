@@ -37,10 +37,9 @@ from embershard.package.names import FILE_PATTERN, NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import Plan, plan_json
 from embershard.package.reader import verify_package
 from embershard.package.row_format import RowFormat
-from embershard.package.safetensors_file import encode_header
+from embershard.package.safetensors_file import encode_header, write_vocabulary
 from embershard.package.samples import SampleRequest, write_samples
 from embershard.package.sealing import exchange, file_spec, seal, sync, sync_tree
-from embershard.package.vocabulary_file import write_vocabulary
 
 SAMPLES: Final = "samples.safetensors"
 
@@ -109,11 +108,8 @@ class PackageWriter:
         return self._folder / file
 
     def new_file(self, file: str) -> Path:
-        """Where to write ``file``, a path inside the package; its folder is made.
-
-        Raises:
-            InputError: it has been written before, or is no path that a package may hold.
-        """
+        """Where to write ``file``, a path inside the package; its folder is made. `InputError`: it
+        has been written before, or is no path that a package may hold."""
         if not re.fullmatch(FILE_PATTERN, file):
             raise InputError(f"file: expected {PATTERN_WORDS[FILE_PATTERN]}, got {file!r}")
         path = self.path(file)
@@ -208,12 +204,8 @@ class PackageWriter:
     def publish_document(
         self, document: Mapping[str, Any], check: Callable[[Path], None] | None = None
     ) -> Path:
-        """Does the same for a manifest that is made already.
-
-        Args:
-            document: the manifest's values; ``files`` lists every file written.
-            check: called with the folder before it is moved; raises where it is not good.
-        """
+        """Does the same for the values of a manifest, whose ``files`` lists every file written.
+        ``check``: called with the folder before it is moved; raises where it is not good."""
         seal(self._folder, document)
         verify_package(self._folder, hashes=False)  # They were computed a moment ago.
         if check is not None:

@@ -22,11 +22,11 @@ from tests.serving.models import ranker
 @cases(
     ("options", "error", "message"),
     {
-        "no-number": ({"out": "latest"}, InputError, "the version a number from 1"),
-        "version-0": ({"out": "0"}, InputError, "the version a number from 1"),
-        "leading-zero": ({"out": "01"}, InputError, "the version a number from 1"),
-        "too-large": ({"out": str(2**63)}, InputError, "a number from 1"),
-        "model-name": ({"model": ".hidden"}, InputError, "not first a dot"),
+        "no-number": ({"out": "latest"}, ExportError, "the version a number from 1"),
+        "version-0": ({"out": "0"}, ExportError, "the version a number from 1"),
+        "leading-zero": ({"out": "01"}, ExportError, "the version a number from 1"),
+        "too-large": ({"out": str(2**63)}, ExportError, "a number from 1"),
+        "model-name": ({"model": ".hidden"}, ExportError, "not first a dot"),
         "no-devices": ({"devices": "0xcpu"}, InputError, "expected KIND or NxKIND"),
         "gpu": ({"devices": "2xcuda"}, ExportError, "cpu, got '2xcuda': .*CPU only"),
         "pattern": (

@@ -25,6 +25,7 @@ ALLOWED = {
     "errors": set(),
     "version": set(),
     "formatting": set(),
+    "ids": set(),
     "malloc_options": set(),
     "memory_limit": set(),
     **{component: set(LIBRARY[:place]) for place, component in enumerate(LIBRARY)},
