@@ -21,7 +21,6 @@
 #include "engine/engine.h"
 #include "engine/served_models.h"
 #include "fuzz/expect.h"
-#include "grpc/embershard/request_parser.h"
 #include "grpc/predict/wire_messages.h"
 #include "grpc/status_map.h"
 

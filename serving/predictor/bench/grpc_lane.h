@@ -2,6 +2,12 @@
 
 #pragma once
 
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -11,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -20,37 +27,114 @@
 
 namespace embershard::bench {
 
+inline std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const LoadOptions& options) {
+  if (!options.tls.has_value()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = options.tls->ca;
+  ssl.pem_cert_chain = options.tls->certificate;
+  ssl.pem_private_key = options.tls->key;
+  return grpc::SslCredentials(ssl);
+}
+
+// A connection that no other channel shares, and on which nothing is sent twice.
+inline std::shared_ptr<grpc::Channel> MakeChannel(const LoadOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // What is measured is one attempt.
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  if (options.tls.has_value() && !options.tls->server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options.tls->server_name);
+  }
+  return grpc::CreateCustomChannel(options.target, CredentialsOf(options), arguments);
+}
+
 // Every request that is scheduled gets one outcome in the tally, at the latest when its
 // deadline passes. Stop() alone leaves requests out. Any thread may call.
 class GrpcLane {
  public:
   // `options` are those of the run, of which this lane takes its share. They and `pool`, which
   // must not be empty, must outlive the lane.
-  GrpcLane(const LoadOptions& options, size_t index, const RequestPool* pool);
+  GrpcLane(const LoadOptions& options, size_t index, const RequestPool* pool)
+      : options_(options),
+        pool_(pool),
+        max_requests_(ShareOf(options.max_requests, index, options.lanes)),
+        index_(index),
+        answers_(options.keep_answers ? pool->size() : 0),
+        next_request_(index) {
+    for (size_t i = 0; i < options.connections_per_lane; ++i) {
+      channels_.push_back(MakeChannel(options));
+    }
+    calls_.resize(ShareOf(options.in_flight, index, options.lanes));
+    for (size_t slot = 0; slot < calls_.size(); ++slot) {
+      calls_[slot].slot = slot;
+      free_.push_back(&calls_[slot]);
+    }
+    if (options.streams > 0) {
+      const size_t streams = ShareOf(options.streams, index, options.lanes);
+      carrier_ = MakeStreams(options, channels_, streams, calls_.size());
+    } else {
+      carrier_ = MakeCalls(options, channels_, calls_.size());
+    }
+  }
 
   GrpcLane(const GrpcLane&) = delete;
   GrpcLane& operator=(const GrpcLane&) = delete;
 
-  ~GrpcLane();  // Stops and waits.
+  // Stops and waits.
+  ~GrpcLane() {
+    Stop();
+    if (!sender_.joinable()) return;  // Never started.
+    sender_.join();
+    receiver_.join();
+  }
 
   // Waits until its connections stand, or `deadline`. Whether they all do.
-  bool Connect(Clock::time_point deadline);
+  bool Connect(Clock::time_point deadline) {
+    const auto system_deadline = SystemTime(deadline);
+    for (const auto& channel : channels_) channel->GetState(/*try_to_connect=*/true);
+    return std::all_of(channels_.begin(), channels_.end(), [&](const auto& channel) {
+      return channel->WaitForConnected(system_deadline);
+    });
+  }
 
   // Begins to send. `finished` is called on a thread of the lane after the last outcome.
   // REQUIRES: called once.
-  void Start(Clock::time_point start, std::function<void()> finished);
+  void Start(Clock::time_point start, std::function<void()> finished) {
+    start_ = start;
+    end_ = start + options_.warmup + options_.measure;
+    tally_.counted_from = start + options_.warmup;
+    sending_ = true;
+    sender_ = std::thread([this] { SendLoop(); });
+    receiver_ = std::thread([this, finished = std::move(finished)] { ReceiveLoop(finished); });
+  }
 
   // Sends nothing more and cancels what is under way, without an outcome.
-  void Stop();
+  void Stop() {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    carrier_->Cancel();
+    changed_.notify_all();
+  }
 
-  Tally tally() const;
+  Tally tally() const {
+    std::lock_guard lock(mutex_);
+    return tally_;
+  }
 
   // With keep_answers: for each request of the pool the first answer that was OK, if any.
   // REQUIRES: `finished` has been called. Leaves none here.
-  std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers();
+  std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(answers_, {});
+  }
 
   // The share of the run that the busier thread was on a core, 0..1. 0 until finished.
-  double busiest_thread_share() const;
+  double busiest_thread_share() const {
+    std::lock_guard lock(mutex_);
+    return busiest_thread_share_;
+  }
 
  private:
   struct Call {
@@ -60,19 +144,148 @@ class GrpcLane {
     size_t request = 0;  // Its place in the pool.
   };
 
-  void SendLoop();
-  void SendOpenLoop();
-  void SendClosedLoop();
-  void ReceiveLoop(const std::function<void()>& finished);
+  void SendLoop() {
+    prctl(PR_SET_TIMERSLACK, 1000);  // Nanoseconds; 50,000 by default, too late for a sender.
+    if (options_.open_loop()) {
+      SendOpenLoop();
+    } else {
+      SendClosedLoop();
+    }
+    std::lock_guard lock(mutex_);
+    sender_cpu_seconds_ = ThreadCpuSeconds();
+    sending_ = false;
+    CloseIfIdleLocked();
+  }
 
-  bool WaitUntil(Clock::time_point due);           // False: stopped.
-  Call* WaitForCall(Clock::time_point scheduled);  // Null: stopped, or its deadline passed.
-  bool AdmitLocked(Clock::time_point scheduled);   // Whether the run still takes a request.
-  void BeginLocked(Call* call, Clock::time_point scheduled);
-  void Send(Call* call);
-  bool Receive(const Carried& carried, Clock::time_point now);  // True: it is to be sent again.
-  void Expire(Clock::time_point scheduled);
-  void CloseIfIdleLocked();
+  void SendOpenLoop() {
+    for (uint64_t number = index_;; number += options_.lanes) {
+      const Clock::time_point due = start_ + options_.DueAt(number);
+      if (!WaitUntil(std::min(due, end_))) return;
+      {
+        std::lock_guard lock(mutex_);
+        if (!AdmitLocked(due)) return;
+      }
+      if (Call* const call = WaitForCall(due)) {
+        Send(call);
+      } else if (stopped_) {
+        return;
+      } else {
+        Expire(due);
+      }
+    }
+  }
+
+  void SendClosedLoop() {
+    WaitUntil(start_);
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      Call* call;
+      {
+        std::lock_guard lock(mutex_);
+        const Clock::time_point now = Clock::now();
+        if (stopped_ || free_.empty() || !AdmitLocked(now)) return;
+        call = free_.back();
+        free_.pop_back();
+        BeginLocked(call, now);
+      }
+      Send(call);
+    }
+  }
+
+  void ReceiveLoop(const std::function<void()>& finished) {
+    const Clock::time_point since = Clock::now();
+    while (const std::optional<Carried> carried = carrier_->Next()) {
+      if (Receive(*carried, Clock::now())) Send(&calls_[carried->slot]);
+    }
+    const std::chrono::duration<double> lived = Clock::now() - since;
+    {
+      std::lock_guard lock(
+          mutex_);  // The sender is done: it or an answer after it ended the queue.
+      const double busiest = std::max(sender_cpu_seconds_, ThreadCpuSeconds());
+      busiest_thread_share_ = std::min(1.0, busiest / std::max(lived.count(), 1e-9));
+    }
+    finished();
+  }
+
+  // False: stopped.
+  bool WaitUntil(Clock::time_point due) {
+    if (Clock::now() >= due) return !stopped_;
+    std::unique_lock lock(mutex_);
+    return !changed_.wait_until(lock, due, [this] { return stopped_.load(); });
+  }
+
+  // Null: stopped, or its deadline passed.
+  Call* WaitForCall(Clock::time_point scheduled) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, scheduled + options_.timeout,
+                        [this] { return stopped_ || !free_.empty(); });
+    if (stopped_ || free_.empty() || Clock::now() >= scheduled + options_.timeout) return nullptr;
+    Call* const call = free_.back();
+    free_.pop_back();
+    BeginLocked(call, scheduled);
+    return call;
+  }
+
+  // Whether the run still takes a request.
+  bool AdmitLocked(Clock::time_point scheduled) {
+    if (scheduled >= end_) return false;
+    if (!tally_.Counts(scheduled)) return true;
+    if (max_requests_ > 0 && admitted_ == max_requests_) return false;
+    ++admitted_;
+    return true;
+  }
+
+  void BeginLocked(Call* call, Clock::time_point scheduled) {
+    call->request = next_request_ % pool_->size();
+    next_request_ += options_.lanes;
+    call->scheduled = scheduled;
+  }
+
+  void Send(Call* call) {
+    call->sent = Clock::now();
+    carrier_->Send(call->slot, (*pool_)[call->request].message, call->scheduled + options_.timeout);
+  }
+
+  // True: it is to be sent again.
+  bool Receive(const Carried& carried, Clock::time_point now) {
+    Call* const call = &calls_[carried.slot];
+    const Outcome outcome = {.scheduled = call->scheduled,
+                             .sent = call->sent,
+                             .answered = now,
+                             .code = carried.code,
+                             .examples = (*pool_)[call->request].examples,
+                             .answer_bytes = carried.answer.Length()};
+    std::lock_guard lock(mutex_);
+    if (options_.keep_answers && outcome.code == 0 && !answers_[call->request].has_value()) {
+      answers_[call->request] = carried.answer;  // Shares its bytes.
+    }
+    if (!stopped_) tally_.Add(outcome, carried.message);
+    const bool again = !options_.open_loop() && !stopped_ && AdmitLocked(now);
+    if (again) {
+      BeginLocked(call, now);
+    } else {
+      free_.push_back(call);
+      if (free_.size() == 1) changed_.notify_all();
+      CloseIfIdleLocked();
+    }
+    return again;
+  }
+
+  void Expire(Clock::time_point scheduled) {
+    const Clock::time_point now = Clock::now();
+    std::lock_guard lock(mutex_);
+    next_request_ += options_.lanes;  // The one that was due.
+    const Outcome outcome = {.scheduled = scheduled,
+                             .sent = now,
+                             .answered = now,
+                             .code = grpc::StatusCode::DEADLINE_EXCEEDED,
+                             .examples = 0,
+                             .answer_bytes = 0};
+    tally_.Add(outcome, "never sent: all calls in flight waited for answers");
+  }
+
+  void CloseIfIdleLocked() {
+    if (!sending_ && free_.size() == calls_.size()) carrier_->Close();
+  }
 
   const LoadOptions& options_;
   const RequestPool* const pool_;

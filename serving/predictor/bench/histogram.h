@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,14 +28,33 @@ class Histogram {
     uint64_t count;
   };
 
-  void Add(int64_t value);
-  void Merge(const Histogram& other);
+  void Add(int64_t value) {
+    value = std::clamp<int64_t>(value, 0, kMaxValue);
+    ++counts_[IndexOf(value)];
+    ++count_;
+    max_ = std::max(max_, value);
+  }
+
+  void Merge(const Histogram& other) {
+    for (size_t i = 0; i < kBuckets; ++i) counts_[i] += other.counts_[i];
+    count_ += other.count_;
+    max_ = std::max(max_, other.max_);
+  }
 
   uint64_t count() const { return count_; }
   int64_t max() const { return max_; }  // Exact. 0 when empty.
 
   // Those that are not empty, smallest first. The last one's `high` is max().
-  std::vector<Bucket> Buckets() const;
+  std::vector<Bucket> Buckets() const {
+    std::vector<Bucket> filled;
+    for (size_t i = 0; i < kBuckets; ++i) {
+      if (counts_[i] == 0) continue;
+      filled.push_back(BucketAt(i));
+      filled.back().count = counts_[i];
+    }
+    if (!filled.empty()) filled.back().high = max_;
+    return filled;
+  }
 
  private:
   static constexpr int kPrecisionBits = 8;  // Leading bits of a value that tell its bucket.
@@ -42,8 +63,25 @@ class Histogram {
       (size_t{1} << kPrecisionBits) +
       (kValueBits - kPrecisionBits) * (size_t{1} << (kPrecisionBits - 1));
 
-  static size_t IndexOf(int64_t value);
-  static Bucket BucketAt(size_t index);
+  static size_t IndexOf(int64_t value) {
+    const int bits = std::bit_width(static_cast<uint64_t>(value));
+    if (bits <= kPrecisionBits) return static_cast<size_t>(value);
+    const int shift = bits - kPrecisionBits;
+    constexpr size_t half = size_t{1} << (kPrecisionBits - 1);
+    const size_t leading = static_cast<size_t>(value >> shift);  // half .. 2 * half - 1
+    return 2 * half + static_cast<size_t>(shift - 1) * half + (leading - half);
+  }
+
+  static Bucket BucketAt(size_t index) {
+    constexpr size_t half = size_t{1} << (kPrecisionBits - 1);
+    if (index < 2 * half) {
+      const auto value = static_cast<int64_t>(index);
+      return {.low = value, .high = value, .count = 0};
+    }
+    const size_t shift = (index - 2 * half) / half + 1;
+    const auto leading = static_cast<int64_t>((index - 2 * half) % half + half);
+    return {.low = leading << shift, .high = ((leading + 1) << shift) - 1, .count = 0};
+  }
 
   std::array<uint64_t, kBuckets> counts_{};
   uint64_t count_ = 0;

@@ -1,17 +1,77 @@
-#include "binding/arguments.h"
-
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <ratio>
 #include <string>
 #include <utility>
 
-#include "base/status.h"
-#include "binding/errors.h"
+#include "binding/module.h"
 #include "package/trusted_keys.h"
 
 namespace embershard::binding {
 namespace {
+
+constexpr double kNumberMax = (1U << 31) - 1;
+
+// REQUIRES: the GIL. Everything is raised as Python's TypeError or, of numbers out of range,
+// as RequestError; all of it names the keyword.
+class Keywords {
+ public:
+  // `call`: what messages name first.
+  Keywords(std::string call, const py::kwargs& given) : call_(std::move(call)), given_(given) {}
+
+  // Refuses a keyword that is missing or of a type that is not the field's.
+  template <class T>
+  void Read(const char* name, T* field) {
+    const py::object value = Value(name);
+    try {
+      *field = value.cast<T>();
+    } catch (const py::cast_error&) {
+      RefuseType(name, value);
+    }
+  }
+
+  // A number of such units of time, whole or not, rounded up: 0 .. 2147483647.
+  template <class Unit, class Duration>
+  void ReadTime(const char* name, Duration* field) {
+    *field = std::chrono::ceil<Duration>(std::chrono::duration<double, Unit>(Number(name)));
+  }
+
+  // Refuses a keyword that nobody has read.
+  void CheckAllRead() const {
+    for (const auto& [key, value] : given_) {
+      const auto name = key.cast<std::string>();
+      if (std::ranges::find(read_, name) != read_.end()) continue;
+      std::string known;
+      for (const std::string& each : read_) known += (known.empty() ? "" : ", ") + each;
+      throw py::type_error(call_ + ": no keyword '" + name + "', expected " + known);
+    }
+  }
+
+ private:
+  py::object Value(const char* name) {
+    read_.emplace_back(name);
+    if (!given_.contains(name))
+      throw py::type_error(call_ + ": expected the keyword '" + name + "'");
+    return given_[name];
+  }
+
+  double Number(const char* name) {
+    double value = 0;
+    Read(name, &value);
+    return NumberInRange(name, value);
+  }
+
+  [[noreturn]] void RefuseType(const char* name, const py::object& value) const {
+    throw py::type_error(call_ + ": keyword '" + name + "': got " +
+                         py::repr(value).cast<std::string>() + ", which does not fit");
+  }
+
+  const std::string call_;
+  const py::kwargs given_;
+  std::vector<std::string> read_;
+};
 
 void Read(Keywords& keywords, ModelOptions* to) {
   std::string tables;
@@ -105,13 +165,9 @@ std::shared_ptr<const TrustedKeys> ReadTrustedKey(Keywords& keywords) {
   return path.empty() ? nullptr : ValueOrRaise(TrustedKeys::Read(path));
 }
 
-namespace py = pybind11;
-
-constexpr double kNumberMax = (1U << 31) - 1;
-
 }  // namespace
 
-PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given) {
+PredictorArguments PredictorArgumentsFrom(const py::kwargs& given) {
   PredictorArguments arguments;
   Keywords keywords("LocalPredictor", given);
   keywords.Read("folder", &arguments.folder);
@@ -120,7 +176,7 @@ PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given) {
   return arguments;
 }
 
-ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
+ServerArguments ServerArgumentsFrom(const py::kwargs& given) {
   ServerArguments arguments;
   Keywords keywords("Server", given);
   keywords.Read("repository", &arguments.repository);
@@ -137,7 +193,7 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   return arguments;
 }
 
-rpc::SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given) {
+rpc::SecurityOptions SecurityOptionsFrom(const py::kwargs& given) {
   rpc::SecurityOptions options;
   Keywords keywords("check_security", given);
   Read(keywords, &options);
@@ -150,27 +206,6 @@ double NumberInRange(const std::string& name, double value) {
     RaiseIfFailed(InvalidArgument(name, ": expected 0..2147483647, got ", value));
   }
   return value;
-}
-
-void Keywords::CheckAllRead() const {
-  for (const auto& [key, value] : given_) {
-    const auto name = key.cast<std::string>();
-    if (std::ranges::find(read_, name) != read_.end()) continue;
-    std::string known;
-    for (const std::string& each : read_) known += (known.empty() ? "" : ", ") + each;
-    throw py::type_error(call_ + ": no keyword '" + name + "', expected " + known);
-  }
-}
-
-py::object Keywords::Value(const char* name) {
-  read_.emplace_back(name);
-  if (!given_.contains(name)) throw py::type_error(call_ + ": expected the keyword '" + name + "'");
-  return given_[name];
-}
-
-void Keywords::RefuseType(const char* name, const py::object& value) const {
-  throw py::type_error(call_ + ": keyword '" + name + "': got " +
-                       py::repr(value).cast<std::string>() + ", which does not fit");
 }
 
 }  // namespace embershard::binding

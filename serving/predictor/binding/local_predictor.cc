@@ -1,6 +1,4 @@
 #include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,16 +10,11 @@
 
 #include "batching/find_names.h"
 #include "batching/packed.h"
-#include "binding/arguments.h"
-#include "binding/errors.h"
 #include "binding/module.h"
 #include "engine/engine.h"
-#include "grpc/embershard/responses.h"
 
 namespace embershard::binding {
 namespace {
-
-namespace py = pybind11;
 
 constexpr PackedNames kNames = {.request_dense = "request_dense",
                                 .example_dense = "example_dense",

@@ -1,7 +1,3 @@
-#include "binding/metrics.h"
-
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,12 +5,10 @@
 #include <string_view>
 #include <utility>
 
-#include "binding/errors.h"
+#include "binding/module.h"
 
 namespace embershard::binding {
 namespace {
-
-namespace py = pybind11;
 
 constexpr char kCounter[] = "counter";
 constexpr char kGauge[] = "gauge";

@@ -1,8 +1,3 @@
-#include "grpc/server.h"
-
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
-
 #include <chrono>
 #include <future>
 #include <memory>
@@ -14,10 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
-#include "binding/arguments.h"
-#include "binding/errors.h"
-#include "binding/metrics.h"
 #include "binding/module.h"
 #include "engine/model_control.h"
 #include "engine/model_source.h"
@@ -28,7 +19,6 @@
 namespace embershard::binding {
 namespace {
 
-namespace py = pybind11;
 using py::literals::operator""_a;
 
 // In this order: the server ends first, and the control before the models, which wait for the ends
@@ -196,12 +186,8 @@ class Server {
 
   py::dict Recording() const {
     const rpc::RecorderCounts counts = parts_->server->recording();
-    py::dict named;
-    named["recorded"] = counts.recorded;
-    named["dropped"] = counts.dropped;
-    named["bytes"] = counts.bytes;
-    named["problem"] = counts.problem;
-    return named;
+    return py::dict("recorded"_a = counts.recorded, "dropped"_a = counts.dropped,
+                    "bytes"_a = counts.bytes, "problem"_a = counts.problem);
   }
 
   py::list WaitSlow(double timeout_seconds) {
@@ -214,15 +200,11 @@ class Server {
   static py::list Described(const std::vector<ServedVersion>& versions) {
     py::list list;
     for (const ServedVersion& version : versions) {
-      py::dict described;
-      described["model"] = ToPythonText(version.model);
-      described["version"] = version.version;
-      described["labels"] = version.labels;
-      described["is_default"] = version.is_default;
-      described["state"] = kStateNames[static_cast<size_t>(version.state)];
-      described["reason"] = ToPythonText(version.reason);
-      described["program"] = ProgramDict(version.program);
-      list.append(described);
+      list.append(py::dict("model"_a = ToPythonText(version.model), "version"_a = version.version,
+                           "labels"_a = version.labels, "is_default"_a = version.is_default,
+                           "state"_a = kStateNames[static_cast<size_t>(version.state)],
+                           "reason"_a = ToPythonText(version.reason),
+                           "program"_a = ProgramDict(version.program)));
     }
     return list;
   }
@@ -235,10 +217,7 @@ class Server {
       return done.get_future().get();
     });
     RaiseIfFailed(outcome.status);
-    py::dict named;
-    named["seconds"] = outcome.seconds;
-    named["unserved_seconds"] = outcome.unserved_seconds;
-    return named;
+    return py::dict("seconds"_a = outcome.seconds, "unserved_seconds"_a = outcome.unserved_seconds);
   }
 
   // Drains, and joins the threads; leaves them to StopThread where they did not stop in time.

@@ -58,6 +58,11 @@ Status CannotBeMade(const std::string& path, int error) {
 
 }  // namespace
 
+struct Recorder::Waiting {
+  v1::RecordedCall record;
+  size_t bytes = 0;  // That it takes of max_waiting_bytes.
+};
+
 Result<std::unique_ptr<Recorder>> Recorder::Open(const RecorderOptions& options,
                                                  const RecordedModel& model) {
   if (options.max_requests == 0) {
@@ -118,15 +123,15 @@ void Recorder::Offer(const v1::PredictRequest& request, const Status& status,
   try {
     Waiting call;
     call.bytes = bytes;
-    call.arrival_unix_us =
-        std::chrono::duration_cast<std::chrono::microseconds>(arrival.time_since_epoch()).count();
-    request.SerializeToString(&call.request);
+    call.record.set_arrival_unix_us(
+        std::chrono::duration_cast<std::chrono::microseconds>(arrival.time_since_epoch()).count());
+    request.SerializeToString(call.record.mutable_request());
     if (status.ok()) {
-      response.SerializeToString(&call.response);
+      response.SerializeToString(call.record.mutable_response());
     } else {
       const grpc::Status answered = ToGrpcStatus(status);
-      call.code = answered.error_code();
-      call.message = answered.error_message();
+      call.record.set_code(answered.error_code());
+      call.record.set_message(answered.error_message());
     }
     MutexLock lock(mutex_);
     waiting_.push_back(std::move(call));
@@ -166,24 +171,18 @@ void Recorder::WriteLoop() {
       if (waiting_.empty()) return;
       taken.swap(waiting_);
     }
-    for (Waiting& call : taken) {
-      const size_t bytes = call.bytes;
-      Write(std::move(call));
-      waiting_bytes_ -= bytes;
+    for (Waiting& waiting : taken) {
+      const Waiting call = std::move(waiting);  // Its memory goes before it no longer counts.
+      Write(call);
+      waiting_bytes_ -= call.bytes;
     }
   }
 }
 
-void Recorder::Write(Waiting call) {
+void Recorder::Write(const Waiting& call) {
   std::string bytes;
   try {
-    v1::RecordedCall record;
-    record.set_arrival_unix_us(call.arrival_unix_us);
-    record.set_request(std::move(call.request));
-    record.set_code(call.code);
-    record.set_message(std::move(call.message));
-    record.set_response(std::move(call.response));
-    bytes = Framed(record);
+    bytes = Framed(call.record);
   } catch (const std::exception&) {  // No memory.
     ++dropped_;
     return;

@@ -87,20 +87,14 @@ class Recorder {
   RecorderCounts counts() const;
 
  private:
-  // A call, serialized.
-  struct Waiting {
-    int64_t arrival_unix_us = 0;
-    int code = 0;
-    std::string request, message, response;
-    size_t bytes = 0;  // That it takes of max_waiting_bytes.
-  };
+  struct Waiting;  // A call that is not written yet.
 
   Recorder(const RecorderOptions& options, File file, uint64_t header_bytes);
 
   bool Sampled();
   bool Reserve(size_t bytes);
   void WriteLoop();
-  void Write(Waiting call);
+  void Write(const Waiting& call);
   void End(const std::string& problem);
 
   const RecorderOptions options_;

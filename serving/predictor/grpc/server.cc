@@ -12,7 +12,6 @@
 #include "grpc/connection/listener.h"
 #include "grpc/connection/open_connections.h"
 #include "grpc/embershard/predict_messages.h"
-#include "grpc/embershard/responses.h"
 #include "grpc/health/health_service.h"
 #include "grpc/open_inference/oip_service.h"
 #include "grpc/reflection/reflection_service.h"

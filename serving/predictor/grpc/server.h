@@ -70,6 +70,9 @@ struct ServerOptions {
   bool reflection = false;
 };
 
+// The serialized GetModelResponse of proto/embershard/v1/predictor.proto.
+std::string GetModelSerialized(const Engine& engine);
+
 // Thread-safe.
 class Server {
  public:

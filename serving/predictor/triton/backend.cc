@@ -1,14 +1,185 @@
 // What Triton calls when it loads and unloads models and instances, and sends requests. A model's
 // state is a TritonModel, an instance's a TritonInstance, the backend's an OpenModels.
 
+#include <exception>
 #include <memory>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "batching/request.h"
+#include "batching/request_validation.h"
+#include "batching/split_request.h"
+#include "engine/batch_executor.h"
+#include "engine/self_check.h"
+#include "model/slot.h"
 #include "triton/errors.h"
-#include "triton/execution.h"
 #include "triton/triton_model.h"
+#include "triton/triton_request.h"
 
 namespace embershard::triton {
 namespace {
+
+bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
+
+BatchSize SizeOf(const Request& request) {
+  return {.requests = 1, .examples = request.num_examples, .ids = request.num_ids};
+}
+
+// Answers and removes those whose clients have left.
+void DropAbandoned(Batch* batch) {
+  std::erase_if(*batch, [](const std::unique_ptr<Request>& request) {
+    if (!IsAbandoned(*request)) return false;
+    request->answer(ClientLeft(), {});
+    return true;
+  });
+}
+
+Status CheckKind(TRITONBACKEND_ModelInstance* instance) {
+  TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
+  Status status = FromTriton(TRITONBACKEND_ModelInstanceKind(instance, &kind));
+  if (!status.ok() || kind == TRITONSERVER_INSTANCEGROUPKIND_CPU) return status;
+  return InvalidArgument("instance_group: kind: expected KIND_CPU, got ",
+                         kind == TRITONSERVER_INSTANCEGROUPKIND_GPU     ? "KIND_GPU"
+                         : kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL ? "KIND_MODEL"
+                                                                        : "KIND_AUTO");
+}
+
+// An instance of a model: runs the batches that Triton's batcher closes. One call at a time, from
+// any thread.
+class TritonInstance {
+ public:
+  // Runs the model's samples, alone and merged: kBadPackage if their outputs are not what the
+  // package says. Refuses kinds other than processors. `shared` must outlive it.
+  static Result<std::unique_ptr<TritonInstance>> Start(TRITONBACKEND_ModelInstance* instance,
+                                                       TritonModel* shared) {
+    RETURN_IF_ERROR(CheckKind(instance));
+    std::unique_ptr<TritonInstance> started(new TritonInstance(instance, shared));
+    RETURN_IF_ERROR(
+        CheckSamples(shared->model(), kSampleTolerance, shared->executor(), &started->buffers_));
+    return started;
+  }
+
+  // Runs `requests` as one batch, or as few as the budget allows; answers each and releases it. A
+  // request that is refused, fails or has been left by its client disturbs no other. Not ok: there
+  // was no memory to begin with, and the requests are as they were.
+  Status Execute(std::span<TRITONBACKEND_Request* const> requests) {
+    std::vector<TritonRequest> all;
+    try {
+      all.reserve(requests.size());
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory();
+    }
+    for (TRITONBACKEND_Request* const request : requests) {
+      all.emplace_back(instance_, request, shared_);
+    }
+    moments_ = {.begun = SteadyNanoseconds()};
+    try {
+      Run(all);
+    } catch (const std::exception&) {  // Memory has run out: the rest is answered below.
+    }
+    for (TritonRequest& asked : all) asked.Answer(OutOfMemory(), {}, {});
+    return {};
+  }
+
+ private:
+  TritonInstance(TRITONBACKEND_ModelInstance* instance, TritonModel* shared)
+      : instance_(instance), shared_(shared) {}
+
+  // Answers all of them, unless memory runs out, which it throws.
+  void Run(std::span<TritonRequest> all) {
+    Batch batch;
+    Batch larger;
+    BatchBudget budget(shared_->budget());
+    for (TritonRequest& asked : all) {
+      std::unique_ptr<Request> request = Admit(&asked);
+      if (request == nullptr) continue;
+      if (IsLarger(*request, shared_->budget())) {
+        larger.push_back(std::move(request));
+        continue;
+      }
+      if (!budget.Take(SizeOf(*request))) {
+        RunBatch(&batch);
+        budget = BatchBudget(shared_->budget());
+        budget.Take(SizeOf(*request));
+      }
+      batch.push_back(std::move(request));
+    }
+    RunBatch(&batch);
+    for (auto& request : larger) RunInChunks(std::move(request));
+  }
+
+  // Reads and checks. Null: it was refused, and has been answered.
+  std::unique_ptr<Request> Admit(TritonRequest* asked) {
+    auto request = std::make_unique<Request>();
+    request->arrival = Clock::now();
+    request->abandoned = [asked] { return asked->IsCancelled(); };
+    request->answer = [this, asked](Status status, Response response) {
+      asked->Answer(status, response, moments_);
+    };
+    Status status = asked->Read(request.get());
+    if (status.ok()) status = CheckRequest(shared_->model(), shared_->limits(), request.get());
+    if (status.ok()) return request;
+    request->answer(std::move(status), {});
+    return nullptr;
+  }
+
+  // Runs what is still wanted as one batch, and answers all of it.
+  void RunBatch(Batch* batch) {
+    DropAbandoned(batch);
+    if (batch->empty()) return;
+    moments_.ran = SteadyNanoseconds();
+    BatchTimes times;
+    const IsWanted wanted = [](const Request& request) { return !IsAbandoned(request); };
+    Result<BatchExecutor::Responses> responses =
+        shared_->executor()->Run(*batch, wanted, &buffers_, &times);
+    moments_.done = SteadyNanoseconds();
+    AnswerBatch(batch, &responses);
+    batch->clear();
+  }
+
+  void AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* responses) {
+    uint64_t answered = 0;
+    uint64_t examples = 0;
+    for (size_t i = 0; i < batch->size(); ++i) {
+      const std::unique_ptr<Request> request = std::move((*batch)[i]);
+      Status status = responses->ok() ? (**responses)[i].status() : responses->status();
+      if (status.ok()) {
+        ++answered;
+        examples += request->num_examples;
+        request->answer({}, std::move(*(**responses)[i]));
+      } else {
+        request->answer(IsAbandoned(*request) ? ClientLeft() : std::move(status), {});
+      }
+    }
+    const uint64_t ended = SteadyNanoseconds();
+    if (answered > 0) {
+      LogFailure("TRITONBACKEND_ModelInstanceReportBatchStatistics",
+                 TRITONBACKEND_ModelInstanceReportBatchStatistics(
+                     instance_, examples, moments_.begun, moments_.ran, moments_.done, ended));
+    }
+    moments_ = {.begun = ended};
+  }
+
+  // Runs what is larger than a batch.
+  void RunInChunks(std::unique_ptr<Request> whole) {
+    const auto split =
+        std::make_shared<SplitRequest>(&shared_->schema(), shared_->budget(), *whole,
+                                       [&whole](const SplitRequest&) { return std::move(whole); });
+    while (whole != nullptr) {
+      if (IsAbandoned(*whole)) return std::exchange(whole, nullptr)->answer(ClientLeft(), {});
+      Batch chunk;
+      chunk.push_back(split->TakeNext(split));
+      RunBatch(&chunk);
+    }
+  }
+
+  TRITONBACKEND_ModelInstance* const instance_;
+  TritonModel* const shared_;
+  Slot buffers_;          // The slot that its batches lease.
+  BatchMoments moments_;  // Of the batch that runs.
+};
 
 Result<const OpenModels*> OpenerOf(TRITONBACKEND_Model* model) {
   TRITONBACKEND_Backend* backend = nullptr;
@@ -43,7 +214,6 @@ Status InitializeInstance(TRITONBACKEND_ModelInstance* instance) {
 }  // namespace
 }  // namespace embershard::triton
 
-using embershard::Status;
 using embershard::triton::Answered;
 using embershard::triton::FromTriton;
 using embershard::triton::TritonInstance;
@@ -54,12 +224,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
-  return Answered([model] {
-    void* state = nullptr;
-    const Status status = FromTriton(TRITONBACKEND_ModelState(model, &state));
-    const std::unique_ptr<TritonModel> ended(static_cast<TritonModel*>(state));
-    return status;
-  });
+  return embershard::triton::Finalize<TritonModel>(&TRITONBACKEND_ModelState, model);
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
@@ -67,12 +232,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInstance* instance) {
-  return Answered([instance] {
-    void* state = nullptr;
-    const Status status = FromTriton(TRITONBACKEND_ModelInstanceState(instance, &state));
-    const std::unique_ptr<TritonInstance> ended(static_cast<TritonInstance*>(state));
-    return status;
-  });
+  return embershard::triton::Finalize<TritonInstance>(&TRITONBACKEND_ModelInstanceState, instance);
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance* instance,

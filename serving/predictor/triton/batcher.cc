@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "base/mutex.h"
-#include "triton/batch_budget.h"
 #include "triton/errors.h"
 #include "triton/triton_model.h"
 #include "triton/triton_request.h"

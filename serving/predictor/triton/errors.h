@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -13,6 +14,10 @@ namespace embershard::triton {
 
 // Null where `status` is ok. The caller owns it.
 TRITONSERVER_Error* ToTriton(const Status& status);
+
+struct DeleteError {
+  void operator()(TRITONSERVER_Error* error) const { TRITONSERVER_ErrorDelete(error); }
+};
 
 // Deletes `error`. Ok where it is null.
 Status FromTriton(TRITONSERVER_Error* error);
@@ -34,6 +39,17 @@ TRITONSERVER_Error* Answered(Action action) {
     status = Internal("the call failed: ", error.what());
   }
   return ToTriton(status);
+}
+
+// Deletes the State that `object` has, which `state_of` gives.
+template <class State, class Object>
+TRITONSERVER_Error* Finalize(TRITONSERVER_Error* (*state_of)(Object*, void**), Object* object) {
+  return Answered([state_of, object] {
+    void* state = nullptr;
+    const Status status = FromTriton(state_of(object, &state));
+    const std::unique_ptr<State> ended(static_cast<State*>(state));
+    return status;
+  });
 }
 
 }  // namespace embershard::triton

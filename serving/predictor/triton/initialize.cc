@@ -49,12 +49,7 @@ TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
 }
 
 TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
-  return Answered([backend] {
-    void* state = nullptr;
-    const Status status = FromTriton(TRITONBACKEND_BackendState(backend, &state));
-    const std::unique_ptr<OpenModels> ended(static_cast<OpenModels*>(state));
-    return status;
-  });
+  return embershard::triton::Finalize<OpenModels>(&TRITONBACKEND_BackendState, backend);
 }
 
 // If config.pbtxt states no instances, Triton starts one for each core of its process.

@@ -1,21 +1,175 @@
 #include "triton/triton_model.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/core_count.h"
+#include "base/status.h"
+#include "base/text.h"
 #include "batching/batching_options.h"
+#include "package/json_parse.h"
+#include "package/manifest.h"
 #include "package/refusal.h"
+#include "package/tables.h"
+#include "tensors/tensor_specs.h"
 #include "triton/errors.h"
 
 namespace embershard::triton {
 namespace {
 
+using nlohmann::json;
+
+constexpr char kFile[] = "config.pbtxt";
 constexpr uint32_t kConfigVersion = 1;
+constexpr int kThreadsMax = 1024;
+
+// Most requests of a batch where config.pbtxt does not say how many.
+constexpr int kDefaultMaxRequests = 256;
+
+// What a model's config.pbtxt says to this backend. docs/triton.md is the manual.
+struct ModelConfig {
+  json document;             // As Triton gives it.
+  ModelOptions options;      // `threads` and `slots`: of all instances.
+  BatchingOptions batching;  // The budget of a batch.
+};
+
+Status Refuse(const std::string& parameter, const std::string& expected, const std::string& got) {
+  return InvalidArgument("parameter '", parameter, "': expected ", expected, ", got '",
+                         PrintableAscii(got), "'");
+}
+
+// A member of an object, null where there is none.
+const json& Member(const json& object, const char* key) {
+  static const json kNull;
+  if (!object.is_object()) return kNull;
+  const auto found = object.find(key);
+  return found != object.end() ? *found : kNull;
+}
+
+std::string TextOf(const json& value) { return value.is_string() ? value.get<std::string>() : ""; }
+
+template <class Number>
+Status ReadNumber(const std::string& key, const std::string& text, Number most, Number* number) {
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, *number);
+  if (error == std::errc() && rest == end && *number >= 1 && *number <= most) return {};
+  return Refuse(key, "a whole number in 1.." + std::to_string(most), text);
+}
+
+Status ReadParameter(const std::string& key, const std::string& text, ModelConfig* config) {
+  if (key == "plan") {
+    config->options.package.plan = text;
+  } else if (key == "dense_program") {
+    config->options.dense_program = text;
+  } else if (key == "fbgemm") {
+    config->options.fbgemm_folder = text;
+  } else if (key == "tables") {
+    if (text != "mmap" && text != "resident") return Refuse(key, "mmap or resident", text);
+    config->options.package.residency =
+        text == "mmap" ? TableResidency::kMmap : TableResidency::kResident;
+  } else if (key == "threads") {
+    return ReadNumber(key, text, kThreadsMax, &config->options.threads);
+  } else if (key == "max_batch_examples") {
+    constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
+    return ReadNumber(key, text, kMost, &config->batching.max_batch_examples);
+  } else if (key == "max_batch_ids") {
+    constexpr uint64_t kMost = uint64_t{1} << 40;
+    return ReadNumber(key, text, kMost, &config->batching.max_batch_ids);
+  } else if (!key.starts_with("TRITON_")) {
+    return InvalidArgument(
+        "parameter '", PrintableAscii(key),
+        "': expected one of 'dense_program', 'fbgemm', 'max_batch_examples', 'max_batch_ids', "
+        "'plan', 'tables', 'threads'");
+  }
+  return {};
+}
+
+// Of all groups. 0: not stated.
+int CountInstances(const json& groups) {
+  int64_t count = 0;
+  for (const json& group : groups) {
+    const json& of_group = Member(group, "count");
+    if (of_group.is_number_integer()) count += std::max<int64_t>(of_group.get<int64_t>(), 0);
+  }
+  return static_cast<int>(std::min<int64_t>(count, kThreadsMax));
+}
+
+// Whether the tensors that config.pbtxt states are tensors of the model. `what`: "input" or
+// "output".
+Status CheckTensors(const ModelConfig& config, const char* what,
+                    const std::vector<TensorSpec>& specs) {
+  for (const json& tensor : Member(config.document, what)) {
+    const std::string name = TextOf(Member(tensor, "name"));
+    const std::string data_type = TextOf(Member(tensor, "data_type"));
+    const auto spec = std::ranges::find(specs, name, &TensorSpec::name);
+    const std::string which = StrCat(what, " '", PrintableAscii(name), "'");
+    if (spec == specs.end()) {
+      return InvalidArgument(kFile, ": ", which, ": the package has no such ", what);
+    }
+    const std::string expected = StrCat("TYPE_", spec->datatype);
+    if (data_type == expected) continue;
+    return InvalidArgument(kFile, ": ", which, ": data_type: expected ", expected, ", got ",
+                           PrintableAscii(data_type));
+  }
+  return {};
+}
+
+json Describe(const std::vector<TensorSpec>& specs, bool inputs) {
+  json tensors = json::array();
+  for (const TensorSpec& spec : specs) {
+    json tensor = {
+        {"name", spec.name}, {"data_type", StrCat("TYPE_", spec.datatype)}, {"dims", spec.shape}};
+    if (inputs) {
+      tensor["optional"] = true;
+      const bool varies = std::ranges::find(spec.shape, -1) != spec.shape.end();
+      if (varies) tensor["allow_ragged_batch"] = true;
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+// kInvalidArgument names the parameter; those that begin with TRITON_ are Triton's own. One slot
+// for each instance. If config.pbtxt states no instances, Triton starts one for each core
+// (TRITONBACKEND_GetBackendAttribute); if it states no threads, the instances share the cores.
+Result<ModelConfig> ReadModelConfig(std::string_view text) {
+  ModelConfig config;
+  RETURN_IF_ERROR(ParseJson(text, kFile, &config.document));
+  for (const auto& [key, value] : Member(config.document, "parameters").items()) {
+    RETURN_IF_ERROR(ReadParameter(key, TextOf(Member(value, "string_value")), &config));
+  }
+  const int stated = CountInstances(Member(config.document, "instance_group"));
+  ModelOptions& options = config.options;
+  options.slots = stated > 0 ? stated : CoreCount();
+  if (options.threads == 0) options.threads = std::max(1, CoreCount() / options.slots);
+  options.threads *= options.slots;
+  return config;
+}
+
+// The configuration with the model's tensors, if it has none. One that says nothing about
+// batches either gets Triton's dynamic batching. Empty: there is nothing to add.
+std::string CompleteModelConfig(json document, const Schema& schema) {
+  if (!Member(document, "input").empty() || !Member(document, "output").empty()) return {};
+  document["input"] = Describe(InputSpecs(schema), /*inputs=*/true);
+  document["output"] = Describe(OutputSpecs(schema), /*inputs=*/false);
+  const json& requests = Member(document, "max_batch_size");
+  if ((!requests.is_number() || requests == 0) && !document.contains("dynamic_batching") &&
+      !document.contains("sequence_batching")) {
+    document["max_batch_size"] = kDefaultMaxRequests;
+    document["dynamic_batching"] = json::object();
+  }
+  return document.dump();
+}
 
 // What Triton says of a model.
 struct Facts {
@@ -38,19 +192,13 @@ Result<Facts> ReadFacts(TRITONBACKEND_Model* model) {
   return Facts{name, static_cast<int64_t>(version), folder};
 }
 
-// A message of the server's, deleted with this.
-class Message {
- public:
-  explicit Message(TRITONSERVER_Message* message) : message_(message) {}
-  Message(const Message&) = delete;
-  Message& operator=(const Message&) = delete;
-  ~Message() { LogFailure("TRITONSERVER_MessageDelete", TRITONSERVER_MessageDelete(message_)); }
-
-  TRITONSERVER_Message* get() const { return message_; }
-
- private:
-  TRITONSERVER_Message* const message_;
+// A message of the server's.
+struct DeleteMessage {
+  void operator()(TRITONSERVER_Message* message) const {
+    LogFailure("TRITONSERVER_MessageDelete", TRITONSERVER_MessageDelete(message));
+  }
 };
+using Message = std::unique_ptr<TRITONSERVER_Message, DeleteMessage>;
 
 Result<std::string> ReadConfigText(TRITONBACKEND_Model* model) {
   TRITONSERVER_Message* given = nullptr;
@@ -62,12 +210,12 @@ Result<std::string> ReadConfigText(TRITONBACKEND_Model* model) {
   return std::string(json, bytes);
 }
 
-// Adds the model's tensors to `text` where Triton asks for it and there are none.
-Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const std::string& text) {
+// Adds the model's tensors to its configuration where Triton asks for it and there are none.
+Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelConfig& config) {
   bool asked = false;
   Status status = FromTriton(TRITONBACKEND_ModelAutoCompleteConfig(model, &asked));
   if (!status.ok() || !asked) return status;
-  ASSIGN_OR_RETURN(const std::string complete, CompleteModelConfig(text, schema));
+  const std::string complete = CompleteModelConfig(config.document, schema);
   if (complete.empty()) return {};
   TRITONSERVER_Message* made = nullptr;
   RETURN_IF_ERROR(FromTriton(
@@ -87,28 +235,10 @@ Status CheckIsOf(const Manifest& manifest, const Facts& facts) {
   return {};
 }
 
-// One slot for each instance. If config.pbtxt states no instances, Triton starts one for each core
-// (TRITONBACKEND_GetBackendAttribute); if it states no threads, the instances share the cores.
-ModelOptions OptionsOf(const ModelConfig& config) {
-  const int instances = config.instances > 0 ? config.instances : CoreCount();
-  const int threads = config.threads > 0 ? config.threads : std::max(1, CoreCount() / instances);
-  ModelOptions options;
-  options.package.plan = config.plan;
-  options.package.residency = config.residency;
-  options.slots = instances;
-  options.threads = instances * threads;
-  options.dense_program = config.dense_program;
-  options.fbgemm_folder = config.fbgemm_folder;
-  return options;
-}
-
-Result<ChunkBudget> BudgetOf(const ModelConfig& config, const Limits& package) {
-  ASSIGN_OR_RETURN(const BatchingOptions complete,
-                   CompleteOptions({.max_batch_examples = config.max_batch_examples,
-                                    .max_batch_ids = config.max_batch_ids},
-                                   package));
+Result<ChunkBudget> BudgetOf(const BatchingOptions& stated, const Limits& package) {
+  ASSIGN_OR_RETURN(const BatchingOptions complete, CompleteOptions(stated, package));
   const size_t examples =  // Where nothing is said, as many as our server merges.
-      config.max_batch_examples > 0 ? complete.max_batch_examples : complete.merge_examples;
+      stated.max_batch_examples > 0 ? complete.max_batch_examples : complete.merge_examples;
   constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
   return ChunkBudget{.examples = static_cast<uint32_t>(std::min(examples, kMost)),
                      .ids = complete.max_batch_ids};
@@ -122,12 +252,13 @@ Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* mode
   ASSIGN_OR_RETURN(const std::string text, ReadConfigText(model));
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(text));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded,
-                   open(facts.folder / std::to_string(facts.version), OptionsOf(config)));
+                   open(facts.folder / std::to_string(facts.version), config.options));
   const Manifest& manifest = loaded->manifest();
   RETURN_IF_ERROR(CheckIsOf(manifest, facts));
-  RETURN_IF_ERROR(CheckTensors(config, manifest.schema));
-  RETURN_IF_ERROR(Complete(model, manifest.schema, text));
-  ASSIGN_OR_RETURN(const ChunkBudget budget, BudgetOf(config, manifest.limits));
+  RETURN_IF_ERROR(CheckTensors(config, "input", InputSpecs(manifest.schema)));
+  RETURN_IF_ERROR(CheckTensors(config, "output", OutputSpecs(manifest.schema)));
+  RETURN_IF_ERROR(Complete(model, manifest.schema, config));
+  ASSIGN_OR_RETURN(const ChunkBudget budget, BudgetOf(config.batching, manifest.limits));
   return std::unique_ptr<TritonModel>(new TritonModel(std::move(loaded), budget));
 }
 
@@ -140,10 +271,9 @@ TritonModel::TritonModel(std::unique_ptr<Model> model, const ChunkBudget& budget
 
 std::string TritonModel::Describe() const {
   const Manifest& manifest = model_->manifest();
-  return "model '" + manifest.model + "', version " + std::to_string(manifest.version) +
-         ": batches of up to " + std::to_string(budget_.examples) + " examples and " +
-         std::to_string(budget_.ids) + " ids; dense program " + model_->program().target + ": " +
-         model_->program().why;
+  return StrCat("model '", manifest.model, "', version ", manifest.version, ": batches of up to ",
+                budget_.examples, " examples and ", budget_.ids, " ids; dense program ",
+                model_->program().target, ": ", model_->program().why);
 }
 
 }  // namespace embershard::triton

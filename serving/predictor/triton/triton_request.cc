@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -13,22 +14,6 @@
 
 namespace embershard::triton {
 namespace {
-
-// What a status says, deleted with this.
-class ErrorOf {
- public:
-  explicit ErrorOf(const Status& status) : error_(ToTriton(status)) {}
-  ErrorOf(const ErrorOf&) = delete;
-  ErrorOf& operator=(const ErrorOf&) = delete;
-  ~ErrorOf() {
-    if (error_ != nullptr) TRITONSERVER_ErrorDelete(error_);
-  }
-
-  TRITONSERVER_Error* get() const { return error_; }
-
- private:
-  TRITONSERVER_Error* const error_;
-};
 
 Status AddOutput(TRITONBACKEND_Response* made, const OutputTensor& tensor) {
   TRITONBACKEND_Output* output = nullptr;
@@ -135,7 +120,7 @@ Status TritonRequest::Send(const Status& status, const Response& response) {
       said = OutOfMemory();
     }
   }
-  const ErrorOf error(said);
+  const std::unique_ptr<TRITONSERVER_Error, DeleteError> error(ToTriton(said));
   const Status sent = FromTriton(
       TRITONBACKEND_ResponseSend(made, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error.get()));
   return said.ok() ? sent : said;

@@ -1,12 +1,30 @@
 #include "grpc/connection/credentials.h"
 
 #include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
 #include <grpc/slice.h>
+#include <openssl/asn1.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
 #include <exception>
+#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+
+#include "base/file_stamp.h"
+#include "base/mutex.h"
+#include "grpc/connection/bearer_token.h"
 
 namespace embershard::rpc {
 namespace {
@@ -20,6 +38,119 @@ constexpr char kOtherToken[] = "authorization: the token is not this server's";
 std::string_view TextOf(const grpc_slice& slice) {
   return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
 }
+
+constexpr size_t kFileBytesMax = 1 << 20;
+
+struct Freed {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+};
+using Bio = std::unique_ptr<BIO, Freed>;
+using Certificate = std::unique_ptr<X509, Freed>;
+using Key = std::unique_ptr<EVP_PKEY, Freed>;
+
+Bio BytesOf(const std::string& text) {
+  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+// Null where there is none.
+Certificate FirstCertificate(const std::string& pem) {
+  return Certificate(PEM_read_bio_X509(BytesOf(pem).get(), nullptr, nullptr, nullptr));
+}
+
+// Null where there is none, or one behind a password: nobody is here to be asked for it.
+Key PrivateKey(const std::string& pem) {
+  const auto no_password = [](char*, int, int, void*) { return -1; };
+  return Key(PEM_read_bio_PrivateKey(BytesOf(pem).get(), nullptr, no_password, nullptr));
+}
+
+// Nothing where the time cannot be read.
+std::optional<int64_t> UnixSeconds(const ASN1_TIME* time) {
+  tm parts = {};
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return {};
+  return static_cast<int64_t>(timegm(&parts));
+}
+
+// Leaves nothing in OpenSSL's queue of this thread, which gRPC reads too.
+struct ErrorsCleared {
+  ~ErrorsCleared() { ERR_clear_error(); }
+};
+
+// What is in the files of a server's TLS, in PEM.
+struct TlsTexts {
+  std::string certificate;
+  std::string key;
+  std::string client_ca;  // Empty: clients need no certificate.
+  int64_t expires_unix_seconds = 0;
+};
+
+// The files of a server's TLS, read again when they change. Thread-safe.
+class TlsFiles {
+ public:
+  // Of `options`, the three paths.
+  explicit TlsFiles(const SecurityOptions& options)
+      : certificate_(options.certificate), key_(options.key), client_ca_(options.client_ca) {}
+
+  // What is new in the files since the last time, if it can be used: a certificate that is not
+  // expired, the key that belongs to it, and clients' authorities. Nothing where they have not
+  // changed. kInvalidArgument, once for each change, where they cannot be used: perhaps one of them
+  // is still to be replaced.
+  Result<std::optional<TlsTexts>> ReadIfChanged() {
+    MutexLock lock(mutex_);
+    // Looked at before they are read: what changes meanwhile is read again the next time.
+    const Stamps now = StampsNow();
+    if (read_ == now) return std::optional<TlsTexts>();
+    Result<TlsTexts> texts = Read();
+    read_ = now;
+    if (!texts.ok()) return texts.status();
+    return std::optional<TlsTexts>(std::move(*texts));
+  }
+
+ private:
+  using Stamps = std::array<FileStamp, 3>;
+
+  Stamps StampsNow() const {
+    return {FileStamp::Of(certificate_), FileStamp::Of(key_),
+            client_ca_.empty() ? FileStamp() : FileStamp::Of(client_ca_)};
+  }
+
+  Result<TlsTexts> Read() const {
+    const ErrorsCleared cleared;
+    TlsTexts texts;
+    for (const auto& [path, text] : {std::pair(&certificate_, &texts.certificate),
+                                     {&key_, &texts.key},
+                                     {&client_ca_, &texts.client_ca}}) {
+      if (path->empty()) continue;
+      ASSIGN_OR_RETURN(*text, ReadSmallFile(*path, kFileBytesMax));
+    }
+    const Certificate certificate = FirstCertificate(texts.certificate);
+    if (certificate == nullptr)
+      return InvalidArgument(certificate_, ": expected a PEM certificate");
+    const Key key = PrivateKey(texts.key);
+    if (key == nullptr) return InvalidArgument(key_, ": expected a PEM key without a password");
+    if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+      return InvalidArgument(key_, ": expected the key of the certificate in ", certificate_,
+                             ", got another");
+    }
+    const std::optional<int64_t> expires = UnixSeconds(X509_get0_notAfter(certificate.get()));
+    if (!expires.has_value() || *expires <= std::time(nullptr)) {
+      return InvalidArgument(certificate_, ": expected a certificate that is valid, got one that ",
+                             "has expired");
+    }
+    texts.expires_unix_seconds = *expires;
+    if (!client_ca_.empty() && FirstCertificate(texts.client_ca) == nullptr) {
+      return InvalidArgument(client_ca_, ": expected PEM certificates");
+    }
+    return texts;
+  }
+
+  const std::string certificate_;
+  const std::string key_;
+  const std::string client_ca_;
+  Mutex mutex_;
+  std::optional<Stamps> read_ GUARDED_BY(mutex_);  // Of what was read last.
+};
 
 // gRPC has a class for TLS whose certificates change, which takes a key before its certificate has
 // come and then refuses every connection, and none for tokens without TLS. Its C core has what is
@@ -40,111 +171,141 @@ class CoreCredentials final : public grpc::ServerCredentials {
   grpc_server_credentials* const core_;
 };
 
+class FileSecurity final : public Security {
+ public:
+  explicit FileSecurity(const SecurityOptions& options)
+      : clients_need_certificates_(!options.client_ca.empty()), report_(options.report) {}
+
+  Status Read(const SecurityOptions& options) {
+    if (!options.certificate.empty()) {
+      tls_ = std::make_unique<TlsFiles>(options);
+      ASSIGN_OR_RETURN(std::optional<TlsTexts> texts, tls_->ReadIfChanged());
+      expires_ = texts->expires_unix_seconds;
+      first_ = std::move(*texts);
+    }
+    if (!options.token_file.empty()) {
+      ASSIGN_OR_RETURN(token_, BearerToken::Open(options.token_file, options.report));
+    }
+    return {};
+  }
+
+  std::shared_ptr<grpc::ServerCredentials> Credentials(OpenConnections* connections) override {
+    if (tls_ == nullptr && token_ == nullptr) return grpc::InsecureServerCredentials();
+    grpc_server_credentials* core;
+    if (tls_ != nullptr) {
+      const auto from_clients = clients_need_certificates_
+                                    ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                    : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+      core = grpc_ssl_server_credentials_create_with_options(
+          grpc_ssl_server_credentials_create_options_using_config_fetcher(from_clients, &Fetch,
+                                                                          this));
+    } else {
+      core = grpc_insecure_server_credentials_create();
+    }
+    if (token_ != nullptr) {
+      connections_ = connections;
+      grpc_server_credentials_set_auth_metadata_processor(
+          core, {.process = &Process, .destroy = nullptr, .state = this});
+    }
+    return std::make_shared<CoreCredentials>(core);
+  }
+
+  bool has_token() const override { return token_ != nullptr; }
+
+  SecurityCounts counts() const override {
+    return {.refused_calls = refused_calls_, .certificate_expires_unix_seconds = expires_};
+  }
+
+ private:
+  // gRPC's, for each connection and each call.
+  static grpc_ssl_certificate_config_reload_status Fetch(
+      void* self, grpc_ssl_server_certificate_config** config) {
+    auto* const security = static_cast<FileSecurity*>(self);
+    if (!security->fetched_.exchange(true)) {
+      *config = security->ConfigOf(std::exchange(security->first_, {}));
+      return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+    }
+    const std::optional<TlsTexts> changed = security->ChangedTls();
+    if (!changed.has_value()) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    *config = security->ConfigOf(*changed);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  static void Process(void* self, grpc_auth_context*, const grpc_metadata* headers,
+                      size_t num_headers, grpc_process_auth_metadata_done_cb done, void* call) {
+    auto* const security = static_cast<FileSecurity*>(self);
+    const grpc_metadata* shown = nullptr;
+    size_t num_shown = 0;
+    std::string_view path;
+    for (size_t i = 0; i < num_headers; ++i) {
+      const std::string_view key = TextOf(headers[i].key);
+      if (key == ":path") path = TextOf(headers[i].value);
+      if (key != "authorization") continue;
+      shown = &headers[i];
+      ++num_shown;
+    }
+    const bool is_one = num_shown == 1;
+    const bool is_accepted = is_one && security->Accepts(TextOf(shown->value));
+    if (!is_accepted) security->connections_->CountUnauthenticatedCall();
+    if (is_accepted || path.starts_with(kHealth)) {
+      // What is consumed goes no further: no handler, log or recording ever sees it.
+      done(call, shown, is_one ? 1 : 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
+      return;
+    }
+    ++security->refused_calls_;
+    done(call, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED,
+         is_one ? kOtherToken : kNoToken);
+  }
+
+  // Nothing: as before.
+  std::optional<TlsTexts> ChangedTls() noexcept {
+    try {
+      Result<std::optional<TlsTexts>> texts = tls_->ReadIfChanged();
+      if (texts.ok()) return std::move(*texts);
+      if (report_) report_(texts.status().message() + "; the certificate before it holds on");
+    } catch (const std::exception&) {  // Memory has run out. The certificate before it holds on.
+    }
+    return {};
+  }
+
+  bool Accepts(std::string_view header) const noexcept {
+    try {
+      return token_->Accepts(header, Clock::now());
+    } catch (
+        const std::exception&) {  // Memory has run out, and who cannot be told apart stays out.
+      return false;
+    }
+  }
+
+  grpc_ssl_server_certificate_config* ConfigOf(const TlsTexts& texts) {
+    expires_ = texts.expires_unix_seconds;
+    const grpc_ssl_pem_key_cert_pair pair = {.private_key = texts.key.c_str(),
+                                             .cert_chain = texts.certificate.c_str()};
+    // gRPC takes none without authorities, also where no client is asked for a certificate.
+    const std::string& authorities =
+        clients_need_certificates_ ? texts.client_ca : texts.certificate;
+    return grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
+  }
+
+  const bool clients_need_certificates_;
+  const std::function<void(const std::string&)> report_;
+  std::unique_ptr<TlsFiles> tls_;           // Null: none.
+  std::unique_ptr<BearerToken> token_;      // Null: none.
+  OpenConnections* connections_ = nullptr;  // Set with a token.
+  TlsTexts first_;                          // What the first Fetch() gives.
+  std::atomic<bool> fetched_ = false;
+  std::atomic<int64_t> expires_ = 0;
+  std::atomic<uint64_t> refused_calls_ = 0;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Security>> Security::Open(const SecurityOptions& options) {
-  std::unique_ptr<Security> security(new Security(options));
-  if (!options.certificate.empty()) {
-    security->tls_ = std::make_unique<TlsFiles>(options);
-    ASSIGN_OR_RETURN(std::optional<TlsTexts> texts, security->tls_->ReadIfChanged());
-    security->expires_ = texts->expires_unix_seconds;
-    security->first_ = std::move(*texts);
-  }
-  if (!options.token_file.empty()) {
-    ASSIGN_OR_RETURN(security->token_, BearerToken::Open(options.token_file, options.report));
-  }
-  return security;
+  auto security = std::make_unique<FileSecurity>(options);
+  RETURN_IF_ERROR(security->Read(options));
+  return std::unique_ptr<Security>(std::move(security));
 }
 
 Status CheckSecurity(const SecurityOptions& options) { return Security::Open(options).status(); }
-
-Security::Security(const SecurityOptions& options)
-    : clients_need_certificates_(!options.client_ca.empty()), report_(options.report) {}
-
-std::shared_ptr<grpc::ServerCredentials> Security::Credentials(OpenConnections* connections) {
-  if (tls_ == nullptr && token_ == nullptr) return grpc::InsecureServerCredentials();
-  grpc_server_credentials* core;
-  if (tls_ != nullptr) {
-    const auto from_clients = clients_need_certificates_
-                                  ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                  : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
-    core = grpc_ssl_server_credentials_create_with_options(
-        grpc_ssl_server_credentials_create_options_using_config_fetcher(from_clients, &Fetch,
-                                                                        this));
-  } else {
-    core = grpc_insecure_server_credentials_create();
-  }
-  if (token_ != nullptr) {
-    connections_ = connections;
-    grpc_server_credentials_set_auth_metadata_processor(
-        core, {.process = &Process, .destroy = nullptr, .state = this});
-  }
-  return std::make_shared<CoreCredentials>(core);
-}
-
-bool Security::Accepts(std::string_view header) const noexcept {
-  try {
-    return token_->Accepts(header, Clock::now());
-  } catch (const std::exception&) {  // Memory has run out, and who cannot be told apart stays out.
-    return false;
-  }
-}
-
-grpc_ssl_certificate_config_reload_status Security::Fetch(
-    void* self, grpc_ssl_server_certificate_config** config) {
-  auto* const security = static_cast<Security*>(self);
-  if (!security->fetched_.exchange(true)) {
-    *config = security->ConfigOf(std::exchange(security->first_, {}));
-    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
-  }
-  const std::optional<TlsTexts> changed = security->ChangedTls();
-  if (!changed.has_value()) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
-  *config = security->ConfigOf(*changed);
-  return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
-}
-
-std::optional<TlsTexts> Security::ChangedTls() noexcept {
-  try {
-    Result<std::optional<TlsTexts>> texts = tls_->ReadIfChanged();
-    if (texts.ok()) return std::move(*texts);
-    if (report_) report_(texts.status().message() + "; the certificate before it holds on");
-  } catch (const std::exception&) {  // Memory has run out. The certificate before it holds on.
-  }
-  return {};
-}
-
-grpc_ssl_server_certificate_config* Security::ConfigOf(const TlsTexts& texts) {
-  expires_ = texts.expires_unix_seconds;
-  const grpc_ssl_pem_key_cert_pair pair = {.private_key = texts.key.c_str(),
-                                           .cert_chain = texts.certificate.c_str()};
-  // gRPC takes none without authorities, also where no client is asked for a certificate.
-  const std::string& authorities = clients_need_certificates_ ? texts.client_ca : texts.certificate;
-  return grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
-}
-
-void Security::Process(void* self, grpc_auth_context*, const grpc_metadata* headers,
-                       size_t num_headers, grpc_process_auth_metadata_done_cb done, void* call) {
-  auto* const security = static_cast<Security*>(self);
-  const grpc_metadata* shown = nullptr;
-  size_t num_shown = 0;
-  std::string_view path;
-  for (size_t i = 0; i < num_headers; ++i) {
-    const std::string_view key = TextOf(headers[i].key);
-    if (key == ":path") path = TextOf(headers[i].value);
-    if (key != "authorization") continue;
-    shown = &headers[i];
-    ++num_shown;
-  }
-  const bool is_one = num_shown == 1;
-  const bool is_accepted = is_one && security->Accepts(TextOf(shown->value));
-  if (!is_accepted) security->connections_->CountUnauthenticatedCall();
-  if (is_accepted || path.starts_with(kHealth)) {
-    // What is consumed goes no further: no handler, log or recording ever sees it.
-    done(call, shown, is_one ? 1 : 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
-    return;
-  }
-  ++security->refused_calls_;
-  done(call, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED, is_one ? kOtherToken : kNoToken);
-}
 
 }  // namespace embershard::rpc

@@ -10,12 +10,24 @@
 
 #include "base/text.h"
 #include "embershard/v1/predictor.pb.h"
-#include "grpc/embershard/request_parser.h"
-#include "grpc/embershard/responses.h"
-#include "grpc/predict/message_parser.h"
 #include "grpc/predict/wire_messages.h"
 
 namespace embershard::rpc {
+
+// An id comes back with its answer, so that its size is one of what clients wait to read.
+inline constexpr size_t kRequestIdBytesMax = 1024;
+
+// Fills num_examples, priority, the wanted outputs, held_bytes and the views, which lie over the
+// bytes of `message`: it must outlive their use. Refuses what the wire alone shows to be
+// wrong: names of inputs, the schema's fingerprint, both forms in one request, bytes that are
+// not whole values. The rest is left to CheckRequest().
+Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Request* request);
+
+// `asked` is the message that `response` answers.
+void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
+                  const Response& response, v1::PredictResponse* message);
+
+void DescribeModel(const Engine& engine, uint64_t max_message_bytes, v1::GetModelResponse* message);
 
 class PredictMessages final : public WireMessages {
  public:

@@ -1,5 +1,3 @@
-#include "grpc/open_inference/oip_descriptions.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "grpc/open_inference/oip_messages.h"
 #include "tensors/tensor_specs.h"
 
 namespace embershard::rpc {
@@ -24,6 +23,14 @@ void Describe(const TensorSpec& spec, inference::ModelMetadataResponse::TensorMe
   tensor->set_name(spec.name);
   tensor->set_datatype(spec.datatype.data(), spec.datatype.size());
   tensor->mutable_shape()->Assign(spec.shape.begin(), spec.shape.end());
+}
+
+// Of a model's configuration, an input or an output.
+template <class Tensor>
+void DescribeConfig(const TensorSpec& spec, Tensor* tensor) {
+  tensor->set_name(spec.name);
+  tensor->set_data_type(DataTypeOf(spec.datatype));
+  tensor->mutable_dims()->Assign(spec.shape.begin(), spec.shape.end());
 }
 
 const char* StateName(VersionState state) {
@@ -81,16 +88,11 @@ void DescribeConfig(const Engine& engine, uint64_t default_timeout_us,
   config->set_backend(kName);
   for (const TensorSpec& spec : InputSpecs(manifest.schema)) {
     inference::ModelInput* const input = config->add_input();
-    input->set_name(spec.name);
-    input->set_data_type(DataTypeOf(spec.datatype));
-    input->mutable_dims()->Assign(spec.shape.begin(), spec.shape.end());
+    DescribeConfig(spec, input);
     input->set_optional(true);
   }
   for (const TensorSpec& spec : OutputSpecs(manifest.schema)) {
-    inference::ModelOutput* const output = config->add_output();
-    output->set_name(spec.name);
-    output->set_data_type(DataTypeOf(spec.datatype));
-    output->mutable_dims()->Assign(spec.shape.begin(), spec.shape.end());
+    DescribeConfig(spec, config->add_output());
   }
   inference::ModelDynamicBatching* const batching = config->mutable_dynamic_batching();
   batching->set_priority_levels(2);

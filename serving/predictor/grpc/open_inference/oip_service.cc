@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "grpc/open_inference/model_control_call.h"
-#include "grpc/open_inference/oip_descriptions.h"
 #include "grpc/open_inference/oip_messages.h"
 
 namespace embershard::rpc {

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "grpc/embershard/request_parser.h"
 
 namespace embershard::rpc {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/mutex.h"
 #include "engine/engine.h"
-#include "grpc/predict/wire_messages.h"
+#include "grpc/predict/predict_stream.h"
 #include "grpc/status_map.h"
 
 namespace embershard::rpc {
@@ -114,9 +114,8 @@ std::chrono::milliseconds PeriodOf(std::chrono::milliseconds stalled) {
 // The open streams. Thread-safe. A thread of its own looks for streams whose clients read nothing.
 class PredictService::Streams {
  public:
-  // `handler` must outlive it, and it all its streams.
-  Streams(const PredictHandler* handler, MakeMessages make_messages,
-          const PredictStreamOptions& options)
+  // `handler` and `options` must outlive it, and it all its streams.
+  Streams(const PredictHandler* handler, MakeMessages make_messages, const ServerOptions& options)
       : handler_(handler),
         make_messages_(make_messages),
         options_(options),
@@ -191,7 +190,7 @@ class PredictService::Streams {
   }
 
   void Watch() {
-    const std::chrono::milliseconds period = PeriodOf(options_.stalled);
+    const std::chrono::milliseconds period = PeriodOf(options_.stream_stalled);
     MutexLock lock(mutex_);
     while (true) {
       while (!stopping_ && open_.empty()) changed_.Wait(mutex_);
@@ -213,7 +212,7 @@ class PredictService::Streams {
 
   const PredictHandler* const handler_;
   const MakeMessages make_messages_;
-  const PredictStreamOptions options_;
+  const ServerOptions& options_;
   std::atomic<size_t> held_bytes_ = 0;  // By all streams.
 
   Mutex mutex_;
@@ -250,11 +249,7 @@ void PredictService::AddPredict(const std::string& method, MakeMessages make_mes
 }
 
 void PredictService::AddPredictStream(const std::string& method, MakeMessages make_messages) {
-  const PredictStreamOptions options = {.in_flight = options_.stream_in_flight,
-                                        .default_timeout = options_.default_timeout,
-                                        .retry_pushback = options_.retry_pushback,
-                                        .stalled = options_.stream_stalled};
-  streams_ = std::make_unique<Streams>(&handler_, make_messages, options);
+  streams_ = std::make_unique<Streams>(&handler_, make_messages, options_);
   AddStream(method, [this](Context* context) { return streams_->Open(context); });
 }
 

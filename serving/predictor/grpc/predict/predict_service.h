@@ -7,9 +7,7 @@
 
 #include "base/clock.h"
 #include "engine/served_models.h"
-#include "grpc/predict/open_calls.h"
 #include "grpc/predict/predict_handler.h"
-#include "grpc/predict/predict_stream.h"
 #include "grpc/predict/raw_service.h"
 #include "grpc/recorder.h"
 #include "grpc/server.h"

@@ -3,18 +3,22 @@
 
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>  // CallbackBidiHandler, in every release.
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstddef>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <string>
+#include <utility>
 
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
-#include "grpc/predict/message_parser.h"
 #include "grpc/predict/wire_messages.h"
 #include "grpc/status_map.h"
 
@@ -27,6 +31,47 @@ inline grpc::ServerUnaryReactor* EndNow(grpc::CallbackServerContext* context,
   reactor->Finish(status);
   return reactor;
 }
+
+// The calls that a service has taken and not ended. Thread-safe.
+class OpenCalls {
+ public:
+  // Counts a call, unless new ones are refused. If it does, Leave() must follow.
+  bool Enter() {
+    MutexLock lock(mutex_);
+    if (refusing_) return false;
+    ++open_;
+    return true;
+  }
+
+  void Leave() {
+    MutexLock lock(mutex_);
+    if (--open_ == 0) idle_.NotifyAll();
+  }
+
+  // Enter() counts no call from now on.
+  void RefuseNew() {
+    MutexLock lock(mutex_);
+    refusing_ = true;
+  }
+
+  bool refuses() {
+    MutexLock lock(mutex_);
+    return refusing_;
+  }
+
+  // Returns when no call is open, or at `deadline`.
+  void WaitUntilIdle(Clock::time_point deadline) {
+    MutexLock lock(mutex_);
+    while (open_ > 0 && idle_.WaitUntil(mutex_, deadline)) {
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar idle_;  // Signalled when open_ becomes 0.
+  size_t open_ GUARDED_BY(mutex_) = 0;
+  bool refusing_ GUARDED_BY(mutex_) = false;
+};
 
 class RawService : public grpc::Service {
  public:
@@ -41,8 +86,14 @@ class RawService : public grpc::Service {
  protected:
   // `handler` gets the message, which is gRPC's, and writes its answer to the second bytes.
   void AddUnary(const std::string& method,
-                std::function<UnaryReactor*(Context*, const Bytes*, Bytes*)> handler);
-  void AddStream(const std::string& method, std::function<StreamReactor*(Context*)> handler);
+                std::function<UnaryReactor*(Context*, const Bytes*, Bytes*)> handler) {
+    Add(method, RpcMethod::NORMAL_RPC,
+        new grpc::internal::CallbackUnaryHandler<Bytes, Bytes>(std::move(handler)));
+  }
+  void AddStream(const std::string& method, std::function<StreamReactor*(Context*)> handler) {
+    Add(method, RpcMethod::BIDI_STREAMING,
+        new grpc::internal::CallbackBidiHandler<Bytes, Bytes>(std::move(handler)));
+  }
 
   // handle(context, request, bytes, status): either gives the reactor of the call or null, and the
   // call ends with the status at once.
@@ -77,8 +128,15 @@ class RawService : public grpc::Service {
   }
 
  private:
-  void Add(const std::string& method, grpc::internal::RpcServiceMethod::RpcType type,
-           grpc::internal::MethodHandler* handler);
+  using RpcMethod = grpc::internal::RpcServiceMethod;
+
+  void Add(const std::string& method, RpcMethod::RpcType type,
+           grpc::internal::MethodHandler* handler) {
+    const auto index = static_cast<int>(paths_.size());
+    paths_.push_back(prefix_ + method);
+    AddMethod(new RpcMethod(paths_.back().c_str(), type, nullptr));
+    MarkMethodRawCallback(index, handler);
+  }
 
   const std::string prefix_;
   std::deque<std::string> paths_;  // Of the methods, in their order: gRPC keeps pointers.

@@ -1,12 +1,15 @@
-// A request and its answer, as one protocol writes them.
+// A request and its answer, as one protocol writes them, out of any bytes.
 
 #pragma once
 
+#include <google/protobuf/arena.h>
+#include <google/protobuf/message.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -22,8 +25,37 @@
 
 namespace embershard::rpc {
 
-// All that the life of a request (grpc/predict_handler.h) needs to know of its protocol. Owns the
-// messages. One thread at a time.
+// The size of a message alone bounds no memory, so these do:
+// Fields of a message and of the messages in it. One of two bytes may take a hundred and more once
+// it is parsed.
+inline constexpr int kMessageFieldsMax = 1 << 16;
+// Whole numbers in its packed fields. One of a byte on the wire takes 8 once it is parsed, and up
+// to four times that on the way.
+inline constexpr int kMessageValuesMax = 1 << 21;
+
+// Empties `bytes`. kInvalidArgument where they are none, or one of too many fields or values; then
+// `message` holds nothing. `unknown_fields`: how many of its fields the message's type has not,
+// which are kept; null: nobody asks. REQUIRES: no message of its type has one of its own type in
+// it.
+Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
+                    size_t* unknown_fields = nullptr);
+
+// A message whose text is no UTF-8 is refused, where it is parsed. Without this protobuf also
+// writes a line to standard error about each.
+void SilenceProtobuf();
+
+// Throws where memory has run out.
+template <class Message>
+grpc::ByteBuffer WriteMessage(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own;
+  const grpc::Status written = grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
+  if (!written.ok()) throw std::runtime_error(written.error_message());
+  return bytes;
+}
+
+// All that the life of a request (grpc/predict/predict_handler.h) needs to know of its protocol.
+// Owns the messages. One thread at a time.
 class WireMessages {
  public:
   virtual ~WireMessages() = default;
@@ -80,14 +112,54 @@ Status View(const std::string& bytes, const std::string& where, Unaligned<T>* vi
   return {};
 }
 
-// Throws where memory has run out.
-template <class Message>
-grpc::ByteBuffer WriteMessage(const Message& message) {
-  grpc::ByteBuffer bytes;
-  bool own;
-  const grpc::Status written = grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
-  if (!written.ok()) throw std::runtime_error(written.error_message());
-  return bytes;
-}
+// A request and its answer in one arena: few allocations, and memory that is known without a walk
+// over the fields. One thread at a time reads `asked`, and one fills `answer`: they need not be the
+// same.
+template <class Asked, class Answer>
+class ArenaMessages {
+ public:
+  ArenaMessages()
+      : arena_(Options()),
+        asked_(*google::protobuf::Arena::CreateMessage<Asked>(&arena_)),
+        answer_(*google::protobuf::Arena::CreateMessage<Answer>(&arena_)) {}
+  ArenaMessages(const ArenaMessages&) = delete;
+  ArenaMessages& operator=(const ArenaMessages&) = delete;
+
+  // Fills the request, as ParseMessage() does.
+  Status Read(grpc::ByteBuffer* bytes) {
+    received_bytes_ = bytes->Length();
+    size_t unknown_fields = 0;
+    const Status status = ParseMessage(bytes, &asked_, &unknown_fields);
+    // Outside the arena are long texts, which came over the wire, and fields that nobody knows.
+    held_bytes_ = arena_.SpaceAllocated() + received_bytes_ + unknown_fields * kUnknownFieldBytes;
+    return status;
+  }
+
+  const Asked& asked() const { return asked_; }
+  Answer& answer() { return answer_; }
+  const Answer& answer() const { return answer_; }
+
+  // Of the request, as it came. 0 before Read().
+  uint64_t received_bytes() const { return received_bytes_; }
+
+  // What the request takes of the memory, at most. As above.
+  uint64_t held_bytes() const { return held_bytes_; }
+
+ private:
+  // Beside its text: 16 in a vector that may be half empty, a string, and the edges of both.
+  static constexpr uint64_t kUnknownFieldBytes = 96;
+
+  static google::protobuf::ArenaOptions Options() {
+    google::protobuf::ArenaOptions options;
+    options.start_block_size = 4096;  // A request of some tensors.
+    return options;
+  }
+
+  google::protobuf::Arena arena_;
+  Asked& asked_;
+  Answer& answer_;
+  uint64_t received_bytes_ = 0;
+  uint64_t held_bytes_ = 0;
+};
 
 }  // namespace embershard::rpc

@@ -8,7 +8,6 @@
 #include <memory>
 #include <vector>
 
-#include "grpc/predict/arena_messages.h"
 #include "grpc/predict/wire_messages.h"
 #include "torchrec/predictor.pb.h"
 

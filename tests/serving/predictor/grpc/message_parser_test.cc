@@ -1,7 +1,5 @@
 // What is no message of ours, or takes far more memory than bytes, is refused before it is parsed.
 
-#include "grpc/predict/message_parser.h"
-
 #include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "grpc/predict/wire_messages.h"
 #include "grpc/serving_fixture.h"
 #include "inference/open_inference.pb.h"
 

@@ -5,7 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "grpc/predict/arena_messages.h"
+#include "grpc/predict/wire_messages.h"
 #include "inference/open_inference.grpc.pb.h"
 #include "torchrec/predictor.grpc.pb.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "grpc/embershard/request_parser.h"
+#include "grpc/embershard/predict_messages.h"
 #include "grpc/predict/predict_stream.h"
 #include "grpc/predict_stream_fixture.h"
 #include "testing/wait_for.h"

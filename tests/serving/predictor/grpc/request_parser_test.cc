@@ -1,5 +1,3 @@
-#include "grpc/embershard/request_parser.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -7,6 +5,7 @@
 
 #include "batching/fake_model.h"
 #include "embershard/v1/predictor.pb.h"
+#include "grpc/embershard/predict_messages.h"
 #include "grpc/serving_fixture.h"
 #include "tensors/request_parameters.h"
 

@@ -1,11 +1,10 @@
-#include "grpc/embershard/responses.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 
 #include "batching/fake_model.h"
 #include "embershard/v1/predictor.pb.h"
+#include "grpc/server.h"
 
 namespace embershard::rpc {
 namespace {

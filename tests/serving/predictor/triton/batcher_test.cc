@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "triton/backend_fixture.h"
-#include "triton/batch_budget.h"
+#include "triton/triton_model.h"
 
 namespace embershard::triton {
 namespace {

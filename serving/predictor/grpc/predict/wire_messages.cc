@@ -1,13 +1,12 @@
-#include "grpc/predict/message_parser.h"
+#include "grpc/predict/wire_messages.h"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/wire_format_lite.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <string>
+#include <mutex>
 
 namespace embershard::rpc {
 namespace {
@@ -22,8 +21,7 @@ Status Malformed(const std::string& message) {
 }
 
 Status TooMany(int most, const char* what) {
-  return Malformed("the message: expected at most " + std::to_string(most) + " " + what +
-                   ", got more");
+  return Malformed(StrCat("the message: expected at most ", most, " ", what, ", got more"));
 }
 
 WireFormatLite::WireType TypeOf(const FieldDescriptor& field) {
@@ -113,8 +111,9 @@ Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
   const Descriptor& type = *message->GetDescriptor();
   const Verdict verdict = Count(type, bytes, unknown_fields);
   bool read = verdict == Verdict::kFew;
-  if (read)
+  if (read) {
     read = grpc::SerializationTraits<google::protobuf::Message>::Deserialize(bytes, message).ok();
+  }
   bytes->Clear();
   if (read) return {};
   // What was read of it before it failed may be no text that an answer can hold.
@@ -124,6 +123,11 @@ Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
     return TooMany(kMessageValuesMax, "values in varints, which can come as bytes");
   }
   return Malformed("the message is not a " + type.name());
+}
+
+void SilenceProtobuf() {
+  static std::once_flag silenced;
+  std::call_once(silenced, [] { google::protobuf::SetLogHandler(nullptr); });
 }
 
 }  // namespace embershard::rpc
