@@ -1,21 +1,15 @@
 """``python -m benchmarks [ROW...]``: runs benchmarks, prints their rows, and writes every block's
-values to build/benchmarks/results.
+values to build/benchmarks/results."""
 
-A benchmark is a file in ``rows/`` with ``measure(bench)``. One that needs ``.venv-peers`` says
-``PEERS = True``, and one that runs only by its name ``BY_NAME_ONLY = True``.
-"""
-
-import argparse
-import importlib
-import pkgutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import report, rows
+from benchmarks import report
 from benchmarks.checkout import PEER_PYTHON, ROOT, THIS, Checkout
-from benchmarks.harness import Bench
+from benchmarks.harness import Bench, load_benchmarks
+from embershard.commands import Parser
 from embershard.errors import ConfigError
 
 RESULTS = ROOT / "build" / "benchmarks" / "results"
@@ -23,10 +17,10 @@ RESULTS = ROOT / "build" / "benchmarks" / "results"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 1 if a row failed. The other rows are written all the same."""
-    known = sorted(each.name for each in pkgutil.iter_modules(rows.__path__))
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    known = load_benchmarks()
+    parser = Parser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    add("names", nargs="*", metavar="ROW", help=f"of {', '.join(known)} (default: all)")
+    add("names", nargs="*", metavar="ROW", help=f"of {', '.join(sorted(known))} (default: all)")
     add(
         "--against",
         type=Path,
@@ -42,14 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(given)
     if unknown := sorted(set(options.names) - set(known)):
-        parser.error(f"expected rows of {', '.join(known)}; got {', '.join(unknown)}")
+        parser.error(f"expected rows of {', '.join(sorted(known))}; got {', '.join(unknown)}")
     names = options.names or [
         name
-        for name in known
-        if _says(name, "PEERS") == options.peers and not _says(name, "BY_NAME_ONLY")
+        for name, each in sorted(known.items())
+        if each.peers == options.peers and not each.by_name_only
     ]
     other = Checkout.at(options.against) if options.against else None
-    peers = [name for name in names if _says(name, "PEERS")]
+    peers = [name for name in names if known[name].peers]
     if peers and other is None and not PEER_PYTHON.exists():
         parser.error(f"{', '.join(peers)}: expected {PEER_PYTHON}; run `make bench-peers`")
     run = report.Run(
@@ -60,18 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     failed = []
     for name in names:
-        bench = Bench(name, other=other, blocks=options.blocks, seconds=options.seconds)
-        importlib.import_module(f"benchmarks.rows.{name}").measure(bench)
+        bench = Bench(name, other, options.blocks, options.seconds)
+        known[name].measure(bench)
         print(f"## {name}\n\n{report.table(run, bench.rows)}", flush=True)
         print(f"blocks: {report.write(options.results, name, run, bench.rows)}", file=sys.stderr)
         failed += [row.name for row in bench.rows if row.failed]
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
-
-
-def _says(name: str, mark: str) -> bool:
-    return bool(getattr(importlib.import_module(f"benchmarks.rows.{name}"), mark, False))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,14 @@ class Command(NamedTuple):
     """What to start, and where."""
 
     arguments: tuple[str, ...]
-    folder: Path
+    folder: Path = ROOT
+
+    def output(self) -> str:
+        """What it prints. `CalledProcessError`: it failed."""
+        done = subprocess.run(
+            self.arguments, cwd=self.folder, stdout=subprocess.PIPE, text=True, check=True
+        )
+        return done.stdout.strip()
 
     def __str__(self) -> str:
         return " ".join(self.arguments)
@@ -73,28 +80,22 @@ class Checkout:
 
     def commit(self) -> str:
         """The commit that is checked out, with ``+`` if tracked files differ from it."""
-        changed = self._git("status", "--porcelain", "--untracked-files=no")
-        return (self._git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
-
-    def _git(self, *arguments: str) -> str:
-        command = ["git", "-C", str(self.root), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        command = ["git", "-C", str(self.root), "describe", "--always", "--exclude=*", "--dirty=+"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip() or "unknown"
 
 
 THIS: Final = Checkout()
 """The checkout that holds this file."""
 
 
+def peer(module: str, *arguments: object) -> Command:
+    """A module of ``peers/``, in ``.venv-peers``."""
+    start = (str(PEER_PYTHON), "-W", "ignore", "-m", f"benchmarks.peers.{module}")
+    return Command((*start, *map(str, arguments)))
+
+
 @cache
 def _package(checkout: Checkout, spec: PackageSpec) -> Path:
-    exported = _output(checkout.module("benchmarks.workers.export", json.dumps(asdict(spec))))
-    return Path(exported.splitlines()[-1])
-
-
-def _output(command: Command) -> str:
-    done = subprocess.run(
-        command.arguments, cwd=command.folder, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"{command}: ended with {done.returncode}, expected 0")
-    return done.stdout
+    command = checkout.module("benchmarks.workers.export", json.dumps(asdict(spec)))
+    return Path(command.output().splitlines()[-1])

@@ -6,7 +6,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from benchmarks.workloads import Workload, workload
+from benchmarks.workloads import SMALL
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package import SampleRequest
 
@@ -24,7 +24,7 @@ class FaultyModel(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind
-        self.model = workload("small").model()
+        self.model = SMALL.model()
         self.register_buffer("zeros", torch.zeros(1024, 1024))
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
@@ -40,7 +40,7 @@ class FaultyModel(nn.Module):
         return {"score": score}
 
 
-def trigger(_: Workload, request: SampleRequest) -> SampleRequest:
+def trigger(request: SampleRequest) -> SampleRequest:
     """The request, such that it triggers the fault."""
     dense = request.example_dense.copy()
     dense[:, 0] = TRIGGER

@@ -6,13 +6,13 @@ ratio of two sides is the median of the ratios of their neighbouring blocks.
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from benchmarks.statistics import (
 
 AGAINST_BOUND: Final = 0.97
 """A row fails if a rate of this checkout is wholly below so much of the other's."""
+
+OTHER: Final = ", other checkout"
+"""Behind the name of a side of the other checkout."""
 
 T = TypeVar("T")
 
@@ -99,65 +102,41 @@ class Row:
         return estimate is not None and self.judged and self.bound.fails(estimate)
 
 
-class Session:
+class Session(ExitStack):
     """What one comparison started, until it is over."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        super().__init__()
         self._running: dict[Hashable, Any] = {}
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
 
     def folder(self, name: str) -> Path:
         """A new, empty folder."""
-        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._folder))
-
-    def enter(self, manager: AbstractContextManager[T]) -> T:
-        """Enters a context that ends with the session."""
-        return self._stack.enter_context(manager)
+        return Path(self.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}-")))
 
     def shared(self, key: Hashable, start: Callable[[], AbstractContextManager[T]]) -> T:
         """The same for the same key: equal declarations of a server share one process."""
         if key not in self._running:
-            self._running[key] = self.enter(start())
+            self._running[key] = self.enter_context(start())
         running: T = self._running[key]
         return running
 
 
+@dataclass
 class Bench:
     """Runs the comparisons of one benchmark and keeps their rows."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        this: Checkout = THIS,
-        other: Checkout | None = None,
-        blocks: int | None = None,
-        seconds: float | None = None,
-    ) -> None:
-        """
-        Args:
-            name: the benchmark's.
-            this: the checkout that is measured.
-            other: the checkout to compare it with. None: sides are compared with each other.
-            blocks: of every comparison. None: what rows declare.
-            seconds: of every block. None: what sides declare.
-        """
-        self.name = name
-        self.this, self.other = this, other
-        self.rows: list[Row] = []
-        self._blocks, self._seconds = blocks, seconds
+    name: str
+
+    other: Checkout | None = None
+    """The checkout to compare this one with. None: sides are compared with each other."""
+
+    blocks: int | None = None
+    """Of every comparison. None: what rows declare."""
+
+    seconds: float | None = None
+    """Of every block. None: what sides declare."""
+
+    rows: list[Row] = field(default_factory=list)
 
     def compare(
         self,
@@ -183,91 +162,113 @@ class Bench:
             warm_up: whether each side first runs a block that does not count.
 
         Returns:
-            What was measured. Sides of the other checkout are named ``<side>@other``.
+            What was measured. Sides of the other checkout have ``OTHER`` behind their names.
         """
         if self.other is not None:
             ours = {each.ours for each in ratios}
             sides = {name: s for name, s in sides.items() if name in ours and not s.is_peer}
-            if not sides:
-                return {}
-        measured = self._interleaved(sides, self._blocks or blocks, warm_up=warm_up)
-        if self.other is not None:
-            self.rows += _rows_against(self.name, what, ratios, measured)
-            return measured
+            ratios, derived = _against(ratios, sides), {}
+        with Session() as session:
+            running: dict[str, Block] = {}
+            for name, side in sides.items():
+                running[name] = side.start(session, THIS)
+                if self.other is not None:
+                    running[name + OTHER] = side.start(session, self.other)
+            for block in running.values() if warm_up else ():
+                block(self.seconds)
+            measured = interleave(running, self.blocks or blocks, self.seconds)
         for name, derive in (derived or {}).items():
             measured[name] = derive(measured)
-        self.rows += [_row(self.name, what, each, measured) for each in ratios]
+        self.rows += [self._row(what, each, measured) for each in ratios]
         return measured
 
     def once(self, side: Side) -> Figures:
         """One block of a side of this checkout, after a warm-up block."""
         with Session() as session:
-            block = side.start(session, self.this)
-            block(self._seconds)
-            return block(self._seconds)
+            block = side.start(session, THIS)
+            block(self.seconds)
+            return block(self.seconds)
 
-    def _interleaved(self, sides: Mapping[str, Side], blocks: int, *, warm_up: bool) -> Measured:
-        with Session() as session:
-            running: dict[str, Block] = {}
-            for name, side in sides.items():
-                running[name] = side.start(session, self.this)
-                if self.other is not None:
-                    running[f"{name}@other"] = side.start(session, self.other)
-            for block in running.values() if warm_up else ():
-                block(self._seconds)
-            return interleave(running, blocks, self._seconds)
+    def _row(self, what: str, ratio: Ratio, measured: Measured) -> Row:
+        ours, theirs = measured[ratio.ours], measured.get(ratio.theirs, {})
+        return Row(
+            name=f"{self.name}/{ratio.name}",
+            what=what,
+            figure=ratio.figure,
+            ours=ratio.ours,
+            values=ours[ratio.figure],
+            theirs=", ".join(filter(None, (ratio.theirs, ratio.their_figure))),
+            their_values=theirs.get(ratio.their_figure or ratio.figure),
+            bound=ratio.bound,
+            notes={
+                name: float(np.median(values))
+                for name, values in ours.items()
+                if name != ratio.figure
+            },
+        )
+
+
+def _against(ratios: Sequence[Ratio], sides: Mapping[str, Side]) -> list[Ratio]:
+    """Each figure of each of the sides once, beside that of the other checkout."""
+    found: dict[tuple[str, str], Ratio] = {}
+    for each in ratios:
+        if each.ours in sides:
+            less = lower_is_better(each.figure)
+            bound = Bound(at_most=1 / AGAINST_BOUND) if less else Bound(at_least=AGAINST_BOUND)
+            against = replace(each, theirs=each.ours + OTHER, their_figure="", bound=bound)
+            found.setdefault((each.ours, each.figure), against)
+    return list(found.values())
 
 
 def interleave(running: Mapping[str, Block], blocks: int, seconds: float | None) -> Measured:
     """A B C, C B A, A B C, ...: so many blocks of each."""
     found: dict[str, list[Figures]] = {name: [] for name in running}
     for number in range(blocks):
-        order = list(running.items())
-        for name, block in order if number % 2 == 0 else reversed(order):
-            found[name].append(block(seconds))
+        for name in list(running)[:: -1 if number % 2 else 1]:
+            found[name].append(running[name](seconds))
     return {
         name: {figure: np.array([each[figure] for each in figures]) for figure in figures[0]}
         for name, figures in found.items()
     }
 
 
-def _row(bench: str, what: str, ratio: Ratio, measured: Measured) -> Row:
-    ours = measured[ratio.ours]
-    theirs = measured[ratio.theirs][ratio.their_figure or ratio.figure] if ratio.theirs else None
-    label = f"{ratio.theirs}, {ratio.their_figure}" if ratio.their_figure else ratio.theirs
-    return Row(
-        name=f"{bench}/{ratio.name}",
-        what=what,
-        figure=ratio.figure,
-        ours=ratio.ours,
-        values=ours[ratio.figure],
-        theirs=label,
-        their_values=theirs,
-        bound=ratio.bound,
-        notes=_notes(ours, ratio.figure),
-    )
+class Benchmark(Protocol):
+    """Runs its comparisons."""
+
+    __name__: str
+
+    def __call__(self, bench: Bench) -> None: ...
 
 
-def _rows_against(bench: str, what: str, ratios: Sequence[Ratio], measured: Measured) -> list[Row]:
-    """One row for each figure of a side: this checkout and the other one."""
-    rows: dict[tuple[str, str], Row] = {}
-    for ratio in ratios:
-        if ratio.ours not in measured or (ratio.ours, ratio.figure) in rows:
-            continue
-        less = lower_is_better(ratio.figure)
-        rows[ratio.ours, ratio.figure] = Row(
-            name=f"{bench}/{ratio.name}",
-            what=what,
-            figure=ratio.figure,
-            ours=f"{ratio.ours}, this checkout",
-            values=measured[ratio.ours][ratio.figure],
-            theirs="the other checkout",
-            their_values=measured[f"{ratio.ours}@other"][ratio.figure],
-            bound=Bound(at_most=1 / AGAINST_BOUND) if less else Bound(at_least=AGAINST_BOUND),
-            notes=_notes(measured[ratio.ours], ratio.figure),
-        )
-    return list(rows.values())
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A benchmark, and when it runs."""
+
+    measure: Benchmark
+    peers: bool
+    """It needs ``.venv-peers``."""
+
+    by_name_only: bool
 
 
-def _notes(figures: Mapping[str, Values], but: str) -> dict[str, float]:
-    return {name: float(np.median(values)) for name, values in figures.items() if name != but}
+BENCHMARKS: Final[dict[str, Declared]] = {}
+"""By name, once `load_benchmarks` has run."""
+
+
+def benchmark(
+    *, peers: bool = False, by_name_only: bool = False
+) -> Callable[[Benchmark], Benchmark]:
+    """Declares the benchmark of a function's name."""
+
+    def declare(measure: Benchmark) -> Benchmark:
+        BENCHMARKS[measure.__name__] = Declared(measure, peers, by_name_only)
+        return measure
+
+    return declare
+
+
+def load_benchmarks() -> dict[str, Declared]:
+    """Those of ``rows/``."""
+    for file in sorted((Path(__file__).parent / "rows").glob("[a-z]*.py")):
+        importlib.import_module(f"benchmarks.rows.{file.stem}")
+    return BENCHMARKS

@@ -8,7 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -23,44 +23,11 @@ from benchmarks.packages import Requests
 from benchmarks.processes import Running
 from benchmarks.servers import Server
 from embershard.bench import LoadOptions, RunResult, run_load
-from embershard.bench.load_options import PooledRequest, Protocol
+from embershard.bench.load_options import Protocol
 from embershard.bench.protocols import in_protocol
 from embershard.bench.subject import packaged_model
 from embershard.package.labels import write_label
 from embershard.serving.control import order
-
-
-@dataclass(frozen=True, slots=True)
-class Swaps:
-    """Versions 1 and 2 of a `ServeModels` become the default in turn."""
-
-    period_seconds: float
-    """From the begin of one swap to the begin of the next. 0: without a pause."""
-
-    @contextmanager
-    def swapping(self, folder: Path) -> Iterator[dict[str, float]]:
-        """Swaps until the context ends, which sets the figures ``swaps`` and ``swap_ms``.
-        ``folder``: of the server's ``repository`` and its ``control`` socket."""
-        figures, over = dict[str, float](), threading.Event()
-        with ThreadPoolExecutor(1) as thread:
-            took = thread.submit(self._swap, folder, over)
-            try:
-                yield figures
-            finally:
-                over.set()
-        figures |= {"swaps": len(took.result()), "swap_ms": 1e3 * median(took.result())}
-
-    def _swap(self, folder: Path, over: threading.Event) -> list[float]:
-        """The seconds of each swap until ``over``."""
-        [model] = (each for each in (folder / "repository").iterdir() if each.is_dir())
-        due, took = time.monotonic(), list[float]()
-        while not took or not over.wait(max(0.0, due - time.monotonic())):
-            due += self.period_seconds
-            now = json.loads((model / "labels.json").read_text())["stable"]
-            write_label(model.parent, model.name, "stable", 3 - now)
-            took.append(order(folder / "control", {"order": "refresh"})["seconds"])
-        return took
-
 
 PATIENCE_SECONDS: Final = 10.0
 CAPACITY_IN_FLIGHT: Final = 16
@@ -89,13 +56,12 @@ class Load:
     first_dimension: bool = False
     """Whether each tensor has a 1 before its shape, as Triton wants it."""
 
-    timeout_seconds: float = PATIENCE_SECONDS
-
     all_ok: bool = True
     """Whether every answer must be OK."""
 
-    swaps: Swaps | None = None
-    """Version changes meanwhile, on a `ServeModels`."""
+    swap_seconds: float | None = None
+    """Versions 1 and 2 of a `ServeModels` become the default in turn: from the begin of one swap to
+    the begin of the next. 0: without a pause. None: no swaps."""
 
     @property
     def is_peer(self) -> bool:
@@ -109,7 +75,7 @@ class Load:
 
         def block(seconds: float | None) -> Figures:
             before = _batches(running)
-            with self._swapping(running) as swapped:
+            with _swapping(running, self.swap_seconds) as swapped:
                 result = send(replace(self.options(seconds), seed=next(seeds)))
             figures = {**figures_of(result), "message_bytes": message_bytes, **swapped}
             if running.metrics:
@@ -126,10 +92,16 @@ class Load:
 
     def started(self, session: Session, checkout: Checkout) -> Callable[[LoadOptions], RunResult]:
         """One run of the load tool on the server, with its CPU time."""
-        running, pool = self.running(session, checkout), self._pool(checkout)
-        processes = [running.process, *running.others]
+        running, folder = self.running(session, checkout), checkout.package(self.requests.package)
+        pool = in_protocol(
+            self.protocol,
+            packaged_model(folder, ""),
+            self.requests.drawn(folder),
+            first_dimension=self.first_dimension,
+        )
 
         def send(options: LoadOptions) -> RunResult:
+            processes = [running.process, *running.others]
             result = run_load(running.target, pool, options, server_processes=processes)
             if self.all_ok and (result.ok == 0 or result.ok < result.requests):
                 raise RuntimeError(
@@ -148,22 +120,8 @@ class Load:
             protocol=self.protocol,
             duration_seconds=seconds or self.seconds,
             warmup_seconds=self.warmup_seconds,
-            timeout_seconds=self.timeout_seconds,
+            timeout_seconds=PATIENCE_SECONDS,
         )
-
-    def _swapping(self, running: Running) -> AbstractContextManager[dict[str, float]]:
-        if self.swaps is None:
-            return nullcontext({})
-        assert running.folder is not None
-        return self.swaps.swapping(running.folder)
-
-    def _pool(self, checkout: Checkout) -> list[PooledRequest]:
-        folder = checkout.package(self.requests.package)
-        pool = self.requests.drawn(folder)
-        if self.protocol == "embershard":
-            return pool
-        model, first = packaged_model(folder, ""), self.first_dimension
-        return in_protocol(self.protocol, model, pool, first_dimension=first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +148,7 @@ class Together:
 
 def at_share_of_capacity(bench: Bench, load: Load, share: float) -> Load:
     """The load as an open loop, at a share of the rate that a closed loop reaches."""
-    closed = replace(
-        load, in_flight=CAPACITY_IN_FLIGHT, rate=None, seconds=CAPACITY_SECONDS, swaps=None
-    )
+    closed = replace(load, in_flight=CAPACITY_IN_FLIGHT, rate=None, seconds=CAPACITY_SECONDS)
     return replace(load, rate=share * bench.once(closed)["requests_per_second"])
 
 
@@ -218,15 +174,42 @@ def figures_of(result: RunResult) -> dict[str, float]:
     }
 
 
-def _batches(running: Running) -> tuple[float, float]:
+@contextmanager
+def _swapping(running: Running, period_seconds: float | None) -> Iterator[dict[str, float]]:
+    """Swaps versions until the context ends, which sets the figures ``swaps`` and ``swap_ms``."""
+    figures, over = dict[str, float](), threading.Event()
+    if period_seconds is None:
+        yield figures
+        return
+    assert running.folder is not None
+    with ThreadPoolExecutor(1) as thread:
+        took = thread.submit(_swap, running.folder, period_seconds, over)
+        try:
+            yield figures
+        finally:
+            over.set()
+    figures |= {"swaps": len(took.result()), "swap_ms": 1e3 * median(took.result())}
+
+
+def _swap(folder: Path, period_seconds: float, over: threading.Event) -> list[float]:
+    """The seconds of each swap until ``over``."""
+    [model] = (each for each in (folder / "repository").iterdir() if each.is_dir())
+    due, took = time.monotonic(), list[float]()
+    while not took or not over.wait(max(0.0, due - time.monotonic())):
+        due += period_seconds
+        now = json.loads((model / "labels.json").read_text())["stable"]
+        write_label(model.parent, model.name, "stable", 3 - now)
+        took.append(order(folder / "control", {"order": "refresh"})["seconds"])
+    return took
+
+
+def _batches(running: Running) -> list[float]:
     """Requests that were in batches, and batches, so far; nothing without a metrics port."""
     if not running.metrics:
-        return 0.0, 0.0
+        return []
     with urllib.request.urlopen(running.metrics, timeout=PATIENCE_SECONDS) as answer:
         text = answer.read().decode()
-    name = "embershard_batch_requests"
-    requests, batches = (
-        float(re.findall(rf"^{name}_{what}{{.*}} (.*)$", text, re.MULTILINE)[0])
+    return [
+        float(re.findall(rf"^embershard_batch_requests_{what}{{.*}} (.*)$", text, re.MULTILINE)[0])
         for what in ("sum", "count")
-    )
-    return requests, batches
+    ]

@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
 from benchmarks.harness import Block, Session
 from benchmarks.packages import PackageSpec, Requests
-from benchmarks.processes import child_process
+from benchmarks.processes import CHILD_SECONDS, child_process
 
 MERGE_EXAMPLES: Final = 256
 """Up to which a server merges requests by default."""
@@ -48,21 +48,18 @@ class Local:
     scores: Path | None = None
     """File for the scores of the first request."""
 
-    seconds: float = 0.4
+    seconds: float = CHILD_SECONDS
     is_peer: bool = False
 
     def start(self, session: Session, checkout: Checkout) -> Block:
         given = asdict(self)
         given |= {"folder": str(checkout.package(self.package)), "scores": str(self.scores or "")}
-        command = checkout.module("benchmarks.workers.local", json.dumps(given))
-        return session.enter(
-            child_process(
-                command,
-                cores=set(self.cores) or None,
-                environment=self.environment,
-                seconds=self.seconds,
-            )
-        )
+        return Child(
+            command=lambda _: checkout.module("benchmarks.workers.local", json.dumps(given)),
+            cores=self.cores,
+            environment=self.environment,
+            seconds=self.seconds,
+        ).start(session, checkout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +71,14 @@ class Child:
     """Empty: all."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 0.4
+    seconds: float = CHILD_SECONDS
     is_peer: bool = True
 
     def start(self, session: Session, checkout: Checkout) -> Block:
-        return session.enter(
+        return session.enter_context(
             child_process(
                 self.command(checkout),
-                cores=set(self.cores) or None,
+                cores=self.cores,
                 environment=self.environment,
                 seconds=self.seconds,
             )

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.checkout import Checkout
-from benchmarks.harness import Bench, Block, Figures, Ratio, Session
+from benchmarks.harness import Bench, Block, Figures, Measured, Ratio, Session
 from benchmarks.loads import Load
 from benchmarks.local import MERGE_EXAMPLES, Local
 from embershard.bench import Objective
@@ -68,54 +68,41 @@ class HighestRate:
         return block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lengths:
-    """Seconds of the blocks of `measure_objective`, and their numbers."""
-
-    trial: float
-    whole: float
-    run: float
-    offline: float
-    searches: int = 3
-    pairs: int = 15
-
-
 def measure_objective(
-    bench: Bench, what: str, load: Load, objective: Objective, lengths: Lengths
+    bench: Bench, what: str, search: HighestRate, *, searches: int, seconds: float, pairs: int
 ) -> None:
     """Rows ``rate``, ``served``, ``p99`` and ``of_offline``: of the highest rate at which the
-    objective holds."""
-    highest = HighestRate(
-        load=replace(load, seconds=lengths.whole, warmup_seconds=0.5, all_ok=False),
-        objective=objective,
-        trial_seconds=lengths.trial,
-    )
+    objective holds. ``seconds``: of blocks at that rate, a quarter of it in process."""
+    load = search.load
     found = bench.compare(
-        f"{what}; highest rate at which {objective}",
-        {"served": highest},
+        f"{what}; highest rate at which {search.objective}",
+        {"served": search},
         [Ratio("rate", "examples_per_second", "served")],
-        blocks=lengths.searches,
+        blocks=searches,
         warm_up=False,
     )
     rate = lowest_rate(found)
-    package, requests = load.requests.package, load.requests
-    one = Local(package=package, requests=requests, seconds=lengths.offline)
+    requests = load.requests
+    one = Local(package=requests.package, requests=requests, seconds=seconds / 4)
     all_cores = replace(one, on_each_core=True, merge_examples=MERGE_EXAMPLES, merge_requests=0)
-    at_rate = replace(highest.load, rate=rate, seconds=lengths.run)
     bench.compare(
         f"{what}; at {rate:.0f} requests/s",
-        {"served": at_rate, "in process, 1 thread": one, "in process, all cores": all_cores},
+        {
+            "served": replace(load, rate=rate, seconds=seconds),
+            "in process, 1 thread": one,
+            "in process, all cores": all_cores,
+        },
         [
             Ratio("served", "examples_per_cpu_second", "served", "in process, 1 thread"),
             Ratio("p99", "p99_us", "served"),
             Ratio("of_offline", "examples_per_second", "served", "in process, all cores"),
         ],
-        blocks=lengths.pairs,
+        blocks=pairs,
         warm_up=False,
     )
 
 
-def lowest_rate(found: dict[str, dict[str, np.ndarray]]) -> float:
+def lowest_rate(found: Measured) -> float:
     """Of the rates that held, in every checkout; of those tried where none held."""
     rates = np.concatenate([each["requests_per_second"] for each in found.values()])
     held = np.concatenate([each["held"] for each in found.values()]) > 0

@@ -5,11 +5,10 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, Literal
 
 import numpy as np
@@ -17,8 +16,7 @@ import torch
 
 import embershard
 from benchmarks import faulty_models, workloads
-from benchmarks.request_scope_off import request_without_scope, without_scope
-from benchmarks.workloads import Workload, workload
+from benchmarks.workloads import WORKLOADS
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.drawing import MLPERF_EXAMPLES
 from embershard.bench.load_options import PooledRequest
@@ -56,16 +54,14 @@ SMALL: Final = PackageSpec()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Requests drawn from a seed, the same in every run."""
+    """Requests drawn from a seed, the same in every run: without request scope if the package has
+    none, and such that they trigger the fault of a faulty one."""
 
     package: PackageSpec = SMALL
     examples: int = 1
     """Of each. 0: MLPerf's sizes."""
 
     count: int = 1000
-    edit: str = ""
-    """One of ``EDITS``."""
-
     model: str = ""
     """That requests name. Empty: none."""
 
@@ -86,24 +82,19 @@ class Requests:
         return _drawn(self)
 
 
-EDITS: Final[Mapping[str, Callable[[Workload, SampleRequest], SampleRequest]]] = MappingProxyType(
-    {
-        "": lambda workload, request: request,
-        "request_scope_off": request_without_scope,
-        "trigger_fault": faulty_models.trigger,
-    }
-)
-
-
 @cache
 def _drawn(requests: Requests) -> tuple[SampleRequest, ...]:
-    drawn_of, random = workload(requests.package.workload), np.random.default_rng(requests.seed)
-    sizes = [requests.examples] * requests.count
+    spec, random = requests.package, np.random.default_rng(requests.seed)
+    workload, sizes = WORKLOADS[spec.workload], [requests.examples] * requests.count
     if requests.examples == 0:
         places = np.random.default_rng(0).integers(len(MLPERF_EXAMPLES), size=requests.count)
         sizes = [MLPERF_EXAMPLES[each][0] for each in places]
-    edit = EDITS[requests.edit]
-    return tuple(edit(drawn_of, drawn_of.request(random, size)) for size in sizes)
+    drawn: Iterable[SampleRequest] = (workload.request(random, size) for size in sizes)
+    if spec.variant == "request_scope_off":
+        drawn = map(workload.request_without_scope, drawn)
+    if spec.variant in faulty_models.KINDS:
+        drawn = map(faulty_models.trigger, drawn)
+    return tuple(drawn)
 
 
 def message(request: SampleRequest, fingerprint: int, *, model: str = "") -> bytes:
@@ -125,15 +116,9 @@ def export(spec: PackageSpec) -> Path:
     Packages are kept by the digest of the sources that write them. Those of other sources are
     deleted a day after their last use.
     """
-    name = "_".join(
-        each
-        for each in (spec.workload, spec.devices, spec.dense_dtype, spec.variant,
-                     spec.weights if spec.weights != "int8" else "",
-                     f"seed{spec.seed}" if spec.seed else "")
-        if each
-    )  # fmt: skip
+    name = "_".join(str(each) for each in astuple(spec) if each)
     kept, digest = DEFAULT_CACHE.expanduser() / "benchmarks" / name, _digest()
-    out = kept / digest / workload(spec.workload).name / "1"
+    out = kept / digest / WORKLOADS[spec.workload].name / "1"
     kept.mkdir(parents=True, exist_ok=True)
     with (kept / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Another run may export the same package.
@@ -150,28 +135,26 @@ def _export(spec: PackageSpec, out: Path) -> None:
     if spec.variant == "compiled":
         compile_package(export(replace(spec, variant="")), out, check=lambda *_: None)
         return
-    model = workload(spec.workload)
+    workload = WORKLOADS[spec.workload]
     if spec.variant == "request_scope_off":
-        model = without_scope(model)
+        workload = workload.without_scope()
     faulty = spec.variant in faulty_models.KINDS
     random = np.random.default_rng(1)
     export_model(
-        faulty_models.FaultyModel(spec.variant) if faulty else model.model(seed=spec.seed),
-        model.schema(),
+        faulty_models.FaultyModel(spec.variant) if faulty else workload.model(seed=spec.seed),
+        workload.schema(),
         out,
         weights=spec.weights,
         dense_dtype=spec.dense_dtype,
         devices=spec.devices,
-        samples=[model.request(random, count) for count in (1, model.examples)],
+        samples=[workload.request(random, count) for count in (1, workload.examples)],
     )
 
 
 def _digest() -> str:
-    digest = hashlib.sha256(torch.__version__.encode())
     home = Path(embershard.__file__).parent
-    sources = [Path(workloads.__file__), Path(faulty_models.__file__)]
-    for folder in SOURCES:
-        sources += sorted((home / folder).glob("*.py"))
-    for source in sources:
-        digest.update(source.read_bytes())
+    files = [file for folder in SOURCES for file in sorted((home / folder).glob("*.py"))]
+    digest = hashlib.sha256(torch.__version__.encode())
+    for file in (Path(workloads.__file__), Path(faulty_models.__file__), *files):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

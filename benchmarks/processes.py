@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -46,55 +46,40 @@ class Running:
 def child_process(
     command: Command,
     *,
-    cores: set[int] | None = None,
+    cores: tuple[int, ...] = (),
     environment: Mapping[str, str] | None = None,
     seconds: float = CHILD_SECONDS,
 ) -> Iterator[Block]:
     """A block of a child process that speaks the lines of ``child``; it ends with the context.
-    ``cores``: None: all. ``environment`` is added to this process's. ``seconds``: of a block,
+    ``cores``: empty: all. ``environment`` is added to this process's. ``seconds``: of a block,
     unless the block is told."""
-    process = subprocess.Popen(
-        command.arguments,
-        cwd=command.folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(environment or {})},
-    )
-    stdin = _pipe(process.stdin)
+    with _started(command, cores, environment, stdin=subprocess.PIPE) as process:
+        stdin, stdout = _pipe(process.stdin), _pipe(process.stdout)
 
-    def block(asked_seconds: float | None) -> Figures:
-        try:
-            stdin.write(f"run {asked_seconds or seconds}\n")
-            stdin.flush()
-        except BrokenPipeError:
-            raise _ended(command, process) from None
-        figures: Figures = json.loads(_line(command, process))
-        return figures
+        def read_line() -> str:
+            if line := stdout.readline():
+                return line.strip()
+            raise ChildEndedError(f"{command}: ended with {process.wait()}, expected an answer")
 
-    try:
-        if cores is not None:
-            os.sched_setaffinity(process.pid, cores)
-        while _line(command, process) != "ready":  # Libraries may print as they load.
+        def block(asked_seconds: float | None) -> Figures:
+            with suppress(BrokenPipeError):  # It has ended: nothing is read then.
+                stdin.write(f"run {asked_seconds or seconds}\n")
+                stdin.flush()
+            figures: Figures = json.loads(read_line())
+            return figures
+
+        while read_line() != "ready":  # Libraries may print as they load.
             pass
         yield block
-    finally:
-        stdin.close()
-        _end(process)
 
 
 @contextmanager
 def server_process(
-    command: Command, *, cores: set[int] | None = None, metrics: bool = False
+    command: Command, *, cores: tuple[int, ...] = (), metrics: bool = False
 ) -> Iterator[Running]:
     """A server that prints ``serving ... on HOST:PORT``, and then, with ``metrics``, the URL of its
-    metrics port; it ends with the context. ``cores``: None: all."""
-    process = subprocess.Popen(
-        command.arguments, cwd=command.folder, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        if cores is not None:
-            os.sched_setaffinity(process.pid, cores)
+    metrics port; it ends with the context. ``cores``: empty: all."""
+    with _started(command, cores) as process:
         stdout = _pipe(process.stdout)
         line = stdout.readline()
         address = SERVING.match(line)
@@ -102,33 +87,47 @@ def server_process(
             raise RuntimeError(f"{command}: expected `serving ... on HOST:PORT`, got {line!r}")
         url = f"{stdout.readline().split()[-1]}metrics" if metrics else ""
         yield Running(find_target(address["address"]), process.pid, url)
-    finally:
+
+
+@contextmanager
+def _started(
+    command: Command,
+    cores: tuple[int, ...],
+    environment: Mapping[str, str] | None = None,
+    *,
+    stdin: int | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    """Ends with the context: with the end of its input, or else by SIGTERM."""
+    with subprocess.Popen(
+        command.arguments,
+        cwd=command.folder,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    ) as process:
+        try:
+            if cores:
+                os.sched_setaffinity(process.pid, cores)
+            yield process
+        finally:
+            end(process, END_SECONDS)
+
+
+def end(process: subprocess.Popen[str], seconds: float) -> None:
+    """Tells a process to end, by the end of its input if that is ours, and kills it later."""
+    if process.stdin is None:
         process.terminate()
-        _end(process)
-
-
-def _line(command: Command, process: subprocess.Popen[str]) -> str:
-    line = _pipe(process.stdout).readline()
-    if not line:
-        raise _ended(command, process)
-    return line.strip()
-
-
-def _ended(command: Command, process: subprocess.Popen[str]) -> ChildEndedError:
-    status = process.wait()
-    return ChildEndedError(f"{command}: ended with {status}, expected an answer")
+    else:
+        with suppress(BrokenPipeError):  # It has ended.
+            process.stdin.close()
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:
     assert pipe is not None
     return pipe
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Waits for a process that was told to end, and kills it after ten seconds."""
-    try:
-        process.wait(timeout=END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    _pipe(process.stdout).close()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -38,10 +38,10 @@ class Run:
 
 def machine() -> dict[str, str]:
     """The processors, memory and versions that figures belong to."""
-    memory = Path("/proc/meminfo").read_text().split(maxsplit=2)[1]
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     found = {
         "cpu": f"{os.cpu_count()} x {processor_name()}",
-        "memory": f"{int(memory) / 2**20:.0f} GiB",
+        "memory": f"{memory / 2**30:.0f} GiB",
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
@@ -56,21 +56,19 @@ def machine() -> dict[str, str]:
 def write(folder: Path, name: str, run: Run, rows: Sequence[Row]) -> Path:
     """Writes ``<name>-<date>.json`` with every block of every row, and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    stamp = "".join(each for each in run.date if each.isdigit())
-    path = folder / f"{name}-{stamp}.json"
-    document = {**asdict(run), "rows": [_document(row) for row in rows]}
+    path = folder / f"{name}-{''.join(filter(str.isdigit, run.date))}.json"
+    written = [
+        {
+            **asdict(row),
+            "ratio": row.estimate and row.estimate._asdict(),
+            "bound": str(row.bound),
+            "verdict": verdict(row),
+        }
+        for row in rows
+    ]
+    document = {**asdict(run), "rows": written}
     path.write_text(json.dumps(document, indent=1, default=np.ndarray.tolist) + "\n")
     return path
-
-
-def _document(row: Row) -> dict[str, Any]:
-    estimate = row.estimate
-    return {
-        **asdict(row),
-        "ratio": None if estimate is None else estimate._asdict(),
-        "bound": str(row.bound),
-        "verdict": verdict(row),
-    }
 
 
 def table(run: Run, rows: Sequence[Row]) -> str:

@@ -25,10 +25,6 @@ class Server(Protocol):
     """A server that a row declares."""
 
     @property
-    def package(self) -> PackageSpec:
-        """That its requests are drawn for."""
-
-    @property
     def is_peer(self) -> bool:
         """Whether it is nothing of embershard's."""
 
@@ -50,10 +46,10 @@ class Serve:
 
     def start(self, session: Session, checkout: Checkout) -> AbstractContextManager[Running]:
         folder = checkout.package(self.package)
-        flags = [*self.flags, *(("--metrics-port", "0") if self.metrics else ())]
         model = ("--model", folder.parent.name, "--model-version", folder.name)
-        command = checkout.serve(folder.parent.parent, *model, *flags)
-        cores = {max(os.sched_getaffinity(0))} if self.one_core else None
+        port = ("--metrics-port", "0") if self.metrics else ()
+        command = checkout.serve(folder.parent.parent, *model, *self.flags, *port)
+        cores = (max(os.sched_getaffinity(0)),) if self.one_core else ()
         return server_process(command, cores=cores, metrics=self.metrics)
 
 
@@ -72,10 +68,6 @@ class ServeModels:
 
     is_peer: bool = False
 
-    @property
-    def package(self) -> PackageSpec:
-        return self.models[0][1][0]
-
     @contextmanager
     def start(self, session: Session, checkout: Checkout) -> Iterator[Running]:
         folder = session.folder("repository")
@@ -93,50 +85,44 @@ class ServeModels:
 
 def copy_package(package: Path, out: Path) -> None:
     """The same package under another model's name and version; tables are linked."""
-    ignored = shutil.ignore_patterns("manifest.*")
-    shutil.copytree(package, out, copy_function=_link, ignore=ignored)
+
+    def link(file: str, to: str) -> None:
+        link_or_copy(Path(file), Path(to))
+
+    shutil.copytree(package, out, copy_function=link, ignore=shutil.ignore_patterns("manifest.*"))
     document = json.loads((package / "manifest.json").read_text())
     seal(out, {**document, "model": out.parent.name, "version": int(out.name)})
 
 
-def _link(file: str, to: str) -> None:
-    link_or_copy(Path(file), Path(to))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoModel:
-    """embershard's server in C++ over a model that does no work."""
+    """embershard's server in C++ over *small* as a model that does no work."""
 
-    package: PackageSpec = SMALL
     is_peer: bool = False
 
     def start(self, session: Session, checkout: Checkout) -> AbstractContextManager[Running]:
-        return server_process(checkout.program("noop_server", checkout.package(self.package)))
+        return server_process(checkout.program("noop_server", checkout.package(SMALL)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """A server that parses requests and answers zeros: in C++, or with grpc.aio in Python."""
+    """A server that parses requests of *small* and answers zeros: in C++, or with grpc.aio in
+    Python."""
 
     language: Literal["C++", "Python"] = "C++"
-    package: PackageSpec = SMALL
     busy_us: int = 0
     """In C++: a thread is busy for so long before each answer."""
 
-    one_core: bool = False
     is_peer: bool = True
 
     def start(self, session: Session, checkout: Checkout) -> AbstractContextManager[Running]:
-        manifest = Package.open(checkout.package(self.package)).manifest
+        manifest = Package.open(checkout.package(SMALL)).manifest
         names = (manifest.model, *(output.name for output in manifest.outputs))
         if self.language == "Python":
-            command = checkout.module("benchmarks.peers.aio_echo", *names)
-        else:
-            command = checkout.program("echo_server", self.busy_us, *names)
-        cores = {max(os.sched_getaffinity(0))} if self.one_core else None
-        return server_process(command, cores=cores)
+            return server_process(checkout.module("benchmarks.peers.aio_echo", *names))
+        return server_process(checkout.program("echo_server", self.busy_us, *names))
 
 
 def one_model(*packages: PackageSpec) -> tuple[tuple[str, tuple[PackageSpec, ...]], ...]:
     """The models of `ServeModels`: one, of these versions."""
-    return ((packages[0].workload, tuple(packages)),)
+    return ((packages[0].workload, packages),)

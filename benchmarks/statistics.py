@@ -33,10 +33,9 @@ class Bound(NamedTuple):
         return estimate.high < self.at_least or estimate.low > self.at_most
 
     def __str__(self) -> str:
-        parts = [f">= {self.at_least:.3g}"] if self.at_least else []
-        return ", ".join(
-            [*parts, *([f"<= {self.at_most:.3g}"] if np.isfinite(self.at_most) else [])]
-        )
+        least = [f">= {self.at_least:.3g}"] if self.at_least else []
+        most = [f"<= {self.at_most:.3g}"] if np.isfinite(self.at_most) else []
+        return ", ".join(least + most)
 
 
 NO_BOUND: Final = Bound()
@@ -50,32 +49,20 @@ def lower_is_better(figure: str) -> bool:
 def paired_ratio(ours: Values, theirs: Values) -> Estimate | None:
     """The median of the ratios of neighbouring blocks, with a paired bootstrap 95 % interval; with
     fewer than ``INTERVAL_PAIRS`` pairs the least and the largest ratio. The same values give the
-    same interval.
-
-    Returns:
-        None if one of their values is 0 or a value is not finite.
-    """
-    if not (np.isfinite(ours).all() and np.isfinite(theirs).all() and (theirs != 0).all()):
+    same interval. None if one of their values is 0 or a value is not finite."""
+    if not (np.isfinite(ours).all() and np.isfinite(theirs).all() and theirs.all()):
         return None
     ratios = ours / theirs
-    ratio = float(np.median(ratios))
-    if len(ratios) < INTERVAL_PAIRS:
-        return Estimate(ratio, float(ratios.min()), float(ratios.max()))
-    interval = bootstrap(
-        (ours, theirs),
-        _median_ratio,
-        paired=True,
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return Estimate(ratio, float(interval.low), float(interval.high))
-
-
-def _median_ratio(ours: Values, theirs: Values, axis: int) -> Values:
-    median: Values = np.median(ours / theirs, axis=axis)
-    return median
+    low, high = ratios.min(), ratios.max()
+    if len(ratios) >= INTERVAL_PAIRS:
+        low, high = bootstrap(
+            (ratios,),
+            np.median,
+            n_resamples=RESAMPLES,
+            method="percentile",
+            rng=np.random.default_rng(0),
+        ).confidence_interval
+    return Estimate(float(np.median(ratios)), float(low), float(high))
 
 
 def spread(values: Values) -> float | None:

@@ -11,12 +11,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
+from benchmarks.checkout import Checkout, peer
 from benchmarks.harness import Block, Session
 from benchmarks.local import TUNED
 from benchmarks.processes import child_process
-from benchmarks.request_scope_off import request_without_scope
-from benchmarks.workloads import Workload, workload
+from benchmarks.workloads import WORKLOADS, Workload
 from embershard.package import SampleRequest
 
 
@@ -54,85 +53,61 @@ class TorchRec:
         mode = MODES[self.mode]
         key = (self.workload, self.examples)
         folder = session.shared(key, lambda: model_files(self.workload, self.examples))
-        command = _peer("torchrec_offline", folder, self.mode, self.threads)
-        cores = set(range(self.threads))
-        block = session.enter(child_process(command, cores=cores, environment=mode.environment))
+        command = peer("torchrec_offline", folder, self.mode, self.threads)
+        cores = tuple(range(self.threads))
+        block = session.enter_context(
+            child_process(command, cores=cores, environment=mode.environment)
+        )
         theirs = np.load(folder / f"{self.mode}.npy")
-        difference = float(np.abs(theirs - np.load(self.our_scores)).max())
-        if difference > mode.tolerance:
-            raise AssertionError(
-                f"{mode.title}: scores differ by {difference}, expected at most {mode.tolerance}"
-            )
+        check_scores(mode.title, theirs, np.load(self.our_scores), tolerance=mode.tolerance)
         return block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TorchRecTraining:
-    """A training step of *small* with TorchRec's tables, ``fused`` or ``plain``."""
-
-    kind: str
-    examples: int
-    is_peer: bool = True
-
-    def start(self, session: Session, checkout: Checkout) -> Block:
-        key = ("small", self.examples)
-        folder = session.shared(key, lambda: model_files("small", self.examples, seed=0))
-        return session.enter(
-            child_process(_peer("torchrec_training", folder, self.kind), cores={0})
-        )
+def check_scores(
+    what: str, theirs: np.ndarray, ours: np.ndarray, *, tolerance: float = MODES["eager"].tolerance
+) -> None:
+    """A peer that scores otherwise does other work: an error."""
+    difference = float(np.abs(theirs - ours).max())
+    if difference > tolerance:
+        raise AssertionError(f"{what}: scores differ by {difference}, expected at most {tolerance}")
 
 
 @contextmanager
-def model_files(name: str, examples: int, *, seed: int = 3) -> Iterator[Path]:
+def model_files(name: str, examples: int) -> Iterator[Path]:
     """A folder with the model, the weights and a batch of a workload, as peers read them."""
-    model = workload(name)
-    with TemporaryDirectory() as created:
-        folder = Path(created)
-        write_model(model, folder)
-        write_weights(model, folder)
-        write_batch(model, model.request(np.random.default_rng(seed), examples), folder)
-        yield folder
+    workload = WORKLOADS[name]
+    with TemporaryDirectory() as folder:
+        request = workload.request(np.random.default_rng(3), examples)
+        write_files(workload, request, Path(folder))
+        yield Path(folder)
 
 
-def write_model(workload: Workload, folder: Path) -> None:
-    """FOLDER/model.json: tables and layers."""
-    tables = [
-        {
-            "name": each.name,
-            "num_embeddings": each.num_embeddings,
-            "embedding_dim": each.embedding_dim,
-            "feature_names": list(each.feature_names),
-            "pooling": each.pooling.name,
-        }
-        for each in workload.tables()
-    ]
+def write_files(workload: Workload, request: SampleRequest, folder: Path) -> None:
+    """``model.json``: tables and layers; ``state.pt``: the state dict; ``batch.npz``: the request,
+    without request scope, which peers do not know."""
     about = {
         "keys": [each.name for each in workload.sparse],
-        "tables": tables,
+        "tables": [
+            {
+                "name": each.name,
+                "num_embeddings": each.num_embeddings,
+                "embedding_dim": each.embedding_dim,
+                "feature_names": list(each.feature_names),
+                "pooling": each.pooling.name,
+            }
+            for each in workload.tables()
+        ],
         "dense_in": workload.request_dense + workload.example_dense,
         "dense_layers": workload.dense_layers,
         "over_layers": workload.over_layers,
         "cross": workload.cross,
     }
     (folder / "model.json").write_text(json.dumps(about))
-
-
-def write_weights(workload: Workload, folder: Path) -> None:
-    """FOLDER/state.pt: the model's state dict."""
     torch.save(workload.model().state_dict(), folder / "state.pt")
-
-
-def write_batch(workload: Workload, request: SampleRequest, folder: Path) -> None:
-    """FOLDER/batch.npz. Peers know no request scope: it is off."""
-    sent = request_without_scope(workload, request)
+    sent = workload.request_without_scope(request)
     np.savez(
         folder / "batch.npz",
         dense=sent.example_dense,
         values=sent.values,
         lengths=sent.lengths,
     )
-
-
-def _peer(module: str, *arguments: object) -> Command:
-    start = (str(PEER_PYTHON), "-W", "ignore", "-m", f"benchmarks.peers.{module}")
-    return Command((*start, *map(str, arguments)), ROOT)

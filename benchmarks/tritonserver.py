@@ -1,5 +1,5 @@
 """The real tritonserver, in a process of its own, on free ports of 127.0.0.1. For benchmarks, and
-for the tests of the backend; needs nothing but Python.
+for the tests of the backend.
 
 It is the one on the PATH, else that of the wheel nvidia-pytriton (`scripts/install.sh triton`).
 """
@@ -7,7 +7,6 @@ It is the one on the PATH, else that of the wheel nvidia-pytriton (`scripts/inst
 import importlib.util
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.child import memory_bytes
+from benchmarks.processes import end
 
 START_SECONDS: Final = 120
 END_SECONDS: Final = 60
@@ -122,7 +122,7 @@ def tritonserver(
             raise TritonEndedError("".join(log))
         yield Triton(process=process, log=log, **addresses)
     finally:
-        _end(process)
+        end(process, END_SECONDS)
         reader.join()
         assert process.stdout is not None
         process.stdout.close()
@@ -163,12 +163,3 @@ def _answers(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:  # Not yet.
         return False
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(timeout=END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

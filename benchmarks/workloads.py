@@ -15,15 +15,16 @@ layers); RM2: harvard-acc/DeepRecSys, models/configs (rows divided by 10), where
 of a stack of layers is the width of its input. Ids are uniform: no cache is helped by them.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from embershard.errors import InputError
 from embershard.models import DLRM, DLRM_DCN, LogitModel
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
 from embershard.package.id_maps import Identity
@@ -59,7 +60,7 @@ class Workload:
     sparse: tuple[WorkloadInput, ...]
     """Inputs of one table have its rows all."""
 
-    request_dense: int
+    request_dense: int = 0
     example_dense: int
     dense_layers: tuple[int, ...]
     over_layers: tuple[int, ...]
@@ -128,50 +129,57 @@ class Workload:
             outputs={},
         )
 
+    def without_scope(self) -> Workload:
+        """The same model and weights with every input in example scope."""
+        return replace(
+            self,
+            name=f"{self.name}_request_scope_off",
+            sparse=tuple(replace(each, scope="example") for each in self.sparse),
+            request_dense=0,
+            example_dense=self.request_dense + self.example_dense,
+        )
 
-def workload(name: str) -> Workload:
-    """One of ``WORKLOADS``, by name."""
-    if name not in WORKLOADS:
-        raise InputError(f"workload: expected one of {', '.join(WORKLOADS)}; got {name!r}")
-    return WORKLOADS[name]()
+    def request_without_scope(self, request: SampleRequest) -> SampleRequest:
+        """A request of this workload as one of `without_scope`: with the user's inputs once per
+        candidate."""
+        count, start = request.num_examples, 0
+        values = list[NDArray[np.int64]]()
+        for each in self.sparse:
+            repeats = 1 if each.scope == "example" else count
+            end = start + each.ids * count // repeats
+            values.append(np.tile(request.values[start:end], repeats))
+            start = end
+        user = np.tile(request.request_dense, (count, 1))
+        return replace(
+            request,
+            request_dense=request.request_dense[:0],
+            example_dense=np.concatenate([user, request.example_dense], axis=1),
+            lengths=np.repeat([each.ids for each in self.sparse], count).astype(np.int32),
+            values=np.concatenate(values),
+        )
 
 
-def _single_ids(count: int, rows: int, prefix: str, scope: Scope) -> list[WorkloadInput]:
-    return [
-        WorkloadInput(name=f"{prefix}_{at}", table=f"{prefix}_{at}", rows=rows, scope=scope)
-        for at in range(count)
-    ]
-
-
-def _ranking() -> Workload:
-    return Workload(
-        name="ranking",
-        examples=200,
-        dim=64,
-        sparse=(
-            *_single_ids(20, 100_000, "of_user", "request"),
-            WorkloadInput(name="history", table="item", rows=1_000_000, ids=300, scope="request"),
-            WorkloadInput(name="item", table="item", rows=1_000_000),
-            *_single_ids(39, 100_000, "of_item", "example"),
-        ),
-        request_dense=4,
-        example_dense=9,
-        dense_layers=(512, 256, 64),
-        over_layers=(512, 512, 256, 1),
-        pooling=PoolingType.MEAN,
+def _inputs(
+    prefix: str, tables: Iterable[tuple[int, int]], scope: Scope = "example"
+) -> tuple[WorkloadInput, ...]:
+    """One of each table, of its rows and ids a list."""
+    return tuple(
+        WorkloadInput(
+            name=f"{prefix}_{at}", table=f"{prefix}_{at}", rows=rows, ids=ids, scope=scope
+        )
+        for at, (rows, ids) in enumerate(tables)
     )
 
 
-def _small() -> Workload:
+def _lookup(name: str, dim: int, rows: int) -> Workload:
     return Workload(
-        name="small",
+        name=name,
         examples=1,
-        dim=64,
-        sparse=tuple(_single_ids(26, 100_000, "f", "example")),
-        request_dense=0,
-        example_dense=13,
-        dense_layers=(512, 256, 64),
-        over_layers=(512, 512, 256, 1),
+        dim=dim,
+        sparse=_inputs("f", [(rows, 20)] * 8),
+        example_dense=1,
+        dense_layers=(dim,),
+        over_layers=(8, 1),
     )
 
 
@@ -186,69 +194,72 @@ DLRM_V2_IDS = (
 )
 # fmt: on
 
+RANKING = Workload(
+    name="ranking",
+    examples=200,
+    dim=64,
+    sparse=(
+        *_inputs("of_user", [(100_000, 1)] * 20, "request"),
+        WorkloadInput(name="history", table="item", rows=1_000_000, ids=300, scope="request"),
+        WorkloadInput(name="item", table="item", rows=1_000_000),
+        *_inputs("of_item", [(100_000, 1)] * 39),
+    ),
+    request_dense=4,
+    example_dense=9,
+    dense_layers=(512, 256, 64),
+    over_layers=(512, 512, 256, 1),
+    pooling=PoolingType.MEAN,
+)
 
-def _dlrm_v2_100() -> Workload:
-    sizes = enumerate(zip(DLRM_V2_ROWS, DLRM_V2_IDS, strict=True))
-    return Workload(
-        name="dlrm_v2_100",
-        examples=200,
-        dim=128,
-        sparse=tuple(
-            WorkloadInput(
-                name=f"cat_{at}",
-                table=f"cat_{at}",
-                rows=rows // 100 if rows > 1000 else rows,
-                ids=ids,
-            )
-            for at, (rows, ids) in sizes
-        ),
-        request_dense=0,
-        example_dense=13,
-        dense_layers=(512, 256, 128),
-        over_layers=(1024, 1024, 512, 256, 1),
-        cross=(3, 512),
-    )
+SMALL = Workload(
+    name="small",
+    examples=1,
+    dim=64,
+    sparse=_inputs("f", [(100_000, 1)] * 26),
+    example_dense=13,
+    dense_layers=(512, 256, 64),
+    over_layers=(512, 512, 256, 1),
+)
 
+DLRM_V2_100 = Workload(
+    name="dlrm_v2_100",
+    examples=200,
+    dim=128,
+    sparse=_inputs(
+        "cat",
+        [
+            (rows // 100 if rows > 1000 else rows, ids)
+            for rows, ids in zip(DLRM_V2_ROWS, DLRM_V2_IDS, strict=True)
+        ],
+    ),
+    example_dense=13,
+    dense_layers=(512, 256, 128),
+    over_layers=(1024, 1024, 512, 256, 1),
+    cross=(3, 512),
+)
 
-def _rm2_10() -> Workload:
-    return Workload(
-        name="rm2_10",
-        examples=16,
-        dim=64,
-        sparse=tuple(
-            WorkloadInput(name=f"f_{at}", table=f"f_{at}", rows=50_000, ids=120) for at in range(32)
-        ),
-        request_dense=0,
-        example_dense=256,
-        dense_layers=(128, 64),
-        over_layers=(128, 64, 1),
-    )
+RM2_10 = Workload(
+    name="rm2_10",
+    examples=16,
+    dim=64,
+    sparse=_inputs("f", [(50_000, 120)] * 32),
+    example_dense=256,
+    dense_layers=(128, 64),
+    over_layers=(128, 64, 1),
+)
 
-
-def _lookup(name: str, dim: int, rows: int) -> Workload:
-    return Workload(
-        name=name,
-        examples=1,
-        dim=dim,
-        sparse=tuple(
-            WorkloadInput(name=f"f_{at}", table=f"f_{at}", rows=rows, ids=20) for at in range(8)
-        ),
-        request_dense=0,
-        example_dense=1,
-        dense_layers=(dim,),
-        over_layers=(8, 1),
-    )
-
-
-WORKLOADS: MappingProxyType[str, Callable[[], Workload]] = MappingProxyType(
+WORKLOADS = MappingProxyType(
     {
-        "ranking": _ranking,
-        "small": _small,
-        "dlrm_v2_100": _dlrm_v2_100,
-        "rm2_10": _rm2_10,
-        "lookup_d64": lambda: _lookup("lookup_d64", 64, 2_000_000),
-        "lookup_d128": lambda: _lookup("lookup_d128", 128, 1_000_000),
-        "lookup_d64_cached": lambda: _lookup("lookup_d64_cached", 64, 4096),
-        "lookup_d128_cached": lambda: _lookup("lookup_d128_cached", 128, 4096),
+        each.name: each
+        for each in (
+            RANKING,
+            SMALL,
+            DLRM_V2_100,
+            RM2_10,
+            _lookup("lookup_d64", 64, 2_000_000),
+            _lookup("lookup_d128", 128, 1_000_000),
+            _lookup("lookup_d64_cached", 64, 4096),
+            _lookup("lookup_d128_cached", 128, 4096),
+        )
     }
 )

@@ -11,9 +11,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any
 
 from embershard.commands import (
+    Parser,
     StopSignals,
     asking,
     benching,
@@ -99,17 +100,7 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class _Parser(argparse.ArgumentParser):
-    """Takes flags by their whole names, and refuses a command line in one sentence."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(allow_abbrev=False, **given)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
-
-
-class _Command(_Parser):
+class _Command(Parser):
     """Takes options before, between and behind the others, where argparse wants these together.
     What it does not know it refuses itself, by its own name."""
 
@@ -137,7 +128,7 @@ class _Command(_Parser):
 
 def parser() -> argparse.ArgumentParser:
     """Every command and flag, each command with the function that runs it as ``run``."""
-    program = _Parser(
+    program = Parser(
         prog="embershard", description="Train, export, serve and ask recommendation models."
     )
     program.add_argument("--version", action="version", version=f"embershard {__version__}")

@@ -107,7 +107,7 @@ def train(model: Ranker, data: Examples) -> float:
 
 def main() -> None:
     """Train, export, serve from there, ask once."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("repository", nargs="?", help="to keep the package (default: a temporary)")
     given = parser.parse_args()
     torch.manual_seed(0)

@@ -1,26 +1,45 @@
-"""One package in embershard's server and in NVIDIA Triton, with the same messages. Needs a
-tritonserver (`scripts/install.sh triton`)."""
+"""*small* in Triton, 64 requests in flight; CPU time of all the server's processes."""
 
-from benchmarks.harness import Bench, Ratio
+from benchmarks.harness import Bench, Ratio, benchmark
 from benchmarks.servers import Serve, Server
 from benchmarks.statistics import Bound
-from benchmarks.triton_models import InTriton, inferring
+from benchmarks.triton_models import MODES, InTriton, TorchRecInTriton, inferring
 
-CASES = (("small_1", 1), ("small_20", 20))
-"""Rows, and examples of a request. Both sides run with their defaults: a slot or an instance for
-each core."""
-
-OURS, THEIRS = "embershard serve", "Triton, our backend"
+CPU = "requests_per_cpu_second"
 
 
-def measure(bench: Bench) -> None:
-    servers: dict[str, Server] = {OURS: Serve(), THEIRS: InTriton()}
-    for row, examples in CASES:
+@benchmark()
+def triton(bench: Bench) -> None:
+    """Our server beside our backend, both with their defaults: a slot or an instance a core."""
+    servers: dict[str, Server] = {"embershard serve": Serve(), "Triton, our backend": InTriton()}
+    ours, theirs = servers
+    for examples in (1, 20):
+        row = f"small_{examples}"
         bench.compare(
             f"*small*, examples: {examples}, 64 in flight, one package, ModelInfer, packed",
             inferring(servers, examples),
             [
-                Ratio(row, "requests_per_cpu_second", OURS, THEIRS, bound=Bound(1.0)),
-                Ratio(f"{row}_backend", "requests_per_cpu_second", THEIRS),
+                Ratio(row, CPU, ours, theirs, bound=Bound(1.0)),
+                Ratio(f"{row}_backend", CPU, theirs),
             ],
         )
+
+
+@benchmark(peers=True)
+def triton_torchrec(bench: Bench) -> None:
+    """Our backend beside TorchRec's model, both in Triton."""
+    for mode, title in MODES.items():
+        servers: dict[str, Server] = {
+            "our backend": InTriton(),
+            title: TorchRecInTriton(mode=mode),
+        }
+        ours, theirs = servers
+        for examples in (1, 20):
+            bench.compare(
+                f"*small*, examples: {examples}, 64 in flight, both in Triton; CPU time of all "
+                "its processes",
+                inferring(servers, examples),
+                [
+                    Ratio(f"small_{examples}_{mode}", CPU, ours, theirs, bound=Bound(1.0)),
+                ],
+            )

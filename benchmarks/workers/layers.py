@@ -7,7 +7,7 @@ import sys
 import torch
 
 from benchmarks.child import answer
-from benchmarks.workloads import workload
+from benchmarks.workloads import WORKLOADS
 
 
 def main(name: str, examples: int) -> None:
@@ -20,7 +20,7 @@ def main(name: str, examples: int) -> None:
             each.bias.detach(),
             torch.empty(examples, each.out_features),
         )
-        for each in workload(name).model().modules()
+        for each in WORKLOADS[name].model().modules()
         if isinstance(each, torch.nn.Linear)
     ]
 

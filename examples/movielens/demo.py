@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.client import Client, Lists, Prediction
+from embershard.commands import Parser
 from embershard.console import export_bar, training_bar
 from embershard.data import (
     DEFAULT_CACHE,
@@ -78,7 +79,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of MovieLens-100K (default: a cache)")
     return parser.parse_args()
 

@@ -98,8 +98,9 @@ def test_another_checkout_runs_only_our_sides_interleaved_and_no_peer(bench):
     found = bench.compare("w", {"a": ours, "p": peer, "c": plain}, ratios, blocks=2)
     assert ours.started == [THIS, bench.other]
     assert peer.started == plain.started == []
-    assert sorted(found) == ["a", "a@other"]
-    assert [(row.name, row.ours) for row in bench.rows] == [("b/r", "a, this checkout")]
+    assert sorted(found) == ["a", "a, other checkout"]
+    rows = [(row.name, row.ours, row.theirs) for row in bench.rows]
+    assert rows == [("b/r", "a", "a, other checkout")]
 
 
 @pytest.mark.parametrize(
@@ -119,9 +120,7 @@ def test_each_checkout_runs_with_its_own_python(bench, tmp_path):
     python.write_text(f'#!/bin/sh\nVALUE_OF_THE_OTHER=2 exec {THIS.python} "$@"\n')
     python.chmod(0o755)
     bench.other = Checkout.at(tmp_path)
-    side = Child(
-        command=lambda checkout: Command((checkout.python, "-c", CHILD), THIS.root), is_peer=False
-    )
+    side = Child(command=lambda checkout: Command((checkout.python, "-c", CHILD)), is_peer=False)
     bench.compare("w", {"a": side}, [Ratio("r", "units_per_second", "a")], blocks=1)
     [row] = bench.rows
     assert row.estimate.ratio == 1.5

@@ -66,6 +66,9 @@ def test_the_lowest_rate_that_held_is_taken_of_both_checkouts():
     def searched(rates, held):
         return {"requests_per_second": np.array(rates), "held": np.array(held)}
 
-    both = {"a": searched([50.0, 60.0], [1.0, 1.0]), "a@other": searched([40.0, 10.0], [1.0, 0.0])}
+    both = {
+        "a": searched([50.0, 60.0], [1.0, 1.0]),
+        "a, other checkout": searched([40.0, 10.0], [1.0, 0.0]),
+    }
     assert lowest_rate(both) == 40
     assert lowest_rate({"a": searched([50.0, 10.0], [0.0, 0.0])}) == 10

@@ -15,7 +15,7 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setattr(packages, "DEFAULT_CACHE", tmp_path)
     monkeypatch.setattr(packages, "_digest", lambda: "new")
     monkeypatch.setattr(packages, "_export", lambda spec, out: out.mkdir(parents=True))
-    return tmp_path / "benchmarks" / "small_1xcpu_fp32"
+    return tmp_path / "benchmarks" / "small_int8_fp32_1xcpu"
 
 
 def test_a_package_is_exported_once_for_the_same_sources(kept, monkeypatch):
@@ -26,7 +26,7 @@ def test_a_package_is_exported_once_for_the_same_sources(kept, monkeypatch):
 
 def test_packages_of_int4_tables_have_a_folder_of_their_own(kept):
     out = export(PackageSpec(weights="int4"))
-    assert out == kept.with_name("small_1xcpu_fp32_int4") / "new" / "small" / "1"
+    assert out == kept.with_name("small_int4_fp32_1xcpu") / "new" / "small" / "1"
 
 
 def test_packages_of_other_sources_are_deleted_a_day_after_their_last_use(kept):

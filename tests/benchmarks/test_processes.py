@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from benchmarks.checkout import ROOT, Command
+from benchmarks.checkout import Command
 from benchmarks.processes import ChildEndedError, child_process, server_process
 
 CHILD = "from benchmarks.child import answer; print('loading'); answer('rows', lambda: 5)"
 
 
 def python(script):
-    return Command((sys.executable, "-c", script), ROOT)
+    return Command((sys.executable, "-c", script))
 
 
 def test_a_child_answers_blocks_with_figures():
@@ -32,7 +32,7 @@ def test_a_child_runs_on_its_cores():
         "import json, os; from benchmarks.child import serve_blocks;"
         "serve_blocks(lambda s: {'cores': len(os.sched_getaffinity(0))})"
     )
-    with child_process(python(script), cores={core}) as block:
+    with child_process(python(script), cores=(core,)) as block:
         assert block(0.1) == {"cores": 1}
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from benchmarks.request_scope_off import request_without_scope, without_scope
 from benchmarks.workers.local import scores_of
 from embershard.export import export_model
 from embershard.serving import LocalPredictor
@@ -11,9 +10,9 @@ from tests.benchmarks.test_workload_requests import TINY
 
 def test_scores_are_the_same_with_request_scope_off(tmp_path):
     request = TINY.request(np.random.default_rng(0))
-    off = without_scope(TINY)
+    off = TINY.without_scope()
     found = []
-    for asked, sent in ((TINY, request), (off, request_without_scope(TINY, request))):
+    for asked, sent in ((TINY, request), (off, TINY.request_without_scope(request))):
         folder = export_model(asked.model(), asked.schema(), tmp_path / asked.name / "1")
         found.append(scores_of(LocalPredictor(folder, threads=1), sent))
 

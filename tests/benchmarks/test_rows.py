@@ -1,19 +1,16 @@
 """Every row's declaration, checked without running it."""
 
-import importlib
-import pkgutil
 from collections import defaultdict
 
 import numpy as np
 import pytest
 
-from benchmarks import rows
 from benchmarks.checkout import THIS, Checkout
-from benchmarks.harness import Bench
+from benchmarks.harness import Bench, load_benchmarks
 from benchmarks.servers import Serve
 from benchmarks.triton_models import InTriton
 
-NAMES = sorted(each.name for each in pkgutil.iter_modules(rows.__path__))
+BENCHMARKS = load_benchmarks()
 
 COMPARED = {
     "headline_bf16", "mlperf_bf16", "offline", "lookup", "lookup_sizes", "front_end", "batching",
@@ -40,15 +37,15 @@ class DeclaredOnly(Bench):
 
 def declared(name, other=None):
     bench = DeclaredOnly(name, other=other)
-    importlib.import_module(f"benchmarks.rows.{name}").measure(bench)
+    BENCHMARKS[name].measure(bench)
     return bench.compared
 
 
 def test_every_row_that_compares_checkouts_exists():
-    assert set(NAMES) >= COMPARED
+    assert set(BENCHMARKS) >= COMPARED
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(BENCHMARKS))
 def test_a_row_names_sides_that_it_declares_and_each_row_once(name):
     compared = declared(name)
     assert compared

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import torch
 
-from benchmarks.torchrec import write_batch, write_model, write_weights
+from benchmarks.torchrec import write_files
 from benchmarks.workers.local import scores_of
 from benchmarks.workloads import Workload, WorkloadInput
 from embershard.export import export_model
@@ -36,9 +36,7 @@ def test_server_and_peer_score_the_same_request_alike(tmp_path):
 
     served = scores_of(LocalPredictor(folder, threads=1), request)
 
-    write_model(TINY, tmp_path)
-    write_weights(TINY, tmp_path)
-    write_batch(TINY, request, tmp_path)
+    write_files(TINY, request, tmp_path)
     batch = np.load(tmp_path / "batch.npz")
     model = TINY.model(seed=1)
     model.load_state_dict(torch.load(tmp_path / "state.pt"))
@@ -55,7 +53,7 @@ def test_server_and_peer_score_the_same_request_alike(tmp_path):
 def test_a_peers_batch_has_the_user_side_once_an_example(tmp_path):
     request = TINY.request(np.random.default_rng(0))
 
-    write_batch(TINY, request, tmp_path)
+    write_files(TINY, request, tmp_path)
 
     batch = np.load(tmp_path / "batch.npz")
     history = request.values[:4].tolist()

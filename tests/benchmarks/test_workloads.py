@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from benchmarks.workloads import WORKLOADS, workload
-from embershard.errors import InputError
+from benchmarks.workloads import WORKLOADS
 from embershard.models import DLRM_DCN
 
 
@@ -28,7 +27,7 @@ def ids_a_row(loaded, scope):
     ],
 )
 def test_sizes_are_those_of_the_sources(name, tables, rows, request_ids, example_ids):
-    loaded = workload(name)
+    loaded = WORKLOADS[name]
     assert len(loaded.tables()) == tables
     assert sum(table.num_embeddings for table in loaded.tables()) == rows
     assert (ids_a_row(loaded, "request"), ids_a_row(loaded, "example")) == (
@@ -40,7 +39,7 @@ def test_sizes_are_those_of_the_sources(name, tables, rows, request_ids, example
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("examples", [None, 3])
 def test_requests_have_the_sizes_that_the_schema_asks_for(name, examples):
-    loaded = workload(name)
+    loaded = WORKLOADS[name]
     request = loaded.request(np.random.default_rng(0), examples)
     schema, count = loaded.schema(), examples or loaded.examples
 
@@ -58,7 +57,7 @@ def test_requests_have_the_sizes_that_the_schema_asks_for(name, examples):
 
 
 def test_ids_reach_the_ends_of_their_tables_and_not_beyond():
-    loaded = workload("dlrm_v2_100")
+    loaded = WORKLOADS["dlrm_v2_100"]
     request = loaded.request(np.random.default_rng(0), 2000)
     ends = np.cumsum([2000 * each.ids for each in loaded.sparse])[:-1]
     by_input = dict(
@@ -70,13 +69,13 @@ def test_ids_reach_the_ends_of_their_tables_and_not_beyond():
 
 
 def test_equal_seeds_draw_equal_requests():
-    first, second = (workload("ranking").request(np.random.default_rng(5)) for _ in range(2))
+    first, second = (WORKLOADS["ranking"].request(np.random.default_rng(5)) for _ in range(2))
     assert np.array_equal(first.values, second.values)
     assert np.array_equal(first.example_dense, second.example_dense)
 
 
 def test_equal_seeds_build_equal_models_and_leave_torchs_generator_alone():
-    loaded = workload("rm2_10")
+    loaded = WORKLOADS["rm2_10"]
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -90,13 +89,8 @@ def test_equal_seeds_build_equal_models_and_leave_torchs_generator_alone():
 
 
 def test_dlrm_v2_crosses_three_times_at_rank_512():
-    loaded = workload("dlrm_v2_100")
+    loaded = WORKLOADS["dlrm_v2_100"]
     # Rows cost time here, and are no part of the claim.
     model = dataclasses.replace(loaded, sparse=loaded.sparse[5:6]).model()
     assert isinstance(model, DLRM_DCN)
     assert [tuple(w.shape) for w in model.inter_arch.crossnet.W_kernels] == [(256, 512)] * 3
-
-
-def test_an_unknown_workload_is_refused_with_those_there_are():
-    with pytest.raises(InputError, match=f"{', '.join(WORKLOADS)}; got 'large'"):
-        workload("large")

@@ -41,7 +41,7 @@ def test_torchrec_loads_weights_and_stacked_row_wise_state(workers, tmp_path):
     launch = "-W ignore -m torch.distributed.run --standalone --nproc-per-node 2 -m"
     given = [tmp_path / "tables.json", tmp_path / "state", tmp_path]
     done = subprocess.run(
-        [PEER_PYTHON, *launch.split(), "benchmarks.peers.torchrec_loads", *given],
+        [PEER_PYTHON, *launch.split(), "tests.sharding.torchrec_loads", *given],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.checkout import Checkout
 from benchmarks.child import memory_bytes
-from benchmarks.harness import Bench, Block, Figures, Ratio, Session
+from benchmarks.harness import Bench, Block, Figures, Ratio, Session, benchmark
 from benchmarks.loads import Load
 from benchmarks.packages import PackageSpec, Requests
 from benchmarks.servers import Serve
@@ -18,6 +18,8 @@ CAPACITY_SECONDS: Final = 3.0
 RECOVERY_SECONDS: Final = 1.0
 """From the end of the overload until the rate counts again."""
 
+TIMES_CAPACITY: Final = 3.0
+DEADLINE_SECONDS: Final = 0.1
 SAMPLE_SECONDS: Final = 0.05
 
 
@@ -33,8 +35,6 @@ class Overload:
     load: Load
     """The closed loop; its seconds are those of the overload."""
 
-    times_capacity: float = 3.0
-    deadline_seconds: float = 0.1
     is_peer: bool = False
 
     def start(self, session: Session, checkout: Checkout) -> Block:
@@ -46,10 +46,10 @@ class Overload:
             capacity = [send(closed).ok_per_second for _ in range(2)][-1]
             overload = replace(
                 self.load.options(seconds),
-                rate=self.times_capacity * capacity,
+                rate=TIMES_CAPACITY * capacity,
                 in_flight=None,
                 warmup_seconds=0.0,
-                timeout_seconds=self.deadline_seconds,
+                timeout_seconds=DEADLINE_SECONDS,
             )
             with resident_bytes_of(process) as resident:
                 result = send(overload)
@@ -89,16 +89,13 @@ def resident_bytes_of(process: int) -> Iterator[list[int]]:
         thread.join()
 
 
-BY_NAME_ONLY = True
-
-RANKING = PackageSpec(workload="ranking")
-SIDE, CAPACITY = "overload", "capacity_per_second"
-
-
-def measure(bench: Bench) -> None:
+@benchmark(by_name_only=True)
+def overload_long(bench: Bench) -> None:
+    """A minute of overload."""
+    ranking, side, capacity = PackageSpec(workload="ranking"), "overload", "capacity_per_second"
     load = Load(
-        server=Serve(package=RANKING),
-        requests=Requests(package=RANKING, examples=200, count=200),
+        server=Serve(package=ranking),
+        requests=Requests(package=ranking, examples=200, count=200),
         in_flight=32,
         seconds=60.0,
         all_ok=False,
@@ -106,14 +103,14 @@ def measure(bench: Bench) -> None:
     bench.compare(
         "*ranking*, 200 candidates, open loop at 3 times the closed-loop rate for 60 s, deadline "
         "100 ms",
-        {SIDE: Overload(load=load)},
+        {side: Overload(load=load)},
         [
-            Ratio("memory", "memory_growth_mib", SIDE),
-            Ratio("accepted_late", "late_percent", SIDE),
-            Ratio("accepted_p99", "accepted_p99_us", SIDE),
-            Ratio("refusal_p99", "refusal_p99_us", SIDE),
-            Ratio("goodput", "ok_per_second", SIDE, SIDE, CAPACITY, bound=Bound(0.8)),
-            Ratio("recovery", "recovered_per_second", SIDE, SIDE, CAPACITY, bound=Bound(0.9)),
+            Ratio("memory", "memory_growth_mib", side),
+            Ratio("accepted_late", "late_percent", side),
+            Ratio("accepted_p99", "accepted_p99_us", side),
+            Ratio("refusal_p99", "refusal_p99_us", side),
+            Ratio("goodput", "ok_per_second", side, side, capacity, bound=Bound(0.8)),
+            Ratio("recovery", "recovered_per_second", side, side, capacity, bound=Bound(0.9)),
         ],
         blocks=1,
         warm_up=False,

@@ -1,6 +1,6 @@
 """A rank of TorchRec that loads a checkpoint of ours, under ``torchrun``:
 
-python -m benchmarks.peers.torchrec_loads TABLES.json CHECKPOINT OUT
+python -m tests.sharding.torchrec_loads TABLES.json CHECKPOINT OUT
 
 TABLES.json: a list of {name, rows, dim, features, plan}. OUT gets ``<rank>.pt``: a list of key,
 offsets and values of the shards that the rank holds then. Weights are NaN before.

@@ -1,0 +1,113 @@
+"""Lookups beside FBGEMM's, and what one thread or two of this machine do at best."""
+
+from benchmarks.checkout import THIS
+from benchmarks.harness import Bench, Ratio, Side, benchmark
+from benchmarks.local import Child
+from benchmarks.packages import SMALL, PackageSpec
+from benchmarks.workloads import WORKLOADS
+
+OURS, EACH = "embershard", "embershard, a batch for each thread"
+THEIRS, LIMIT = "FBGEMM, tuned", "random-row limit"
+ROWS = "million_rows_per_second"
+
+
+@benchmark()
+def lookup(bench: Bench) -> None:
+    """int8 and int4, of tables in the cache and of 1 GiB."""
+    for weights in ("int8", "int4"):
+        for tables in ("d64", "d128", "d64_cached", "d128_cached"):
+            package = PackageSpec(workload=f"lookup_{tables}", weights=weights)
+            for threads in (1, 2):
+                _compare(bench, f"{weights}_{tables}_{threads}t", package, threads=threads)
+
+
+@benchmark()
+def lookup_sizes(bench: Bench) -> None:
+    """Tables of *small*, with few and many bags and ids."""
+    for bags in (1, 64, 512):
+        for length in (1, 20):
+            _compare(bench, f"{bags}x{length}", SMALL, bags=bags, length=length)
+
+
+@benchmark()
+def limits(bench: Bench) -> None:
+    """Memory in order and at random, multiply-adds, and linear layers alone."""
+    sums = "int8 rows drawn at random, {}, sums of 20"
+    apart = "the same, codes on 64-byte lines and scales in an array of their own"
+    probes = {
+        "stream": ("memory read in order", "gb_per_second"),
+        "gather 64 8000000 1": (sums.format("D64"), ROWS),
+        "gather 128 8000000 1": (sums.format("D128"), ROWS),
+        "lines 128 8000000 1": (apart, ROWS),
+        "multiply_add": ("float32 multiply-adds in registers", "gflop_per_second"),
+    }
+    for probe, (what, figure) in probes.items():
+        for threads in (1, 2):
+            name = f"{'_'.join(probe.split()[:2])}_{threads}t"
+            bench.compare(
+                f"{what}, threads: {threads}",
+                {"C++": _limit(threads, *probe.split())},
+                [Ratio(name, figure, "C++")],
+            )
+    layers = ("benchmarks.workers.layers", "small", 512)
+    bench.compare(
+        "linear layers of *small* alone, 512 examples, fp32, threads: 1",
+        {"torch": Child(command=lambda checkout: checkout.module(*layers))},
+        [Ratio("layers_1t", "examples_per_second", "torch")],
+    )
+
+
+def _limit(threads: int, *probe: object) -> Child:
+    """Of this checkout's ``cpp/limits.cc``."""
+    return Child(
+        command=lambda _: THIS.program("limits", threads, *probe), cores=tuple(range(threads))
+    )
+
+
+def _compare(
+    bench: Bench,
+    name: str,
+    package: PackageSpec,
+    *,
+    bags: int = 512,
+    length: int = 20,
+    threads: int = 1,
+) -> None:
+    """Adds rows beside FBGEMM, ours and the probes', and one beside the limit: ``bags`` of each
+    table in a batch, with ``length`` ids each. Threads share our batches; with a batch for each, as
+    FBGEMM's operator and a server's threads have, a row of its own."""
+    tables = WORKLOADS[package.workload].tables()
+    dim, rows = tables[0].embedding_dim, sum(each.num_embeddings for each in tables)
+    codes = dim if package.weights == "int8" else dim // 2  # Bytes.
+
+    def side(kernels: str) -> Child:
+        return Child(
+            command=lambda checkout: checkout.program(
+                "lookup", checkout.package(package), bags, length, threads, kernels
+            ),
+            cores=tuple(range(threads)),
+            is_peer=kernels == "fbgemm",
+        )
+
+    sides: dict[str, Side] = {
+        OURS: side("embershard"),
+        THEIRS: side("fbgemm"),
+        LIMIT: _limit(threads, "gather", codes, rows, 1),
+    }
+    ratios = [Ratio(name, ROWS, OURS, THEIRS), Ratio(f"{name}_limit", ROWS, OURS, LIMIT)]
+    # Rows of as many tables as the lookup's, one table after the other.
+    probes = {"touch": "random rows, only touched"}
+    if package.weights == "int8" and package.workload.endswith("_cached"):
+        probes["whole"] = "random rows, our sums alone"
+    for kind, title in probes.items():
+        sides[title] = _limit(threads, kind, codes, rows, len(tables))
+        ratios.append(Ratio(f"{name}_{kind}", ROWS, title, THEIRS))
+    if threads > 1:
+        sides[EACH] = side("each")
+        ratios.append(Ratio(f"{name}_each", ROWS, EACH, THEIRS))
+    bench.compare(
+        f"{package.weights} D{dim}, {len(tables)} tables, {rows:,} rows together, "
+        f"bags: {bags} of {length}, threads: {threads}",
+        sides,
+        ratios,
+    )
