@@ -110,9 +110,6 @@ class Echo:
     Python."""
 
     language: Literal["C++", "Python"] = "C++"
-    busy_us: int = 0
-    """In C++: a thread is busy for so long before each answer."""
-
     is_peer: bool = True
 
     def start(self, session: Session, checkout: Checkout) -> AbstractContextManager[Running]:
@@ -120,7 +117,7 @@ class Echo:
         names = (manifest.model, *(output.name for output in manifest.outputs))
         if self.language == "Python":
             return server_process(checkout.module("benchmarks.peers.aio_echo", *names))
-        return server_process(checkout.program("echo_server", self.busy_us, *names))
+        return server_process(checkout.program("echo_server", *names))
 
 
 def one_model(*packages: PackageSpec) -> tuple[tuple[str, tuple[PackageSpec, ...]], ...]:

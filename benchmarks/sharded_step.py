@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from benchmarks.child import serve_blocks
-from benchmarks.training_step import sgd_step
 
 WORKER: Final = "benchmarks.workers.sharded_training"
 PEER_WORKER: Final = "benchmarks.peers.torchrec_sharded"
@@ -24,6 +23,7 @@ DENSE_LAYERS: Final = [512, 256, DIM]
 OVER_LAYERS: Final = [512, 512, 256, 1]
 SMALL_ROWS: Final = 1000
 BATCHES: Final = 4
+RATE: Final = 0.01
 FIRST_STEPS: Final = 3
 """Before the blocks: the first steps allocate."""
 
@@ -149,6 +149,31 @@ def serve_steps(
 
     serve_blocks(block)
     told(0)
+
+
+def sgd_step(model: nn.Module) -> Callable[[Tensor, object], None]:
+    """A step of SGD on what is not trained in backward.
+
+    Args:
+        model: dense values, float32 ``(examples, dense)``, and a KeyedJaggedTensor to logits
+            ``(examples, 1)``.
+    """
+    trained = [
+        each
+        for each in model.parameters()
+        if each.requires_grad and not hasattr(each, "_in_backward_optimizers")
+    ]
+    optimizer = torch.optim.SGD(trained, lr=RATE)
+
+    def step(dense: Tensor, features: object) -> None:
+        optimizer.zero_grad()
+        logits = model(dense, features).squeeze(1)
+        labels = (torch.arange(len(dense)) % 2).float()
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
 
 
 def _sparse(case: Case, model: nn.Module) -> Callable[[Tensor, object], None]:

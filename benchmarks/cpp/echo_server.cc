@@ -1,16 +1,14 @@
 // The least a C++ gRPC server can do with our messages: parses each PredictRequest and
 // answers a PredictResponse as large as ours, of zeros.
 //
-//   echo_server MICROSECONDS MODEL OUTPUT...
+//   echo_server MODEL OUTPUT...
 //
-// The async API: one completion queue and one thread a core, which is busy for MICROSECONDS before
-// each answer. MODEL: the model that answers name. OUTPUT: names of the outputs in an answer, one
-// value an example each. Serves until SIGTERM or SIGINT.
+// The async API: one completion queue and one thread a core. MODEL: the model that answers name.
+// OUTPUT: names of the outputs in an answer, one value an example each. Serves until SIGTERM or
+// SIGINT.
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -32,7 +30,6 @@ constexpr int kCallsPerQueue = 256;
 struct AnswerFields {
   std::string model;
   std::vector<std::string> outputs;
-  std::chrono::microseconds busy;  // Before each answer.
 };
 
 void FillAnswer(const v1::PredictRequest& request, const AnswerFields& fields,
@@ -64,15 +61,10 @@ class AsyncCall {
 
   // The queue's event: whether the last operation succeeded.
   void Proceed(bool ok) {
-    if (!ok && !answering_) return;  // The server shuts down: no client comes.
-    if (answering_) {
-      Await();
-      return;
-    }
+    if (answering_) return Await();
+    if (!ok) return;  // The server shuts down: no client comes.
     answering_ = true;
     FillAnswer(state_->request, *fields_, &state_->response);
-    const auto until = std::chrono::steady_clock::now() + fields_->busy;
-    while (std::chrono::steady_clock::now() < until) continue;
     state_->writer.Finish(state_->response, grpc::Status::OK, this);
   }
 
@@ -136,16 +128,12 @@ int Run(const StopSignals& stop, const AnswerFields& fields) {
 }
 
 int Main(int count, char** arguments) {
-  char* end = nullptr;
-  const int64_t busy_us = count > 3 ? std::strtol(arguments[1], &end, 10) : -1;
-  if (busy_us < 0 || *end != '\0') {
-    std::fprintf(stderr, "usage: echo_server MICROSECONDS MODEL OUTPUT...\n");
+  if (count < 3) {
+    std::fprintf(stderr, "usage: echo_server MODEL OUTPUT...\n");
     return EXIT_FAILURE;
   }
   const StopSignals stop;
-  return Run(stop, {.model = arguments[2],
-                    .outputs = {arguments + 3, arguments + count},
-                    .busy = std::chrono::microseconds(busy_us)});
+  return Run(stop, {.model = arguments[1], .outputs = {arguments + 2, arguments + count}});
 }
 
 }  // namespace

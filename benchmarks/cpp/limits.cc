@@ -7,7 +7,6 @@
 //     gather     made floats, multiplied and added
 //     lines      the same, of codes on 64-byte lines with headers in an array of their own
 //     whole      added as whole numbers, as our lookups do, and nothing else done
-//     load       read in whole vectors
 //     touch      a word read of each of their lines
 //
 // Compiled for the processor that builds it (EMBERSHARD_LIMITS_ARCH).
@@ -24,7 +23,6 @@
 
 #include "benchmarks/cpp/blocks.h"
 #include "benchmarks/cpp/random_rows.h"
-#include "benchmarks/cpp/vectors.h"
 
 namespace embershard::benchmarks {
 namespace {
@@ -69,7 +67,6 @@ double (*KindOf(const std::string& kind))(RandomRows&, size_t) {
   if (kind == "touch") return Touch<kCodes>;
 #if defined(EMBERSHARD_HAS_WHOLE_SUMS)
   if constexpr (kCodes >= 64) {
-    if (kind == "load") return Load<kCodes>;
     if (kind == "whole") return SumWhole<kCodes>;
   }
 #endif
@@ -106,7 +103,7 @@ int Main(const std::vector<std::string>& words) {
     }
   }
   std::cerr << "usage: limits THREADS stream | multiply_add | "
-               "gather|lines|whole|load|touch 32|64|128 ROWS TABLES\n";
+               "gather|lines|whole|touch 32|64|128 ROWS TABLES\n";
   return 2;
 }
 

@@ -8,6 +8,7 @@ with the dense layers and the pooled vectors in bfloat16. Writes the scores to F
 first; units are examples.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ import numpy as np
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from torch import nn
-from torchrec import EmbeddingBagCollection
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.fx import Tracer
 from torchrec.inference.modules import quantize_inference_model
+from torchrec.models.dlrm import DLRM, DLRM_DCN
 
 from benchmarks.child import answer
-from benchmarks.peers.torchrec_model import batch_in, model_in, tables_in
 
 
 def main() -> None:
@@ -35,12 +36,19 @@ def main() -> None:
         arch.to(dtype)
     if mode != "eager":
         model = scripted(model)
-    dense, features = batch_in(folder, ids=torch.int64 if mode == "eager" else torch.int32)
-    dense_inputs = dense.to(dtype)
+    batch = np.load(folder / "batch.npz")
+    dense = torch.from_numpy(batch["dense"]).to(dtype)
+    features = KeyedJaggedTensor(
+        keys=about_in(folder)["keys"],
+        values=torch.from_numpy(batch["values"]).to(
+            torch.int64 if mode == "eager" else torch.int32
+        ),
+        lengths=torch.from_numpy(batch["lengths"]),
+    )
 
     def score() -> torch.Tensor:
         with torch.inference_mode():
-            return torch.sigmoid(model(dense_inputs, features)).squeeze(1)
+            return torch.sigmoid(model(dense, features)).squeeze(1)
 
     np.save(folder / f"{mode}.npy", score().float().numpy())
 
@@ -50,10 +58,22 @@ def main() -> None:
     answer("examples", run)
 
 
+def about_in(folder: Path) -> dict[str, Any]:
+    """Tables, layers and the names of sparse inputs, in the order of the workload."""
+    about: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    return about
+
+
 def built(folder: Path) -> nn.Module:
     """The model in float32, with the weights that lie in the folder."""
-    collection = EmbeddingBagCollection(tables=tables_in(folder), device=torch.device("cpu"))
-    model = model_in(folder, collection)
+    about = about_in(folder)
+    tables = [
+        EmbeddingBagConfig(**{**table, "pooling": PoolingType[table["pooling"]]})
+        for table in about["tables"]
+    ]
+    collection = EmbeddingBagCollection(tables=tables, device=torch.device("cpu"))
+    layers = (collection, about["dense_in"], about["dense_layers"], about["over_layers"])
+    model: nn.Module = DLRM_DCN(*layers, *about["cross"]) if about["cross"] else DLRM(*layers)
     model.load_state_dict(torch.load(folder / "state.pt", mmap=True))
     return model
 

@@ -28,13 +28,13 @@ from benchmarks.sharded_step import (
     DENSE_LAYERS,
     DIM,
     OVER_LAYERS,
+    RATE,
     ROWS,
     Case,
     Pooled,
     serve_steps,
     start_rank,
 )
-from benchmarks.training_step import RATE
 
 
 def main() -> None:

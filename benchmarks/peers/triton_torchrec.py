@@ -19,8 +19,7 @@ from torchrec import KeyedJaggedTensor
 from torchrec.inference.modules import quantize_inference_model
 
 from benchmarks.peers.merged_lists import merged_lists
-from benchmarks.peers.torchrec_model import keys_in
-from benchmarks.peers.torchrec_offline import built, scripted
+from benchmarks.peers.torchrec_offline import about_in, built, scripted
 
 
 class TritonPythonModel:
@@ -31,7 +30,7 @@ class TritonPythonModel:
         given = json.loads(args["model_config"])["parameters"]
         folder = Path(given["folder"]["string_value"])
         self.merges = given["mode"]["string_value"] == "merged"
-        self.keys = keys_in(folder)
+        self.keys = about_in(folder)["keys"]
         model = quantize_inference_model(built(folder).eval(), output_dtype=torch.float32)
         self.model = scripted(model) if self.merges else model
         self.ids = torch.int32 if self.merges else torch.int64

@@ -115,12 +115,10 @@ def idle(bench: Bench) -> None:
     """One request at a time: latency of the server beside a direct call and an echo."""
     direct = Local(package=SMALL, requests=Requests())
     served = replace(SERVED, in_flight=1, seconds=0.4)
-    delay_us = round(bench.once(direct)[P50])
     sides: dict[str, Side] = {
         "served": served,
         "served, one core": replace(served, server=Serve(flags=ONE_THREAD, one_core=True)),
         "echo": replace(served, server=Echo()),
-        "delayed echo": replace(served, server=Echo(busy_us=delay_us)),
         "direct call": direct,
         "call after a pause": replace(direct, pause_us=PAUSE_US),
     }
@@ -132,20 +130,12 @@ def idle(bench: Bench) -> None:
             Ratio("added", P50, "served - (direct call + echo)"),
             Ratio("one_core", P50, "served, one core", "served"),
             Ratio("paused", P50, "call after a pause", "direct call"),
-            Ratio("delayed_echo", P50, "delayed echo - its delay", "echo"),
-            Ratio("own", P50, "served - (delayed echo + call after a pause)"),
         ],
         blocks=15,
         derived={
             "direct call + echo": lambda of: {P50: of["direct call"][P50] + of["echo"][P50]},
             "served - (direct call + echo)": lambda of: {
                 P50: of["served"][P50] - of["direct call + echo"][P50]
-            },
-            "delayed echo - its delay": lambda of: {P50: of["delayed echo"][P50] - delay_us},
-            "served - (delayed echo + call after a pause)": lambda of: {
-                P50: of["served"][P50]
-                - of["delayed echo - its delay"][P50]
-                - of["call after a pause"][P50]
             },
         },
     )

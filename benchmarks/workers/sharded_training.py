@@ -17,12 +17,12 @@ from benchmarks.sharded_step import (
     DIM,
     EXAMPLES,
     OVER_LAYERS,
+    RATE,
     Case,
     Pooled,
     serve_steps,
     start_rank,
 )
-from benchmarks.training_step import RATE
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig

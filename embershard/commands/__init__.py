@@ -1,18 +1,6 @@
 """One file a few commands: their arguments, and what they do."""
 
-import argparse
-from typing import Any, NoReturn
-
+from embershard.commands.parser import Parser
 from embershard.commands.signals import StopSignals
 
 __all__ = ["Parser", "StopSignals"]
-
-
-class Parser(argparse.ArgumentParser):
-    """Takes flags by their whole names, and refuses a command line in one sentence."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(allow_abbrev=False, **given)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
