@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from embershard.commands import Parser
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package.rectangles import Shard
 from embershard.planner import read_machine
@@ -164,7 +165,7 @@ def collection_of(
 
 def parser_of(module: str, description: str | None) -> argparse.ArgumentParser:
     """With ``--machine``, whose costs price plans."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description=description)
+    parser = Parser(prog=f"python -m benchmarks.{module}", description=description)
     parser.add_argument(
         "--machine",
         type=read_machine,

@@ -196,6 +196,12 @@ def _sample(message: pb.PredictRequest, manifest: Manifest) -> SampleRequest:
         values = np.concatenate(
             [np.frombuffer(each.values, "<i8") for each in found] or [np.zeros(0, np.int64)]
         )
+    lists = np.split(lengths, np.cumsum([counts[each.scope] for each in manifest.sparse]))
+    weighted_ids = sum(
+        int(of_input.sum())
+        for of_input, each in zip(lists, manifest.sparse, strict=False)
+        if each.weighted
+    )
     dense = {scope: sum(each.scope == scope for each in manifest.dense) for scope in counts}
     return SampleRequest(
         num_examples=examples,
@@ -203,15 +209,6 @@ def _sample(message: pb.PredictRequest, manifest: Manifest) -> SampleRequest:
         example_dense=np.zeros((examples, dense["example"]), np.float32),
         lengths=lengths.astype(np.int32),
         values=values.astype(np.int64),
-        weights=np.zeros(_weighted_ids(lengths, manifest, counts), np.float32),
+        weights=np.zeros(weighted_ids, np.float32),
         outputs={},
     )
-
-
-def _weighted_ids(lengths: np.ndarray, manifest: Manifest, counts: dict[str, int]) -> int:
-    place, total = 0, 0
-    for each in manifest.sparse:
-        end = place + counts[each.scope]
-        total += int(lengths[place:end].sum()) if each.weighted else 0
-        place = end
-    return total

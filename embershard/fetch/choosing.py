@@ -1,7 +1,6 @@
 """Which versions of which models to fetch: those with a label, the highest, or one by number."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,22 +41,6 @@ class Selection:
                 raise ConfigError(f"label: expected {', '.join(LABELS)}, got {label!r}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What is to be fetched of one model."""
-
-    model: str
-
-    versions: tuple[int, ...]
-    """In order; at least one."""
-
-    labels: Mapping[str, int]
-    """The labels that are followed; 0: no version there has it. Empty: none is."""
-
-    is_highest: bool
-    """Whether the version was taken because the model has no labels there."""
-
-
 def choose_models(source: Source, selection: Selection) -> list[str]:
     """Names of models, in order. Entries of the repository that hold no versions are no models.
     `NotFoundError`: none there, or several where one must be named."""
@@ -72,15 +55,18 @@ def choose_models(source: Source, selection: Selection) -> list[str]:
     return models
 
 
-def choose_versions(source: Source, selection: Selection, model: str) -> Choice:
-    """The versions of a model. The folder is listed only where the model has no labels.
-    `NotFoundError`: no such label, or no version."""
+def choose_versions(
+    source: Source, selection: Selection, model: str
+) -> tuple[tuple[int, ...], dict[str, int]]:
+    """The versions of a model to fetch, in order, at least one; and the labels that are followed,
+    0 where no version there has one: none are if the version is given or is the highest of a model
+    without labels. The folder is listed only then. `NotFoundError`: no such label, or no
+    version."""
     if selection.version:
-        return Choice(model=model, versions=(selection.version,), labels={}, is_highest=False)
+        return (selection.version,), {}
     there = _labels(source, model)
     if not there and not selection.labels:
-        highest = _highest(source, model)
-        return Choice(model=model, versions=(highest,), labels={}, is_highest=True)
+        return (_highest(source, model),), {}
     followed = selection.labels or (DEFAULT_LABEL,)
     missing = [label for label in followed if label not in there]
     if DEFAULT_LABEL in missing or len(missing) == len(followed):
@@ -91,8 +77,7 @@ def choose_versions(source: Source, selection: Selection, model: str) -> Choice:
             "label one there, or name a --label or a --version"
         )
     labels = {label: there.get(label, 0) for label in followed}
-    versions = tuple(sorted({*labels.values()} - {0}))
-    return Choice(model=model, versions=versions, labels=labels, is_highest=False)
+    return tuple(sorted({*labels.values()} - {0})), labels
 
 
 def _labels(source: Source, model: str) -> dict[str, int]:

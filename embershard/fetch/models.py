@@ -136,20 +136,20 @@ def fetch_model(
 ) -> FetchedModel:
     """Fetch one model. Labels here change at once, after every version that they lead to is here.
     Raises as `fetch_package`; labels are then as they were."""
-    choice = choose_versions(source, selection, model)
+    versions, labels = choose_versions(source, selection, model)
     fetched = tuple(
         fetch_version(
             source, repository, model, version, trusted_key=trusted_key, progress=progress
         )
-        for version in choice.versions
+        for version in versions
     )
     before = read_labels(repository / model)
-    if choice.labels:
-        write_labels(repository, model, choice.labels)
+    if labels:
+        write_labels(repository, model, labels)
     return FetchedModel(
         model=model,
         fetched=fetched,
-        labels=choice.labels,
+        labels=labels,
         labels_before=before,
-        is_highest=choice.is_highest,
+        is_highest=not labels and not selection.version,
     )
