@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from embershard.client.asking import names_of, with_string
 from embershard.errors import EmbershardError, InputError, InternalError, PlanError, RequestError
-from embershard.explain.features import IdRows, map_ids
-from embershard.explain.request import Asked, asked_inputs, asked_sample
+from embershard.explain.request import Asked, IdRows, asked_inputs, asked_sample, map_ids
 from embershard.package import Package, Plan
 from embershard.serving import LocalPrediction, LocalPredictor
 

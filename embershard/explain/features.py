@@ -1,63 +1,19 @@
-"""What the ids of a sparse input become: rows, vectors, places; and an explanation as JSON."""
-
-from __future__ import annotations
+"""An explanation as JSON: of the ids of a sparse input their rows, vectors and places."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.explain.request import SparseAsked
-from embershard.package import IdMap, Package, Plan
+from embershard.explain.explanation import Explanation
+from embershard.explain.request import IdRows, SparseAsked
+from embershard.package import Package, Plan
 from embershard.package.id_maps import ZERO_ROW
 from embershard.package.manifest_inputs import Lookup
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Scope
-
-if TYPE_CHECKING:
-    from embershard.explain.explanation import Explanation
-
-
-class IdRows(NamedTuple):
-    """The ids of a sparse input, ``[ids]`` each."""
-
-    rows: NDArray[np.int64]
-    """The row of each, -1 where there is none."""
-
-    fates: NDArray[np.str_]
-    """``known``: the id has a row. Unknown ids: ``oov``, the row of all unknown ones; ``zero``, a
-    zero vector. ``cut``: beyond max_ids, never looked at. (The policy ``reject`` refuses the
-    request.)"""
-
-    @property
-    def unknown(self) -> int:
-        """Ids that count and that the map does not know."""
-        return int(np.isin(self.fates, ("oov", "zero")).sum())
-
-
-def map_ids(asked: SparseAsked, ids: IdMap) -> IdRows:
-    """Follow the ids of one input to their rows. ``asked``: without ids that its map rejects."""
-    kept = _kept(asked)
-    known = ids.lookup(asked.ids) != ZERO_ROW
-    rows = np.full(len(asked.ids), ZERO_ROW, np.int64)
-    rows[kept] = ids.rows_of(asked.ids[kept])
-    return IdRows(
-        rows, np.select([~kept, known, rows != ZERO_ROW], ["cut", "known", "oov"], "zero")
-    )
-
-
-def _kept(asked: SparseAsked) -> NDArray[np.bool_]:
-    """Which ids count, bool ``[ids]``: of a list that is too long, its first or its last."""
-    most, lengths = asked.spec.max_ids, asked.lengths
-    if not most:
-        return np.ones(len(asked.ids), np.bool_)
-    ends = np.cumsum(lengths)
-    position = np.arange(len(asked.ids)) - np.repeat(ends - lengths, lengths)
-    if asked.spec.keep == "last":
-        return np.asarray(position >= np.repeat(lengths - most, lengths))
-    return np.asarray(position < most)
 
 
 def lists_json(

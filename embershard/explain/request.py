@@ -1,14 +1,15 @@
-"""One request, input by input, and the requests that are made of it."""
+"""One request, input by input, the requests that are made of it, and the rows of its ids."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embershard.client.arrays import flatten
-from embershard.package import Manifest, SampleRequest
+from embershard.package import IdMap, Manifest, SampleRequest
+from embershard.package.id_maps import ZERO_ROW
 from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
 
 GivenId: TypeAlias = str | int
@@ -160,3 +161,43 @@ def _as_given(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> 
     kept = np.empty(len(values), dtype=object)
     kept[:] = values
     return kept
+
+
+class IdRows(NamedTuple):
+    """The ids of a sparse input, ``[ids]`` each."""
+
+    rows: NDArray[np.int64]
+    """The row of each, -1 where there is none."""
+
+    fates: NDArray[np.str_]
+    """``known``: the id has a row. Unknown ids: ``oov``, the row of all unknown ones; ``zero``, a
+    zero vector. ``cut``: beyond max_ids, never looked at. (The policy ``reject`` refuses the
+    request.)"""
+
+    @property
+    def unknown(self) -> int:
+        """Ids that count and that the map does not know."""
+        return int(np.isin(self.fates, ("oov", "zero")).sum())
+
+
+def map_ids(asked: SparseAsked, ids: IdMap) -> IdRows:
+    """Follow the ids of one input to their rows. ``asked``: without ids that its map rejects."""
+    kept = _kept(asked)
+    known = ids.lookup(asked.ids) != ZERO_ROW
+    rows = np.full(len(asked.ids), ZERO_ROW, np.int64)
+    rows[kept] = ids.rows_of(asked.ids[kept])
+    return IdRows(
+        rows, np.select([~kept, known, rows != ZERO_ROW], ["cut", "known", "oov"], "zero")
+    )
+
+
+def _kept(asked: SparseAsked) -> NDArray[np.bool_]:
+    """Which ids count, bool ``[ids]``: of a list that is too long, its first or its last."""
+    most, lengths = asked.spec.max_ids, asked.lengths
+    if not most:
+        return np.ones(len(asked.ids), np.bool_)
+    ends = np.cumsum(lengths)
+    position = np.arange(len(asked.ids)) - np.repeat(ends - lengths, lengths)
+    if asked.spec.keep == "last":
+        return np.asarray(position >= np.repeat(lengths - most, lengths))
+    return np.asarray(position < most)
