@@ -16,9 +16,9 @@ from embershard.planner.cost import Table
 from embershard.planner.host_memory import uncached_share
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.sharding import EmbeddingComputeKernel, ParameterSharding, ShardingType
-from embershard.sharding.plan import tables_of
 from embershard.sharding.shard_memory import weight_bytes
 from embershard.sharding.sharders import Sharder, shardable
+from embershard.sharding.types import tables_of
 
 DENSE, FUSED = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
 UNCONSTRAINED = ParameterConstraints()

@@ -30,10 +30,9 @@ from embershard.sharding import (
     ShardingPlan,
 )
 from embershard.sharding.environment import from_rank_0
-from embershard.sharding.plan import tables_of
 from embershard.sharding.shard_memory import BATCHES_AHEAD
 from embershard.sharding.sharders import Sharder, shardable
-from embershard.sharding.types import check_module_plan
+from embershard.sharding.types import check_module_plan, tables_of
 
 BATCH_SIZE = 512
 DENSE = EmbeddingComputeKernel.DENSE.value

@@ -1,11 +1,17 @@
 """Train with tables cut over the ranks of torch.distributed; names follow TorchRec."""
 
-from embershard.sharding.async_writer import AsyncStateWriter
-from embershard.sharding.checkpoint import load_state, save_state, state_blocks
+from embershard.sharding.checkpoint import (
+    AsyncStateWriter,
+    load_state,
+    save_state,
+    state_blocks,
+)
 from embershard.sharding.embedding import ShardedEmbeddingCollection
-from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
+from embershard.sharding.embeddingbag import (
+    ShardedEmbeddingBagCollection,
+    ShardedFeatureProcessedEmbeddingBagCollection,
+)
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.feature_processed import ShardedFeatureProcessedEmbeddingBagCollection
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.optimizers import (
     LAMB,

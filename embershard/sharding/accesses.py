@@ -1,4 +1,4 @@
-"""``AccessCounts``: how often each row is looked up in training."""
+"""How often training looked up each row."""
 
 from collections.abc import Sequence
 from itertools import accumulate

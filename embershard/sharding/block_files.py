@@ -16,9 +16,7 @@ import torch
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import (
-    TensorStorageMetadata,
-)
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from embershard.collectives import collective
 from embershard.errors import DataError, LostRankError
@@ -92,10 +90,8 @@ def _write(chunks: list[Block], folder: Path, group: Any) -> None:
 
 
 def read_saved(folder: Path) -> dict[str, SavedTensor | None]:
-    """What a folder holds, by key. None: no tensor.
-
-    The folder's metadata is a pickle: read only what you trust, as with ``torch.load``.
-    """
+    """What a folder holds, by key. None: no tensor. Its metadata is a pickle: see
+    ``torch.load``."""
     try:
         metadata = FileSystemReader(folder).read_metadata()
         return {
@@ -142,7 +138,7 @@ def read_blocks(
             state_dict_loader.load(
                 {},
                 storage_reader=CheckedReader(folder),
-                planner=BlockLoadPlanner(list(blocks), after_chunk),
+                planner=BlockLoadPlanner(blocks, after_chunk),
                 process_group=group,
                 no_dist=group is None,
             )
@@ -157,12 +153,7 @@ def read_blocks(
 
 
 def file_fault(error: OSError, name: str | Path) -> str:
-    """Why a file of a checkpoint cannot be read.
-
-    Args:
-        error: of reading it.
-        name: of the file, for the message.
-    """
+    """Why a file of a checkpoint cannot be read. ``name``: of the file, for the message."""
     if isinstance(error, FileNotFoundError):
         return f"{name}: expected a file of the checkpoint, found none"
     return f"{name}: expected a file of the checkpoint that can be read, got {error.strerror}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.default_planner import create_default_global_save_plan
+from torch.distributed.checkpoint.default_planner import (
+    DefaultLoadPlanner,
+    DefaultSavePlanner,
+    create_default_global_save_plan,
+)
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -19,16 +23,14 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import (
-    LoadItemType,
     LoadPlan,
-    LoadPlanner,
     ReadItem,
     SavePlan,
-    SavePlanner,
     TensorWriteData,
     WriteItem,
     WriteItemType,
 )
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from embershard.errors import DataError
 
@@ -55,109 +57,73 @@ class Block:
         return Block(key=key, size=tuple(tensor.shape), offsets=(0,) * tensor.dim(), tensor=tensor)
 
 
-class BlockSavePlanner(SavePlanner):
-    def __init__(self, blocks: Sequence[Block]) -> None:
-        self._blocks = blocks
+class BlockSavePlanner(DefaultSavePlanner):
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        super().__init__(flatten_state_dict=False)
         self._at = {(block.key, block.offsets): block for block in blocks}
 
-    def set_up_planner(
-        self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False
-    ) -> None:
-        """Nothing: the blocks are known."""
-
     def create_local_plan(self) -> SavePlan:
-        return SavePlan([_write_item(block) for block in self._blocks])
+        return SavePlan([_write_item(block) for block in self._at.values()])
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
         return create_default_global_save_plan(all_plans)
 
-    def finish_plan(self, new_plan: SavePlan) -> SavePlan:
-        return new_plan
-
-    def resolve_data(self, write_item: WriteItem) -> Tensor | io.BytesIO:
-        index = write_item.index
+    def lookup_object(self, index: MetadataIndex) -> Any:
         return self._at[index.fqn, tuple(index.offset or ())].tensor.detach()
 
 
-class BlockLoadPlanner(LoadPlanner):
-    def __init__(self, blocks: Sequence[Block], after_chunk: Callable[[], None] | None) -> None:
-        self._blocks, self._after_chunk = blocks, after_chunk
-        self._metadata: Metadata | None = None
-
-    def set_up_planner(
-        self, state_dict: Any, metadata: Metadata | None = None, is_coordinator: bool = False
-    ) -> None:
-        self._metadata = metadata
+class BlockLoadPlanner(DefaultLoadPlanner):
+    def __init__(self, blocks: Iterable[Block], after_chunk: Callable[[], None] | None) -> None:
+        super().__init__()
+        self._after_chunk = after_chunk
+        self._blocks = defaultdict[str, list[Block]](list)
+        for block in blocks:
+            self._blocks[block.key].append(block)
 
     def create_local_plan(self) -> LoadPlan:
-        assert self._metadata is not None
-        saved = self._metadata.state_dict_metadata
+        assert self.metadata is not None
         items = list[ReadItem]()
-        for place, block in enumerate(self._blocks):
-            tensor = saved[block.key]
-            assert isinstance(tensor, TensorStorageMetadata), block.key
-            items += _read_items(place, block, tensor.chunks)
+        for key, blocks in self._blocks.items():
+            saved = self.metadata.state_dict_metadata[key]
+            assert isinstance(saved, TensorStorageMetadata), key
+            found = create_read_items_for_chunk_list(key, saved, [_chunk(each) for each in blocks])
+            _check_whole(blocks, found)
+            items += found
         return LoadPlan(items)
 
-    def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
-        return global_plan
-
-    def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
-        return central_plan
-
-    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        raise AssertionError("expected items that are tensors")
-
-    def resolve_tensor(self, read_item: ReadItem) -> Tensor:
-        assert read_item.dest_index.index is not None
-        into = self._blocks[read_item.dest_index.index].tensor.detach()
-        places = zip(read_item.dest_offsets, read_item.lengths, strict=True)
-        for dim, (first, length) in enumerate(places):
-            into = into.narrow(dim, first, length)
-        return into
+    def lookup_tensor(self, index: MetadataIndex) -> Tensor:
+        assert index.index is not None
+        return self._blocks[index.fqn][index.index].tensor.detach()
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
         if self._after_chunk is not None:  # The tensor is a view of its block.
             self._after_chunk()
 
 
+def _chunk(block: Block) -> ChunkStorageMetadata:
+    return ChunkStorageMetadata(offsets=torch.Size(block.offsets), sizes=block.tensor.shape)
+
+
 def _write_item(block: Block) -> WriteItem:
-    offsets = torch.Size(block.offsets)
     return WriteItem(
-        index=MetadataIndex(block.key, offsets),
+        index=MetadataIndex(block.key, torch.Size(block.offsets)),
         type=WriteItemType.SHARD,
         tensor_data=TensorWriteData(
-            chunk=ChunkStorageMetadata(offsets=offsets, sizes=block.tensor.shape),
+            chunk=_chunk(block),
             properties=TensorProperties(dtype=block.tensor.dtype),
             size=torch.Size(block.size),
         ),
     )
 
 
-def _read_items(
-    place: int, block: Block, chunks: Sequence[ChunkStorageMetadata]
-) -> Iterator[ReadItem]:
-    """Of every saved chunk what overlaps the block."""
-    found = 0
-    own = list(zip(block.offsets, block.tensor.shape, strict=True))
-    for number, chunk in enumerate(chunks):
-        saved = list(zip(chunk.offsets, chunk.sizes, strict=True))
-        firsts = [max(a, b) for (a, _), (b, _) in zip(own, saved, strict=True)]
-        ends = [min(a + n, b + m) for (a, n), (b, m) in zip(own, saved, strict=True)]
-        lengths = [end - first for first, end in zip(firsts, ends, strict=True)]
-        if any(length <= 0 for length in lengths):
-            continue
-        found += math.prod(lengths)
-        yield ReadItem(
-            type=LoadItemType.TENSOR,
-            dest_index=MetadataIndex(block.key, torch.Size(block.offsets), place),
-            dest_offsets=torch.Size(a - b for a, (b, _) in zip(firsts, own, strict=True)),
-            storage_index=MetadataIndex(block.key, chunk.offsets, number),
-            storage_offsets=torch.Size(a - b for a, (b, _) in zip(firsts, saved, strict=True)),
-            lengths=torch.Size(lengths),
-        )
-    if found != block.tensor.numel():
-        raise DataError(
-            f"{block.key}: expected {block.tensor.numel()} values from {list(block.offsets)} on, "
-            f"got {found}"
-        )
+def _check_whole(blocks: list[Block], items: list[ReadItem]) -> None:
+    """Refuse to read a block of which not all is saved."""
+    found = Counter[int | None]()
+    for item in items:
+        found[item.dest_index.index] += math.prod(item.lengths)
+    for place, block in enumerate(blocks):
+        if found[place] != block.tensor.numel():
+            raise DataError(
+                f"{block.key}: expected {block.tensor.numel()} values from {list(block.offsets)} "
+                f"on, got {found[place]}"
+            )

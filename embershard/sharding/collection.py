@@ -10,7 +10,7 @@ from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingConfig
-from embershard.modules.tables import Table, TableDict
+from embershard.modules.tables import Table, TableDict, embedding_names
 from embershard.optim import FusedKeyedOptimizer
 from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.environment import ShardingEnv
@@ -29,12 +29,8 @@ class CollectionShards:
     """The sharded tables of one collection on one rank, and the exchange of its input.
 
     Args:
-        tables: of the collection, in order.
-        plan: of each table.
-        env: the ranks.
         optimizers: of each table that is not data_parallel.
         weights: initial weights of whole tables; see ``fill_shard``.
-        seed: of new weights.
         is_weighted: whether the features' weights are sent.
         pooled: whether bags are summed, or every id keeps its vector.
         max_lengths: feature -> most ids of a bag, if their positions are sent in place of weights.
@@ -85,11 +81,8 @@ class CollectionShards:
         return output
 
     def incoming(self, features: KeyedJaggedTensor) -> Incoming:
-        """What this rank looks up, after an exchange if none was done for ``features``.
-
-        Raises:
-            InputError: the batch of some rank cannot be looked up: the same message on every rank.
-        """
+        """What this rank looks up, after an exchange if none was done for ``features``. Raises
+        InputError if the batch of some rank cannot be looked up: the same message on every rank."""
         started, self.started = self.started, None
         if started is not None and started[0] is features:
             found = started[1]
@@ -115,12 +108,8 @@ class CollectionShards:
         return dict(zip(names, self._replica_accesses.tables, strict=True))
 
     def fused_optimizer(self, prefix: str) -> FusedKeyedOptimizer:
-        """The optimizers of this rank's shards.
-
-        Args:
-            prefix: of weight names: ``embedding_bags`` or ``embeddings``. A table's further shards
-                on this rank are ``weight.1`` and so on.
-        """
+        """The optimizers of this rank's shards; ``prefix`` begins names of weights. A table's
+        further shards on this rank are ``weight.1`` and so on."""
         params, state = dict[str, Tensor](), dict[Tensor, dict[str, Tensor]]()
         for local in self.tables.shards:
             if local.parameter is not None:
@@ -135,15 +124,9 @@ class CollectionShards:
         return FusedKeyedOptimizer(params, state, groups, self.tables.apply_learning_rates)
 
     def parameters(self, replicas: TableDict) -> TableDict:
-        """What the caller's optimizer trains, by table.
-
-        Args:
-            replicas: the data_parallel tables.
-
-        Returns:
-            These, and the shards of this rank of the dense kernel: ``weight``, and ``weight_1`` and
-            so on of further shards of a table.
-        """
+        """What the caller's optimizer trains, by table: the data_parallel ones, and of the dense
+        kernel this rank's shards: ``weight``, and ``weight_1`` and so on of further shards of a
+        table."""
         tables = {name: replicas[name] for name in replicas}
         for local in self.tables.shards:
             if local.parameter is None:
@@ -169,8 +152,41 @@ class ShardedCollection(nn.Module):
     PREFIX: ClassVar[str]
     """The attribute that holds the tables, as in the collection that is sharded."""
 
-    shards: CollectionShards
-    _names: list[str]
+    def __init__(
+        self,
+        module: nn.Module,
+        configs: Sequence[AnyConfig],
+        plan: Mapping[str, ParameterSharding],
+        env: ShardingEnv,
+        optimizers: Mapping[str, FusedOptimizer],
+        *,
+        build: Callable[[list[AnyConfig]], nn.Module],
+        seed: int,
+        pooled: bool,
+        is_weighted: bool = False,
+        max_lengths: Mapping[str, int] | None = None,
+    ) -> None:
+        """``configs`` are the tables of ``module``; ``build`` makes a collection of some of them.
+        For the rest see ``CollectionShards``."""
+        super().__init__()
+        self._names, weights = embedding_names(configs), getattr(module, self.PREFIX)
+        self.shards = CollectionShards(
+            configs,
+            plan,
+            env,
+            optimizers,
+            weights,
+            seed=seed,
+            is_weighted=is_weighted,
+            pooled=pooled,
+            max_lengths=max_lengths,
+        )
+        _, replicated = split_replicated(configs, plan)
+        # In a tuple: its parameters are those of ``PREFIX``, under TorchRec's keys.
+        self._replicas: tuple[Any, ...] = tuple([build(replicated)] if replicated else [])
+        replicas = getattr(self._replicas[0], self.PREFIX) if replicated else TableDict({})
+        fill_replicas(replicated, weights, seed, into=replicas)
+        setattr(self, self.PREFIX, self.shards.parameters(replicas))
 
     def embedding_names(self) -> list[str]:
         """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""

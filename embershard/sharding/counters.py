@@ -55,12 +55,8 @@ def saved_replica_accesses(model: nn.Module, group: Any) -> list[Block]:
 
 
 def read_access_counts(folder: Path) -> dict[str, Tensor]:
-    """What a folder holds of accesses.
-
-    Returns:
-        ``<path of the collection>.<table>`` -> int64 ``(num_embeddings,)``, as of
-        ``DistributedModelParallel.access_counts``. Empty: they were not counted.
-    """
+    """``<path of the collection>.<table>`` -> int64 ``(num_embeddings,)``, as of
+    ``DistributedModelParallel.access_counts``. Empty: the folder has none."""
     found, blocks = dict[str, Tensor](), list[Block]()
     for key, saved in read_saved(folder).items():
         if saved is None or not key.startswith(ACCESSES):

@@ -27,11 +27,7 @@ NOT_SAVED = ("LBFGS", "SparseAdam")
 
 
 class SavedState:
-    """Optimizer state in a folder.
-
-    Args:
-        saved: what the folder holds.
-    """
+    """Optimizer state in a folder."""
 
     def __init__(self, saved: Mapping[str, SavedTensor | None]) -> None:
         self._fields = defaultdict[str, dict[str, SavedTensor]](dict)
@@ -51,12 +47,9 @@ class SavedState:
 
 
 class DenseReads:
-    """Reads state of an optimizer.
+    """Reads state of an optimizer of parameters that do not train in backward.
 
-    Args:
-        optimizer: of parameters that do not train in backward.
-        state: in the folder.
-        unfit: called with what is wrong with the state of a parameter, which is not read then.
+    ``unfit`` is called with what is wrong with the state of a parameter, which is not read then.
     """
 
     def __init__(

@@ -9,13 +9,7 @@ from torch.nn import functional
 
 
 class DenseTables:
-    """As ``FusedTables``, with gradients the size of the tables.
-
-    Args:
-        shapes: (rows, dim) of each table.
-        lookups: the table each lookup reads, by position in ``shapes``.
-        device: where the tables lie.
-    """
+    """As ``FusedTables``, with gradients the size of the tables."""
 
     def __init__(
         self, shapes: Sequence[tuple[int, int]], lookups: Sequence[int], device: torch.device

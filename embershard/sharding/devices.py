@@ -16,11 +16,8 @@ from embershard.kernels import device_of
 
 
 def checked_device(device: torch.device | str) -> torch.device:
-    """The device with its index; cpu has none. Warns of cuda.
-
-    Raises:
-        InputError: neither cpu nor the current CUDA device.
-    """
+    """The device with its index; cpu has none. Warns of cuda. Raises InputError if it is neither
+    cpu nor the current CUDA device."""
     where = "DistributedModelParallel"
     try:
         found = device_of(device)
@@ -42,11 +39,8 @@ def checked_device(device: torch.device | str) -> torch.device:
 
 
 class InputStream:
-    """Where a pipeline copies and exchanges its inputs: on CUDA a stream beside that of the model.
-
-    Args:
-        device: of the model.
-    """
+    """Where a pipeline copies and exchanges its inputs: on CUDA a stream beside that of the
+    model."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -57,11 +51,8 @@ class InputStream:
 
     @contextmanager
     def entered(self, *, after_model: bool) -> Iterator[None]:
-        """A block whose work on the device runs in the stream.
-
-        Args:
-            after_model: whether it waits for what the model's stream has been given.
-        """
+        """A block whose work on the device runs in the stream. ``after_model``: it waits for what
+        the model's stream has been given."""
         if self._stream is None:
             yield
             return

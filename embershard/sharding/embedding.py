@@ -7,13 +7,7 @@ import torch
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingCollection, EmbeddingConfig, FusedEmbeddingCollection
-from embershard.modules.tables import TableDict, embedding_names
-from embershard.sharding.collection import (
-    CollectionShards,
-    ShardedCollection,
-    fill_replicas,
-    split_replicated,
-)
+from embershard.sharding.collection import ShardedCollection, split_replicated
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.sequence_dist import SequenceDist
 from embershard.sharding.types import ParameterSharding
@@ -48,28 +42,21 @@ class ShardedEmbeddingCollection(ShardedCollection):
         seed: int = 0,
         comms: QCommsConfig | None = None,
     ) -> None:
-        super().__init__()
         configs = module.embedding_configs()
-        self._configs, self._names = configs, embedding_names(configs)
-        self.shards = CollectionShards(
+        super().__init__(
+            module,
             configs,
             plan,
             env,
             optimizers,
-            module.embeddings,
+            build=lambda tables: EmbeddingCollection(tables, env.device),
             seed=seed,
-            is_weighted=False,
             pooled=False,
         )
+        self._configs = configs
         dim = configs[0].embedding_dim
         self._exchange = SequenceDist(self.shards.layout, env, dim, comms or QCommsConfig())
-        _, replicated = split_replicated(configs, plan)
-        self._replicated = {table.name for table in replicated}
-        # In a tuple: its parameters are those of `embeddings`, under TorchRec's keys.
-        self._replicas = tuple([EmbeddingCollection(replicated, env.device)] if replicated else [])
-        replicas = self._replicas[0].embeddings if replicated else TableDict({})
-        fill_replicas(replicated, module.embeddings, seed, into=replicas)
-        self.embeddings = self.shards.parameters(replicas)
+        self._replicated = {table.name for table in split_replicated(configs, plan)[1]}
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Look up; see ``EmbeddingCollection.forward``.

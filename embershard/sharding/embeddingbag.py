@@ -1,30 +1,27 @@
-"""``ShardedEmbeddingBagCollection``: pooled lookups in tables that lie on several ranks."""
+"""Pooled lookups in tables that lie on several ranks, plain and with position weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
+    FeatureProcessedEmbeddingBagCollection,
     FeatureProcessorsCollection,
     FusedEmbeddingBagCollection,
 )
-from embershard.modules.tables import TableDict, embedding_names
 from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
-from embershard.sharding.collection import (
-    CollectionShards,
-    ShardedCollection,
-    fill_replicas,
-    split_replicated,
-)
+from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.incoming import Incoming
+from embershard.sharding.layout import Layout
 from embershard.sharding.output_dist import OutputDist
-from embershard.sharding.position_weights import PositionWeights
 from embershard.sharding.types import ParameterSharding
 from embershard.sharding.vector_exchange import QCommsConfig
 
@@ -63,36 +60,32 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         processors: FeatureProcessorsCollection | None = None,
         position_weights: Mapping[str, Tensor] | None = None,
     ) -> None:
-        super().__init__()
         configs = module.embedding_bag_configs()
-        self._configs, self._is_weighted = configs, module.is_weighted()
-        self._names = embedding_names(configs)
-        self._dims = [table.embedding_dim for table in configs for _ in table.feature_names]
-        self.shards = CollectionShards(
+        is_weighted = module.is_weighted()
+        super().__init__(
+            module,
             configs,
             plan,
             env,
             optimizers,
-            module.embedding_bags,
+            build=lambda tables: EmbeddingBagCollection(tables, is_weighted, env.device),
             seed=seed,
-            is_weighted=self._is_weighted,
             pooled=True,
+            is_weighted=is_weighted,
             max_lengths={name: len(each) for name, each in position_weights.items()}
             if position_weights
             else None,
         )
+        self._configs, self._is_weighted = configs, is_weighted
+        self._dims = [table.embedding_dim for table in configs for _ in table.feature_names]
         # In a tuple: the parameters are those of the module that holds this one.
         self._processors = tuple([processors] if processors else [])
         self._positions = (
-            PositionWeights(position_weights, self.shards.layout, env) if position_weights else None
+            _PositionWeights(position_weights, self.shards.layout, env)
+            if position_weights
+            else None
         )
         self._exchange = OutputDist(self.shards.layout, env, comms or QCommsConfig())
-        # In a tuple: its parameters are those of `embedding_bags`, under TorchRec's keys.
-        self._replicas = tuple(
-            _replicas(configs, plan, module.embedding_bags, self._is_weighted, seed, env.device)
-        )
-        replicas = self._replicas[0].embedding_bags if self._replicas else TableDict({})
-        self.embedding_bags = self.shards.parameters(replicas)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
@@ -116,7 +109,7 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
                 padded = processor(padded)
             parts.append(self._replicas[0](padded).values())
             # Side by side are the sharded lookups, then the replicated ones; each to its place.
-            replicated = set(self._replicas[0].embedding_bags)
+            replicated = {each.name for each in self._replicas[0].embedding_bag_configs()}
             order = sorted(range(len(owners)), key=lambda at: owners[at].name in replicated)
             vectors = torch.split(torch.cat(parts, dim=1), [self._dims[at] for at in order], dim=1)
             placed = sorted(zip(order, vectors, strict=True), key=lambda item: item[0])
@@ -134,17 +127,91 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         return self._is_weighted
 
 
-def _replicas(
-    tables: Sequence[EmbeddingBagConfig],
-    plan: Mapping[str, ParameterSharding],
-    weights: TableDict,
-    is_weighted: bool,
-    seed: int,
-    device: torch.device,
-) -> Iterator[EmbeddingBagCollection]:
-    """One collection of the replicated tables; none without tables."""
-    _, replicated = split_replicated(tables, plan)
-    if replicated:
-        collection = EmbeddingBagCollection(replicated, is_weighted, device)
-        fill_replicas(replicated, weights, seed, into=collection.embedding_bags)
-        yield collection
+class ShardedFeatureProcessedEmbeddingBagCollection(nn.Module):
+    """As ``FeatureProcessedEmbeddingBagCollection``, over the tables of all ranks.
+
+    Position weights are parameters, replicated; the caller's optimizer trains them. Every rank gets
+    the gradient of the whole batch, once.
+
+    Args:
+        module: whose processors make weights by position alone. Its processors are taken over.
+        plan: of each of its tables.
+        env: the ranks.
+        optimizers: of each table that is not data_parallel.
+        seed: of new weights.
+        comms: as what vectors and gradients travel between ranks.
+
+    Raises:
+        InputError: other processors.
+    """
+
+    def __init__(
+        self,
+        module: FeatureProcessedEmbeddingBagCollection,
+        plan: Mapping[str, ParameterSharding],
+        env: ShardingEnv,
+        optimizers: Mapping[str, FusedOptimizer],
+        *,
+        seed: int = 0,
+        comms: QCommsConfig | None = None,
+    ) -> None:
+        super().__init__()
+        self._feature_processors, collection = module.split()
+        self._feature_processors.to(env.device)
+        self._embedding_bag_collection = ShardedEmbeddingBagCollection(
+            collection,
+            plan,
+            env,
+            optimizers,
+            seed=seed,
+            comms=comms,
+            processors=self._feature_processors,
+            position_weights=module.position_weights(),
+        )
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """See ``ShardedEmbeddingBagCollection.forward``.
+
+        Raises:
+            InputError: the batch of some rank cannot be looked up, a bag has more ids than there
+                are position weights, say: the same message on every rank.
+        """
+        pooled: KeyedTensor = self._embedding_bag_collection(features)
+        return pooled
+
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """The tables, in order."""
+        return self._embedding_bag_collection.embedding_bag_configs()
+
+
+class _PositionWeights:
+    """Weights of one collection, by feature, the same on every rank. Positions travel with the ids
+    and become weights where the rows lie: a batch that was sent ahead is looked up with the weights
+    of its own step."""
+
+    def __init__(self, weights: Mapping[str, Tensor], layout: Layout, env: ShardingEnv) -> None:
+        self._weights, self._world_size = list(weights.values()), env.world_size
+        firsts = accumulate((len(each) for each in self._weights), initial=0)
+        first_of = dict(zip(weights, firsts, strict=False))
+        received = layout.streams[env.rank]
+        lookups = [layout.buckets[received[p.stream]].lookup for p in layout.parts[env.rank]]
+        firsts_of_parts = [first_of[layout.lookups[at].feature] for at in lookups]
+        self._firsts = torch.tensor(firsts_of_parts, dtype=torch.int64, device=env.device)
+
+    def weights(self, incoming: Incoming) -> Tensor:
+        """float32 ``(total,)``: of each id, by its position.
+
+        Each rank gets the part of the gradient that its shards give. The average over ranks, which
+        all replicated parameters get, is therefore their sum divided by the number of ranks, and
+        is multiplied by it here.
+        """
+        assert incoming.weights is not None
+        every = torch.cat(self._weights)
+        if every.requires_grad:
+            every.register_hook(self._scaled)  # type: ignore[no-untyped-call]
+        counts = incoming.counts.sum(1).to(every.device)
+        firsts = self._firsts.repeat_interleave(counts, output_size=len(incoming.weights))
+        return every[incoming.weights.long() + firsts]
+
+    def _scaled(self, gradient: Tensor) -> Tensor:
+        return gradient * self._world_size

@@ -17,11 +17,8 @@ WITHOUT_LOCKS = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def lock(opened: int) -> bool:
-    """flock(2) of a file or folder, until it is closed or the process ends.
-
-    Returns:
-        False: another process has it.
-    """
+    """flock(2) of a file or folder, until it is closed or the process ends. False: another process
+    has it."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

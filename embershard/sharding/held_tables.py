@@ -10,9 +10,8 @@ from embershard.modules import FusedEmbeddingBagCollection, FusedEmbeddingCollec
 from embershard.package.rectangles import Shard
 from embershard.sharding.block_planners import Block
 from embershard.sharding.model_parallel import DistributedModelParallel
-from embershard.sharding.plan import tables_of
 from embershard.sharding.tables import LocalShard
-from embershard.sharding.types import ShardingType, whole_shard
+from embershard.sharding.types import ShardingType, tables_of, whole_shard
 
 STATE = "optimizer.state."
 """Before the name of a parameter: what an optimizer keeps of it."""
@@ -50,15 +49,8 @@ def inner_module(model: nn.Module) -> nn.Module:
 
 
 def group_of(model: nn.Module, group: Any) -> Any:
-    """The ranks that save and load a model.
-
-    Args:
-        model: any.
-        group: that the caller gave. None: the ranks of a ``DistributedModelParallel``.
-
-    Returns:
-        A process group. None: the model lies in this process.
-    """
+    """The ranks that save and load a model: ``group``, or those of a ``DistributedModelParallel``.
+    None: the model lies in this process."""
     if group is None and isinstance(model, DistributedModelParallel):
         return model.env.process_group
     return group

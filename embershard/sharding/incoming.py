@@ -82,13 +82,7 @@ class Receiver:
         return words + words % 2
 
     def unpack(self, outgoing: Outgoing, sizes: Sizes, data: Sequence[Tensor]) -> Incoming:
-        """What the kernels look up, from the data of all ranks.
-
-        Args:
-            outgoing: of this rank.
-            sizes: of the data.
-            data: int32 words from each rank.
-        """
+        """What the kernels look up, from the data of all ranks: int32 words from each."""
         ids, lengths, weights = list[Tensor](), list[Tensor](), list[Tensor]()
         totals: list[int] = sizes.received.sum(1).tolist()
         for examples, count, words in zip(sizes.examples, totals, data, strict=True):

@@ -89,12 +89,8 @@ class InputDist:
             )
 
     def send(self) -> None:
-        """Wait for the sizes; start to exchange the data.
-
-        Raises:
-            InputError: some rank's batch is bad, or the data of some ranks has ended: the same
-                message on every rank.
-        """
+        """Wait for the sizes; start to exchange the data. Raises InputError if some rank's batch is
+        bad, or the data of some ranks has ended: the same message on every rank."""
         if self._is_sent:
             return
         self._is_sent = True
@@ -153,12 +149,8 @@ class InputDist:
         return torch.cat(parts)
 
     def _read_sizes(self, received: Tensor, sent: Sequence[Tensor]) -> list[Sizes]:
-        """Of each collection.
-
-        Args:
-            received: on CPU, ``(ranks, numbers)``: what ``_sizes_to`` made.
-            sent: likewise, to each rank.
-        """
+        """Of each collection, from the sizes received, on CPU, ``(ranks, numbers)``, and sent to
+        each rank."""
         parts = [self._split_sizes(each, to) for to, each in enumerate(sent)]
         _, examples, *counts = self._split_sizes(received, self._env.rank)
         return [
@@ -186,12 +178,7 @@ class InputDist:
         ]
 
     def _pack(self, to: int, ids: Sequence[Spans]) -> Tensor:
-        """int32 words for a rank.
-
-        Args:
-            to: the rank.
-            ids: of each collection: those for each rank.
-        """
+        """int32 words for a rank. ``ids``: of each collection, those for each rank."""
         parts = list[Tensor]()
         for outgoing, ids_of, streams_of in zip(self._outgoing, ids, self._streams, strict=True):
             own = slice(*ids_of[to])

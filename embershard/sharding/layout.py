@@ -126,15 +126,8 @@ def build_layout(
     *,
     pooled: bool = True,
 ) -> Layout:
-    """The layout of tables that are not replicated.
-
-    Args:
-        tables: in the collection's order.
-        plan: of each table at least, checked.
-        optimizers: of each table whose kernel is not dense.
-        world_size: number of ranks.
-        pooled: whether kernels sum bags, or return every row.
-    """
+    """The layout of tables that are not replicated, by a checked plan. ``pooled``: kernels sum
+    bags, or return every row."""
     lookups = _lookups(tables)
     types = {table.name: table.data_type for table in tables}
     buckets = [

@@ -22,12 +22,7 @@ DEPTH = 3
 
 
 class Exchange:
-    """The inputs of a model's collections, on their way.
-
-    Args:
-        dist: of all of them.
-        inputs: the collections, and the input of each.
-    """
+    """The inputs of a model's collections, on their way."""
 
     def __init__(self, dist: InputDist, inputs: Sequence[tuple[ShardedCollection, object]]) -> None:
         self.dist, self._inputs = dist, inputs
@@ -51,10 +46,6 @@ class ModelInputs:
     argument, or a member of a dataclass, mapping, sequence or object. At the start of the next
     call the ranks compare this. A collection on which they differ, or that is not called exactly
     once with an input of that kind, exchanges its input by itself.
-
-    Args:
-        model: its collections are sharded.
-        env: the ranks.
     """
 
     def __init__(self, model: nn.Module, env: ShardingEnv) -> None:
@@ -70,11 +61,8 @@ class ModelInputs:
         """The same on every rank, in the order of the model. None: not compared yet."""
 
     def compare(self) -> bool:
-        """Compare what the ranks observed, unless that is done. A collective.
-
-        Returns:
-            Whether the places of inputs are known. If not, the next call is observed.
-        """
+        """Compare what the ranks observed, unless that is done. A collective. False: the places of
+        inputs are not known, and the next call is observed."""
         if self._agreed is None:
             self._agreed = self._compare()
         return self._agreed is not None
@@ -86,13 +74,8 @@ class ModelInputs:
         failure: Exception | None = None,
         is_end: bool = False,
     ) -> Exchange:
-        """Start to exchange the inputs whose places are known, apart from those that are placed.
-
-        Args:
-            arguments: of the model.
-            failure: why this rank has none.
-            is_end: whether it has none because its data has ended.
-        """
+        """Start to exchange the inputs whose places are known, apart from those that are placed;
+        for ``failure`` and ``is_end`` see ``InputDist``."""
         inputs = [
             (self._modules[path], _resolve(arguments, place))
             for path, place in (self._agreed or {}).items()
@@ -103,11 +86,8 @@ class ModelInputs:
 
     @contextmanager
     def exchanged(self, arguments: Mapping[str, Any]) -> Iterator[None]:
-        """While the model runs with these arguments.
-
-        Raises:
-            InputError: the batch of some rank cannot be looked up: the same message on every rank.
-        """
+        """While the model runs with these arguments. Raises InputError if the batch of some rank
+        cannot be looked up: the same message on every rank."""
         if not self.compare():
             with self.observed(arguments):
                 yield

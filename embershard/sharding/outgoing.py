@@ -52,10 +52,8 @@ class Sorter:
     """Checks a batch and sorts its ids by rank.
 
     Args:
-        layout: of the collection.
         is_weighted: whether the features' weights are sent.
         replicated: tables that every rank holds; their features are checked and stay.
-        device: of batches.
         pooled: whether bags are summed; if not, the positions of ids are kept.
         max_lengths: feature -> most ids of a bag, if positions are sent in place of weights.
     """

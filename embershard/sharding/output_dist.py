@@ -22,13 +22,7 @@ from embershard.sharding.vector_exchange import (
 
 
 class OutputDist:
-    """The exchange of one collection.
-
-    Args:
-        layout: of the collection.
-        env: the ranks.
-        comms: as what vectors and gradients travel.
-    """
+    """The exchange of one collection."""
 
     def __init__(self, layout: Layout, env: ShardingEnv, comms: QCommsConfig) -> None:
         self.layout, self.env = layout, env

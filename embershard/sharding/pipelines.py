@@ -45,8 +45,6 @@ class _Steps:
     Every rank does the same with the same steps: collectives match by their order.
 
     Args:
-        model: has a ``DistributedModelParallel`` in it.
-        device: of the model, to which batches are moved.
         ahead: steps whose exchange is begun ahead.
         call: in place of the model, of a batch.
         is_drained: False: if the data has ended, the batch before the end is kept for the next

@@ -4,8 +4,9 @@
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from operator import index
 from typing import NamedTuple, TypeAlias
 
 import torch.distributed as dist
@@ -15,13 +16,13 @@ from embershard.errors import InputError
 from embershard.modules import EmbeddingConfig
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.sharding.arguments import integer, integers
 from embershard.sharding.types import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
     ParameterSharding,
     ShardingType,
     check_module_plan,
+    tables_of,
     whole_shard,
 )
 
@@ -60,12 +61,10 @@ def data_parallel() -> ParameterShardingGenerator:
 
 def table_wise(rank: int, *, compute_kernel: str | None = None) -> ParameterShardingGenerator:
     """The whole table on one rank."""
-    rank = integer(rank, "table_wise: rank")
+    rank = _integer(rank, "table_wise: rank")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
-        return _sharded(
-            ShardingType.TABLE_WISE, table, [(_rows(table), _dim(table), rank)], compute_kernel
-        )
+        return _sharded(ShardingType.TABLE_WISE, table, [(None, None, rank)], compute_kernel)
 
     return cut
 
@@ -78,13 +77,13 @@ def row_wise(
     Args:
         sizes: rows of each rank, 0 for none. None: as many on each, fewer on the last.
     """
-    sizes = None if sizes is None else integers(sizes, "row_wise: sizes")
+    sizes = None if sizes is None else _integers(sizes, "row_wise: sizes")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = range(ranks.world_size)
         spans = _cut_rows(table, len(placed)) if sizes is None else _spans(sizes)
         shards = [
-            (span, _dim(table), rank)
+            (span, None, rank)
             for rank, span in zip(placed, spans, strict=False)
             if span[0] < span[1]
         ]
@@ -106,9 +105,9 @@ def column_wise(
         size_per_rank: columns of each range, multiples of 4 but for the last. None: about as many
             each.
     """
-    ranks = None if ranks is None else integers(ranks, "column_wise: ranks")
+    ranks = None if ranks is None else _integers(ranks, "column_wise: ranks")
     if size_per_rank is not None:
-        size_per_rank = integers(size_per_rank, "column_wise: size_per_rank")
+        size_per_rank = _integers(size_per_rank, "column_wise: size_per_rank")
 
     def cut(table: EmbeddingConfig, all_ranks: Ranks) -> ParameterSharding:
         placed = list(range(all_ranks.world_size)) if ranks is None else ranks
@@ -120,7 +119,7 @@ def column_wise(
                 f"table {table.name!r}: column_wise: expected {len(placed)} column ranges, one a "
                 f"rank, got {len(spans)}"
             )
-        shards = [(_rows(table), span, rank) for span, rank in zip(spans, placed, strict=True)]
+        shards = [(None, span, rank) for span, rank in zip(spans, placed, strict=True)]
         return _sharded(ShardingType.COLUMN_WISE, table, shards, compute_kernel)
 
     return cut
@@ -130,12 +129,12 @@ def table_row_wise(
     host_index: int, *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
     """Row ranges over the ranks of one host."""
-    host_index = integer(host_index, "table_row_wise: host_index")
+    host_index = _integer(host_index, "table_row_wise: host_index")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_row_wise")
         spans = _cut_rows(table, len(placed))
-        shards = [(span, _dim(table), rank) for span, rank in zip(spans, placed, strict=False)]
+        shards = [(span, None, rank) for span, rank in zip(spans, placed, strict=False)]
         return _sharded(ShardingType.TABLE_ROW_WISE, table, shards, compute_kernel)
 
     return cut
@@ -145,12 +144,12 @@ def table_column_wise(
     host_index: int, *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
     """Column ranges over the ranks of one host, at most one for each 4 columns."""
-    host_index = integer(host_index, "table_column_wise: host_index")
+    host_index = _integer(host_index, "table_column_wise: host_index")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_column_wise")
         spans = _cut_columns(table, len(placed))
-        shards = [(_rows(table), span, rank) for span, rank in zip(spans, placed, strict=False)]
+        shards = [(None, span, rank) for span, rank in zip(spans, placed, strict=False)]
         return _sharded(ShardingType.TABLE_COLUMN_WISE, table, shards, compute_kernel)
 
     return cut
@@ -160,7 +159,7 @@ def grid_shard(
     host_indexes: Sequence[int], *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
     """Column ranges, one for each of the hosts, each cut by rows over the ranks of its host."""
-    host_indexes = integers(host_indexes, "grid_shard: host_indexes")
+    host_indexes = _integers(host_indexes, "grid_shard: host_indexes")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         if not host_indexes:
@@ -171,7 +170,7 @@ def grid_shard(
                 f"table {table.name!r}: grid_shard: expected at most {len(columns)} hosts for "
                 f"{table.embedding_dim} columns, got {len(host_indexes)}"
             )
-        shards = list[tuple[Span, Span, int]]()
+        shards = list[tuple[Span | None, Span | None, int]]()
         for host, span in zip(host_indexes, columns, strict=True):
             placed = ranks.of_host(host, where=f"table {table.name!r}: grid_shard")
             rows = _cut_rows(table, len(placed))
@@ -202,12 +201,12 @@ def construct_module_sharding_plan(
     """
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1
-    world_size = integer(world_size, "world_size")
+    world_size = _integer(world_size, "world_size")
     if world_size < 1:
         raise InputError(f"world_size: expected at least 1, got {world_size}")
     if local_size is None:
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    local_size = integer(local_size, "local_size")
+    local_size = _integer(local_size, "local_size")
     if not 1 <= local_size <= world_size or world_size % local_size:
         raise InputError(
             f"local_size: expected a divisor of the world size {world_size}, got {local_size}"
@@ -234,21 +233,13 @@ def construct_module_sharding_plan(
     return plan
 
 
-def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
-    """The tables of a collection."""
-    for name in ("embedding_bag_configs", "embedding_configs"):
-        configs = getattr(module, name, None)
-        if isinstance(module, nn.Module) and callable(configs):
-            return list(configs())
-    raise InputError(f"module: expected a collection of tables, got {type(module).__name__}")
-
-
 def _sharded(
     kind: ShardingType,
     table: EmbeddingConfig,
-    shards: Sequence[tuple[Span, Span, int]],
+    shards: Sequence[tuple[Span | None, Span | None, int]],
     compute_kernel: str | None,
 ) -> ParameterSharding:
+    """Of rows, columns and rank of each shard. None: all of the table's."""
     if not isinstance(compute_kernel, str | None):
         raise InputError(
             f"table {table.name!r}: compute_kernel: expected a value of EmbeddingComputeKernel, "
@@ -258,7 +249,12 @@ def _sharded(
         sharding_type=kind.value,
         compute_kernel=compute_kernel or EmbeddingComputeKernel.FUSED.value,
         sharding_spec=tuple(
-            Shard.model_construct(table=table.name, rows=rows, columns=columns, devices=(rank,))
+            Shard.model_construct(
+                table=table.name,
+                rows=rows or (0, table.num_embeddings),
+                columns=columns or (0, table.embedding_dim),
+                devices=(rank,),
+            )
             for rows, columns, rank in shards
         ),
     )
@@ -275,14 +271,6 @@ _HELPERS: tuple[object, ...] = (
 )
 
 
-def _rows(table: EmbeddingConfig) -> Span:
-    return (0, table.num_embeddings)
-
-
-def _dim(table: EmbeddingConfig) -> Span:
-    return (0, table.embedding_dim)
-
-
 def _cut_rows(table: EmbeddingConfig, count: int) -> list[Span]:
     """As TorchRec cuts them: as many rows each, fewer in the last, none empty."""
     rows = table.num_embeddings
@@ -296,3 +284,21 @@ def _cut_columns(table: EmbeddingConfig, count: int) -> list[Span]:
 
 def _spans(sizes: Sequence[int]) -> list[Span]:
     return list(pairwise(accumulate(sizes, initial=0)))
+
+
+def _integer(value: object, where: str) -> int:
+    """An integer of Python, numpy or torch, as Python's. Raises InputError if it is none, or a
+    bool."""
+    try:
+        if not isinstance(value, bool):
+            return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise InputError(f"{where}: expected an integer, got {value!r}")
+
+
+def _integers(values: object, where: str) -> list[int]:
+    """Integers as Python's; see ``_integer``."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{where}: expected a sequence of integers, got {values!r}")
+    return [_integer(each, f"{where}.{place}") for place, each in enumerate(values)]

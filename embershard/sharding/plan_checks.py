@@ -8,9 +8,8 @@ from torch import nn
 
 from embershard.errors import InputError
 from embershard.sharding.environment import ShardingEnv, agree
-from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import Sharder, is_within, shardable
-from embershard.sharding.types import ShardingPlan, check_module_plan
+from embershard.sharding.types import ShardingPlan, check_module_plan, tables_of
 
 
 def chosen_sharders(
@@ -21,19 +20,12 @@ def chosen_sharders(
     *,
     settings: str = "",
 ) -> dict[str, Sharder]:
-    """The sharder of each collection in the plan, by path. Every rank calls this.
-
-    Args:
-        module: the model.
-        plan: of its collections.
-        sharders: that there are.
-        env: the ranks.
-        settings: of the caller, that must be the same on every rank.
+    """The sharder of each collection in the plan, by path. Every rank calls this, with the same
+    ``settings``.
 
     Raises:
         InputError: the plan does not fit the model or the ranks, or differs between ranks: the
-            same message on every rank, with the rank named.
-    """
+            same message on every rank, with the rank named."""
     return agree(
         env.process_group,
         lambda: _checked(module, plan, sharders, env),

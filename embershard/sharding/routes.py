@@ -51,12 +51,8 @@ class Routes:
 
 
 def build_routes(layout: Layout, local_size: int | None) -> Routes:
-    """The routes of a layout.
-
-    Args:
-        layout: of the collection.
-        local_size: ranks of a host. None: no column is summed inside hosts.
-    """
+    """The routes of a layout. ``local_size``: ranks of a host. None: no column is summed inside
+    hosts."""
     spans = [_spans(layout, rank) for rank in range(len(layout.parts))]
     if local_size is None:
         none = _columns([], [], {})
@@ -121,13 +117,8 @@ def _starts(spans: Sequence[Span]) -> list[int]:
 def _columns(
     spans: Sequence[Span], chosen: Sequence[bool], places: Mapping[int, int] | None = None
 ) -> Columns:
-    """Of the chosen parts.
-
-    Args:
-        spans: of each part, in the output.
-        chosen: whether the part is.
-        places: first column in the output -> place in the sums of the host. None: the output.
-    """
+    """Of the parts that are chosen. ``places``: first column in the output -> place in the sums of
+    the host. None: the output."""
     copies, sources, at = list[Copy](), list[Copy](), 0
     widths = list[int]()
     for span, start, is_one in zip(spans, _starts(spans), chosen, strict=True):

@@ -27,16 +27,8 @@ def column_ranges(columns: Iterable[Range]) -> list[Range]:
 def row_wise_blocks(
     key: str, num_rows: int, ranges: Sequence[Range], *, rows: Range, columns: Range, state: Tensor
 ) -> list[Block]:
-    """The state of one shard, a block for each range that its columns contain.
-
-    Args:
-        key: of the table's state.
-        num_rows: of the table.
-        ranges: of the table's columns, by all shards.
-        rows: of the shard.
-        columns: of the shard.
-        state: ``(rows,)``.
-    """
+    """The state ``(rows,)`` of one shard, a block for each of the table's column ranges that it
+    contains."""
     return [
         Block(
             key=key,
@@ -50,16 +42,8 @@ def row_wise_blocks(
 
 
 class RowWiseRead:
-    """Reads the state of one shard from the ranges that were saved.
-
-    Args:
-        key: of the table's state.
-        saved: that state.
-        weight: the table's weights as saved, whose chunks tell the ranges.
-        rows: of the shard.
-        columns: of the shard.
-        state: ``(rows,)``, written by ``finish``.
-    """
+    """Reads the state ``(rows,)`` of one shard from the ranges that were saved, which the chunks of
+    the saved weights tell."""
 
     def __init__(
         self,
@@ -97,11 +81,7 @@ class RowWiseRead:
                 )
 
     def finish(self) -> str:
-        """Write the state.
-
-        Returns:
-            What was done to the ranges; empty where they are the same.
-        """
+        """Write the state. Returns what was done to the ranges; empty where they are the same."""
         first, end = self._columns
         parts = [block.tensor for block in self.blocks]
         widths = [min(end, b) - max(first, a) for a, b in self._ranges]

@@ -17,12 +17,9 @@ def saved_weights(
 ) -> dict[str, tuple[str, tuple[int, ...] | None]]:
     """The weights in a folder, beside which optimizer state and more may lie.
 
-    Args:
-        saved: what the folder holds.
-        expected: names of the module's weights, which may be saved under ``model.<name>``.
-
     Returns:
-        By name: key in the folder, and shape. None: it is no tensor.
+        By name, of which ``expected`` may be saved under ``model.<name>``: key in the folder, and
+        shape. None: it is no tensor.
     """
     found = dict[str, tuple[str, tuple[int, ...] | None]]()
     for key, each in saved.items():
@@ -40,14 +37,7 @@ def check_shapes(
     kind: str,
     where: Path,
 ) -> None:
-    """Refuse weights that are another module's.
-
-    Args:
-        expected: shape by name.
-        given: likewise. None: it is no tensor.
-        kind: of the module, for the message.
-        where: the weights come from, likewise.
-    """
+    """Refuse weights that are not those of a module. Shapes are by name; None: it is no tensor."""
     missing, unexpected = expected.keys() - given.keys(), given.keys() - expected.keys()
     if missing or unexpected:
         problems = [

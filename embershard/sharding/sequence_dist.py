@@ -21,14 +21,7 @@ from embershard.sharding.vector_exchange import Block, QCommsConfig, exchange_ve
 
 
 class SequenceDist:
-    """The exchange of one collection that does not pool.
-
-    Args:
-        layout: of the collection.
-        env: the ranks.
-        dim: columns of a vector.
-        comms: as what vectors and gradients travel.
-    """
+    """The exchange of one collection that does not pool, of vectors of ``dim`` columns."""
 
     def __init__(self, layout: Layout, env: ShardingEnv, dim: int, comms: QCommsConfig) -> None:
         self._env, self._dim = env, dim

@@ -17,9 +17,11 @@ from embershard.modules import (
 )
 from embershard.modules.tables import TableDict
 from embershard.sharding.embedding import ShardedEmbeddingCollection
-from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
+from embershard.sharding.embeddingbag import (
+    ShardedEmbeddingBagCollection,
+    ShardedFeatureProcessedEmbeddingBagCollection,
+)
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.feature_processed import ShardedFeatureProcessedEmbeddingBagCollection
 from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
 from embershard.sharding.types import (
     EmbeddingComputeKernel,
@@ -77,15 +79,9 @@ class Sharder:
     ) -> dict[str, FusedOptimizer]:
         """Of each table whose kernel is not dense.
 
-        Args:
-            module: the collection.
-            plan: of its tables.
-            where: it is, for messages.
-            device: of the shards: cpu or cuda.
-
         Raises:
-            InputError: a table has none, or one without a kernel on the device or for the columns
-                of a shard; or weights of ids are made of other things than positions.
+            InputError: a table has none, or one without a kernel on the device or for a shard; or
+                weights of ids are made of other things than positions.
         """
         if isinstance(module, FeatureProcessedEmbeddingBagCollection):
             module.position_weights()

@@ -36,10 +36,6 @@ class StateReads:
     """The blocks to read into a model, and what remains to be done once they are read.
 
     Args:
-        model: into which is read.
-        optimizer: of the parameters that do not train in backward. None: its state is not read.
-        saved: what the folder holds.
-        where: the folder, for messages.
         strict: whether optimizer state that is not saved, or that of another optimizer, is refused.
     """
 

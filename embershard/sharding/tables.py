@@ -69,13 +69,8 @@ class _Group:
 
 
 class ShardedTables:
-    """Built zero; ``shards`` are written to.
-
-    Args:
-        layout: of the collection.
-        env: the ranks.
-        pooled: whether ``lookup`` will be called, or ``gather``.
-    """
+    """Built zero; ``shards`` are written to. ``pooled``: ``lookup`` will be called, or
+    ``gather``."""
 
     def __init__(self, layout: Layout, env: ShardingEnv, *, pooled: bool = True) -> None:
         self._pooled, self._device = pooled, env.device
@@ -242,16 +237,8 @@ class ShardedTables:
 def fill_shard(
     table: EmbeddingConfig, shard: Shard, weight: Tensor, seed: int, *, into: Tensor
 ) -> None:
-    """Initialize a shard.
-
-    Args:
-        table: that the shard is of.
-        shard: its rows and columns.
-        weight: of the whole table. On device meta the shard gets new values, the same under every
-            plan.
-        seed: of new values.
-        into: the shard's weights.
-    """
+    """Initialize the weights of a shard, ``into``, from those of the whole table. If these are on
+    device meta, the shard gets new values by ``seed``, the same under every plan."""
     if weight.device.type != "meta":
         into.copy_(weight[slice(*shard.rows), slice(*shard.columns)])
         return

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
+from torch import nn
 
 from embershard.errors import DataError, InputError, PackageError
 from embershard.modules import EmbeddingConfig
@@ -168,6 +169,15 @@ class ShardingPlan:
         return ShardingPlan.from_json(Path(path).read_bytes(), name=str(path))
 
 
+def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
+    """The tables of a collection."""
+    for name in ("embedding_bag_configs", "embedding_configs"):
+        configs = getattr(module, name, None)
+        if isinstance(module, nn.Module) and callable(configs):
+            return list(configs())
+    raise InputError(f"module: expected a collection of tables, got {type(module).__name__}")
+
+
 def whole_shard(table: EmbeddingConfig, devices: tuple[int, ...] = (0,)) -> Shard:
     """A table in one piece, on each of the devices."""
     rows, columns = (0, table.num_embeddings), (0, table.embedding_dim)
@@ -187,15 +197,8 @@ def check_module_plan(
     where: str,
     device: str | None,
 ) -> None:
-    """Refuse a plan that does not place exactly these tables on exactly these ranks.
-
-    Args:
-        plan: of one collection.
-        tables: of the collection.
-        world_size: number of ranks.
-        where: the collection, for messages.
-        device: of the shards: cpu or cuda. None: it is not known yet.
-    """
+    """Refuse a plan that does not place exactly these tables on exactly these ranks. ``device`` of
+    the shards: cpu or cuda. None: it is not known yet."""
     if not isinstance(plan, Mapping):
         raise InputError(
             f"{where}: expected a mapping of table names to ParameterSharding, got "

@@ -118,15 +118,13 @@ def exchange_vectors(
     comms: QCommsConfig,
     is_backward: bool,
 ) -> Tensor:
-    """Send blocks to each rank of a group, and receive some from each.
+    """Send blocks of vectors to each rank of a group, and receive some from each.
 
     Args:
         values: float32 ``(total,)``: the blocks for each rank, rank after rank, row-major.
         sent: for each rank its blocks.
         received: from each rank its blocks.
-        group: the ranks.
         comms: as what they travel; the same on every rank.
-        is_backward: whether they are gradients.
 
     Returns:
         float32 ``(total,)``: the blocks received, as in ``values``.
@@ -213,14 +211,9 @@ class Exchange(Protocol):
 
 
 def distribute(vectors: Tensor, exchange: Exchange, *batch: Any) -> Tensor:
-    """``exchange.forward(vectors, *batch)``, whose gradient is ``exchange.backward``'s.
-
-    Args:
-        vectors: require a gradient, on ranks without tables too: every rank enters the collective
-            of backward.
-        exchange: of the collection.
-        batch: what else both take.
-    """
+    """``exchange.forward(vectors, *batch)``, whose gradient is ``exchange.backward``'s. The vectors
+    require a gradient, on ranks without tables too: every rank enters the collective of
+    backward."""
     output: Tensor = _Distribute.apply(vectors, exchange, batch)  # type: ignore[no-untyped-call]
     return output
 

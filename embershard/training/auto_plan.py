@@ -21,8 +21,8 @@ from embershard.planner import (
 )
 from embershard.sharding import ShardingEnv, ShardingPlan
 from embershard.sharding.environment import from_rank_0
-from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import Sharder, shardable
+from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig
 from embershard.training.dense_step import dense_step_seconds
 

@@ -12,8 +12,8 @@ from embershard.data.row_batches import RowExamples, batches
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.modules import EmbeddingBagConfig
 from embershard.modules.tables import embedding_names
-from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import Sharder, shardable
+from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig
 from embershard.training.parts import dense_optimizer
 

@@ -15,7 +15,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import from_rank_0
-from embershard.sharding.plan import tables_of
+from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig
 from embershard.training.initial_model import small_model
 from embershard.training.rank_memory import RankMemory, rank_memory

@@ -20,8 +20,8 @@ from embershard.modules import (
     FusedEmbeddingCollection,
 )
 from embershard.sharding.collection import fill_replicas
-from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import tables_in
+from embershard.sharding.types import tables_of
 from embershard.training.mapped_tables import MappedTables
 
 Collection: TypeAlias = EmbeddingBagCollection | EmbeddingCollection

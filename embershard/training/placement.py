@@ -21,7 +21,7 @@ from embershard.sharding import (
     table_row_wise,
     table_wise,
 )
-from embershard.sharding.plan import tables_of
+from embershard.sharding.types import tables_of
 from embershard.training.config import AUTO, RunConfig
 
 

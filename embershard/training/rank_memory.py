@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from embershard.modules import EmbeddingBagCollection
 from embershard.sharding.collection import split_replicated
 from embershard.sharding.layout import Layout, build_layout
-from embershard.sharding.plan import tables_of
 from embershard.sharding.shard_memory import (
     BATCHES_AHEAD,
     FLOAT_BYTES,
@@ -14,6 +13,7 @@ from embershard.sharding.shard_memory import (
     state_bytes,
     weight_bytes,
 )
+from embershard.sharding.types import tables_of
 from embershard.training.config import TrainingConfig
 from embershard.training.setup import RunSetup
 
