@@ -1,4 +1,4 @@
-"""How often training looked up each row."""
+"""``AccessCounts``: how often each row is looked up in training."""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,17 +1,22 @@
 """``plan = "auto"``: the plan of a run by measured costs and the training split's lookups."""
 
+import copy
 import math
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from embershard.data.row_batches import RowExamples, batches
 from embershard.errors import ConfigError, EmbershardError
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.memory_limit import memory_limit
-from embershard.modules import EmbeddingConfig
+from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
+from embershard.modules.tables import embedding_names
 from embershard.planner import (
     EmbeddingShardingPlanner,
     Machine,
@@ -24,11 +29,13 @@ from embershard.sharding.environment import from_rank_0
 from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig
-from embershard.training.dense_step import dense_step_seconds
+from embershard.training.parts import dense_optimizer
 
 BATCH_SIZE = 1 << 16
 EXAMPLES_MAX = 1 << 20
 """Whose lookups are counted."""
+FIRST_STEPS, STEPS = 2, 5
+"""The first ones, which allocate, are not counted."""
 
 
 def auto_plan(
@@ -38,14 +45,7 @@ def auto_plan(
     train: RowExamples,
     env: ShardingEnv,
 ) -> tuple[ShardingPlan, EmbeddingShardingPlanner | None]:
-    """Rank 0 plans; every rank calls this and gets the same plan.
-
-    Args:
-        config: the run's.
-        model: with whole tables, on any device.
-        sharders: of its collections.
-        train: whose lookups say how long bags are and which rows are looked up often.
-        env: the ranks.
+    """Rank 0 plans by what ``train`` looks up; every rank calls this and gets the same plan.
 
     Returns:
         The plan, and on rank 0 the planner.
@@ -144,3 +144,64 @@ def _constraints(
             access_counts=torch.bincount(torch.cat(looked_up), minlength=table.num_embeddings),
         )
     return constraints
+
+
+class _ZeroVectors(nn.Module):
+    """As a collection, without its tables: zero vectors that take a gradient."""
+
+    def __init__(self, collection: nn.Module) -> None:
+        super().__init__()
+        self._configs = tables_of(collection)
+        self._is_pooled = all(isinstance(each, EmbeddingBagConfig) for each in self._configs)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor | dict[str, JaggedTensor]:
+        names = embedding_names(self._configs)
+        lookups = [(table, name) for table in self._configs for name in table.feature_names]
+        if self._is_pooled:
+            dims = [table.embedding_dim for table, _ in lookups]
+            vectors = torch.zeros(features.stride(), sum(dims), requires_grad=True)
+            return KeyedTensor(names, dims, vectors)
+        lists = [(features[name], table.embedding_dim) for table, name in lookups]
+        found = [
+            JaggedTensor(
+                torch.zeros(len(each.values()), dim, requires_grad=True), lengths=each.lengths()
+            )
+            for each, dim in lists
+        ]
+        return dict(zip(names, found, strict=True))
+
+
+def dense_step_seconds(
+    config: RunConfig,
+    model: nn.Module,
+    sharders: Sequence[Sharder],
+    train: RowExamples,
+    world_size: int,
+) -> float:
+    """CPU seconds of a rank's step without lookups, updates and messages: its batch, the dense part
+    forward and backward, and its optimizer. The median of a few steps of a copy of the model, whose
+    collections may be on device meta."""
+    twin = copy.deepcopy(model)
+    for path, module, _ in list(shardable(twin, sharders)):
+        twin.set_submodule(path, _ZeroVectors(module))
+    settings, seconds = config.training, list[float]()
+    optimizer = dense_optimizer(twin, settings)
+    found = batches(
+        train,
+        batch_size=settings.batch_size,
+        shuffle_seed=settings.seed,
+        id_dropout=settings.id_dropout,
+        world_size=world_size,
+    )
+    with torch.random.fork_rng(devices=[]):
+        started = time.process_time()
+        for _, batch in zip(range(FIRST_STEPS + STEPS), found, strict=False):
+            logits = twin(batch.dense, batch.sparse).squeeze(1)
+            loss: Tensor = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            now = time.process_time()
+            seconds.append(now - started)
+            started = now
+    return float(np.median(seconds[FIRST_STEPS:] or seconds)) if seconds else 0.0

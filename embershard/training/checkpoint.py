@@ -141,21 +141,15 @@ class Contents:
 def start_checkpoint(
     path: Path, contents: Contents, *, training: str | None = None, group: Any = None
 ) -> Path:
-    """Write all but the weights of a checkpoint beside its place.
-
-    Args:
-        path: its place.
-        contents: to write.
-        training: what training.json says. None: none is written.
-        group: the ranks, of which the first writes. None: this process alone.
+    """Write all but the weights of a checkpoint beside its place ``path``, and training.json if
+    ``training`` is its text; rank 0 does, every rank of ``group`` calls this.
 
     Returns:
         The folder, for ``move_checkpoint``.
 
     Raises:
         OSError: it cannot be written there.
-        DataError: ``path`` is no folder; or as OSError, with a group.
-    """
+        DataError: ``path`` is no folder; or as OSError, with a group."""
 
     def start() -> Path:
         if path.is_symlink() or (path.exists() and not path.is_dir()):

@@ -21,6 +21,8 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -37,7 +39,6 @@ from pydantic import (
 from embershard.data.registry import DataConfig
 from embershard.errors import ConfigError
 from embershard.models import MODEL_CONFIGS, DINConfig, DLRMConfig, TwoTowerConfig
-from embershard.training.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -161,6 +162,33 @@ class ShardingConfig(Section):
     its ranks."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A TOML file as it was read, to say on which line a key stands."""
+
+    path: Path
+    text: str
+
+    def where(self, names: Sequence[str]) -> str:
+        """``<file>:<line>: key '<names>'``, for the beginning of a message."""
+        return f"{self.path}:{self._line_of(names)}: key {'.'.join(names)!r}"
+
+    def _line_of(self, names: Sequence[str]) -> int:
+        """Line of the innermost part of a key that stands in the file, from 1."""
+        section, found = "", 1
+        for number, line in enumerate(self.text.splitlines(), start=1):
+            if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+                section = header[1]
+                if section == ".".join(names[: section.count(".") + 1]):
+                    found = number
+            elif assignment := re.match(r"\s*([A-Za-z0-9_.\-\"']+)\s*=", line):
+                key = assignment[1].strip("\"'")
+                full = f"{section}.{key}" if section else key
+                if full == ".".join(names[: full.count(".") + 1]):
+                    return number
+        return found
+
+
 class RunConfig(Section):
     """A whole training run."""
 
@@ -174,7 +202,7 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
     sharding: ShardingConfig = ShardingConfig()
-    _file: ConfigFile | None = PrivateAttr(default=None)
+    _file: _File | None = PrivateAttr(default=None)
 
     def refusal(self, *key: str, problem: str) -> ConfigError:
         """The error to raise for a value that turns out not to fit what it is used with.
@@ -200,7 +228,7 @@ def read_config(path: Path) -> RunConfig:
         raise ConfigError(f"{path}: there is no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected a TOML file in UTF-8, got {error}") from error
-    file = ConfigFile(path=path, text=text)
+    file = _File(path=path, text=text)
     try:
         config = RunConfig.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -213,7 +241,7 @@ def read_config(path: Path) -> RunConfig:
     return config
 
 
-def _problem(file: ConfigFile, error: ErrorDetails) -> str:
+def _problem(file: _File, error: ErrorDetails) -> str:
     """ "<file>:<line>: key '<key>': expected ..., got ..."."""
     names = [str(part) for part in error["loc"]]
     model = names.pop(1) if names[0] == "model" and len(names) > 1 else DEFAULT_MODEL

@@ -29,7 +29,7 @@ LISTS_OF_TABLES = ("tables", "sequence_tables")
 
 
 def small_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
-    """A model whose tables have one row; for arguments see ``meta_model``."""
+    """A model whose tables have one row."""
     small = {
         key: [
             {**table, "num_embeddings": 1} if "num_embeddings" in table else table
@@ -42,15 +42,8 @@ def small_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
 
 
 def meta_model(name: str, arguments: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Collection]]:
-    """A model whose tables are on device meta, and its collections by path.
-
-    Args:
-        name: of the model.
-        arguments: for ``build_model``.
-
-    Raises:
-        InputError: arguments that do not fit the model.
-    """
+    """A model for ``build_model`` whose tables are on device meta, and its collections by path.
+    Raises InputError if the arguments do not fit the model."""
     model = small_model(name, arguments)
     rows = {
         table["name"]: table["num_embeddings"]
@@ -68,11 +61,8 @@ def meta_model(name: str, arguments: Mapping[str, Any]) -> tuple[nn.Module, dict
 
 
 def mapped_model(name: str, arguments: Mapping[str, Any], mapped: MappedTables) -> nn.Module:
-    """A model whose tables are zero and lie in mapped files; for arguments see ``meta_model``.
-
-    Raises:
-        OSError: a file cannot be made.
-    """
+    """A model whose tables are zero and lie in mapped files. Raises OSError if a file cannot be
+    made."""
     model, _ = meta_model(name, arguments)
     mapped.place(model)
     return model

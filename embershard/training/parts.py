@@ -1,11 +1,14 @@
-"""What a run is put together from: the model's arguments, the dense optimizer, learning rates."""
+"""What a run is put together from: model arguments, dense optimizer, learning rates, steps."""
 
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from embershard.data.base import Dataset
+from embershard.data.row_batches import Batch
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models import ModelConfig
@@ -16,8 +19,9 @@ from embershard.modules import (
     PoolingType,
 )
 from embershard.optim import WarmupStage
+from embershard.sharding import DistributedModelParallel, TrainPipelineSparseDist
 from embershard.sharding.collection import ShardedCollection
-from embershard.training.config import TrainingConfig
+from embershard.training.config import RunConfig, TrainingConfig
 
 
 def model_arguments(
@@ -66,16 +70,10 @@ def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.
 def set_learning_rates(
     module: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingConfig, step: int
 ) -> None:
-    """Those of a step, by the number of steps before it: a resumed run needs nothing else.
+    """Those of a step, counted from 0: a resumed run needs nothing else.
 
     ``WarmupOptimizer`` sets one learning rate in all groups and counts its own steps; a run has two
-    rates, and its step counts.
-
-    Args:
-        module: whose tables train in backward.
-        optimizer: of the rest.
-        settings: of the run.
-        step: counted from 0.
+    rates, that of tables which train in backward and that of ``optimizer``, and its step counts.
     """
     if step > settings.warmup_steps or not settings.warmup_steps:
         return
@@ -87,3 +85,32 @@ def set_learning_rates(
             each, FusedEmbeddingBagCollection | FusedEmbeddingCollection | ShardedCollection
         ):
             each.set_learning_rate(settings.table_learning_rate * stage.factor(step))
+
+
+def training_steps(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    forward: Callable[[Batch], tuple[Tensor, Tensor]],
+) -> Callable[[Iterator[Batch]], Tensor]:
+    """What trains the next batch by ``forward``, its loss and output, and gives the output;
+    StopIteration: there is none. Pipelined on several ranks, with the same results bit for bit: a
+    run that resumes exchanges the inputs of its first batches anew.
+    """
+    if isinstance(module, DistributedModelParallel):
+        device = torch.device("cpu")
+        return TrainPipelineSparseDist(module, optimizer, device, custom_model_fwd=forward).progress
+
+    def step(source: Iterator[Batch]) -> Tensor:
+        loss, output = forward(next(source))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return output
+
+    return step
+
+
+def steps_of(config: RunConfig, examples: int) -> tuple[int, int]:
+    """Steps of an epoch, and of all epochs."""
+    per_epoch = math.ceil(examples / config.training.batch_size)
+    return per_epoch, per_epoch * config.training.epochs

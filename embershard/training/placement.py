@@ -31,15 +31,10 @@ def plan_of(
     world_size: int,
     local_size: int | None = None,
 ) -> ShardingPlan:
-    """How the tables of each collection are cut.
+    """How the tables of each collection, by path in the model, are cut.
 
     Tables that lie on one rank or host go, the largest first, to the one with the fewest values.
-
-    Args:
-        config: the run's.
-        collections: by path in the model.
-        world_size: number of ranks.
-        local_size: ranks of a host. None: as torchrun says.
+    ``local_size``: ranks of a host. None: as torchrun says.
     """
     for name in ("machine", "memory_bytes"):
         if value := getattr(config.sharding, name):
@@ -64,27 +59,8 @@ def plan_of(
     )
 
 
-def whole_plan(collections: Mapping[str, nn.Module]) -> ShardingPlan:
-    """Every table whole, in a process alone."""
-    return ShardingPlan(
-        {
-            path: construct_module_sharding_plan(
-                module,
-                {table.name: table_wise(rank=0) for table in tables_of(module)},
-                local_size=1,
-                world_size=1,
-            )
-            for path, module in collections.items()
-        }
-    )
-
-
 def read_plan(config: RunConfig) -> ShardingPlan | None:
-    """The plan in the file that a run names.
-
-    Returns:
-        None: no file is given, or ``auto``.
-    """
+    """The plan in the file that a run names. None: no file is given, or ``auto``."""
     given = config.sharding.plan
     if given is None:
         return None

@@ -1,5 +1,6 @@
 """The ranks of a run that torchrun started, or a process alone."""
 
+import hashlib
 import os
 import socket
 import time
@@ -14,11 +15,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from embershard.collectives import collective, named_by_caller
+from embershard.collectives import (
+    collective,
+    failed_message,
+    given_texts,
+    named_by_caller,
+    named_ranks,
+)
 from embershard.errors import EmbershardError, InputError, LostRankError
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import TIMEOUT, agree, from_rank_0
-from embershard.training.rank_messages import said_once
 
 Loaded = TypeVar("Loaded")
 
@@ -28,6 +34,10 @@ START_TIME = 19
 """Place of the start time in ``/proc/<pid>/stat``, after the name."""
 OFFER = "embershard/offer"
 POLL_SECONDS = 0.01
+WORD_SECONDS = 3.0
+"""After which a rank that ends expects no word of the others."""
+LOST = "lost "
+"""Before the message of a rank whose collective failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +65,8 @@ class Ranks:
         return "" if self.env is None else f", {self.env.world_size} ranks"
 
     def first_on_rank_0(self, load: Callable[[], Loaded]) -> Loaded:
-        """Load on rank 0, then on the others, which find its download.
-
-        Raises:
-            InputError: some rank cannot load: the same message on every rank. A process alone
-                raises what ``load`` does.
-        """
+        """Load on rank 0, then on the others, which find its download. Raises InputError if some
+        rank cannot: the same message on every rank. A process alone raises what ``load`` does."""
         if self.env is None:
             return load()
         found: Loaded | None = None
@@ -75,12 +81,8 @@ class Ranks:
     def agree(
         self, build: Callable[[], Loaded], *, error: type[EmbershardError] = InputError
     ) -> Loaded:
-        """Build something on every rank, which need not be the same.
-
-        Raises:
-            InputError: some rank cannot: the same message on every rank, of the type ``error``. A
-                process alone raises what ``build`` does.
-        """
+        """Build something on every rank, which need not be the same. Raises ``error`` if some rank
+        cannot: the same message on every rank. A process alone raises what ``build`` does."""
         if self.env is None:
             return build()
         return agree(self.env.process_group, build, error=error)
@@ -156,3 +158,33 @@ def _meet(store: Store, rank: int, world_size: int) -> str:
                 return offered
         time.sleep(POLL_SECONDS)
     raise InputError(f"rank {rank}: expected rank 0 to start within {TIMEOUT}, it did not")
+
+
+def said_once(
+    store: Store, rank: int, world_size: int, said: str, *, is_lost: bool = False
+) -> str | None:
+    """What this rank prints before it ends because of ``said``; ``is_lost``: a ``LostRankError``.
+
+    It waits up to 3 s for the messages of the others. The first of those that say the same prints
+    it, and names them unless they are all. A failed collective is mentioned only if no rank says
+    anything else. None: another rank prints it.
+    """
+    ranks = range(world_size)
+    keys = {each: f"ended/{each}" for each in ranks}
+    store.set(keys[rank], LOST * is_lost + said)
+    deadline = time.monotonic() + WORD_SECONDS
+    while not store.check([*keys.values()]) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    given = given_texts(store, keys)
+    lost = [each for each, text in given.items() if text.startswith(LOST)]
+    if not is_lost:
+        same = [each for each, text in given.items() if text == said]
+        shown = said if len(same) == world_size else f"{named_ranks(same)}: {said}"
+    else:
+        same = lost if len(lost) == len(given) else []
+        shown = failed_message(lost, [each for each in ranks if each not in given], said)
+    if same[:1] != [rank]:
+        return None
+    # A rank that could not wait for this one may have printed it.
+    printed = f"printed/{hashlib.sha256(said.encode()).hexdigest()}"
+    return shown if store.add(printed, 1) == 1 else None

@@ -69,14 +69,7 @@ class Trained:
 
 
 class LastCheckpoints:
-    """Saves and restores a run.
-
-    Args:
-        folder: of the run.
-        keep: how many stay.
-        trained: model and optimizer of the run.
-        env: the ranks. None: this process alone.
-    """
+    """Saves and restores a run: the last ``keep`` checkpoints of its folder."""
 
     def __init__(self, folder: Path, keep: int, trained: Trained, env: ShardingEnv | None) -> None:
         self._folder, self._keep, self._trained = folder / LAST, keep, trained
@@ -121,9 +114,6 @@ class LastCheckpoints:
     def restore(self, path: Path) -> list[str]:
         """Read a checkpoint into the model, its optimizers and torch's random numbers.
 
-        Args:
-            path: the checkpoint.
-
         Returns:
             What was done to optimizer state of another plan.
 
@@ -160,11 +150,7 @@ class LastCheckpoints:
                         LOG.warning("%s: expected a folder of a killed run, got a file", path)
 
     def wait(self) -> None:
-        """Wait until all is written.
-
-        Raises:
-            OSError: it could not be, on some rank.
-        """
+        """Wait until all is written. Raises OSError if it could not be, on some rank."""
         self._writer.wait()
 
     def close(self) -> None:
@@ -195,13 +181,9 @@ def settings_of(config: RunConfig) -> str:
 def read_run_state(path: Path, config: RunConfig) -> RunState:
     """How far the run of a checkpoint is.
 
-    Args:
-        path: the checkpoint.
-        config: of the run that goes on from it.
-
     Raises:
         DataError: it does not say so.
-        ConfigError: it is of a run with other settings.
+        ConfigError: it is of a run with other settings than ``config``.
     """
     state = _read(path / TRAINING)
     if state.step != int(path.name):

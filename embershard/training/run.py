@@ -23,18 +23,17 @@ from embershard.training.checkpoint import STATE, Contents, checkpoints_in, writ
 from embershard.training.config import AUTO
 from embershard.training.measured_plan import PlanClock
 from embershard.training.metrics import Evaluation, evaluate_logits
-from embershard.training.parts import dense_optimizer, set_learning_rates
-from embershard.training.progress import TrainingProgress, TrainingResult
-from embershard.training.resuming import (
-    LastCheckpoints,
-    RunState,
-    Trained,
-    settings_of,
+from embershard.training.parts import (
+    dense_optimizer,
+    set_learning_rates,
+    steps_of,
+    training_steps,
 )
+from embershard.training.progress import TrainingProgress, TrainingResult
+from embershard.training.resuming import LastCheckpoints, RunState, Trained, settings_of
 from embershard.training.run_folder import folder_of
 from embershard.training.scoring import Scorer
 from embershard.training.setup import RunSetup
-from embershard.training.steps import steps_of, training_steps
 
 LOG = logging.getLogger(__name__)
 
@@ -45,12 +44,8 @@ LOSS_SMOOTHING = 0.05
 
 
 class Run:
-    """A run on one rank, or on several of which this is one.
-
-    Args:
-        setup: what it begins with.
-        progress: called after every step.
-    """
+    """A run on one rank, or on several of which this is one. ``progress`` is called after every
+    step."""
 
     def __init__(
         self, setup: RunSetup, progress: Callable[[TrainingProgress], None] | None
@@ -67,7 +62,7 @@ class Run:
         if isinstance(self._module, DistributedModelParallel) and config.sharding.plan == AUTO:
             self._clock = PlanClock(self._module, setup.planner)
         self._optimizer = dense_optimizer(self._module, self._settings)
-        self._steps = training_steps(self._module, self._optimizer, self._forward)
+        self._train_next = training_steps(self._module, self._optimizer, self._forward)
         self._score = Scorer(self._module, env)
         self._samples = sample_requests(dataset.valid, SAMPLES)
         self._per_epoch, self._steps_max = steps_of(config, len(self._train))
@@ -99,15 +94,11 @@ class Run:
         from_rank_0(self._group, self._last.clear, error=DataError)
 
     def resume(self, found: Sequence[tuple[Path, RunState | DataError]]) -> None:
-        """Go on from the first of these checkpoints that can be read; of those before it a warning
-        says what is wrong.
-
-        Args:
-            found: checkpoints, latest first, and how far their runs are, or why that is unknown.
+        """Go on from the first of these checkpoints, latest first, that can be read; of those
+        before it a warning says what is wrong.
 
         Raises:
-            DataError: none can be read.
-        """
+            DataError: none can be read."""
         from_rank_0(self._group, self._last.clear_partial, error=DataError)
         for number, (path, state) in enumerate(found, 1):
             try:
@@ -206,7 +197,7 @@ class Run:
         """Train the next batch. False: there is none."""
         set_learning_rates(self._module, self._optimizer, self._settings, self._step)
         try:
-            total = self._steps.progress(source)
+            total = self._train_next(source)
         except StopIteration:
             return False
         examples = self._examples

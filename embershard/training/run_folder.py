@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from embershard.data.base import Dataset
 from embershard.errors import ConfigError, DataError
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import agree, from_rank_0
+from embershard.sharding.folder_claim import lock
 from embershard.training.checkpoint import checkpoints_in
 from embershard.training.config import RunConfig
 from embershard.training.placement import read_plan
@@ -19,11 +21,7 @@ JOB = ".job"
 
 
 def folder_of(config: RunConfig) -> Path:
-    """Where a run keeps its checkpoints.
-
-    Raises:
-        ConfigError: no file system has such a path.
-    """
+    """Where a run keeps its checkpoints. Raises ConfigError if no file system has such a path."""
     try:
         folder = Path(config.checkpoint.folder).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -130,3 +128,46 @@ def _state_or_error(path: Path, config: RunConfig) -> RunState | DataError:
         return read_run_state(path, config)
     except DataError as error:
         return error
+
+
+class FolderLock:
+    """``flock(2)`` of a run's folder itself: one run at a time. It ends with the process, however
+    that ends."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._open: int | None = None
+        self._is_new = False
+
+    def take(self) -> None:
+        """Make the folder, and lock it until ``release``. Raises ConfigError if another run has it,
+        or it cannot be made."""
+        folder = folder_of(self._config)
+        self._is_new = not folder.exists()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._open = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise self._config.refusal(
+                "checkpoint",
+                "folder",
+                problem=f"expected a folder that can be made, got {folder}: {error.strerror}",
+            ) from error
+        if not lock(self._open):
+            self.release()
+            raise self._config.refusal(
+                "checkpoint",
+                "folder",
+                problem=f"expected a folder that no other run writes to, {folder} is in use; "
+                "choose another one, or end that run",
+            )
+
+    def release(self) -> None:
+        """Unlock it, if it was locked. A folder that was made and stayed empty goes."""
+        if self._open is None:
+            return
+        folder = folder_of(self._config)
+        if self._is_new and not any(folder.iterdir()):
+            folder.rmdir()
+        os.close(self._open)
+        self._open = None

@@ -13,12 +13,9 @@ EVALUATION_BATCH = 8192
 
 
 class Scorer:
-    """Scores examples by a model, again and again while it trains.
-
-    Args:
-        module: that scores them. The batches of a ``DistributedModelParallel`` are pipelined.
-        env: the ranks, each of which scores a part and gets all logits. None: this process alone.
-    """
+    """Scores examples by a model, again and again while it trains. The batches of a
+    ``DistributedModelParallel`` are pipelined; each of the ranks scores a part and gets all
+    logits."""
 
     def __init__(self, module: nn.Module, env: ShardingEnv | None = None) -> None:
         self._model, self._env = _Logits(module), env

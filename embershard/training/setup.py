@@ -27,10 +27,10 @@ from embershard.sharding.environment import agree, from_rank_0
 from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan, machine_of
-from embershard.training.config import AUTO, RunConfig
+from embershard.training.config import AUTO, RunConfig, ShardingConfig
 from embershard.training.initial_model import Collection, fill_whole, fused_settings, meta_model
 from embershard.training.parts import model_arguments
-from embershard.training.placement import plan_of, whole_plan
+from embershard.training.placement import plan_of
 
 LOG = logging.getLogger(__name__)
 
@@ -61,11 +61,8 @@ class RunSetup:
     """On rank 0, of an automatic plan."""
 
     def show_plan(self, planned: Callable[[PlanReport], None] | None) -> None:
-        """Call ``planned`` on rank 0 if the plan is automatic. Every rank calls this.
-
-        Raises:
-            ConfigError: it raised: the same message on every rank.
-        """
+        """Call ``planned`` on rank 0 if the plan is automatic. Every rank calls this. Raises
+        ConfigError if it raised: the same message on every rank."""
 
         def show() -> None:
             if self.planner is not None and planned is not None:
@@ -120,7 +117,8 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
     planner: EmbeddingShardingPlanner | None = None
     try:
         if env is None:
-            plan = whole_plan(collections)
+            whole = config.model_copy(update={"sharding": ShardingConfig()})
+            plan = plan_of(whole, collections, world_size=1, local_size=1)
             _check_ignored(config, collections)
         else:
             if config.sharding.plan == AUTO:

@@ -16,35 +16,21 @@ from embershard.training.mapped_tables import MappedTables
 
 
 def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
-    """Write a module's weights.
-
-    Args:
-        module: in this process, or sharded over the ranks.
-        folder: new.
-        group: the ranks. None: as for ``save_state``.
-
-    Raises:
-        OSError: the disk is full, say.
-    """
+    """Write a module's weights into a new folder. ``group``: the ranks; None: as for
+    ``save_state``."""
     group = group_of(module, group)
     blocks = state_blocks(module, group=group)
     write_blocks((each for each in blocks if not each.key.startswith(STATE)), folder, group=group)
 
 
 def read_state(module: nn.Module, folder: Path, *, mapped: MappedTables | None = None) -> None:
-    """Read weights into a module, in place: never a second copy of a table.
+    """Read weights into a module, in place: never a second copy of a table, nor of those that
+    ``mapped`` holds more than a chunk in memory.
 
     The folder's metadata is a pickle, so read only what you trust, as with torch.load.
 
-    Args:
-        module: written in place.
-        folder: that was written.
-        mapped: holds tables of the module, a chunk of which is in memory at a time. None: all are
-            in memory.
-
     Raises:
-        DataError: weights of other names or shapes, or a damaged folder.
-    """
+        DataError: weights of other names or shapes, or a damaged folder."""
     state = module.state_dict()
     given = saved_weights(read_saved(folder), state)
     check_state(module, {name: shape for name, (_, shape) in given.items()}, where=folder)

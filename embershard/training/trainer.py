@@ -10,10 +10,9 @@ from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import from_rank_0
 from embershard.training.config import RunConfig
-from embershard.training.folder_lock import FolderLock
 from embershard.training.progress import TrainingProgress, TrainingResult
 from embershard.training.run import Run
-from embershard.training.run_folder import begin, keep_job
+from embershard.training.run_folder import FolderLock, begin, keep_job
 from embershard.training.setup import set_up
 
 

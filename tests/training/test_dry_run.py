@@ -9,8 +9,8 @@ import pytest
 from embershard.errors import ConfigError, InputError
 from embershard.training import dry_run, train
 from embershard.training.config import ShardingConfig
+from embershard.training.dry_run_report import rank_memory
 from embershard.training.placement import plan_of
-from embershard.training.rank_memory import rank_memory
 from embershard.training.setup import set_up
 from tests.cases import cases
 from tests.training.runs import config, dataset

@@ -6,8 +6,8 @@ import pytest
 import torch.distributed as dist
 
 from embershard.collectives import cause_of
-from embershard.training import rank_messages
-from embershard.training.rank_messages import said_once
+from embershard.training import ranks
+from embershard.training.ranks import said_once
 
 LOST = object()
 GLOO = "[/third_party/gloo/pair.cc:553] Connection closed by peer [::1]:5. This is typically so."
@@ -16,7 +16,7 @@ GLOO = "[/third_party/gloo/pair.cc:553] Connection closed by peer [::1]:5. This 
 def printed(monkeypatch, *given):
     """What each rank prints. LOST: its collective failed. None: it says nothing."""
     if None in given:
-        monkeypatch.setattr(rank_messages, "WORD_SECONDS", 0.2)
+        monkeypatch.setattr(ranks, "WORD_SECONDS", 0.2)
     store, found = dist.HashStore(), dict.fromkeys(range(len(given)))
 
     def end(rank, said):
@@ -59,7 +59,7 @@ def test_what_ranks_print_that_end_together(monkeypatch, given, expected):
 
 
 def test_a_rank_that_comes_late_is_silent_if_another_has_printed_the_same(monkeypatch):
-    monkeypatch.setattr(rank_messages, "WORD_SECONDS", 0.05)
+    monkeypatch.setattr(ranks, "WORD_SECONDS", 0.05)
     store = dist.HashStore()
     assert said_once(store, 1, 2, "interrupted") == "rank 1: interrupted"
     assert said_once(store, 0, 2, "interrupted") is None

@@ -23,8 +23,8 @@ from embershard.training import (
     train,
 )
 from embershard.training import run as run_module
-from embershard.training.folder_lock import FolderLock
 from embershard.training.parts import model_arguments, set_learning_rates
+from embershard.training.run_folder import FolderLock
 from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
