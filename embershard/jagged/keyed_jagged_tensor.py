@@ -402,18 +402,18 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
     @torch.jit.unused
     def dist_labels(self) -> list[str]:
         """Names of ``dist_tensors()``: lengths, values, strides if variable, weights if any."""
-        return exchange.labels_to_send(self)
+        return joined.labels_to_send(self)
 
     @torch.jit.unused
     def dist_splits(self, key_splits: list[int]) -> list[list[int]]:
         """Elements of each of ``dist_tensors()`` for each rank, which gets the next ``key_splits``
         keys. Raises InputError for a negative number, or a sum that is not that of the keys."""
-        return exchange.splits_to_send(self, key_splits)
+        return joined.splits_to_send(self, key_splits)
 
     @torch.jit.unused
     def dist_tensors(self) -> list[Tensor]:
         """What is sent, cut by ``dist_splits()``."""
-        return exchange.tensors_to_send(self)
+        return joined.tensors_to_send(self)
 
     @staticmethod
     def dist_init(
@@ -425,8 +425,8 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         stride_per_rank: list[int] | None,
         stagger: int = 1,
     ) -> "KeyedJaggedTensor":
-        """The keys of one rank, from ``dist_tensors()`` of all ranks; see ``exchange.received``."""
-        return exchange.received(
+        """The keys of one rank, from ``dist_tensors()`` of all ranks; see ``joined.received``."""
+        return joined.received(
             keys, tensors, variable_stride_per_key, num_workers, recat, stride_per_rank, stagger
         )
 
@@ -496,4 +496,4 @@ register_pytree(
 )
 
 # Last: they build objects of this class.
-from embershard.jagged import exchange, joined  # noqa: E402
+from embershard.jagged import joined  # noqa: E402

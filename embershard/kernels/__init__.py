@@ -3,7 +3,7 @@ On CPU fused tables are updated by an operator of this library, ``RowUpdate``. T
 FBGEMM's lookups do not take are trained by torch."""
 
 from embershard.kernels.devices import device_of
-from embershard.kernels.fbgemm import operator_of
+from embershard.kernels.fbgemm import operator_of, permute_segments
 from embershard.kernels.fused import FusedTables, check_rows
 from embershard.kernels.fused_mixed import AnyFusedTables, build_fused_tables, check_dims
 from embershard.kernels.fused_optimizer import (
@@ -12,7 +12,6 @@ from embershard.kernels.fused_optimizer import (
     check_optimizer_on,
 )
 from embershard.kernels.quantize import ROW_CODEC_BYTES, decode_rows, encode_rows, quantize_rows
-from embershard.kernels.segments import permute_segments
 
 __all__ = [
     "FUSED_OPTIMIZERS",

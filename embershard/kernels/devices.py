@@ -6,11 +6,8 @@ from embershard.errors import InputError
 
 
 def device_of(device: torch.device | str) -> torch.device:
-    """The device, if torch sees it.
-
-    Raises:
-        InputError: neither cpu nor cuda, or CUDA where there is none.
-    """
+    """The device, if torch sees it. Raises InputError if it is neither cpu nor cuda, or CUDA where
+    there is none."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def operator_of(schema: str) -> Callable[..., Any] | None:
@@ -46,3 +47,24 @@ def _ignore_missing_builds() -> None:
     warnings.filterwarnings(
         "ignore", message=r"(?s).*Failed to import: fbgemm_gpu", category=DeprecationWarning
     )
+
+
+def permute_segments(
+    order: Tensor, counts: Tensor, values: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Consecutive segments in another order; one may come several times, or not at all.
+
+    Args:
+        order: int32 ``(K,)``: which segment comes.
+        counts: integers ``(N,)`` of a segment each, or ``(N, B)``, whose rows sum to it.
+        values: ``(total,)``, segment after segment.
+        weights: float32 ``(total,)``.
+
+    Returns:
+        Counts, values and weights in the new order.
+    """
+    load_operators()
+    fbgemm = torch.ops.fbgemm
+    permute = fbgemm.permute_1D_sparse_data if counts.ndim == 1 else fbgemm.permute_2D_sparse_data
+    permuted: tuple[Tensor, Tensor, Tensor | None] = permute(order, counts, values, weights, None)
+    return permuted

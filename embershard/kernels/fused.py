@@ -17,11 +17,9 @@ from embershard.errors import InputError
 from embershard.kernels.fbgemm import load_training
 from embershard.kernels.fused_optimizer import (
     FUSED_OPTIMIZERS,
+    STATES,
     FusedOptimizer,
     check_optimizer_on,
-)
-from embershard.kernels.fused_state import (
-    STATES,
     count_lookup,
     move_averages,
     named_states,

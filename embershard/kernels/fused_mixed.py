@@ -15,15 +15,8 @@ from embershard.kernels.fused_torch import TorchFusedTables
 
 @final
 class MixedFusedTables:
-    """As ``FusedTables``, for tables of which some have dims that FBGEMM takes and some have not.
-
-    Args:
-        shapes: (rows, dim) of each table.
-        lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
-        optimizer: applied in backward.
-        device: cpu or cuda.
-        dtype: of the weights.
-    """
+    """As ``FusedTables``, for tables of which some have dims that FBGEMM takes and some have
+    not."""
 
     def __init__(
         self,
@@ -86,11 +79,7 @@ class MixedFusedTables:
         raise AssertionError("expected tables of one dim")
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size from the next backward on.
-
-        Raises:
-            InputError: not a finite number of at least 0.
-        """
+        """As ``FusedTables.set_learning_rate``."""
         for tables, _ in self._parts:
             tables.set_learning_rate(learning_rate)
 

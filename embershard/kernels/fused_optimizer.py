@@ -1,8 +1,13 @@
-"""How tables that are trained in their backward pass are updated."""
+"""How tables that are trained in their backward pass are updated, and what is remembered of
+them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+
+import torch
+from torch import Tensor
 
 from embershard.errors import InputError
 
@@ -21,6 +26,9 @@ FUSED_OPTIMIZERS = MappingProxyType(
 )
 MOMENTS = ("adam", "partial_rowwise_adam", "lamb")
 """Optimizers with two moments, whose kernels exist for CUDA only."""
+
+STATES = ("momentum1", "momentum2")
+"""Names of the tensors of ``FusedOptimizer.state_columns``, as TorchRec's."""
 
 WEIGHT_DECAY_MODES = ("l2", "decouple")
 
@@ -148,3 +156,29 @@ def check_optimizer_on(optimizer: FusedOptimizer, device: str) -> None:
             f"weight_decay: expected 0 on cpu, whose fused kernels have none, "
             f"got {optimizer.weight_decay}"
         )
+
+
+def named_states(optimizer: FusedOptimizer, tables: int, steps: Tensor) -> list[dict[str, Tensor]]:
+    """State of each table, apart from its moments: ``steps``, if the optimizer counts them."""
+    return [{"steps": steps} if optimizer.counts_steps else {} for _ in range(tables)]
+
+
+def count_lookup(steps: Tensor) -> int:
+    """Count a lookup that trains in ``steps``, int64 ``(1,)``. Returns its number, from 1; 0:
+    autograd is off."""
+    if not torch.is_grad_enabled():
+        return 0
+    steps += 1
+    return int(steps)
+
+
+@torch.no_grad()
+def move_averages(optimizer: FusedOptimizer, weights: Sequence[Tensor], step: int) -> None:
+    """Before lookup number ``step``, from 1; 0: one that does not train: move each second half of
+    ``weights`` towards the first, if due."""
+    due = step and step >= optimizer.ema_start and step % optimizer.ema_interval == 0
+    if not optimizer.has_average or not due:
+        return
+    for weight in weights:
+        first, second = weight.chunk(2, dim=1)
+        second.lerp_(first, optimizer.ema_coefficient)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from embershard.kernels.fused_optimizer import FusedOptimizer
-from embershard.kernels.fused_state import (
+from embershard.kernels.fused_optimizer import (
     STATES,
+    FusedOptimizer,
     count_lookup,
     move_averages,
     named_states,
@@ -26,15 +26,7 @@ from embershard.kernels.fused_state import (
 
 @final
 class TorchFusedTables:
-    """As ``FusedTables``, for any dims.
-
-    Args:
-        shapes: (rows, dim) of each table.
-        lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
-        optimizer: applied in backward; see ``check_dims``.
-        device: where the tables lie.
-        dtype: of the weights: float32 or float16.
-    """
+    """As ``FusedTables``, for any dims; see ``check_dims``."""
 
     def __init__(
         self,
@@ -93,11 +85,7 @@ class TorchFusedTables:
         return self._clipped(torch.cat(vectors))
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size from the next backward on.
-
-        Raises:
-            InputError: not a finite number of at least 0.
-        """
+        """As ``FusedTables.set_learning_rate``."""
         if learning_rate != self.optimizer.learning_rate:
             self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
 

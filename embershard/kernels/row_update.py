@@ -29,12 +29,9 @@ class RowUpdate:
             replaced by one with another learning rate.
         kernel: FBGEMM's, that looks up: called with ids, offsets and weights.
         weights: float32 or float16 ``(rows, dim)`` of each table: views of ``weight_buffer``.
-        weight_buffer: ``(values,)``.
         states: float32 ``(rows,)`` or ``(rows, dim)`` of each table: views of ``state_buffer``;
-            empty for sgd.
-        state_buffer: ``(values,)``. None: for sgd.
+            none for sgd.
         lookups: the table each lookup reads; not decreasing.
-        pooled: whether the kernel sums rows.
     """
 
     def __init__(

@@ -2,11 +2,12 @@
 
 from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from embershard.modules.cross_net import LowRankCrossNet
-from embershard.modules.embedding_bags import EmbeddingBagCollection
-from embershard.modules.embeddings import EmbeddingCollection
+from embershard.modules.embeddings import EmbeddingBagCollection, EmbeddingCollection
 from embershard.modules.feature_processed_bags import FeatureProcessedEmbeddingBagCollection
-from embershard.modules.fused_embedding_bags import FusedEmbeddingBagCollection
-from embershard.modules.fused_embeddings import FusedEmbeddingCollection
+from embershard.modules.fused_embeddings import (
+    FusedEmbeddingBagCollection,
+    FusedEmbeddingCollection,
+)
 from embershard.modules.mlp import MLP, Perceptron
 from embershard.modules.position_weights import (
     FeatureProcessor,

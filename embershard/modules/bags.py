@@ -113,20 +113,13 @@ def read_bags(
     is_weighted: bool,
     dtype: torch.dtype,
 ) -> Bags:
-    """What to look up in ``table`` for ``feature``.
+    """What to look up in ``table`` for ``feature``, with weights of ``dtype``.
 
     Row -1 stands for a zero vector: it adds nothing, but counts in a mean's divisor.
 
-    Args:
-        features: rows, any integer dtype.
-        feature: one of its keys.
-        table: read for its size, its pooling and its name.
-        is_weighted: whether to multiply by the features' weights, which must then be there.
-        dtype: of the resulting weights.
-
     Raises:
-        InputError: no such feature; weights missing; on CPU also a negative length or a row
-            that is neither -1 nor in the table. On CUDA the kernel finds those.
+        InputError: no such feature; weights missing if weighted; on CPU also a negative length or a
+            row that is neither -1 nor in the table. On CUDA the kernel finds those.
     """
     jagged = read_lists(features, feature, table)
     rows, lengths = jagged.values(), jagged.lengths()

@@ -1,13 +1,13 @@
-"""``EmbeddingCollection``: unpooled lookups in plain torch."""
+"""``EmbeddingBagCollection`` and ``EmbeddingCollection``: lookups in plain torch."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from embershard.jagged import JaggedTensor, KeyedJaggedTensor
-from embershard.modules.bags import read_lists
-from embershard.modules.configs import DataType, EmbeddingConfig
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+from embershard.modules.bags import read_bags, read_lists
+from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from embershard.modules.tables import (
     Collection,
     Table,
@@ -17,6 +17,95 @@ from embershard.modules.tables import (
     embedding_names,
     new_weight,
 )
+from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
+
+
+class EmbeddingBagCollection(Collection):
+    """Embedding tables, and a pooled vector of each of their features.
+
+    The state dict's keys are ``embedding_bags.<table>.weight``.
+
+    Args:
+        tables: the tables; a feature may be looked up in several.
+        is_weighted: each row is multiplied by its weight. A mean is the sum of these products
+            divided by the number of ids, not by the sum of weights.
+        device: where the tables lie. None: torch's default.
+
+    Raises:
+        InputError: no tables, or two of one name.
+    """
+
+    PREFIX = "embedding_bags"
+    _configs: tuple[EmbeddingBagConfig, ...]
+
+    def __init__(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        is_weighted: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        check_tables(tables)
+        self._configs = tuple(tables)
+        self._is_weighted = is_weighted
+        self._names = embedding_names(tables)
+        self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
+        self.embedding_bags = TableDict(
+            {table.name: Table(new_weight(table, device)) for table in tables}
+        )
+        self.reset_parameters()
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Look up and pool.
+
+        Args:
+            features: rows of B examples, integers; -1 stands for a zero vector, which counts in
+                a mean's divisor. Features that no table names are left alone. Weights are read
+                in a weighted collection only. Of a variable batch (``stride_per_key_per_rank``)
+                B are the columns of its inverse indices.
+
+        Returns:
+            Per table in order, per its features in order: ``(B, embedding_dim)``, of the tables'
+            dtype, float32 of FP16. Keys are ``embedding_names()``.
+
+        Raises:
+            InputError: a feature or its weights missing; on CPU also a negative length or a row
+                outside its table. On CUDA those end in a device-side assertion.
+        """
+        padded = pad_variable_batch(features)
+        pooled = [
+            self._pool(padded, feature, table)
+            for table in self._configs
+            for feature in table.feature_names
+        ]
+        owners = [feature for table in self._configs for feature in table.feature_names]
+        vectors = expand_pooled(torch.cat(pooled, dim=1), features, owners, self._dims)
+        return KeyedTensor(self._names, self._dims, vectors)
+
+    def _pool(self, features: KeyedJaggedTensor, feature: str, table: EmbeddingBagConfig) -> Tensor:
+        weight: Tensor = self.embedding_bags[table.name].weight
+        halved = table.data_type is DataType.FP16
+        dtype = torch.float32 if halved else weight.dtype
+        bags = read_bags(features, feature, table, is_weighted=self._is_weighted, dtype=dtype)
+        rows = bags.rows
+        if halved:  # sums are float32
+            weight = nn.functional.embedding(rows, weight).float()
+            rows = torch.arange(len(rows), device=rows.device)
+        return nn.functional.embedding_bag(
+            rows,
+            weight,
+            bags.lengths.cumsum(0) - bags.lengths,  # where each bag begins
+            mode="sum",
+            per_sample_weights=bags.weights,
+        )
+
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """The tables, in order."""
+        return list(self._configs)
+
+    def is_weighted(self) -> bool:
+        """Whether rows are multiplied by the features' weights."""
+        return self._is_weighted
 
 
 class EmbeddingCollection(Collection):

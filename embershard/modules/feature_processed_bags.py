@@ -8,8 +8,8 @@ from torch import nn
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.modules.configs import EmbeddingBagConfig
-from embershard.modules.embedding_bags import EmbeddingBagCollection
-from embershard.modules.fused_embedding_bags import FusedEmbeddingBagCollection
+from embershard.modules.embeddings import EmbeddingBagCollection
+from embershard.modules.fused_embeddings import FusedEmbeddingBagCollection
 from embershard.modules.position_weights import (
     FeatureProcessor,
     FeatureProcessorsCollection,

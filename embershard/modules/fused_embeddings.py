@@ -1,16 +1,103 @@
-"""``FusedEmbeddingCollection``: unpooled lookups that train their tables in backward."""
+"""``FusedEmbeddingBagCollection`` and ``FusedEmbeddingCollection``: lookups that train their tables
+in backward."""
 
 from collections.abc import Sequence
 
 import torch
 
-from embershard.jagged import JaggedTensor, KeyedJaggedTensor
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer, device_of
-from embershard.modules.bags import read_lists
-from embershard.modules.configs import EmbeddingConfig
+from embershard.modules.bags import read_all_bags, read_lists
+from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig
 from embershard.modules.embeddings import vectors_of_lists
 from embershard.modules.fused_storage import FusedCollection
 from embershard.modules.tables import TableDict, check_one_dim, check_tables
+from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
+
+
+class FusedEmbeddingBagCollection(FusedCollection):
+    """As ``EmbeddingBagCollection``, with the optimizer inside the backward pass.
+
+    Outputs, initial weights and state dict keys are the same. Every ``backward()`` through the
+    output updates the rows that were looked up, so the tables' weights need no gradient
+    (``requires_grad`` is False) and no optimizer of the caller's touches them. The optimizer's
+    state is apart from the state dict: ``optimizer_state()``.
+
+    Tables whose dim is a multiple of 4 lie in one buffer of their data_type and are FBGEMM's; torch
+    looks up and trains the others, which is slower. All stay where they were built: moving or
+    casting the module is refused.
+
+    Args:
+        tables: the tables, all of one data_type.
+        optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
+        learning_rate: step size.
+        eps: keeps the first step of a row finite; not used by "sgd".
+        is_weighted: each row is multiplied by its weight. A mean is the sum of these products
+            divided by the number of ids, not by the sum of weights.
+        device: cpu or cuda. None: cpu.
+
+    Raises:
+        InputError: an optimizer, setting, table or device that cannot be used.
+    """
+
+    PREFIX = "embedding_bags"
+    _configs: tuple[EmbeddingBagConfig, ...]
+    embedding_bags: TableDict
+
+    def __init__(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        *,
+        optimizer: str = "rowwise_adagrad",
+        learning_rate: float = 0.01,
+        eps: float = 1e-8,
+        is_weighted: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        fused = FusedOptimizer(name=optimizer, learning_rate=learning_rate, eps=eps)
+        self._build(tables, fused, device_of(device or "cpu"), is_weighted)
+        self.reset_parameters()
+
+    def _build(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        optimizer: FusedOptimizer,
+        device: torch.device,
+        is_weighted: bool,
+    ) -> None:
+        super().__init__()
+        check_tables(tables)
+        self._is_weighted = is_weighted
+        self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
+        self._lay_out(tables, optimizer, device, pooled=True)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Look up and pool; see ``EmbeddingBagCollection.forward``.
+
+        Returns:
+            Per table in order, per its features in order: float32 ``(B, embedding_dim)``.
+        """
+        padded = pad_variable_batch(features)
+        bags = read_all_bags(
+            padded, self._configs, is_weighted=self._is_weighted, dtype=torch.float32
+        )
+        offsets = bags.lengths.new_zeros(len(bags.lengths) + 1)
+        torch.cumsum(bags.lengths, 0, out=offsets[1:])
+        pooled = self._tables.lookup(bags.rows, offsets, bags.weights)
+        owners = [feature for table in self._configs for feature in table.feature_names]
+        vectors = expand_pooled(pooled, features, owners, self._dims)
+        return KeyedTensor(self._names, self._dims, vectors)
+
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """The tables, in order."""
+        return list(self._configs)
+
+    def is_weighted(self) -> bool:
+        """Whether rows are multiplied by the features' weights."""
+        return self._is_weighted
+
+    def _settings(self) -> tuple[object, ...]:
+        return (self._is_weighted,)
 
 
 class FusedEmbeddingCollection(FusedCollection):
