@@ -17,7 +17,7 @@ from embershard.export.pruning import PrunedTable, prune_rows
 from embershard.export.tables import Weights
 from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
-from embershard.sharding.counters import read_access_counts
+from embershard.sharding.held_tables import read_access_counts
 from embershard.training import (
     MappedTables,
     check_state,

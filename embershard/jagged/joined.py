@@ -30,16 +30,9 @@ def empty_keyed(
     weights_dtype: torch.dtype | None,
     lengths_dtype: torch.dtype,
 ) -> KeyedJaggedTensor:
-    weights: Tensor | None = None
-    if is_weighted:
-        weights = torch.empty(0, dtype=weights_dtype, device=device)
+    jagged = JaggedTensor.empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
     keys: list[str] = []
-    return KeyedJaggedTensor(
-        keys,
-        torch.empty(0, dtype=values_dtype, device=device),
-        weights,
-        torch.empty(0, dtype=lengths_dtype, device=device),
-    )
+    return KeyedJaggedTensor(keys, jagged.values(), jagged.weights_or_none(), jagged.lengths())
 
 
 @torch.fx.wrap

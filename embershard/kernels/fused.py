@@ -7,7 +7,7 @@ the gradient of the rows that were looked up and applies the optimizer to them a
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -232,6 +232,7 @@ def _build_kernel(
     dtype: str,
 ) -> Any:
     training = load_training()
+    decay_mode = optimizer.weight_decay_mode.upper() if optimizer.weight_decay else "NONE"
     on_cpu = device.type == "cpu"
     location = training.EmbeddingLocation["HOST" if on_cpu else placement]
     compute = training.ComputeDevice.CPU if on_cpu else training.ComputeDevice.CUDA
@@ -248,7 +249,7 @@ def _build_kernel(
         gradient_clipping=optimizer.max_gradient is not None,
         max_gradient=optimizer.max_gradient or 1.0,
         weight_decay=optimizer.weight_decay,
-        weight_decay_mode=_decay_mode(training, optimizer),
+        weight_decay_mode=training.WeightDecayMode[decay_mode],
         beta1=optimizer.beta1,
         beta2=optimizer.beta2,
         weights_precision=training.SparseType[dtype],
@@ -261,8 +262,3 @@ def _build_kernel(
             if buffer is not None:
                 move_to_huge_pages(buffer)
     return kernel
-
-
-def _decay_mode(training: ModuleType, optimizer: FusedOptimizer) -> Any:
-    mode = optimizer.weight_decay_mode.upper() if optimizer.weight_decay else "NONE"
-    return training.WeightDecayMode[mode]

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.modules.configs import EmbeddingBagConfig
 from embershard.modules.embeddings import EmbeddingBagCollection
 from embershard.modules.fused_embeddings import FusedEmbeddingBagCollection
@@ -112,17 +111,17 @@ class _Processors(FeatureProcessorsCollection):
         self._modules.update(processors)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-        found = [torch.empty(0, device=features.device())]
-        for feature, jagged in features.to_dict().items():
+        def weights_of(feature: str, jagged: JaggedTensor) -> Tensor | None:
             processor = self._modules.get(feature)
             if processor is None:
-                found.append(torch.ones(len(jagged.values()), device=features.device()))
-                continue
+                return None
             try:
-                found.append(processor(jagged).weights())
+                weights: Tensor = processor(jagged).weights()
             except InputError as error:
                 raise InputError(f"feature {feature!r}: {error}") from error
-        return with_weights(features, torch.cat(found))
+            return weights
+
+        return with_weights(features, weights_of)
 
     def position_weights_of(self, feature: str) -> nn.Parameter | None:
         processor = self._modules.get(feature)

@@ -1,7 +1,7 @@
 """Weights of ids by their position in the bag, trained with the model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, final, runtime_checkable
 
 import torch
@@ -109,16 +109,15 @@ class PositionWeightedModuleCollection(FeatureProcessorsCollection):
         Raises:
             InputError: a bag of more ids than there are weights.
         """
-        found = [torch.empty(0, device=features.device())]
-        for feature, jagged in features.to_dict().items():
-            total = len(jagged.values())
+
+        def weights_of(feature: str, jagged: JaggedTensor) -> Tensor | None:
             weight = self.position_weights_of(feature)
             if weight is None:
-                found.append(torch.ones(total, device=features.device()))
-                continue
+                return None
             check_positions(f"feature {feature!r}: ", jagged.lengths(), len(weight))
-            found.append(weight[positions_of(jagged.lengths(), total)])
-        return with_weights(features, torch.cat(found))
+            return weight[positions_of(jagged.lengths(), len(jagged.values()))]
+
+        return with_weights(features, weights_of)
 
     def position_weights_of(self, feature: str) -> nn.Parameter | None:
         """``(max_feature_lengths[feature],)``. None: it has none."""
@@ -150,13 +149,21 @@ def check_names(features: Iterable[str]) -> None:
             )
 
 
-def with_weights(features: KeyedJaggedTensor, weights: Tensor) -> KeyedJaggedTensor:
-    """The same features with other weights, ``(total,)``."""
+def with_weights(
+    features: KeyedJaggedTensor, weights_of: Callable[[str, JaggedTensor], Tensor | None]
+) -> KeyedJaggedTensor:
+    """The same features with other weights, ``(total,)``: 1 of a feature for which there are
+    none."""
+    found = [torch.empty(0, device=features.device())]
+    for feature, jagged in features.to_dict().items():
+        weights = weights_of(feature, jagged)
+        total = len(jagged.values())
+        found.append(torch.ones(total, device=features.device()) if weights is None else weights)
     is_variable = features.variable_stride_per_key()
     return KeyedJaggedTensor(
         features.keys(),
         features.values(),
-        weights,
+        torch.cat(found),
         features.lengths(),
         stride=None if is_variable else features.stride(),
         length_per_key=features.length_per_key(),

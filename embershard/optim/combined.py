@@ -55,7 +55,6 @@ class CombinedOptimizer(KeyedOptimizer):
         return [group for _, each in self._optims for group in each.param_groups]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Of all."""
         for _, each in self._optims:
             each.zero_grad(set_to_none=set_to_none)
 
@@ -103,12 +102,10 @@ class CombinedOptimizer(KeyedOptimizer):
             each.load_state_dict(part)
 
     def post_load_state_dict(self) -> None:
-        """Of all."""
         for _, each in self._optims:
             each.post_load_state_dict()
 
     def save_param_groups(self, save: bool) -> None:
-        """Of all."""
         self.defaults["_save_param_groups"] = save
         for _, each in self._optims:
             each.save_param_groups(save)

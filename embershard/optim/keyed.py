@@ -165,11 +165,9 @@ class KeyedOptimizerWrapper(KeyedOptimizer):
         return self._optimizer
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As of torch.optim."""
         self._optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Any = None) -> Any:
-        """As of torch.optim."""
         return self._optimizer.step(closure)
 
 
@@ -213,36 +211,28 @@ class OptimizerWrapper(KeyedOptimizer):
         return self._optimizer.param_groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Of the other."""
         self._optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Any = None) -> Any:
-        """Of the other."""
         return self._optimizer.step(closure)
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the other."""
         return self._optimizer.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Of the other."""
         self._optimizer.load_state_dict(state_dict)
         self.post_load_state_dict()
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Of the other."""
         self._optimizer.check_state_dict(state_dict)
 
     def post_load_state_dict(self) -> None:
-        """Of the other."""
         self._optimizer.post_load_state_dict()
 
     def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
-        """Of the other."""
         self._optimizer.init_state(sparse_grad_parameter_names)
 
     def save_param_groups(self, save: bool) -> None:
-        """Of the other."""
         self._optimizer.save_param_groups(save)
 
 

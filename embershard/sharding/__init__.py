@@ -16,6 +16,7 @@ from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.optimizers import (
     LAMB,
     PartialRowWiseAdam,
+    RowWiseAdagrad,
     apply_optimizer_in_backward,
 )
 from embershard.sharding.pipelines import (
@@ -34,7 +35,6 @@ from embershard.sharding.plan import (
     table_row_wise,
     table_wise,
 )
-from embershard.sharding.rowwise_adagrad import RowWiseAdagrad
 from embershard.sharding.sharders import (
     EmbeddingBagCollectionSharder,
     EmbeddingCollectionSharder,

@@ -22,7 +22,6 @@ from embershard.collectives import collective
 from embershard.errors import DataError, InputError
 from embershard.sharding.block_files import read_blocks, read_saved, write_blocks
 from embershard.sharding.block_planners import Block
-from embershard.sharding.counters import counters_of_shard, saved_replica_accesses
 from embershard.sharding.dense_state import (
     class_block,
     optimizer_fault,
@@ -30,7 +29,14 @@ from embershard.sharding.dense_state import (
     whole_state,
 )
 from embershard.sharding.environment import CPU, agree
-from embershard.sharding.held_tables import group_of, held_tables, meta_fault, whole_tensors
+from embershard.sharding.held_tables import (
+    counters_of_shard,
+    group_of,
+    held_tables,
+    meta_fault,
+    saved_replica_accesses,
+    whole_tensors,
+)
 from embershard.sharding.row_wise_state import column_ranges, row_wise_blocks
 from embershard.sharding.state_reads import StateReads
 
@@ -153,7 +159,7 @@ def state_blocks(
                     if state.dim() == 1
                     else [table.block(key, local.shard, state)]
                 )
-    accesses = saved_replica_accesses(model, group)
+    accesses = list(saved_replica_accesses(model, group))  # A collective.
     if group is None or dist.get_rank(group) == 0:
         blocks += accesses
         blocks += (Block.whole(name, tensor) for name, tensor in whole_tensors(model))

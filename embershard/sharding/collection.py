@@ -51,13 +51,14 @@ class CollectionShards:
     ) -> None:
         self.plan = plan
         """Of each table."""
-        sharded, replicated = split_replicated(tables, plan)
-        self._env, self._replicated = env, replicated
+        sharded, self.replicated = split_replicated(tables, plan)
+        """``replicated``: the data_parallel tables."""
+        self._env = env
         self.layout = build_layout(sharded, plan, optimizers, env.world_size, pooled=pooled)
         sorter = Sorter(
             self.layout,
             is_weighted=is_weighted,
-            replicated=replicated,
+            replicated=self.replicated,
             device=env.device,
             pooled=pooled,
             max_lengths=max_lengths,
@@ -96,15 +97,15 @@ class CollectionShards:
     def count_accesses(self) -> None:
         """From now on count the lookups of each row in training."""
         self.tables.count_accesses()
-        lookups = [at for at, table in enumerate(self._replicated) for _ in table.feature_names]
-        rows = [table.num_embeddings for table in self._replicated]
+        lookups = [at for at, table in enumerate(self.replicated) for _ in table.feature_names]
+        rows = [table.num_embeddings for table in self.replicated]
         self._replica_accesses = AccessCounts(rows, lookups, self._env.device) if rows else None
 
     def replica_accesses(self) -> dict[str, Tensor]:
         """data_parallel table -> int64 ``(rows,)``: lookups by this rank. Empty: not counted."""
         if self._replica_accesses is None:
             return {}
-        names = [table.name for table in self._replicated]
+        names = [table.name for table in self.replicated]
         return dict(zip(names, self._replica_accesses.tables, strict=True))
 
     def fused_optimizer(self, prefix: str) -> FusedKeyedOptimizer:
@@ -139,7 +140,7 @@ class CollectionShards:
         return TableDict(tables)
 
     def _count_replicas(self, features: KeyedJaggedTensor, accesses: AccessCounts) -> None:
-        names = [feature for table in self._replicated for feature in table.feature_names]
+        names = [feature for table in self.replicated for feature in table.feature_names]
         ids = [features[name].values().long() for name in names]
         ids = [each[each >= 0] for each in ids]
         ends = torch.tensor([0, *(len(each) for each in ids)], device=self._env.device).cumsum(0)
@@ -155,12 +156,12 @@ class ShardedCollection(nn.Module):
     def __init__(
         self,
         module: nn.Module,
-        configs: Sequence[AnyConfig],
+        configs: Sequence[EmbeddingConfig],
         plan: Mapping[str, ParameterSharding],
         env: ShardingEnv,
         optimizers: Mapping[str, FusedOptimizer],
         *,
-        build: Callable[[list[AnyConfig]], nn.Module],
+        build: Callable[[list[Any]], nn.Module],
         seed: int,
         pooled: bool,
         is_weighted: bool = False,
@@ -181,7 +182,7 @@ class ShardedCollection(nn.Module):
             pooled=pooled,
             max_lengths=max_lengths,
         )
-        _, replicated = split_replicated(configs, plan)
+        replicated = self.shards.replicated
         # In a tuple: its parameters are those of ``PREFIX``, under TorchRec's keys.
         self._replicas: tuple[Any, ...] = tuple([build(replicated)] if replicated else [])
         replicas = getattr(self._replicas[0], self.PREFIX) if replicated else TableDict({})

@@ -19,7 +19,7 @@ from embershard.sharding.dense_state import (
     whole_parameters,
 )
 from embershard.sharding.held_tables import STATE, HeldTable
-from embershard.sharding.rowwise_adagrad import RowWiseAdagrad
+from embershard.sharding.optimizers import RowWiseAdagrad
 from embershard.sharding.tables import LocalShard
 
 NOT_SAVED = ("LBFGS", "SparseAdam")

@@ -7,7 +7,7 @@ import torch
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingCollection, EmbeddingConfig, FusedEmbeddingCollection
-from embershard.sharding.collection import ShardedCollection, split_replicated
+from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.sequence_dist import SequenceDist
 from embershard.sharding.types import ParameterSharding
@@ -17,17 +17,8 @@ from embershard.sharding.vector_exchange import QCommsConfig
 class ShardedEmbeddingCollection(ShardedCollection):
     """As ``EmbeddingCollection``, for the batch of this rank, over the tables of all ranks.
 
-    What ``ShardedEmbeddingBagCollection`` says of ranks, empty batches, gradients and
+    What ``ShardedEmbeddingBagCollection`` says of arguments, ranks, empty batches, gradients and
     ``data_parallel`` holds here too.
-
-    Args:
-        module: whose tables and initial weights to take. On device meta the weights are new ones,
-            the same under every plan.
-        plan: of each of its tables.
-        env: the ranks.
-        optimizers: of each table that is not data_parallel.
-        seed: of new weights.
-        comms: as what vectors and gradients travel between ranks.
     """
 
     PREFIX = "embeddings"
@@ -56,7 +47,7 @@ class ShardedEmbeddingCollection(ShardedCollection):
         self._configs = configs
         dim = configs[0].embedding_dim
         self._exchange = SequenceDist(self.shards.layout, env, dim, comms or QCommsConfig())
-        self._replicated = {table.name for table in split_replicated(configs, plan)[1]}
+        self._replicated = {table.name for table in self.shards.replicated}
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Look up; see ``EmbeddingCollection.forward``.

@@ -131,18 +131,11 @@ class ShardedFeatureProcessedEmbeddingBagCollection(nn.Module):
     """As ``FeatureProcessedEmbeddingBagCollection``, over the tables of all ranks.
 
     Position weights are parameters, replicated; the caller's optimizer trains them. Every rank gets
-    the gradient of the whole batch, once.
-
-    Args:
-        module: whose processors make weights by position alone. Its processors are taken over.
-        plan: of each of its tables.
-        env: the ranks.
-        optimizers: of each table that is not data_parallel.
-        seed: of new weights.
-        comms: as what vectors and gradients travel between ranks.
+    the gradient of the whole batch, once. The processors of ``module`` are taken over; for other
+    arguments see ``ShardedEmbeddingBagCollection``.
 
     Raises:
-        InputError: other processors.
+        InputError: processors that make weights of other things than positions.
     """
 
     def __init__(

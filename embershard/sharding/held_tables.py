@@ -1,20 +1,30 @@
-"""What a process holds of a model: shards of its tables, and the rest of it whole."""
+"""What a process holds of a model: shards of its tables and their counters, and the rest of it
+whole.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from embershard.collectives import collective
 from embershard.modules import FusedEmbeddingBagCollection, FusedEmbeddingCollection
 from embershard.package.rectangles import Shard
+from embershard.sharding.block_files import read_blocks, read_saved
 from embershard.sharding.block_planners import Block
 from embershard.sharding.model_parallel import DistributedModelParallel
+from embershard.sharding.sharders import tables_in
 from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ShardingType, tables_of, whole_shard
 
 STATE = "optimizer.state."
 """Before the name of a parameter: what an optimizer keeps of it."""
+ACCESSES = "training.accesses."
+"""Before the name of a weight: lookups of each row by all ranks, int64 ``(rows,)``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,23 +126,21 @@ def meta_fault(blocks: Iterable[Block]) -> str:
 def _whole(
     path: str, module: FusedEmbeddingBagCollection | FusedEmbeddingCollection
 ) -> Iterator[HeldTable]:
-    states = {name.split(".", 1)[1]: each for name, each in module.optimizer_state().items()}
+    states = module.optimizer_state().items()
     for table in tables_of(module):
-        key = weight_key(path, module, table.name)
         shard = whole_shard(table)
+        prefix = f"{module.PREFIX}.{table.name}."
         local = LocalShard(
             shard=shard,
-            weight=dict(module.named_parameters())[key.removeprefix(f"{path}." if path else "")],
+            weight=tables_in(module)[table.name].weight,
             state={
-                name.removeprefix(f"{table.name}."): each
-                for name, each in states.items()
-                if name.startswith(f"{table.name}.")
+                name.removeprefix(prefix): each for name, each in states if name.startswith(prefix)
             },
             optimizer=module.optimizer.name,
         )
         yield HeldTable(
             name=table.name,
-            weight_key=key,
+            weight_key=weight_key(path, module, table.name),
             size=(table.num_embeddings, table.embedding_dim),
             shards=(shard,),
             local=(local,),
@@ -142,3 +150,53 @@ def _whole(
 def weight_key(path: str, module: Any, table: str) -> str:
     """``HeldTable.weight_key`` of a table of the collection at ``path``."""
     return ".".join(part for part in (path, module.PREFIX, table, "weight") if part)
+
+
+def counters_of_shard(table: HeldTable, local: LocalShard) -> Iterator[Block]:
+    """Where those of a shard lie in the folder: the same for shards of other columns."""
+    if local.accesses is not None:
+        yield Block(
+            key=f"{ACCESSES}{table.weight_key}",
+            size=table.size[:1],
+            offsets=local.shard.rows[:1],
+            tensor=local.accesses,
+        )
+    if "steps" in local.state:
+        yield Block.whole(table.state_key("steps"), local.state["steps"])
+
+
+def counters_of_replicas(model: nn.Module) -> list[Block]:
+    """Accesses of data_parallel tables that this rank counted."""
+    if not isinstance(model, DistributedModelParallel):
+        return []
+    return [
+        Block.whole(ACCESSES + weight_key(path, module, name), counts)
+        for path, module in model.sharded_modules().items()
+        for name, counts in module.shards.replica_accesses().items()
+    ]
+
+
+def saved_replica_accesses(model: nn.Module, group: Any) -> Iterator[Block]:
+    """Their sums over the ranks. Every rank of the group calls this."""
+    for block in counters_of_replicas(model):
+        total = block.tensor.clone()
+        if group is not None:
+            with collective(group):
+                dist.all_reduce(total, group=group)
+        yield Block.whole(block.key, total)
+
+
+def read_access_counts(folder: Path) -> dict[str, Tensor]:
+    """``<path of the collection>.<table>`` -> int64 ``(num_embeddings,)``, as of
+    ``DistributedModelParallel.access_counts``. Empty: the folder has none."""
+    found, blocks = dict[str, Tensor](), list[Block]()
+    for key, saved in read_saved(folder).items():
+        if saved is None or not key.startswith(ACCESSES):
+            continue
+        # training.accesses.<path>.embedding_bags.<table>.weight
+        *path, _, table, _ = key.removeprefix(ACCESSES).split(".")
+        name = ".".join([*path, table])
+        found[name] = torch.zeros(saved.size, dtype=saved.dtype)
+        blocks.append(Block.whole(key, found[name]))
+    read_blocks(blocks, folder)
+    return found

@@ -13,7 +13,6 @@ from embershard.optim import KeyedOptimizer
 from embershard.package.rectangles import Shard
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
-from embershard.sharding.counters import counters_of_replicas, counters_of_shard
 from embershard.sharding.dense_reads import DenseReads, SavedState
 from embershard.sharding.dense_state import (
     optimizer_fault,
@@ -21,6 +20,8 @@ from embershard.sharding.dense_state import (
 )
 from embershard.sharding.held_tables import (
     HeldTable,
+    counters_of_replicas,
+    counters_of_shard,
     held_tables,
     inner_module,
     meta_fault,

@@ -34,7 +34,7 @@ from embershard.package.validation import parse_model
 from embershard.sharding.block_files import file_fault
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.held_tables import group_of
-from embershard.training.initial_model import mapped_model
+from embershard.training.initial_model import meta_model
 from embershard.training.mapped_tables import MappedTables
 from embershard.training.state import read_state, write_state
 
@@ -196,7 +196,8 @@ def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> 
         if mapped is None:
             module = build_model(document.model.name, document.model.arguments)
         else:
-            module = mapped_model(document.model.name, document.model.arguments, mapped)
+            module, _ = meta_model(document.model.name, document.model.arguments)
+            mapped.place(module)
     except (InputError, TypeError, ValueError, RuntimeError) as error:  # Torch's, of its sizes.
         raise DataError(f"{file}: {error}") from error
     load_state(module, path, mapped=mapped)

@@ -22,7 +22,6 @@ from embershard.modules import (
 from embershard.sharding.collection import fill_replicas
 from embershard.sharding.sharders import tables_in
 from embershard.sharding.types import tables_of
-from embershard.training.mapped_tables import MappedTables
 
 Collection: TypeAlias = EmbeddingBagCollection | EmbeddingCollection
 LISTS_OF_TABLES = ("tables", "sequence_tables")
@@ -58,14 +57,6 @@ def meta_model(name: str, arguments: Mapping[str, Any]) -> tuple[nn.Module, dict
     for path, module in collections.items():
         model.set_submodule(path, module)
     return model, collections
-
-
-def mapped_model(name: str, arguments: Mapping[str, Any], mapped: MappedTables) -> nn.Module:
-    """A model whose tables are zero and lie in mapped files. Raises OSError if a file cannot be
-    made."""
-    model, _ = meta_model(name, arguments)
-    mapped.place(model)
-    return model
 
 
 def fused_settings(optimizer: FusedOptimizer) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -60,19 +59,19 @@ class RunState(BaseModel):
     looks_without_gain: Count
 
 
-@dataclass(slots=True)
-class Trained:
-    """What a checkpoint to resume from is of."""
-
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-
-
 class LastCheckpoints:
     """Saves and restores a run: the last ``keep`` checkpoints of its folder."""
 
-    def __init__(self, folder: Path, keep: int, trained: Trained, env: ShardingEnv | None) -> None:
-        self._folder, self._keep, self._trained = folder / LAST, keep, trained
+    def __init__(
+        self,
+        folder: Path,
+        keep: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        env: ShardingEnv | None,
+    ) -> None:
+        self._folder, self._keep = folder / LAST, keep
+        self._model, self._optimizer = model, optimizer
         self._rank = 0 if env is None else env.rank
         self._group = None if env is None else env.process_group
         self._checkpoint_group = None if env is None else env.checkpoint_group
@@ -105,9 +104,7 @@ class LastCheckpoints:
             path, contents, training=state.model_dump_json(indent=1) + "\n", group=self._group
         )
         self._partial, self._saving_best = partial, state.best_step
-        blocks = state_blocks(
-            self._trained.model, optimizer=self._trained.optimizer, group=self._group
-        )
+        blocks = state_blocks(self._model, optimizer=self._optimizer, group=self._group)
         blocks.append(Block.whole(_rng_key(self._rank), torch.get_rng_state()))
         self._writer.start(blocks, partial / STATE, lambda: self._publish(partial, path))
 
@@ -120,12 +117,7 @@ class LastCheckpoints:
         Raises:
             DataError: it is damaged, or of another model: the same message on every rank.
         """
-        said = load_state(
-            self._trained.model,
-            path / STATE,
-            optimizer=self._trained.optimizer,
-            group=self._group,
-        )
+        said = load_state(self._model, path / STATE, optimizer=self._optimizer, group=self._group)
         key = _rng_key(self._rank)
         numbers = torch.get_rng_state()
         saved = [Block.whole(key, numbers)] if key in read_saved(path / STATE) else []

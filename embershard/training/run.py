@@ -30,7 +30,7 @@ from embershard.training.parts import (
     training_steps,
 )
 from embershard.training.progress import TrainingProgress, TrainingResult
-from embershard.training.resuming import LastCheckpoints, RunState, Trained, settings_of
+from embershard.training.resuming import LastCheckpoints, RunState, settings_of
 from embershard.training.run_folder import folder_of
 from embershard.training.scoring import Scorer
 from embershard.training.setup import RunSetup
@@ -71,8 +71,9 @@ class Run:
         self._best: Evaluation | None = None
         self._best_step = 0
         self._looks_without_gain = 0
-        trained = Trained(self._module, self._optimizer)
-        self._last = LastCheckpoints(self._folder, config.checkpoint.keep_last, trained, env)
+        self._last = LastCheckpoints(
+            self._folder, config.checkpoint.keep_last, self._module, self._optimizer, env
+        )
         self._notes = list[str]()
 
     def close(self) -> None:

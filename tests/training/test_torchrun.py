@@ -22,7 +22,7 @@ from embershard.data.requests import client_requests
 from embershard.errors import ExportError
 from embershard.export import export_checkpoint
 from embershard.package import Identity, Package, Schema
-from embershard.sharding.counters import read_access_counts
+from embershard.sharding.held_tables import read_access_counts
 from embershard.training import latest_checkpoint, load_checkpoint, score, train
 from tests.training.runs import config
 
