@@ -53,11 +53,7 @@ class Routes:
 def build_routes(layout: Layout, local_size: int | None) -> Routes:
     """The routes of a layout. ``local_size``: ranks of a host. None: no column is summed inside
     hosts."""
-    spans = [_spans(layout, rank) for rank in range(len(layout.parts))]
-    if local_size is None:
-        none = _columns([], [], {})
-        direct = tuple(_columns(each, [True] * len(each)) for each in spans)
-        return Routes(direct, (none,) * len(spans), ())
+    spans, local_size = [_spans(layout, rank) for rank in range(len(layout.parts))], local_size or 1
     sums, is_shared = list[list[Span]](), list[list[bool]]()
     for first in range(0, len(spans), local_size):
         of_host = spans[first : first + local_size]

@@ -49,15 +49,7 @@ class SequenceDist:
             float32 ``(ids of all lookups, dim)``; zeros for -1.
         """
         rows = self._rows(incoming)
-        sizes = incoming.counts * self._widths.unsqueeze(1)
-        parts, ranks = sizes.shape
-        segments = torch.split(vectors, sizes.flatten().tolist())
-        sent = torch.cat(
-            [
-                vectors.new_empty(0),
-                *(segments[part * ranks + rank] for rank in range(ranks) for part in range(parts)),
-            ]
-        )
+        sent = _transposed(vectors, incoming.counts * self._widths.unsqueeze(1))
         theirs, ours = self._theirs(incoming), self._ours(rows)
         received = self._exchange(sent, theirs, ours, is_backward=False)
         output = vectors.new_zeros(sum(incoming.outgoing.bag_counts), self._dim)
@@ -78,17 +70,9 @@ class SequenceDist:
         else:
             blocks = zip(rows, self._columns, strict=True)
             sent = torch.cat([gradient[at, columns].flatten() for at, columns in blocks])
-        sizes = incoming.counts * self._widths.unsqueeze(1)
-        parts, ranks = sizes.shape
         theirs, ours = self._theirs(incoming), self._ours(rows)
         received = self._exchange(sent, ours, theirs, is_backward=True)
-        segments = torch.split(received, sizes.t().flatten().tolist())
-        return torch.cat(
-            [
-                gradient.new_empty(0),
-                *(segments[rank * parts + part] for part in range(parts) for rank in range(ranks)),
-            ]
-        )
+        return _transposed(received, (incoming.counts * self._widths.unsqueeze(1)).t())
 
     def _rows(self, incoming: Incoming) -> list[Tensor]:
         """Rows of the output that each part of all ranks returns."""
@@ -115,3 +99,11 @@ class SequenceDist:
         blocks = [Block(len(at), (width,)) for at, width in zip(rows, widths, strict=True)]
         ends = accumulate(self._parts_of_rank, initial=0)
         return [blocks[first:end] for first, end in pairwise(ends)]
+
+
+def _transposed(values: Tensor, sizes: Tensor) -> Tensor:
+    """Segments of ``sizes`` ``(N, M)``, which stand row after row, column after column."""
+    rows, columns = sizes.shape
+    segments = torch.split(values, sizes.flatten().tolist())
+    places = [row * columns + column for column in range(columns) for row in range(rows)]
+    return torch.cat([values.new_empty(0), *(segments[place] for place in places)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from embershard.data.base import Dataset
@@ -130,44 +131,33 @@ def _state_or_error(path: Path, config: RunConfig) -> RunState | DataError:
         return error
 
 
-class FolderLock:
-    """``flock(2)`` of a run's folder itself: one run at a time. It ends with the process, however
-    that ends."""
+@contextmanager
+def locked_folder(config: RunConfig) -> Iterator[None]:
+    """A block of one run at a time: flock(2) of the run's folder itself, which is made. The lock
+    ends with the process, however that ends. A folder that was made and stayed empty goes.
 
-    def __init__(self, config: RunConfig) -> None:
-        self._config = config
-        self._open: int | None = None
-        self._is_new = False
-
-    def take(self) -> None:
-        """Make the folder, and lock it until ``release``. Raises ConfigError if another run has it,
-        or it cannot be made."""
-        folder = folder_of(self._config)
-        self._is_new = not folder.exists()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._open = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise self._config.refusal(
-                "checkpoint",
-                "folder",
-                problem=f"expected a folder that can be made, got {folder}: {error.strerror}",
-            ) from error
-        if not lock(self._open):
-            self.release()
-            raise self._config.refusal(
+    Raises:
+        ConfigError: another run has it, or it cannot be made.
+    """
+    folder = folder_of(config)
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        problem = f"expected a folder that can be made, got {folder}: {error.strerror}"
+        raise config.refusal("checkpoint", "folder", problem=problem) from error
+    with ExitStack() as closing:
+        closing.callback(os.close, opened)
+        if not lock(opened):
+            raise config.refusal(
                 "checkpoint",
                 "folder",
                 problem=f"expected a folder that no other run writes to, {folder} is in use; "
                 "choose another one, or end that run",
             )
-
-    def release(self) -> None:
-        """Unlock it, if it was locked. A folder that was made and stayed empty goes."""
-        if self._open is None:
-            return
-        folder = folder_of(self._config)
-        if self._is_new and not any(folder.iterdir()):
-            folder.rmdir()
-        os.close(self._open)
-        self._open = None
+        try:
+            yield
+        finally:
+            if is_new and not any(folder.iterdir()):
+                folder.rmdir()

@@ -1,6 +1,7 @@
 """One training run: fit, look at validation, keep the best, score test once."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import torch
 
@@ -12,7 +13,7 @@ from embershard.sharding.environment import from_rank_0
 from embershard.training.config import RunConfig
 from embershard.training.progress import TrainingProgress, TrainingResult
 from embershard.training.run import Run
-from embershard.training.run_folder import FolderLock, begin, keep_job
+from embershard.training.run_folder import begin, keep_job, locked_folder
 from embershard.training.setup import set_up
 
 
@@ -54,16 +55,17 @@ def train(
     """
     found = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
     group = None if env is None else env.process_group
-    lock = FolderLock(config)
     run: Run | None = None
     try:
-        try:
-            from_rank_0(group, lock.take, error=ConfigError)
+        with ExitStack() as held:
+            folder = locked_folder(config)
+            from_rank_0(group, lambda: held.enter_context(folder), error=ConfigError)
             if config.training.threads:
                 torch.set_num_threads(config.training.threads)
             setup = set_up(config, dataset, env)
             setup.show_plan(planned)
             run = Run(setup, progress)
+            held.callback(run.close)
             if found:
                 run.resume(found)
             else:
@@ -72,10 +74,6 @@ def train(
                 from_rank_0(group, lambda: keep_job(config, job), error=DataError)
             run.fit()
             return run.finish()
-        finally:
-            if run is not None:
-                run.close()
-            lock.release()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted; {_kept(run)}") from None
 

@@ -24,7 +24,7 @@ from embershard.training import (
 )
 from embershard.training import run as run_module
 from embershard.training.parts import model_arguments, set_learning_rates
-from embershard.training.run_folder import FolderLock
+from embershard.training.run_folder import locked_folder
 from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
@@ -295,11 +295,9 @@ def test_a_split_without_both_labels_is_refused_before_training(tmp_path, split,
 
 def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
     run = config(tmp_path, epochs=1, evaluate_every_steps=100)
-    other = FolderLock(run)
-    other.take()
-    with pytest.raises(ConfigError, match=rf"no other run writes to, {tmp_path} is in use"):
+    said = rf"no other run writes to, {tmp_path} is in use"
+    with locked_folder(run), pytest.raises(ConfigError, match=said):
         train(run, DATA, overwrite=True)
-    other.release()
     assert train(run, DATA).checkpoint.parent == tmp_path
 
 
