@@ -4,8 +4,13 @@ FBGEMM's lookups do not take are trained by torch."""
 
 from embershard.kernels.devices import device_of
 from embershard.kernels.fbgemm import operator_of, permute_segments
-from embershard.kernels.fused import FusedTables, check_rows
-from embershard.kernels.fused_mixed import AnyFusedTables, build_fused_tables, check_dims
+from embershard.kernels.fused import FusedTables
+from embershard.kernels.fused_mixed import (
+    AnyFusedTables,
+    build_fused_tables,
+    check_dims,
+    check_rows,
+)
 from embershard.kernels.fused_optimizer import (
     FUSED_OPTIMIZERS,
     FusedOptimizer,

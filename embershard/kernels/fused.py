@@ -5,7 +5,7 @@ the gradient of the rows that were looked up and applies the optimizer to them a
 ``RowUpdate`` on CPU, by FBGEMM on CUDA. No gradient the size of a table ever exists.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -13,19 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embershard.errors import InputError
 from embershard.kernels.fbgemm import load_training
 from embershard.kernels.fused_optimizer import (
     FUSED_OPTIMIZERS,
     STATES,
     FusedOptimizer,
-    check_optimizer_on,
     count_lookup,
     move_averages,
     named_states,
 )
 from embershard.kernels.huge_pages import move_to_huge_pages
-from embershard.kernels.row_update import MOST_ROWS, RowUpdate
+from embershard.kernels.row_update import RowUpdate
 from embershard.kernels.table_clock import TableClock
 
 DIM_MULTIPLE = 4
@@ -44,7 +42,8 @@ class FusedTables:
     """Tables in one buffer, their optimizer's state, and a lookup over all of them.
 
     Not a module on purpose: ``weights`` and ``states`` are views of FBGEMM's buffers, and
-    their holder must not move or replace them. See ``FusedEmbeddingBagCollection``.
+    their holder must not move or replace them. See ``FusedEmbeddingBagCollection``. What FBGEMM
+    has no kernels for is refused by ``build_fused_tables``.
 
     Args:
         shapes: (rows, dim) of each table; dim a multiple of 4.
@@ -56,9 +55,6 @@ class FusedTables:
         compute_kernel: of COMPUTE_KERNELS: weights in the device's memory; on CUDA also in unified
             memory, or in unified memory behind a cache on the device.
         dtype: of the weights: float32 or float16. State and outputs are float32.
-
-    Raises:
-        InputError: a dim, device, dtype, optimizer or kernel that FBGEMM has no kernels for.
     """
 
     def __init__(
@@ -72,15 +68,6 @@ class FusedTables:
         compute_kernel: str = "fused",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        check_storage(compute_kernel, dtype, device)
-        check_optimizer_on(optimizer, device.type)
-        for rows, dim in shapes:
-            if rows < 1 or dim < DIM_MULTIPLE or dim % DIM_MULTIPLE:
-                raise InputError(
-                    "fused tables: expected at least one row and a dim that is a positive "
-                    f"multiple of 4, got a table of {rows} rows and dim {dim}"
-                )
-        check_rows(shapes, device.type)
         self.optimizer = optimizer
         self._pooled = pooled
         self._kernel = _build_kernel(
@@ -187,38 +174,6 @@ class FusedTables:
             # FBGEMM counts all lookups, those of evaluation too, and adds 1 before it uses this.
             for iteration in (self._kernel.iter_cpu, self._kernel.iter):
                 iteration.fill_(step - 1)
-
-
-def check_storage(compute_kernel: str, dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse weights that cannot be kept so."""
-    if device.type not in ("cpu", "cuda"):
-        raise InputError(f"device: expected cpu or cuda, got {device}")
-    if compute_kernel not in COMPUTE_KERNELS:
-        known = ", ".join(COMPUTE_KERNELS)
-        raise InputError(f"compute_kernel: expected one of {known}; got {compute_kernel!r}")
-    if device.type == "cpu" and compute_kernel != "fused":
-        raise InputError(f"compute_kernel: expected 'fused' on cpu, got {compute_kernel!r}")
-    if dtype not in WEIGHT_DTYPES:
-        known = ", ".join(str(each) for each in WEIGHT_DTYPES)
-        raise InputError(f"fused tables: expected weights of {known}; got {dtype}")
-
-
-def check_rows(shapes: Iterable[tuple[int, int]], device: str) -> None:
-    """Refuse tables of more rows than the update on CPU counts.
-
-    Args:
-        shapes: (rows, dim) of tables or shards.
-        device: ``cpu`` or ``cuda``.
-
-    Raises:
-        InputError: a table of more than 2^32 - 1 rows that ``FusedTables`` would train on CPU.
-    """
-    for rows, dim in shapes:
-        if device == "cpu" and dim % DIM_MULTIPLE == 0 and rows > MOST_ROWS:
-            raise InputError(
-                f"fused tables on cpu: expected at most {MOST_ROWS} rows, got a table of {rows}; "
-                "shard it by rows"
-            )
 
 
 def _build_kernel(

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged.segments import counts_of_offsets
-from embershard.kernels.fused import DIM_MULTIPLE, FusedTables, check_storage
+from embershard.kernels.fused import COMPUTE_KERNELS, DIM_MULTIPLE, WEIGHT_DTYPES, FusedTables
 from embershard.kernels.fused_optimizer import MOMENTS, FusedOptimizer, check_optimizer_on
 from embershard.kernels.fused_torch import TorchFusedTables
+from embershard.kernels.row_update import MOST_ROWS
 
 
 @final
@@ -116,9 +117,10 @@ def build_fused_tables(
     Raises:
         InputError: a table without rows or columns, or what the device's kernels cannot do.
     """
-    check_storage(compute_kernel, dtype, device)
+    _check_storage(compute_kernel, dtype, device)
     check_optimizer_on(optimizer, device.type)
     check_dims((dim for _, dim in shapes), optimizer, compute_kernel)
+    check_rows(shapes, device.type)
     for rows, dim in shapes:
         if rows < 1 or dim < 1:
             raise InputError(
@@ -166,3 +168,35 @@ def check_dims(dims: Iterable[int], optimizer: FusedOptimizer, compute_kernel: s
     else:
         return
     raise InputError(f"{what}: expected dims that are a multiple of {DIM_MULTIPLE}, got {others}")
+
+
+def _check_storage(compute_kernel: str, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse weights that cannot be kept so."""
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device: expected cpu or cuda, got {device}")
+    if compute_kernel not in COMPUTE_KERNELS:
+        known = ", ".join(COMPUTE_KERNELS)
+        raise InputError(f"compute_kernel: expected one of {known}; got {compute_kernel!r}")
+    if device.type == "cpu" and compute_kernel != "fused":
+        raise InputError(f"compute_kernel: expected 'fused' on cpu, got {compute_kernel!r}")
+    if dtype not in WEIGHT_DTYPES:
+        known = ", ".join(str(each) for each in WEIGHT_DTYPES)
+        raise InputError(f"fused tables: expected weights of {known}; got {dtype}")
+
+
+def check_rows(shapes: Iterable[tuple[int, int]], device: str) -> None:
+    """Refuse tables of more rows than the update on CPU counts.
+
+    Args:
+        shapes: (rows, dim) of tables or shards.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        InputError: a table of more than 2^32 - 1 rows that ``FusedTables`` would train on CPU.
+    """
+    for rows, dim in shapes:
+        if device == "cpu" and dim % DIM_MULTIPLE == 0 and rows > MOST_ROWS:
+            raise InputError(
+                f"fused tables on cpu: expected at most {MOST_ROWS} rows, got a table of {rows}; "
+                "shard it by rows"
+            )

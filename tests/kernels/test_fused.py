@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer, FusedTables
+from embershard.kernels import FusedOptimizer, FusedTables, build_fused_tables
 from tests.cases import cases
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
@@ -177,14 +177,14 @@ def test_optimizers_that_cannot_be_used_are_refused(settings, message):
 @cases(
     ("shape", "device", "message"),
     {
-        "dim-6": ((4, 6), "cpu", "multiple of 4, got a table of 4 rows and dim 6"),
+        "no-columns": ((4, 0), "cpu", "one column, got a table of 4 rows and dim 0"),
         "no-rows": ((0, 4), "cpu", "at least one row.*got a table of 0 rows"),
         "meta": ((4, 4), "meta", "expected cpu or cuda, got meta"),
     },
 )
 def test_tables_without_kernels_are_refused(shape, device, message):
     with pytest.raises(InputError, match=message):
-        FusedTables([shape], [0], optimizer=FusedOptimizer(), device=torch.device(device))
+        build_fused_tables([shape], [0], optimizer=FusedOptimizer(), device=torch.device(device))
 
 
 def test_a_learning_rate_that_is_no_step_is_refused():

@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer, FusedTables
+from embershard.kernels import FusedOptimizer, FusedTables, build_fused_tables
 from embershard.kernels.fused_torch import TorchFusedTables
 from embershard.kernels.row_update import _load_operators
 from tests.cases import cases
@@ -112,7 +112,7 @@ def test_threads_do_not_change_a_bit(name):
 
 def test_a_table_of_too_many_rows_is_refused_before_it_takes_memory():
     with pytest.raises(InputError, match=r"expected at most 4294967295 rows, got .* 4294967296"):
-        FusedTables([(2**32, 4)], [0], optimizer=FusedOptimizer(), device=CPU)
+        build_fused_tables([(2**32, 4)], [0], optimizer=FusedOptimizer(), device=CPU)
 
 
 def test_a_build_without_the_operators_says_what_builds_them(monkeypatch):
