@@ -103,19 +103,10 @@ class FusedEmbeddingBagCollection(FusedCollection):
 class FusedEmbeddingCollection(FusedCollection):
     """As ``EmbeddingCollection``, with the optimizer inside the backward pass.
 
-    Outputs, initial weights and state dict keys are the same; what is different is told by
-    ``FusedEmbeddingBagCollection``, of which this is the unpooled kind. The kernel is FBGEMM's
-    without pooling, on CPU as on CUDA, or torch where the dim is no multiple of 4.
-
-    Args:
-        tables: the tables; all of one embedding_dim and data_type.
-        optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
-        learning_rate: step size.
-        eps: keeps the first step of a row finite; not used by "sgd".
-        device: cpu or cuda. None: cpu.
-
-    Raises:
-        InputError: an optimizer, setting, table or device that cannot be used.
+    Outputs, initial weights and state dict keys are the same. What is different, arguments and
+    errors too, is told by ``FusedEmbeddingBagCollection``, of which this is the unpooled kind; its
+    tables have one embedding_dim. The kernel is FBGEMM's without pooling, on CPU as on CUDA, or
+    torch where the dim is no multiple of 4.
     """
 
     PREFIX = "embeddings"

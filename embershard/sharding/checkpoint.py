@@ -201,12 +201,7 @@ class AsyncStateWriter:
         self._running = self._thread.submit(self._write, copies, folder, then)
 
     def wait(self) -> None:
-        """Until what was started is written.
-
-        Raises:
-            InputError: the folder had a state, or another writer was at it.
-            OSError: it failed on some rank.
-        """
+        """Until what was started is written. Raises as the next ``start`` would."""
         running, self._running = self._running, None
         if running is not None:
             running.result()

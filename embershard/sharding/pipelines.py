@@ -211,15 +211,11 @@ class TrainPipelineSparseDist(Generic[In, Out]):
     is. A collection whose input is computed by the model exchanges it during its own step.
 
     Args:
-        model: see ``TrainPipelineBase``.
-        optimizer: of its parameters.
-        device: see ``TrainPipelineBase``.
         execute_all_batches: False: the batch before the end of the data is kept, and is first with
             the next ``dataloader_iter``.
-        custom_model_fwd: called with the batch in place of the model.
 
     Raises:
-        InputError: no such model or device.
+        InputError: as ``TrainPipelineBase``.
     """
 
     def __init__(
@@ -244,16 +240,8 @@ class TrainPipelineSparseDist(Generic[In, Out]):
 
 @final
 class EvalPipelineSparseDist(Generic[In, Out]):
-    """As ``TrainPipelineSparseDist``, without gradients: nothing is trained.
-
-    Args:
-        model: see ``TrainPipelineBase``.
-        optimizer: not used; may be None.
-        device: see ``TrainPipelineBase``.
-
-    Raises:
-        InputError: no such model or device.
-    """
+    """As ``TrainPipelineSparseDist``, without gradients: nothing is trained. ``optimizer`` is not
+    used and may be None."""
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device

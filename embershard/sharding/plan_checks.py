@@ -25,7 +25,8 @@ def chosen_sharders(
 
     Raises:
         InputError: the plan does not fit the model or the ranks, or differs between ranks: the
-            same message on every rank, with the rank named."""
+            same message on every rank, with the rank named.
+    """
     return agree(
         env.process_group,
         lambda: _checked(module, plan, sharders, env),

@@ -149,7 +149,8 @@ def start_checkpoint(
 
     Raises:
         OSError: it cannot be written there.
-        DataError: ``path`` is no folder; or as OSError, with a group."""
+        DataError: ``path`` is no folder; or as OSError, with a group.
+    """
 
     def start() -> Path:
         if path.is_symlink() or (path.exists() and not path.is_dir()):

@@ -99,7 +99,8 @@ class Run:
         before it a warning says what is wrong.
 
         Raises:
-            DataError: none can be read."""
+            DataError: none can be read.
+        """
         from_rank_0(self._group, self._last.clear_partial, error=DataError)
         for number, (path, state) in enumerate(found, 1):
             try:

@@ -30,7 +30,8 @@ def read_state(module: nn.Module, folder: Path, *, mapped: MappedTables | None =
     The folder's metadata is a pickle, so read only what you trust, as with torch.load.
 
     Raises:
-        DataError: weights of other names or shapes, or a damaged folder."""
+        DataError: weights of other names or shapes, or a damaged folder.
+    """
     state = module.state_dict()
     given = saved_weights(read_saved(folder), state)
     check_state(module, {name: shape for name, (_, shape) in given.items()}, where=folder)
