@@ -60,7 +60,7 @@ def plan_of(
 
 
 def read_plan(config: RunConfig) -> ShardingPlan | None:
-    """The plan in the file that a run names. None: no file is given, or ``auto``."""
+    """The plan in the file of a run's configuration. None: it has no file, or says ``auto``."""
     given = config.sharding.plan
     if given is None:
         return None
