@@ -2,8 +2,12 @@
 
 from embershard.optim.clipping import GradientClipping, GradientClippingOptimizer
 from embershard.optim.combined import CombinedOptimizer
-from embershard.optim.fused import FusedKeyedOptimizer
-from embershard.optim.keyed import KeyedOptimizer, KeyedOptimizerWrapper, OptimizerWrapper
+from embershard.optim.keyed import (
+    FusedKeyedOptimizer,
+    KeyedOptimizer,
+    KeyedOptimizerWrapper,
+    OptimizerWrapper,
+)
 from embershard.optim.warmup import WarmupOptimizer, WarmupPolicy, WarmupStage
 
 __all__ = [

@@ -4,7 +4,9 @@ dense kernel in the coordinates of the table, under the same keys, so that each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, TypeAlias
 
 import torch
@@ -16,13 +18,17 @@ from embershard.optim import (
     OptimizerWrapper,
     WarmupOptimizer,
 )
+from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.held_tables import STATE, HeldTable, inner_module, whole_tensors
+from embershard.sharding.optimizers import RowWiseAdagrad
 from embershard.sharding.tables import LocalShard
 
 Trainer: TypeAlias = tuple[torch.optim.Optimizer, dict[str, Any]]
 CLASS = "__class"
 """In keys, before the class of an optimizer."""
+NOT_SAVED = ("LBFGS", "SparseAdam")
+"""Optimizers of torch with state that is no tensor: no checkpoint has any."""
 
 
 def optimizer_fault(
@@ -132,3 +138,148 @@ def shard_block(table: HeldTable, local: LocalShard, key: str, value: Tensor) ->
 def class_block(name: str, kind: str) -> Block:
     """Say of which class an optimizer is: the key does, as checkpoints hold tensors alone."""
     return Block.whole(f"{STATE}{name}.{CLASS}.{kind}", torch.ones((), dtype=torch.uint8))
+
+
+class SavedState:
+    """Optimizer state in a folder."""
+
+    def __init__(self, saved: Mapping[str, SavedTensor | None]) -> None:
+        self._fields = defaultdict[str, dict[str, SavedTensor]](dict)
+        for key, each in saved.items():
+            if each is not None and key.startswith(STATE):
+                parameter, _, field = key.removeprefix(STATE).rpartition(".")
+                self._fields[parameter][field] = each
+
+    def of(self, parameter: str) -> Mapping[str, SavedTensor]:
+        """By name: what the caller's optimizer keeps of a parameter, or a kernel of a table, which
+        is ``<weight>.<table>``."""
+        return self._fields.get(parameter, {})
+
+    def kind(self, parameter: str) -> str | None:
+        """The class of the caller's optimizer. None: it is not known, as of TorchRec's."""
+        return next(iter(self.of(f"{parameter}.{CLASS}")), None)
+
+
+class DenseReads:
+    """Reads state of an optimizer of parameters that do not train in backward.
+
+    ``unfit`` is called with what is wrong with the state of a parameter, which is not read then.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, state: SavedState, unfit: Callable[[str], None]
+    ) -> None:
+        self._state, self._unfit = state, unfit
+        self._trainers = trainers(optimizer)
+        self._unmade = list[tuple[torch.optim.Optimizer, nn.Parameter]]()
+
+    def of_shard(self, table: HeldTable, local: LocalShard) -> Iterator[Block]:
+        """What is read for a shard of the dense kernel."""
+        assert local.parameter is not None
+        shape = tuple(local.weight.shape)
+        sizes = {
+            field: shape if each.size == table.size else each.size
+            for field, each in self._state.of(table.weight_key).items()
+        }
+        for key, value in self._values(table.weight_key, local.parameter, sizes):
+            yield shard_block(table, local, key, value)
+
+    def of_whole(self, model: nn.Module) -> Iterator[Block]:
+        """What is read for parameters that every process holds whole."""
+        for name, parameter in whole_parameters(model):
+            sizes = {field: each.size for field, each in self._state.of(name).items()}
+            for key, value in self._values(name, parameter, sizes):
+                yield Block.whole(key, value)
+
+    def finish(self) -> None:
+        """Delete state that the optimizer had not made when it was saved."""
+        for optimizer, parameter in self._unmade:
+            optimizer.state.pop(parameter, None)
+
+    def _values(
+        self, name: str, parameter: nn.Parameter, sizes: Mapping[str, tuple[int, ...]]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Key in the folder and tensor in the optimizer of all state of a parameter."""
+        trainer = self._trainers.get(id(parameter))
+        if trainer is None:
+            return
+        optimizer, group = trainer
+        if problem := self._problem(name, parameter, trainer, sizes):
+            self._unfit(f"optimizer state of {name!r}: {problem}")
+            return
+        if not sizes and self._state.kind(name) is not None:
+            self._unmade.append((optimizer, parameter))
+            return
+        for field, size in sizes.items():
+            state = optimizer.state[parameter]
+            if field not in state:  # Adam makes its state in the first step, step counts on CPU.
+                is_count = not size and parameter.dim() > 0
+                on_device = group.get("capturable") or group.get("fused")
+                state[field] = torch.zeros(
+                    size,
+                    dtype=self._state.of(name)[field].dtype,
+                    device=None if is_count and not on_device else parameter.device,
+                )
+            yield f"{STATE}{name}.{field}", state[field]
+
+    def _problem(
+        self,
+        name: str,
+        parameter: nn.Parameter,
+        trainer: Trainer,
+        sizes: Mapping[str, tuple[int, ...]],
+    ) -> str:
+        """Why what is saved is not the state of the optimizer. Empty: it is."""
+        kind, saved_kind = type(trainer[0]).__name__, self._state.kind(name)
+        expected = _expected(*trainer, parameter)
+        in_backward = self._state.of(f"{name}.{name.rpartition('.')[0].rpartition('.')[2]}")
+        if sizes:
+            fits = expected is None or expected.keys() == sizes.keys()
+        else:  # Not made yet, or there is none; other optimizers than embershard's say neither.
+            fits = saved_kind is not None or not (expected and parameter.requires_grad)
+            fits = fits and not in_backward
+        if saved_kind not in (None, kind) or not fits:
+            own = "" if expected is None else _listed(expected)
+            got = f"that of {saved_kind or 'another'}{_listed(sizes)}"
+            if not sizes and saved_kind is None:
+                got = f"that of a kernel{_listed(in_backward)}" if in_backward else "none"
+            return f"expected that of {kind}{own}, got {got}"
+        for field, own_size in (expected or {}).items():
+            if sizes and sizes[field] != own_size:
+                return f"{field} of {kind}: expected shape {own_size}, got {sizes[field]}"
+        return ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f" ({', '.join(sorted(names)) or 'none'})"
+
+
+def _expected(
+    optimizer: torch.optim.Optimizer, group: Mapping[str, object], parameter: nn.Parameter
+) -> dict[str, tuple[int, ...]] | None:
+    """Shapes of the tensors that an optimizer keeps of a parameter. None: they are not known."""
+    if found := _shapes(optimizer.state.get(parameter, {})):
+        return found
+    kind = type(optimizer)
+    if kind is not RowWiseAdagrad and not kind.__module__.startswith("torch.optim."):
+        return None
+    if kind.__name__ in NOT_SAVED:
+        return {}
+    # Most make their state in the first step: a copy does one of a parameter of 2 x 2 x ...
+    like = nn.Parameter(
+        torch.zeros((2,) * parameter.dim(), dtype=parameter.dtype, device=parameter.device)
+    )
+    like.grad = torch.zeros_like(like)
+    probe = copy(optimizer)
+    probe.state, probe.param_groups = defaultdict(dict), [{**group, "params": [like]}]
+    probe.step()
+    return {
+        name: tuple(
+            own if size == 2 else size for size, own in zip(shape, parameter.shape, strict=False)
+        )
+        for name, shape in _shapes(probe.state[like]).items()
+    }
+
+
+def _shapes(state: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(each.shape) for name, each in state.items() if isinstance(each, Tensor)}

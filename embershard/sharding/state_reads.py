@@ -13,8 +13,9 @@ from embershard.optim import KeyedOptimizer
 from embershard.package.rectangles import Shard
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
-from embershard.sharding.dense_reads import DenseReads, SavedState
 from embershard.sharding.dense_state import (
+    DenseReads,
+    SavedState,
     optimizer_fault,
     warmup_progress,
 )
