@@ -88,13 +88,9 @@ class Layout:
         """The lookups of one sparse input, the pooled ones first."""
         return tuple(each.lookup for each in self.every() if each.input.name == name)
 
-    def columns(self, path: str, key: str) -> Columns:
-        """Where a pooled output of an embedding module lies."""
-        return next(e.columns for e in self.pooled if (e.path, e.key) == (path, key))
-
-    def sequence(self, path: str, key: str) -> TableLookup:
-        """An output that is a sequence."""
-        return next(e for e in self.sequences if (e.path, e.key) == (path, key))
+    def lookup(self, path: str, key: str) -> TableLookup:
+        """That of an output of an embedding module."""
+        return next(each for each in self.every() if (each.path, each.key) == (path, key))
 
     def rows(self, item: SparseInput) -> int:
         """Rows of the tables that an input is looked up in."""

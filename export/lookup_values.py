@@ -77,7 +77,7 @@ class LookupValues:
         """``KeyedTensor.regroup(pooled, groups)``."""
         pooled = list(pooled)
         columns = {
-            key: self._layout.columns(each.path, key)
+            key: self._layout.lookup(each.path, key).columns
             for each in pooled
             if isinstance(each, Pooled)
             for key in each.keys
@@ -106,11 +106,13 @@ class LookupValues:
         raise refusal(node, "expected pooled['<key>'], pooled.values() or pooled.to_dict()")
 
     def _vectors(self, pooled: Pooled, keys: tuple[str, ...]) -> Value:
-        return self._inputs.take("pooled", [self._layout.columns(pooled.path, key) for key in keys])
+        return self._inputs.take(
+            "pooled", [self._layout.lookup(pooled.path, key).columns for key in keys]
+        )
 
     def _of_sequence(self, node: fx.Node, sequence: Sequence) -> Value:
         """What is asked of a JaggedTensor: it padded, or its lengths."""
-        found = self._layout.sequence(sequence.path, sequence.key)
+        found = self._layout.lookup(sequence.path, sequence.key)
         place = found.columns
         if node.op == "call_method" and node.target == "lengths":
             return self._inputs.lengths(place)

@@ -50,7 +50,6 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
             raise ExportError(
                 f"weights: pattern {each!r}: expected to fit a table, the tables are {names}"
             )
-    chosen: dict[str, WeightType] = {}
     counting: dict[str, str] = {}
     for name in names:
         pattern = next((p for p in weights if fnmatch.fnmatchcase(name, p)), None)
@@ -59,7 +58,6 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
                 f"weights: table {name!r}: expected a pattern that fits it, got only "
                 f"{list(weights)}; '*' fits all"
             )
-        chosen[name] = _known(weights[pattern])
         counting[name] = pattern
     for pattern in weights:
         if pattern not in counting.values():
@@ -68,7 +66,7 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
                 f"weights: pattern {pattern!r}: expected to fit a table that no pattern before it "
                 f"fits, but {fitting[0]!r} has {counting[fitting[0]]!r}; the first that fits counts"
             )
-    return chosen
+    return {name: _known(weights[pattern]) for name, pattern in counting.items()}
 
 
 def _known(kind: str) -> WeightType:

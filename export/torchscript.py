@@ -143,15 +143,12 @@ def load_graph(path: Path) -> tuple[Any, Any]:
     """The frozen graph of a program that `save_program` wrote, and what must live as long."""
     try:
         with _known_warnings_ignored():
-            frozen = torch.jit.freeze(_load(path).eval())
+            script = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
+            frozen = torch.jit.freeze(script.eval())
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ExportError(f"{path}: expected a program in TorchScript, got {reason}") from None
     return frozen.graph, frozen
-
-
-def _load(path: Path) -> Any:
-    return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
 
 
 def _without_sources(archive: bytes) -> bytes:

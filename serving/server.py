@@ -1,6 +1,7 @@
 """One serving process: models, a port, and an orderly end."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,7 @@ class Server:
         models = [model] if isinstance(model, str) and model else list(model)
         served = check_models(self._repository, models)
         _check_recorded(self._options.record, served)
-        self._load_failures = _Counter()
+        self._load_failures = Counter[str]()  # One thread, that of the loader, adds to it.
         budget = self._options.memory_budget or memory_limit() * 8 // 10
         self._native = load_extension().Server(
             repository=str(self._repository),
@@ -118,7 +119,7 @@ class Server:
     def metrics(self) -> Metrics:
         """Everything counted since the start, as of now. docs/metrics.md describes each metric."""
         counted = from_native(self._native.metrics())
-        return Metrics([*counted, load_failures(self._load_failures.count)])
+        return Metrics([*counted, load_failures(self._load_failures.total())])
 
     def answered(self) -> int:
         """Requests answered well since the start, by versions that were unloaded too."""
@@ -205,21 +206,15 @@ class Server:
         self.stop()
 
 
-class _Counter:
-    """One thread, that of the loader, adds to it."""
-
-    count = 0
-
-
 def _reporter(
-    on_event: Callable[[LoadEvent], None] | None, failures: _Counter
+    on_event: Callable[[LoadEvent], None] | None, failures: Counter[str]
 ) -> Callable[[str, str, int, float, str], None]:
     """What the extension calls. It knows no server: the extension keeps it, and a server that it
     knew would never be freed."""
 
     def report(what: str, model: str, version: int, seconds: float, message: str) -> None:
         if what == "load_failed":
-            failures.count += 1
+            failures[model] += 1
         if on_event is None:
             return
         event = LoadEvent(what=what, model=model, version=version, seconds=seconds, message=message)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Self, Unpack
 
 import grpc
@@ -118,14 +119,12 @@ class AsyncPredictStream:
 
     async def _read(self) -> None:
         """Until the call ends."""
-        ended = UnavailableError(f"{self._address}: the server ended the stream")
-        error: Ended = lambda: UnavailableError(str(ended))  # noqa: E731
+        error: Ended = partial(UnavailableError, f"{self._address}: the server ended the stream")
         try:
             async for message in self._call:
                 self._answer(message)
         except grpc.RpcError as failure:
-            kept = failure
-            error = lambda: error_of(kept, address=self._address)  # noqa: E731
+            error = partial(error_of, failure, address=self._address)
         except asyncio.CancelledError:  # By us.
             pass
         finally:

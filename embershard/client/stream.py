@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Self, Unpack
 
 import grpc
@@ -170,17 +171,14 @@ class PredictStream:
 
     def _read(self) -> None:
         """Until the call ends."""
-
-        def ended() -> EmbershardError:
-            return UnavailableError(f"{self._address}: the server ended the stream")
-
-        error: Callable[[], EmbershardError] = ended
+        error: Callable[[], EmbershardError] = partial(
+            UnavailableError, f"{self._address}: the server ended the stream"
+        )
         try:
             for message in self._call:
                 self._answer(message)
         except grpc.RpcError as failure:
-            kept = failure
-            error = lambda: error_of(kept, address=self._address)  # noqa: E731
+            error = partial(error_of, failure, address=self._address)
         finally:
             self._end_all(error)
 

@@ -149,10 +149,8 @@ def _plan(given: argparse.Namespace) -> None:
     print(text, end="")
     if unserved := unserved_devices(plan):
         _warn(
-            [
-                f"plan {plan.name} is for {unserved[0]}: servers of this version have cpu devices "
-                "only, and refuse it"
-            ]
+            f"plan {plan.name} is for {unserved[0]}: servers of this version have cpu devices "
+            "only, and refuse it"
         )
 
 
@@ -189,7 +187,7 @@ def _compare(given: argparse.Namespace) -> None:
     _refuse(given, without, f"expected no --compare, got --compare {given.compare}")
     check_folder("--recalibrate", given.recalibrate)
     machine, warnings = _machine(given, None)
-    _warn(warnings)
+    _warn(*warnings)
     if folder is None:
         print(compare_run(given, machine), end="")
         return
@@ -212,7 +210,7 @@ def _machine(given: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, l
     return machine, [f"{machine.mismatch()}: --machine names measured ones"]
 
 
-def _warn(warnings: Sequence[str]) -> None:
+def _warn(*warnings: str) -> None:
     for each in warnings:
         print(f"embershard plan: warning: {each}", file=sys.stderr)
 

@@ -74,11 +74,11 @@ def _train(given: argparse.Namespace) -> None:
     set_malloc_options(os.environ)
     with ranks_of_torchrun() as ranks:
         given.ranks = ranks  # For the end of the process.
-        config, data = ranks.agree(lambda: _read(given), error=ConfigError)
+        config, data = ranks.agree(lambda: _read(given, ranks), error=ConfigError)
         _train_on(ranks, config, data, given)
 
 
-def _read(given: argparse.Namespace) -> tuple[RunConfig, DataConfig]:
+def _read(given: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig]:
     from embershard.training import read_config
     from embershard.training.config import AUTO
 
@@ -94,6 +94,11 @@ def _read(given: argparse.Namespace) -> tuple[RunConfig, DataConfig]:
         if value is not None and config.sharding.plan != AUTO:
             problem = f'expected "{AUTO}" with {name}, got {config.sharding.plan}'
             raise config.refusal("sharding", "plan", problem=problem)
+        if value is not None and ranks.env is None:
+            raise InputError(
+                f"{name}: expected ranks of torchrun (--nproc-per-node 1 will do), got a process "
+                "alone, which plans nothing"
+            )
     return config, data
 
 
@@ -109,12 +114,6 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse
     from embershard.data import DEFAULT_CACHE, load_dataset
     from embershard.training import dry_run, train
 
-    for name, value in (("--plan-report", given.plan_report), ("--explain", given.explain)):
-        if value is not None and ranks.env is None:
-            raise InputError(
-                f"{name}: expected ranks of torchrun (--nproc-per-node 1 will do), got a process "
-                "alone, which plans nothing"
-            )
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     dataset = ranks.first_on_rank_0(lambda: load_dataset(data, cache=cache))
     title = f"{config.model.name} on {dataset.name}" + ranks.text

@@ -90,20 +90,18 @@ class HttpServer:
         except OSError as error:
             raise self._unavailable(error) from error
         self._server = uvicorn.Server(self._config(routes))
-        self._loop = loop = asyncio.new_event_loop()
+        serving = self._serve(self._server, tick)
         self._thread = threading.Thread(
-            target=self._run,
-            args=(self._server, loop, tick),
-            name="embershard-metrics",
-            daemon=True,
+            target=asyncio.run, args=(serving,), name="embershard-metrics", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
         """Close the port and every connection. Safe to repeat."""
-        if self._server and self._loop and self._thread and self._thread.is_alive():
+        if self._server and self._thread and self._thread.is_alive():
             self._server.should_exit = self._server.force_exit = True
-            self._loop.call_soon_threadsafe(self._abort_connections)
+            if self._loop:
+                self._loop.call_soon_threadsafe(self._abort_connections)
             self._thread.join()
         self._socket.close()
 
@@ -132,18 +130,13 @@ class HttpServer:
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
 
-    def _run(
-        self, server: uvicorn.Server, loop: asyncio.AbstractEventLoop, tick: Callable[[], None]
-    ) -> None:
-        async def serve() -> None:
-            loop.set_exception_handler(_Reporter())
-            ticking = asyncio.create_task(self._tick(tick))
-            await server.serve(sockets=[self._socket])
-            ticking.cancel()
-            self._abort_connections()
-
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(serve())
+    async def _serve(self, server: uvicorn.Server, tick: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_Reporter())
+        ticking = asyncio.create_task(self._tick(tick))
+        await server.serve(sockets=[self._socket])
+        ticking.cancel()
+        self._abort_connections()
 
     async def _tick(self, tick: Callable[[], None]) -> None:
         failures = _OncePerMinute()

@@ -161,7 +161,7 @@ def test_clients_cost_no_threads(server):
         for _ in range(50):
             held.enter_context(connected(server)).sendall(b"GET ")
         assert asked(server)[0] == 200
-        assert threading.active_count() == before
+        assert threading.active_count() <= before  # Threads of earlier tests may end.
 
 
 def test_a_broken_page_is_logged_and_leaves_the_others_alone(server, caplog):
