@@ -20,7 +20,7 @@
 
 #include "fuzz/expect.h"
 #include "package/id_maps.h"
-#include "package/json_parse.h"
+#include "package/json.h"
 #include "package/manifest.h"
 #include "package/plan.h"
 #include "package/safetensors.h"

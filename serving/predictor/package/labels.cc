@@ -10,8 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "package/json_parse.h"
-#include "package/json_value.h"
+#include "package/json.h"
 #include "package/refusal.h"
 
 namespace embershard {

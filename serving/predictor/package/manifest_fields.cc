@@ -1,14 +1,18 @@
 #include "package/manifest_fields.h"
 
+#include <algorithm>
+
 #include "package/names.h"
 
 namespace embershard {
 namespace {
 
 constexpr int64_t kFormatVersion = 0;
+constexpr int64_t kRowsMax = int64_t{1} << 40;  // Of one table.
 constexpr int64_t kDimMax = 1 << 16;
 constexpr int64_t kChunkAlign = 4096;
 constexpr int64_t kChunkBytesMax = int64_t{1} << 30;
+constexpr double kDefaultLimit = 1e15;  // So that every reader writes it with the same digits.
 
 void CheckError(const JsonValue& value) {
   if (value.Number() < 0) value.Refuse("at least 0");
@@ -34,6 +38,162 @@ void CheckLayout(const TableSpec& table, const JsonValue& value) {
   }
 }
 
+std::string ReadInputName(const JsonValue& value) {
+  return value.TextThat(IsInputName, "1 .. 256 bytes without control characters");
+}
+
+Scope ReadScope(const JsonValue& value) {
+  return value.Choice<Scope>({{"request", Scope::kRequest}, {"example", Scope::kExample}});
+}
+
+DenseInput ReadDense(const JsonValue& value) {
+  value.ExpectKeys({"kind", "name", "scope", "default"});
+  DenseInput input;
+  input.name = ReadInputName(value["name"]);
+  input.scope = ReadScope(value["scope"]);
+  const JsonValue default_value = value["default"];
+  if (!default_value.is_null()) {
+    const double number = default_value.Number();
+    if (number <= -kDefaultLimit || number >= kDefaultLimit) {
+      default_value.Refuse("a number between -1e15 and 1e15");
+    }
+    input.default_value = static_cast<float>(number);
+  }
+  return input;
+}
+
+void ReadUnknown(const JsonValue& value, IdMapSpec* ids) {
+  ids->unknown = value["unknown"].Choice<UnknownIds>(
+      {{"reject", UnknownIds::kReject}, {"oov", UnknownIds::kOov}, {"zero", UnknownIds::kZero}});
+  const JsonValue oov_row = value["oov_row"];
+  if (ids->unknown != UnknownIds::kOov) {
+    if (!oov_row.is_null()) oov_row.Refuse("null where unknown is not oov");
+    return;
+  }
+  ids->oov_row = ids->rows - 1;
+  if (oov_row.is_null() || oov_row.Integer(0, INT64_MAX) != ids->oov_row) {
+    oov_row.Refuse(std::to_string(ids->oov_row) + " where unknown is oov");
+  }
+  if (ids->rows == 1) value["rows"].Refuse("a known row beside the oov row");
+}
+
+IdMapSpec ReadIds(const JsonValue& value) {
+  IdMapSpec ids;
+  if (!value.ExpectObject()) return ids;
+  ids.kind = value["kind"].Choice<IdMapKind>({{"identity", IdMapKind::kIdentity},
+                                              {"hash", IdMapKind::kHash},
+                                              {"vocab", IdMapKind::kVocab}});
+  ids.rows = value["rows"].Integer(1, kRowsMax);
+  switch (ids.kind) {
+    case IdMapKind::kIdentity:
+      value.ExpectKeys({"kind", "rows", "unknown", "oov_row"});
+      ReadUnknown(value, &ids);
+      break;
+    case IdMapKind::kHash:
+      value.ExpectKeys({"kind", "rows", "seed"});
+      ids.seed = value["seed"].Unsigned(0, UINT64_MAX);
+      break;
+    case IdMapKind::kVocab:
+      value.ExpectKeys({"kind", "rows", "file", "unknown", "oov_row"});
+      ids.file = ReadFilePath(value["file"]);
+      ReadUnknown(value, &ids);
+      break;
+  }
+  return ids;
+}
+
+// The position of the table that a lookup names, whose rows the ids lead to.
+size_t ReadLookupTable(const JsonValue& value, const std::vector<TableSpec>& tables,
+                       const IdMapSpec& ids, const JsonValue& rows) {
+  const std::string name = ReadPlainName(value["table"]);
+  const auto table = std::find_if(tables.begin(), tables.end(),
+                                  [&](const TableSpec& each) { return each.name == name; });
+  if (table == tables.end()) {
+    value["table"].Refuse("the name of a table");
+    return 0;
+  }
+  if (ids.rows != table->rows) {
+    rows.Refuse(std::to_string(table->rows) + ", the rows of table " + name);
+  }
+  return static_cast<size_t>(table - tables.begin());
+}
+
+void ReadLookup(const JsonValue& input, const JsonValue& value,
+                const std::vector<TableSpec>& tables, SparseInput* read) {
+  value.ExpectKeys({"table", "output", "pooling"});
+  const bool pooled = value["output"].Choice<bool>({{"pooled", true}, {"sequence", false}});
+  const JsonValue pooling = value["pooling"];
+  const size_t table = ReadLookupTable(value, tables, read->ids, input["ids"]["rows"]);
+  if (!pooled) {
+    if (!pooling.is_null()) pooling.Refuse("null where output is sequence");
+    if (read->weighted) input["weighted"].Refuse("false where a lookup's output is sequence");
+    read->sequence_tables.push_back(table);
+    return;
+  }
+  read->lookups.push_back(
+      {.table = table,
+       .pooling = pooling.Choice<Pooling>({{"sum", Pooling::kSum}, {"mean", Pooling::kMean}}),
+       .column = 0});
+}
+
+SparseInput ReadSparse(const JsonValue& value, const std::vector<TableSpec>& tables) {
+  value.ExpectKeys({"kind", "name", "scope", "weighted", "max_ids", "keep", "ids", "lookups"});
+  SparseInput input;
+  input.name = ReadInputName(value["name"]);
+  input.scope = ReadScope(value["scope"]);
+  input.weighted = value["weighted"].Boolean();
+  input.max_ids = static_cast<uint32_t>(value["max_ids"].Integer(0, kLengthMax));
+  input.keep = value["keep"].Choice<Keep>(
+      {{"reject", Keep::kReject}, {"first", Keep::kFirst}, {"last", Keep::kLast}});
+  input.ids = ReadIds(value["ids"]);
+  for (const JsonValue& lookup : value["lookups"].Elements(1)) {
+    ReadLookup(value, lookup, tables, &input);
+  }
+  return input;
+}
+
+OutputSpec ReadOutput(const JsonValue& value) {
+  value.ExpectKeys({"name", "scope", "shape"});
+  OutputSpec output;
+  output.name = ReadInputName(value["name"]);
+  output.scope = ReadScope(value["scope"]);
+  for (const JsonValue& size : value["shape"].Elements()) {
+    output.shape.push_back(size.Integer(1, kLengthMax));
+    output.width *= static_cast<size_t>(output.shape.back());
+    if (output.width > static_cast<size_t>(kLengthMax)) {
+      value["shape"].Refuse("at most 2147483647 values");
+      output.width = 1;
+    }
+  }
+  return output;
+}
+
+// Where each input's values stand in the dense program's four matrices, and the order of
+// its sequences.
+void AssignPlaces(const std::vector<TableSpec>& tables, Schema* schema) {
+  for (DenseInput& input : schema->dense) {
+    size_t& columns = input.scope == Scope::kRequest ? schema->request_dense_columns
+                                                     : schema->example_dense_columns;
+    input.column = columns++;
+  }
+  for (SparseInput& input : schema->sparse) {
+    size_t& columns = input.scope == Scope::kRequest ? schema->request_pooled_columns
+                                                     : schema->example_pooled_columns;
+    for (LookupSpec& lookup : input.lookups) {
+      lookup.column = columns;
+      if (lookup.table < tables.size()) columns += static_cast<size_t>(tables[lookup.table].dim);
+    }
+    for (const size_t table : input.sequence_tables) {
+      if (table >= tables.size()) continue;  // Refused.
+      schema->sequences.push_back(
+          {.sparse_input = static_cast<size_t>(&input - schema->sparse.data()),
+           .table = table,
+           .scope = input.scope,
+           .dim = tables[table].dim});
+    }
+  }
+}
+
 }  // namespace
 
 void CheckFormatVersion(const JsonValue& root) {
@@ -46,14 +206,6 @@ std::string ReadPlainName(const JsonValue& value) {
 
 std::string ReadFilePath(const JsonValue& value) {
   return value.TextThat(IsFilePath, "a path inside the package");
-}
-
-std::string ReadInputName(const JsonValue& value) {
-  return value.TextThat(IsInputName, "1 .. 256 bytes without control characters");
-}
-
-Scope ReadScope(const JsonValue& value) {
-  return value.Choice<Scope>({{"request", Scope::kRequest}, {"example", Scope::kExample}});
 }
 
 TableSpec ReadTable(const JsonValue& value) {
@@ -76,6 +228,27 @@ TableSpec ReadTable(const JsonValue& value) {
   CheckError(value["max_error"]);
   CheckLayout(table, value);
   return table;
+}
+
+void ReadSchema(const JsonValue& inputs, const JsonValue& outputs,
+                const std::vector<TableSpec>& tables, Schema* schema) {
+  const std::vector<JsonValue> elements = inputs.Elements(1);
+  for (const JsonValue& input : elements) {
+    if (!input.ExpectObject()) continue;
+    const bool dense = input["kind"].Choice<bool>({{"dense", true}, {"sparse", false}});
+    if (!dense) {
+      schema->sparse.push_back(ReadSparse(input, tables));
+      continue;
+    }
+    if (!schema->sparse.empty()) {
+      elements[schema->dense.size()]["kind"].Refuse("dense (dense inputs first)");
+    }
+    schema->dense.push_back(ReadDense(input));
+  }
+  for (const JsonValue& output : outputs.Elements(1)) {
+    schema->outputs.push_back(ReadOutput(output));
+  }
+  AssignPlaces(tables, schema);
 }
 
 }  // namespace embershard

@@ -11,7 +11,7 @@
 
 #include "package/folder.h"
 #include "package/id_maps.h"
-#include "package/json_parse.h"
+#include "package/json.h"
 #include "package/names.h"
 #include "package/refusal.h"
 

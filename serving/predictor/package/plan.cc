@@ -4,8 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "package/json_parse.h"
-#include "package/json_value.h"
+#include "package/json.h"
 #include "package/manifest_fields.h"
 #include "package/refusal.h"
 

@@ -5,8 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "package/json_parse.h"
-#include "package/json_value.h"
+#include "package/json.h"
 #include "package/refusal.h"
 
 namespace embershard {

@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "batching/batching_options.h"
-#include "package/json_parse.h"
+#include "package/json.h"
 #include "package/manifest.h"
 #include "package/refusal.h"
 #include "package/tables.h"

@@ -1,11 +1,11 @@
-#include "package/json_parse.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "package/json.h"
 
 namespace embershard {
 namespace {
