@@ -11,7 +11,7 @@ from embershard.sharding.block_files import read_blocks, read_saved, write_block
 from embershard.sharding.block_planners import Block
 from embershard.sharding.checkpoint import state_blocks
 from embershard.sharding.held_tables import STATE, group_of
-from embershard.sharding.saved_weights import check_shapes, saved_weights
+from embershard.sharding.state_reads import check_shapes, saved_weights
 from embershard.training.mapped_tables import MappedTables
 
 
