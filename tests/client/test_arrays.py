@@ -66,33 +66,12 @@ def test_lists_are_told_from_values(lists, nested):
     assert flatten("item", lists, ids_of).nested is nested
 
 
-@cases(
-    ("values", "expected"),
-    {
-        "unsigned-in-a-list": ([2**63, UINT64_MAX], [INT64_MIN, -1]),
-        "both-signs": ([2**63, -5], [INT64_MIN, -5]),
-        "uint64-array": (np.array([UINT64_MAX], np.uint64), [-1]),
-        "uint8-array": (np.array([255], np.uint8), [255]),
-        "int8-array": (np.array([-1], np.int8), [-1]),
-        "numpy-uint64": ([np.uint64(UINT64_MAX)], [-1]),
-        "object-array": (np.array([3, "x"], dtype=object)[:1], [3]),
-        "beyond-floats": ([2**53 + 1, 1], [2**53 + 1, 1]),
-    },
-)
-def test_integers_keep_their_64_bits(values, expected):
-    assert ids_of("item", values).tolist() == expected
-
-
 @pytest.mark.parametrize("text", ["", "u-81f3", "é", "日本", "trailing\0"])
 @pytest.mark.parametrize("form", [list, tuple, lambda texts: np.array(texts, dtype=object)])
 def test_strings_are_the_xxh3_64_of_their_utf8(text, form):
     expected = np.uint64(xxhash.xxh3_64_intdigest(text.encode("utf-8"))).view(np.int64)
     assert ids_of("item", form([text])).tolist() == [expected]
     assert Vocabulary([text]).rows_of(ids_of("item", form([text]))).tolist() == [0]
-
-
-def test_numpy_strings_hash_as_python_ones():
-    assert ids_of("item", np.array(["a", "bc"])).tolist() == [hash_string("a"), hash_string("bc")]
 
 
 @given(st.lists(st.lists(st.integers(INT64_MIN, UINT64_MAX), max_size=4), max_size=6))
