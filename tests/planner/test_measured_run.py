@@ -81,7 +81,7 @@ def test_recalibration_learns_each_table(run):
     assert found.factors("c") == (1, 1)
 
 
-def test_a_rank_that_takes_longer_than_its_shards_explain_gets_less(run):
+def test_a_rank_that_takes_longer_than_its_shards_explain_gets_less(run, capsys):
     found = compare(run)
     # Lookups and updates are measured as 4 ms on rank 0 and 6 on rank 1; messages are 1 ms.
     estimated = tuple(
@@ -98,6 +98,10 @@ def test_a_rank_that_takes_longer_than_its_shards_explain_gets_less(run):
     assert learned.speeds == pytest.approx((1, 7 / 8))
     assert [each.speed for each in Topology(2, machine=learned).devices] == list(learned.speeds)
     assert {each.speed for each in Topology(3, machine=learned).devices} == {1.0}
+    machine().save(run / "before.json")
+    told = ["--machine", str(run / "before.json"), "--recalibrate", str(run / "after.json")]
+    assert main(["plan", "--compare", str(run), *told]) == 0
+    assert "; speeds of ranks 1.000, 0.875\n" in capsys.readouterr().out
 
 
 def test_a_table_that_was_too_short_to_time_keeps_its_costs(run):
