@@ -139,7 +139,7 @@ class AsyncPredictStream:
                 self._unsent.release()
         for task in self._tasks[:1]:  # The writer: it would wait for more.
             task.cancel()
-        for each in self._outstanding.take_late():
+        for each in self._outstanding.take():
             if not each.future.done():
                 each.future.set_exception(error())
 

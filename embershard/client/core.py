@@ -85,10 +85,10 @@ class Outstanding(dict[str, Waiting[Future]]):
         waiting.request.request_id = wire_id
         self[wire_id] = waiting
 
-    def take_late(self, now: float = math.inf) -> list[Waiting[Future]]:
-        """Those whose deadline has passed; by default all."""
-        late = [key for key, each in self.items() if each.deadline <= now]
-        return [self.pop(key) for key in late]
+    def take(self, until: float = math.inf) -> list[Waiting[Future]]:
+        """Those whose deadline has passed by then; by default all."""
+        due = [key for key, each in self.items() if each.deadline <= until]
+        return [self.pop(key) for key in due]
 
 
 STALE = grpc.StatusCode.FAILED_PRECONDITION

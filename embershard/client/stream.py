@@ -185,7 +185,7 @@ class PredictStream:
     def _end_all(self, error: Callable[[], EmbershardError]) -> None:
         """Nothing comes any more."""
         with self._lock:
-            left = self._outstanding.take_late()
+            left = self._outstanding.take()
             self._over = True
             if self._ended is None:
                 self._end(error)
@@ -209,7 +209,7 @@ class PredictStream:
                 if self._over:
                     return
                 now = time.monotonic()
-                late = self._outstanding.take_late(now - GRACE_SECONDS)
+                late = self._outstanding.take(now - GRACE_SECONDS)
                 if late:
                     self._room.notify_all()
                 else:
