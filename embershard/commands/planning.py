@@ -103,7 +103,7 @@ def _add_compared(command: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="write the machine with costs of lookups, of a run also of updates and of each table, "
-        "that fit what was measured; --machine and sharding.machine take it",
+        "and speeds of ranks, that fit what was measured; --machine and sharding.machine take it",
     )
 
 

@@ -14,8 +14,8 @@ Operator = Callable[..., None]
 
 
 class TableClock:
-    """While it is active, tables are looked up and updated one after the other, with the results of
-    one call for all.
+    """A context: lookups in it, and their updates, are of one table after the other, with the
+    results of one call for all.
 
     Args:
         layout: ``RowUpdate.layout``.
@@ -27,6 +27,12 @@ class TableClock:
         self.active = False
         self.seconds: NDArray[np.float64] = np.zeros((len(layout), 2))
         """CPU seconds of the lookups and of the updates of each table, summed."""
+
+    def __enter__(self) -> None:
+        self.active = True
+
+    def __exit__(self, *_: object) -> None:
+        self.active = False
 
     def look_up(
         self, buffer: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor | None

@@ -148,8 +148,8 @@ class Machine(Part):
     Tables that are not here cost what ``kernels`` say."""
 
     speeds: tuple[Positive, ...] = ()
-    """Of the ranks of a run, in place of 1: those of ranks that take longer than their shards
-    explain are below 1. For plans of as many ranks."""
+    """Likewise of one model: of the ranks of a run, in place of 1. Those of ranks that take longer
+    than their shards explain are below 1. For plans of as many ranks."""
 
     lookups: dict[str, RowCost] = Field(default_factory=dict)
     """Of a server, by how rows are stored: int8, int4, fp16, fp32. ``row_bytes`` are those of the

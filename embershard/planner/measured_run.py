@@ -20,13 +20,23 @@ Floats: TypeAlias = NDArray[np.float64]
 FORMAT_VERSION = 0
 FILE = "sharding.json"
 TABLES_SHOWN = 10
+LEAST_SECONDS = 5e-6
+"""Of a table whose measurement counts."""
+
+FACTORS = (1 / 8, 8.0)
+"""Of a table, at most."""
 
 
-class RankSeconds(Part):
-    """Of one rank, a step: CPU seconds."""
+class LookupSeconds(Part):
+    """Of lookups and updates, a step: CPU seconds."""
 
     lookup: Seconds
     update: Seconds
+
+
+class RankSeconds(LookupSeconds):
+    """Of one rank."""
+
     step: Seconds = 0.0
     """Measured: of all that the rank does. Estimated: of its shards, messages included. 0: not
     known."""
@@ -42,8 +52,8 @@ class StepSeconds(Part):
 class TableSeconds(Part):
     """Of a table, on all ranks together."""
 
-    estimated: RankSeconds
-    measured: RankSeconds
+    estimated: LookupSeconds
+    measured: LookupSeconds
 
     @property
     def seconds(self) -> float:
@@ -54,7 +64,7 @@ class TableSeconds(Part):
     def is_measured(self) -> bool:
         """False: so short that the clock says nothing."""
         both = self.estimated, self.measured
-        return all(each.lookup > 0 and each.update > 0 for each in both)
+        return all(min(each.lookup, each.update) > LEAST_SECONDS for each in both)
 
 
 class MeasuredRun(Part):
@@ -81,9 +91,9 @@ class MeasuredRun(Part):
     @property
     def speeds(self) -> tuple[float, ...]:
         """Of each rank: seconds of its shards over those with what it takes longer than others.
-        Empty: not known."""
+        1 if it has none. Empty: not known."""
         both = list(zip(self.estimated, self.measured, strict=True))
-        if not all(said.step > 0 and found.step > 0 for said, found in both):
+        if not all(found.step > 0 for _, found in both):
             return ()
         # Messages as estimated, lookups and updates as measured.
         shards = np.array(
@@ -92,10 +102,9 @@ class MeasuredRun(Part):
                 for said, found in both
             ]
         )
-        if (shards <= 0).any():
-            return ()
         besides = np.array([found.step for found in self.measured]) - shards
-        return tuple((shards / (shards + besides - besides.min())).tolist())
+        total = shards + besides - besides.min()
+        return tuple(np.divide(shards, total, out=np.ones(len(both)), where=shards > 0).tolist())
 
     @property
     def update_factor(self) -> float:
@@ -131,7 +140,7 @@ class MeasuredRun(Part):
         (folder / FILE).write_text(text, encoding="utf-8")
 
 
-def _rows(head: str, rows: Iterable[tuple[object, RankSeconds, RankSeconds]]) -> Iterator[str]:
+def _rows(head: str, rows: Iterable[tuple[object, LookupSeconds, LookupSeconds]]) -> Iterator[str]:
     """Of names, measured and estimated seconds."""
     yield f"| {head} | lookups | estimate | updates | estimate |"
     yield "|---|---|---|---|---|"
@@ -155,11 +164,15 @@ def measured_tables(
             measured[name] = measured.get(name, 0.0) + seconds
     return {
         name: TableSeconds(
-            estimated=rank_seconds(estimated[name]), measured=rank_seconds(measured[name])
+            estimated=_lookup_seconds(estimated[name]), measured=_lookup_seconds(measured[name])
         )
         for name in sorted(measured)
         if name in estimated
     }
+
+
+def _lookup_seconds(seconds: Floats) -> LookupSeconds:
+    return LookupSeconds(lookup=float(seconds[0]), update=float(seconds[1]))
 
 
 def rank_seconds(seconds: Floats) -> RankSeconds:
@@ -215,8 +228,12 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
         **machine.tables,
         **{
             name: TableFactors(
-                lookup=before[0] * each.measured.lookup / each.estimated.lookup / of_all[0],
-                update=before[1] * each.measured.update / each.estimated.update / of_all[1],
+                lookup=_clipped(
+                    before[0] * each.measured.lookup / each.estimated.lookup / of_all[0]
+                ),
+                update=_clipped(
+                    before[1] * each.measured.update / each.estimated.update / of_all[1]
+                ),
             )
             for name, each in found.tables.items()
             if each.is_measured
@@ -224,8 +241,13 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
         },
     }
     kernels = {**machine.kernels, found.optimizer: scaled}
-    learned = {"kernels": kernels, "tables": tables, "speeds": found.speeds}
+    learned = {"kernels": kernels, "tables": tables, "speeds": found.speeds or machine.speeds}
     return machine.model_copy(update=learned)
+
+
+def _clipped(factor: float) -> float:
+    least, most = FACTORS
+    return min(max(factor, least), most)
 
 
 def _factor(estimated: list[float], measured: list[float]) -> float:

@@ -104,6 +104,30 @@ def test_a_rank_that_takes_longer_than_its_shards_explain_gets_less(run, capsys)
     assert "; speeds of ranks 1.000, 0.875\n" in capsys.readouterr().out
 
 
+def test_a_rank_without_shards_has_the_speed_of_the_machine(run):
+    found = compare(run)
+    nothing = RankSeconds(lookup=0, update=0)
+    estimated = found.estimated[0].model_copy(update={"step": 4e-3}), nothing
+    measured = (
+        found.measured[0].model_copy(update={"step": 1.6e-2}),
+        nothing.model_copy(update={"step": 1e-2}),
+    )
+    # 1 ms of messages, 4 of lookups and updates, and 11 besides, where rank 1 has 10.
+    known = found.model_copy(update={"estimated": estimated, "measured": measured})
+    assert known.speeds == pytest.approx((5 / 6, 1))
+
+
+def test_a_run_that_knows_no_speeds_keeps_those_of_the_machine(run):
+    before = machine().model_copy(update={"speeds": (1.0, 0.5)})
+    assert recalibrate(run, before).speeds == (1, 0.5)
+
+
+def test_a_table_becomes_no_more_than_8_times_as_expensive_or_as_cheap(run):
+    tables = measured_tables({"a": np.array([1e-3, 1e-3])}, [{"a": np.array([0.1, 1e-5])}])
+    compare(run).model_copy(update={"tables": tables}).save(run)
+    assert recalibrate(run, machine()).factors("a") == (8, 1 / 8)
+
+
 def test_a_table_that_was_too_short_to_time_keeps_its_costs(run):
     tables = measured_tables({"a": np.array([1e-9, 2e-9])}, [{"a": np.array([0, 1e-9])}])
     compare(run).model_copy(update={"tables": tables}).save(run)
@@ -159,7 +183,7 @@ def test_the_command_compares_and_recalibrates_a_run(run, tmp_path, capsys):
     assert main(["plan", *told]) == 0
     said = capsys.readouterr().out
     assert compare(run).to_text() in said
-    assert f"{after}: costs of sgd: lookups times 2.000, updates times 0.500\n" in said
+    assert f"{after}: costs of sgd: lookups times 2.000, updates times 0.500; factors of 0" in said
     assert read_machine(after).kernels == recalibrate(run, machine()).kernels
 
 

@@ -172,5 +172,10 @@ def time_tables(env, case, plan):
         model.module["sparse"](features).values().sum().backward()
         clock.end_step()
     seconds = clock.table_seconds()
+    clock.begin_step(by_table=True)  # No step follows the last one.
+    with torch.no_grad():
+        model.module["sparse"](features)
+    for name, each in clock.table_seconds().items():
+        assert each.tolist() == seconds[name].tolist()
     assert all((each >= 0).all() for each in seconds.values())
     return found[0], set(seconds) if seconds else {}, (clock.steps, clock.table_steps)
