@@ -190,7 +190,9 @@ class Bench:
             return block(self.seconds)
 
     def _row(self, what: str, ratio: Ratio, measured: Measured) -> Row:
-        ours, theirs = measured[ratio.ours], measured.get(ratio.theirs, {})
+        ours, theirs = measured[ratio.ours], None
+        if ratio.theirs:
+            theirs = measured[ratio.theirs][ratio.their_figure or ratio.figure]
         return Row(
             name=f"{self.name}/{ratio.name}",
             what=what,
@@ -198,7 +200,7 @@ class Bench:
             ours=ratio.ours,
             values=ours[ratio.figure],
             theirs=", ".join(filter(None, (ratio.theirs, ratio.their_figure))),
-            their_values=theirs.get(ratio.their_figure or ratio.figure),
+            their_values=theirs,
             bound=ratio.bound,
             notes={
                 name: float(np.median(values))

@@ -65,6 +65,13 @@ def test_a_row_compares_two_sides(bench):
     assert row.notes == {"p99_us": 1 / 6}
 
 
+@pytest.mark.parametrize("theirs, figure", [("c", ""), ("b", "units_per_hour")])
+def test_a_row_beside_what_was_not_measured_is_an_error(bench, theirs, figure):
+    sides = {name: Fixed(name, 1.0, []) for name in "ab"}
+    with pytest.raises(KeyError, match=figure or theirs):
+        bench.compare("w", sides, [Ratio("r", "units_per_second", "a", theirs, figure)], blocks=1)
+
+
 def test_a_row_compares_two_figures_of_one_side(bench):
     ratio = Ratio("r", "units_per_second", "a", "a", their_figure="p99_us")
     bench.compare("w", {"a": Fixed("a", 2.0, [])}, [ratio], blocks=2)
