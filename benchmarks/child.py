@@ -12,14 +12,15 @@ from pathlib import Path
 
 
 def answer(unit: str, run: Callable[[], float]) -> None:
-    """Serves blocks of one figure, ``<unit>_per_second``. ``run`` does some of the work and returns
-    the units done."""
+    """Serves blocks of two figures, ``<unit>_per_second`` and ``<unit>_per_cpu_second``. ``run``
+    does some of the work and returns the units done."""
 
     def block(seconds: float) -> Mapping[str, float]:
-        done, started = 0.0, time.perf_counter()
+        done, started, cpu = 0.0, time.perf_counter(), time.process_time()
         while (passed := time.perf_counter() - started) < seconds:
             done += run()
-        return {f"{unit}_per_second": done / passed}
+        cpu = time.process_time() - cpu
+        return {f"{unit}_per_second": done / passed, f"{unit}_per_cpu_second": done / cpu}
 
     serve_blocks(block)
 

@@ -5,10 +5,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <bit>
 #include <mutex>
 #include <set>
@@ -16,16 +16,23 @@
 #include <tuple>
 #include <vector>
 
+#include "base/core_count.h"
 #include "base/divide_up.h"
+#include "dense/vector_products.h"
 
 namespace embershard {
 namespace {
 
 constexpr int64_t kLargestPiece = 512;
-constexpr int64_t kWholePiece = 256;  // Up to so many rows of float32 are one piece.
-constexpr int64_t kFewRows = 64;      // Up to so many rows of float32 sizes are kNarrowStep apart,
-constexpr int64_t kNarrowStep = 8;    // above twice that.
-constexpr int64_t kWideStep = 32;     // Those of bfloat16.
+constexpr int64_t kStep = 32;
+
+// Of float32. A thread gets so many rows, or multiply-adds of all rows with some outputs, at least.
+constexpr int64_t kRowsOfThread = 48;
+constexpr int64_t kMultiplyAddsOfThread = 1 << 20;
+
+// Of float32. So many rows go through all layers before others do: what lies between layers stays
+// in the second cache.
+constexpr int64_t kBlockRows = 256;
 
 using Reorder = at::Tensor(const at::Tensor& weight, std::optional<int64_t> batch_size);
 using Pointwise = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
@@ -41,7 +48,7 @@ std::optional<c10::TypedOperatorHandle<Signature>> Find(const char* name) {
   return found->typed<Signature>();
 }
 
-// x [computed, columns], of the layer's type.
+// x [computed, columns], of bfloat16.
 at::Tensor RunPiece(const PackedLayer& layer, const at::Tensor& x) {
   static const auto pointwise = *Find<Pointwise>("mkldnn::_linear_pointwise");
   return pointwise.call(x, layer.packed, layer.bias, "none", c10::List<std::optional<at::Scalar>>(),
@@ -69,19 +76,83 @@ at::Tensor Padded(const PackedLayer& layer, const at::Tensor& x, int64_t compute
   return padded;
 }
 
-// x [rows, inputs], of any float type; the result is of the layer's.
-at::Tensor RunRows(const PackedLayer& layer, const at::Tensor& x) {
-  const int64_t rows = x.size(0);
-  if (rows == 1 && !layer.bfloat16()) {  // torch's product of matrix and vector is faster.
-    return at::linear(x.to(layer.type), layer.weight, layer.bias);
+size_t Size(int64_t size) { return static_cast<size_t>(size); }
+
+// Of a layer's weights, kPackedOutputs each.
+int64_t Panels(const PackedLayer& layer) {
+  return static_cast<int64_t>(DivideUp(Size(layer.weight.size(0)), kPackedOutputs));
+}
+
+// y [rows, outputs]: the outputs from panel `first` to `last`.
+void RunPanels(const PackedLayer& layer, const float* x, int64_t rows, float* y, int64_t first,
+               int64_t last) {
+  constexpr auto kOutputs = static_cast<int64_t>(kPackedOutputs);
+  const int64_t inputs = layer.weight.size(1);
+  const int64_t outputs = layer.weight.size(0);
+  const int64_t begin = first * kOutputs;
+  BestVectorProducts()->linear(
+      {.vectors = x,
+       .count = Size(rows),
+       .dim = Size(inputs),
+       .packed = layer.packed.const_data_ptr<float>() + begin * inputs,
+       .bias = layer.bias ? layer.bias->const_data_ptr<float>() + begin : nullptr,
+       .outputs = Size(std::min(last * kOutputs, outputs) - begin),
+       .relu = layer.relu,
+       .products = y + begin,
+       .stride = Size(outputs)});
+}
+
+// A layer and those behind it. Threads share the outputs of each, unless they share the rows.
+void RunRows(const PackedLayer& first, const float* x, int64_t rows, float* y) {
+  thread_local std::vector<float> between[2];
+  size_t turn = 0;
+  for (const PackedLayer* layer = &first; layer != nullptr; layer = layer->next.get()) {
+    const int64_t outputs = layer->weight.size(0);
+    float* to = y;
+    if (layer->next != nullptr) {
+      std::vector<float>& floats = between[turn++ % 2];
+      if (floats.size() < Size(rows * outputs)) floats.resize(Size(rows * outputs));
+      to = floats.data();
+    }
+    const int64_t multiply_adds = rows * layer->columns * static_cast<int64_t>(kPackedOutputs);
+    const int64_t grain = kMultiplyAddsOfThread / multiply_adds + 1;
+    at::parallel_for(0, Panels(*layer), grain, [&](int64_t begin, int64_t end) {
+      RunPanels(*layer, x, rows, to, begin, end);
+    });
+    x = to;
   }
-  const LinearPiece whole = rows > 0 ? FirstPiece(rows, layer.bfloat16()) : LinearPiece{};
+}
+
+// x [rows, inputs], of any float type.
+at::Tensor RunFloat32(const PackedLayer& layer, const at::Tensor& given) {
+  const at::Tensor x = given.to(at::kFloat).contiguous();
+  const int64_t rows = x.size(0);
+  const int64_t outputs = layer.last().weight.size(0);
+  at::Tensor y = at::empty({rows, outputs}, at::kFloat);
+  const float* const from = x.const_data_ptr<float>();
+  float* const to = y.mutable_data_ptr<float>();
+  const int64_t grain = rows < 2 * kRowsOfThread ? 2 * kRowsOfThread : kRowsOfThread;
+  at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+    const size_t blocks = DivideUp(Size(end - begin), kBlockRows);
+    const size_t tiles = DivideUp(DivideUp(Size(end - begin), blocks), kTileRows);
+    const auto size = static_cast<int64_t>(tiles * kTileRows);
+    for (int64_t row = begin; row < end; row += size) {
+      RunRows(layer, from + row * x.size(1), std::min(size, end - row), to + row * outputs);
+    }
+  });
+  return y;
+}
+
+// x [rows, inputs], of any float type.
+at::Tensor RunBfloat16(const PackedLayer& layer, const at::Tensor& x) {
+  const int64_t rows = x.size(0);
+  const LinearPiece whole = rows > 0 ? FirstPiece(rows) : LinearPiece{};
   if (rows > 0 && whole.rows == rows) {
     return RunPiece(layer, Padded(layer, x, whole.computed)).narrow(0, 0, rows);
   }
   at::Tensor y = at::empty({rows, layer.weight.size(0)}, layer.type);
   for (int64_t first = 0; first < rows;) {
-    const LinearPiece piece = FirstPiece(rows - first, layer.bfloat16());
+    const LinearPiece piece = FirstPiece(rows - first);
     const at::Tensor taken = Padded(layer, x.narrow(0, first, piece.rows), piece.computed);
     y.narrow(0, first, piece.rows).copy_(RunPiece(layer, taken).narrow(0, 0, piece.rows));
     first += piece.rows;
@@ -91,18 +162,15 @@ at::Tensor RunRows(const PackedLayer& layer, const at::Tensor& x) {
 
 // How many rows oneDNN computes for so many of one piece. It has a kernel of its own for each such
 // number.
-int64_t ComputedRows(int64_t rows, bool bfloat16) {
-  int64_t step = kWideStep;
-  if (!bfloat16) step = rows <= kFewRows ? kNarrowStep : 2 * kNarrowStep;
-  if (!bfloat16 && rows > kWholePiece) return kLargestPiece;
-  if (rows <= step) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-  return DivideUp(rows, step) * step;
+int64_t ComputedRows(int64_t rows) {
+  if (rows <= kStep) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  return DivideUp(rows, kStep) * kStep;
 }
 
 // Runs each size that any batch will need, so that oneDNN compiles their kernels.
 void RunEachSize(const PackedLayer& layer) {
   for (int64_t rows = 0; rows < kLargestPiece;) {
-    rows = ComputedRows(rows + 1, layer.bfloat16());
+    rows = ComputedRows(rows + 1);
     RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
   }
 }
@@ -113,8 +181,8 @@ class CompiledLayers {
  public:
   // Has a layer's kernels compiled, unless those of one of the same shape have been.
   void Compile(const PackedLayer& layer) {
-    const Shape shape = {layer.bfloat16(), layer.weight.size(0), layer.columns,
-                         layer.bias.has_value(), at::get_num_threads()};
+    const Shape shape = {layer.weight.size(0), layer.columns, layer.bias.has_value(),
+                         at::get_num_threads()};
     const std::lock_guard lock(mutex_);  // Who needs the same ones waits for them.
     if (shapes_.contains(shape)) return;
     RunEachSize(layer);
@@ -127,8 +195,8 @@ class CompiledLayers {
   // otherwise. It may have released more than these.
   static constexpr size_t kMost = 20;
 
-  // In bfloat16, outputs, columns, with a bias, threads.
-  using Shape = std::tuple<bool, int64_t, int64_t, bool, int>;
+  // Outputs, columns, with a bias, threads.
+  using Shape = std::tuple<int64_t, int64_t, bool, int>;
 
   std::mutex mutex_;
   std::set<Shape> shapes_;  // Guarded by mutex_.
@@ -142,35 +210,48 @@ CompiledLayers& Compiled() {
 
 }  // namespace
 
-bool CanPack() {
-  return at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
+bool CanPack(at::ScalarType type) {
+  if (type == at::kFloat) return BestVectorProducts() != nullptr;
+  static const bool multiplies = UsableFlags().contains("avx512_bf16");
+  return multiplies && at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
          Find<Reorder>("mkldnn::_reorder_linear_weight") &&
          Find<Pointwise>("mkldnn::_linear_pointwise");
 }
 
 void Pack(PackedLayer* layer) {
+  if (!layer->bfloat16()) {
+    const int64_t inputs = layer->weight.size(1);
+    layer->packed = at::empty({Panels(*layer) * int64_t{kPackedOutputs}, inputs}, at::kFloat);
+    // glibc keeps memory for the next batch, if some of this size has been freed before; else the
+    // system clears its pages for each.
+    at::empty({kLargestPiece, std::max(inputs, layer->weight.size(0))}, at::kFloat);
+    return BestVectorProducts()->pack(layer->weight.const_data_ptr<float>(),
+                                      Size(layer->weight.size(0)), Size(inputs),
+                                      layer->packed.mutable_data_ptr<float>());
+  }
   static const auto reorder = *Find<Reorder>("mkldnn::_reorder_linear_weight");
   const int64_t zeros = layer->columns - layer->weight.size(1);
   layer->packed = reorder.call(at::constant_pad_nd(layer->weight, {0, zeros}), std::nullopt);
   Compiled().Compile(*layer);
 }
 
-at::Tensor RunLayer(const PackedLayer& layer, const at::Tensor& given) {
+at::Tensor RunLayers(const PackedLayer& layer, const at::Tensor& given) {
   const int64_t inputs = layer.weight.size(1);
   TORCH_CHECK(given.dim() > 0 && given.size(-1) == inputs && given.is_floating_point(),
               "linear: expected rows of ", inputs, " floats, got ", given.scalar_type(), " of ",
               given.sizes());
   std::vector<int64_t> shape = given.sizes().vec();
-  shape.back() = layer.weight.size(0);
-  at::Tensor y = RunRows(layer, given.reshape({given.numel() / inputs, inputs}));
+  shape.back() = layer.last().weight.size(0);
+  const at::Tensor x = given.reshape({given.numel() / inputs, inputs});
+  if (!layer.bfloat16()) return RunFloat32(layer, x).view(shape);
+  at::Tensor y = RunBfloat16(layer, x);
   if (layer.relu) at::relu_(y);  // oneDNN's own makes zeros of NaN.
   return y.view(shape);
 }
 
-LinearPiece FirstPiece(int64_t rows, bool bfloat16) {
+LinearPiece FirstPiece(int64_t rows) {
   if (rows >= kLargestPiece) return {kLargestPiece, kLargestPiece};
-  if (rows > kWholePiece && !bfloat16) return {kWholePiece, kWholePiece};
-  return {rows, ComputedRows(rows, bfloat16)};
+  return {rows, ComputedRows(rows)};
 }
 
 }  // namespace embershard

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/core_count.h"
 #include "base/divide_up.h"
 #include "dense/torchscript_layer.h"
 #include "dense/torchscript_passes.h"
@@ -22,7 +21,8 @@ using torch::jit::Value;
 
 // Inputs of bfloat16 come in so many, or are copied at each call.
 constexpr int64_t kNarrowColumns = 32;
-constexpr int64_t kFewestWeights = 16384;
+constexpr int64_t kFewestWeights = 6144;
+constexpr int64_t kFewestBfloat16Weights = 16384;
 
 const auto kLinearKind = c10::Symbol::fromQualString("embershard::linear");
 
@@ -33,7 +33,7 @@ const torch::jit::RegisterOperators kOperators({torch::jit::Operator(
     [](torch::jit::Stack& stack) {
       const auto layer = torch::jit::pop(stack).toCustomClass<PackedLayer>();
       const at::Tensor x = torch::jit::pop(stack).toTensor();
-      torch::jit::push(stack, RunLayer(*layer, x));
+      torch::jit::push(stack, RunLayers(*layer, x));
     },
     c10::AliasAnalysisKind::FROM_SCHEMA)});
 
@@ -80,20 +80,27 @@ Value* Unrounded(const Rounding& rounding) {
   return was_layer ? wide->input(0) : x;
 }
 
-// Whether this processor multiplies bfloat16.
-bool HasBfloat16() {
-  static const bool has = UsableFlags().contains("avx512_bf16");
-  return has;
-}
-
 bool IsBfloat16(const at::Tensor& tensor) {
   return tensor.equal(tensor.to(at::kBFloat16).to(at::kFloat));
+}
+
+// The last of the packed layers in float32 whose output this node takes, and no other, or null.
+PackedLayer* LayersBefore(const Node* node) {
+  const Value* const x = node->input(0);
+  if (!IsPackedLinear(x->node()) || OnlyUser(x) != node) return nullptr;
+  if (x->node()->owningBlock() != node->owningBlock()) return nullptr;
+  const auto constant = torch::jit::toIValue(x->node()->input(1));
+  PackedLayer* layer = constant->toCustomClass<PackedLayer>().get();  // The graph keeps it.
+  if (layer->bfloat16()) return nullptr;
+  while (layer->next != nullptr) layer = layer->next.get();
+  return layer;
 }
 
 // Null where the layer stays torch's.
 c10::intrusive_ptr<PackedLayer> LayerOf(const Node* node) {
   const auto weight = ConstantFloats(node->input(1));
-  if (!weight || weight->dim() != 2 || weight->numel() < kFewestWeights) return nullptr;
+  if (!weight || weight->dim() != 2 || weight->numel() == 0) return nullptr;
+  if (weight->numel() < kFewestWeights && LayersBefore(node) == nullptr) return nullptr;
   auto layer = c10::make_intrusive<PackedLayer>();
   layer->weight = *weight;
   layer->columns = weight->size(1);
@@ -120,7 +127,9 @@ void Replace(Node* node) {
   Value* replaced = node->output();  // Float32.
   const auto before = RoundingBefore(x);
   const auto behind = RoundingBehind(replaced);
-  const bool narrow = before && behind && HasBfloat16() && IsBfloat16(layer->weight);
+  const bool narrow = before && behind && layer->weight.numel() >= kFewestBfloat16Weights &&
+                      CanPack(at::kBFloat16) && IsBfloat16(layer->weight);
+  if (!narrow && !CanPack(at::kFloat)) return;
   if (narrow) {
     layer->type = at::kBFloat16;
     layer->weight = layer->weight.to(at::kBFloat16);
@@ -134,12 +143,21 @@ void Replace(Node* node) {
     rectified = user->output();
   }
   Pack(layer.get());
+  if (PackedLayer* const ahead = narrow ? nullptr : LayersBefore(node); ahead != nullptr) {
+    ahead->next = layer;
+    rectified->replaceAllUsesWith(x);
+    if (rectified != replaced) rectified->node()->destroy();
+    return node->destroy();
+  }
   const torch::jit::WithInsertPoint here(node);
   Value* const constant = node->owningGraph()->insertConstant(c10::IValue(layer));
   Node* const linear = node->owningGraph()->create(kLinearKind, {x, constant});
   linear->output()->setType(c10::TensorType::get());
   linear->insertBefore(node);
-  if (rectified != replaced) rectified->replaceAllUsesWith(narrow ? replaced : linear->output());
+  if (rectified != replaced) {
+    rectified->replaceAllUsesWith(narrow ? replaced : linear->output());
+    rectified->node()->destroy();
+  }
   if (narrow) {
     behind->to_float32->replaceInput(0, linear->output());
   } else {
@@ -172,7 +190,7 @@ void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph, bool float32) 
     ForEachLinear(graph->block(), Unround);
     torch::jit::EliminateDeadCode(graph);  // The roundings, which still use the layers.
   }
-  if (CanPack()) ForEachLinear(graph->block(), Replace);
+  ForEachLinear(graph->block(), Replace);
   torch::jit::EliminateDeadCode(graph);
 }
 

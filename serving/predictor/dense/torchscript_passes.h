@@ -10,13 +10,14 @@ namespace embershard {
 
 // Pairwise feature interaction by kernels of our own. Replaces
 //
-//   index_select(flatten(bmm(x, transpose(x, 1, 2)), 1), 1, pairs)     by  pair_products(x, pairs)
+//   index_select(flatten(bmm(x, transpose(x, 1, 2)), 1), 1, pairs)     by  pair_products(parts,
+//   pairs)
 //   flatten(bmm(x, transpose(index_select(y, 0, rows), 1, 2)), 1)      by  cross_products(x, y,
 //   rows)
 //
-// where `pairs` is a constant that lists all i < j in order. What x turns out to be at a call that
-// the kernels are not made for, as other types, is computed as before. Leaves all as it is on
-// processors that have none.
+// where `pairs` is a constant that lists all i < j in order, and x is parts[0] or cat(parts, 1).
+// What x turns out to be at a call that the kernels are not made for, as other types, is computed
+// as before. Leaves all as it is on processors that have none.
 void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph);
 
 // Linear layers become packed ones. Replaces, where weight and bias are float32 constants,
@@ -24,10 +25,12 @@ void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph);
 //   linear(x, weight, bias)                                  by  the same, packed
 //   bfloat16(linear(float32(bfloat16(x)), weight, bias))     by  the same in bfloat16, packed
 //   relu(either)                                             by  the same, with relu
+//   one in float32 of another that nobody else takes         by  one node for both
 //
-// The second asks for a processor with bfloat16 and weights that are bfloat16 by value. Layers of
-// less than 16384 weights gain nothing and stay, as does all where torch has no oneDNN. Kernels are
-// compiled for the number of threads that torch has on this thread.
+// The second asks for a processor with bfloat16, torch's oneDNN and weights that are bfloat16 by
+// value; its kernels are compiled for the number of threads that torch has on this thread. Layers
+// of less than 6144 weights gain nothing and stay unless they are behind another, as does all on
+// processors without AVX2.
 //
 // `float32`: float32(bfloat16(linear(float32(bfloat16(x)), weight, bias))) becomes
 // linear(x, weight, bias) first, of any size, if its weights are bfloat16 by value.

@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -23,15 +24,10 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 constexpr int64_t kExamplesOfThread = 16;  // At least; about 50 us.
+constexpr int64_t kExamplesCopied = 4;
 
 const auto kPairKind = c10::Symbol::fromQualString("embershard::pair_products");
 const auto kCrossKind = c10::Symbol::fromQualString("embershard::cross_products");
-
-// Null: none is made for this processor.
-const VectorProducts* Best() {
-  static const std::vector<const VectorProducts*> usable = UsableVectorProducts();
-  return usable.empty() ? nullptr : usable.back();
-}
 
 bool AreVectors(const at::Tensor& x) {
   return x.dim() == 3 && x.scalar_type() == at::kFloat && x.device().is_cpu() && x.size(1) > 0 &&
@@ -40,20 +36,54 @@ bool AreVectors(const at::Tensor& x) {
 
 size_t Size(const at::Tensor& x, int64_t dim) { return static_cast<size_t>(x.size(dim)); }
 
-// x [B, n, D], pairs [n * (n - 1) / 2] to [B, n * (n - 1) / 2].
-at::Tensor PairProductsOf(const at::Tensor& given, const at::Tensor& pairs) {
-  const int64_t count = given.dim() == 3 ? given.size(1) : 0;
-  if (!AreVectors(given) || count * (count - 1) / 2 != pairs.numel()) {
-    return at::bmm(given, given.transpose(1, 2)).flatten(1).index_select(1, pairs);
+// Whether they are parts of the `count` vectors of each example.
+bool AreParts(const std::vector<at::Tensor>& parts, int64_t count) {
+  for (const at::Tensor& part : parts) {
+    if (!AreVectors(part) || part.size(0) != parts[0].size(0) || part.size(2) != parts[0].size(2)) {
+      return false;
+    }
+    count -= part.size(1);
   }
-  const at::Tensor x = given.contiguous();
-  at::Tensor products = at::empty({x.size(0), pairs.numel()}, x.options());
-  at::parallel_for(0, x.size(0), kExamplesOfThread, [&](int64_t first, int64_t last) {
-    Best()->pairs({.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
-                   .examples = static_cast<size_t>(last - first),
-                   .count = Size(x, 1),
-                   .dim = Size(x, 2),
-                   .products = products.mutable_data_ptr<float>() + first * pairs.numel()});
+  return count == 0;
+}
+
+// How many vectors have so many pairs, or more.
+int64_t VectorsOf(int64_t pairs) {
+  int64_t count = 2;
+  while (count * (count - 1) / 2 < pairs) ++count;
+  return count;
+}
+
+// Parts [B, n_i, D] of n vectors, pairs [n * (n - 1) / 2] to [B, n * (n - 1) / 2]. The parts of a
+// few examples at a time are copied together, which stay in the first cache.
+at::Tensor PairProductsOf(std::vector<at::Tensor> parts, const at::Tensor& pairs) {
+  const int64_t count = VectorsOf(pairs.numel());
+  if (!AreParts(parts, count)) {
+    const at::Tensor x = at::cat(parts, 1);
+    return at::bmm(x, x.transpose(1, 2)).flatten(1).index_select(1, pairs);
+  }
+  for (at::Tensor& part : parts) part = part.contiguous();
+  const int64_t dim = parts[0].size(2);
+  const int64_t examples = parts[0].size(0);
+  at::Tensor products = at::empty({examples, pairs.numel()}, parts[0].options());
+  at::parallel_for(0, examples, kExamplesOfThread, [&](int64_t first, int64_t last) {
+    std::vector<float> vectors(static_cast<size_t>(kExamplesCopied * count * dim));
+    for (; first < last; first += kExamplesCopied) {
+      const int64_t copied = std::min(kExamplesCopied, last - first);
+      float* to = vectors.data();
+      for (int64_t example = first; example < first + copied; ++example) {
+        for (const at::Tensor& part : parts) {
+          const int64_t size = part.size(1) * dim;
+          to = std::copy_n(part.const_data_ptr<float>() + example * size, size, to);
+        }
+      }
+      BestVectorProducts()->pairs(
+          {.vectors = vectors.data(),
+           .examples = static_cast<size_t>(copied),
+           .count = static_cast<size_t>(count),
+           .dim = static_cast<size_t>(dim),
+           .products = products.mutable_data_ptr<float>() + first * pairs.numel()});
+    }
   });
   return products;
 }
@@ -77,25 +107,26 @@ at::Tensor CrossProductsOf(const at::Tensor& given, const at::Tensor& others,
   const int64_t width = x.size(1) * y.size(1);
   at::Tensor products = at::empty({x.size(0), width}, x.options());
   at::parallel_for(0, x.size(0), kExamplesOfThread, [&](int64_t first, int64_t last) {
-    Best()->cross({.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
-                   .examples = static_cast<size_t>(last - first),
-                   .count = Size(x, 1),
-                   .dim = Size(x, 2),
-                   .others = y.const_data_ptr<float>(),
-                   .row_of = rows.const_data_ptr<int64_t>() + first,
-                   .other_count = Size(y, 1),
-                   .products = products.mutable_data_ptr<float>() + first * width});
+    BestVectorProducts()->cross(
+        {.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
+         .examples = static_cast<size_t>(last - first),
+         .count = Size(x, 1),
+         .dim = Size(x, 2),
+         .others = y.const_data_ptr<float>(),
+         .row_of = rows.const_data_ptr<int64_t>() + first,
+         .other_count = Size(y, 1),
+         .products = products.mutable_data_ptr<float>() + first * width});
   });
   return products;
 }
 
 const torch::jit::RegisterOperators kOperators(
     {torch::jit::Operator(
-         "embershard::pair_products(Tensor x, Tensor pairs) -> Tensor",
+         "embershard::pair_products(Tensor[] parts, Tensor pairs) -> Tensor",
          [](torch::jit::Stack& stack) {
            const at::Tensor pairs = torch::jit::pop(stack).toTensor();
-           const at::Tensor x = torch::jit::pop(stack).toTensor();
-           torch::jit::push(stack, PairProductsOf(x, pairs));
+           const std::vector<at::Tensor> parts = torch::jit::pop(stack).toTensorVector();
+           torch::jit::push(stack, PairProductsOf(parts, pairs));
          },
          c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator(
@@ -132,8 +163,7 @@ bool ListsPairs(const Value* value) {
   if (!found || !found->isTensor()) return false;
   const at::Tensor& given = found->toTensor();
   if (given.scalar_type() != at::kLong || given.dim() != 1) return false;
-  int64_t count = 2;
-  while (count * (count - 1) / 2 < given.numel()) ++count;
+  const int64_t count = VectorsOf(given.numel());
   std::vector<int64_t> expected;
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t j = i + 1; j < count; ++j) expected.push_back(i * count + j);
@@ -141,6 +171,16 @@ bool ListsPairs(const Value* value) {
   const at::Tensor listed = given.contiguous();
   const int64_t* const begin = listed.const_data_ptr<int64_t>();
   return std::equal(begin, begin + listed.numel(), expected.begin(), expected.end());
+}
+
+// What x concatenates, of each example, or x alone. `before`: a node that uses it.
+Value* PartsOf(Value* x, Node* before) {
+  Node* const made = x->node();
+  if (Is(made, c10::aten::cat, {1}) && made->input(0)->node()->kind() == c10::prim::ListConstruct) {
+    return made->input(0);
+  }
+  Node* const list = before->owningGraph()->createList(c10::TensorType::get(), {x});
+  return list->insertBefore(before)->output();
 }
 
 void ReplaceBy(Node* node, c10::Symbol kind, const std::vector<Value*>& inputs) {
@@ -156,7 +196,7 @@ void ReplacePairs(Node* select) {
   if (product == nullptr || flatten->output()->uses().size() != 1) return;
   Value* const x = product->input(0);
   if (product->input(1)->node()->input(0) != x || !ListsPairs(select->input(2))) return;
-  ReplaceBy(select, kPairKind, {x, select->input(2)});
+  ReplaceBy(select, kPairKind, {PartsOf(x, select), select->input(2)});
 }
 
 void ReplaceCross(Node* flatten) {
@@ -178,7 +218,7 @@ void ReplaceIn(torch::jit::Block* block) {
 }  // namespace
 
 void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph) {
-  if (Best() == nullptr) return;
+  if (BestVectorProducts() == nullptr) return;
   ReplaceIn(graph->block());
   torch::jit::EliminateDeadCode(graph);
 }

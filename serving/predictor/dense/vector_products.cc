@@ -17,4 +17,9 @@ std::vector<const VectorProducts*> UsableVectorProducts() {
   return usable;
 }
 
+const VectorProducts* BestVectorProducts() {
+  static const std::vector<const VectorProducts*> usable = UsableVectorProducts();
+  return usable.empty() ? nullptr : usable.back();
+}
+
 }  // namespace embershard

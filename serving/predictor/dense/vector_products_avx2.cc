@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "dense/linear_loop.h"
 #include "dense/vector_products_loop.h"
 
 namespace embershard {
@@ -21,6 +22,8 @@ struct Avx2 {
     return n >= kLanes ? Load(from) : _mm256_maskload_ps(from, FirstLanes(n));
   }
   static Floats MultiplyAdd(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+  static Floats Add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+  static Floats Rectified(Floats a) { return _mm256_max_ps(Zero(), a); }
   static void Store(float* to, size_t begin, size_t end, Floats a) {
     if (end - begin == kLanes) return _mm256_storeu_ps(to, a);
     const __m256i places = _mm256_add_epi32(Lanes(), _mm256_set1_epi32(static_cast<int>(begin)));
@@ -57,7 +60,8 @@ struct Avx2 {
 
 }  // namespace
 
-const VectorProducts kAvx2VectorProducts = {PairProducts<Avx2>, CrossProducts<Avx2>};
+const VectorProducts kAvx2VectorProducts = {PairProducts<Avx2>, CrossProducts<Avx2>,
+                                            PackWeights<Avx2>, Linear<Avx2>};
 
 }  // namespace embershard
 

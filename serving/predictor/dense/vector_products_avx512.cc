@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "dense/linear_loop.h"
 #include "dense/vector_products_loop.h"
 
 namespace embershard {
@@ -21,6 +22,8 @@ struct Avx512 {
     return _mm512_maskz_loadu_ps(FirstLanes(n), from);
   }
   static Floats MultiplyAdd(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+  static Floats Add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+  static Floats Rectified(Floats a) { return _mm512_max_ps(Zero(), a); }
   // Not the store that compresses: some processors take a hundred cycles for it.
   static void Store(float* to, size_t begin, size_t end, Floats a) {
     const auto lanes = static_cast<__mmask16>(FirstLanes(end) & ~FirstLanes(begin));
@@ -60,7 +63,8 @@ struct Avx512 {
 
 }  // namespace
 
-const VectorProducts kAvx512VectorProducts = {PairProducts<Avx512>, CrossProducts<Avx512>};
+const VectorProducts kAvx512VectorProducts = {PairProducts<Avx512>, CrossProducts<Avx512>,
+                                              PackWeights<Avx512>, Linear<Avx512>};
 
 }  // namespace embershard
 

@@ -12,6 +12,7 @@
 //   Store(to, begin, end, a)          writes lanes begin .. end - 1 of `a` at `to`
 //   LoadFirst(from, n)                the first n at `from`, zeros behind them
 //   Transpose(rows)                   kLanes vectors become columns
+//   Rectified(a)                      the larger of 0 and a; NaN stays NaN
 
 #pragma once
 

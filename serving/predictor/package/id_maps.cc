@@ -10,6 +10,8 @@
 namespace embershard {
 namespace {
 
+constexpr size_t kRun = 256;  // Ids that are looked at together.
+
 class IdentityMap final : public IdMap {
  public:
   explicit IdentityMap(const IdMapSpec& spec)
@@ -19,11 +21,17 @@ class IdentityMap final : public IdMap {
 
   size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
     size_t unknown = 0;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const int64_t id = ids[i];
-      const bool known = IsKnown(id);
-      rows[i] = known ? id : unknown_row_;
-      unknown += !known;
+    for (size_t begin = 0; begin < ids.size(); begin += kRun) {
+      const auto run = ids.Slice(begin, std::min(kRun, ids.size() - begin));
+      if (AreKnown(run)) {
+        run.CopyTo(rows + begin);
+        continue;
+      }
+      for (size_t i = 0; i < run.size(); ++i) {
+        const bool known = IsKnown(run[i]);
+        rows[begin + i] = known ? run[i] : unknown_row_;
+        unknown += !known;
+      }
     }
     return unknown;
   }
@@ -31,6 +39,7 @@ class IdentityMap final : public IdMap {
   size_t FirstRefused(Unaligned<int64_t> ids) const override {
     if (!rejects_) return ids.size();
     size_t i = 0;
+    while (i + kRun <= ids.size() && AreKnown(ids.Slice(i, kRun))) i += kRun;
     while (i < ids.size() && IsKnown(ids[i])) ++i;
     return i;
   }
@@ -38,6 +47,16 @@ class IdentityMap final : public IdMap {
  private:
   // Negative ids are larger than any row when seen as unsigned.
   bool IsKnown(int64_t id) const { return static_cast<uint64_t>(id) < known_; }
+
+  // Sign bits gathered without a branch: a loop that compilers turn into vectors.
+  bool AreKnown(Unaligned<int64_t> ids) const {
+    uint64_t outside = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto id = static_cast<uint64_t>(ids[i]);
+      outside |= id | (known_ - 1 - id);
+    }
+    return (outside >> 63) == 0;
+  }
 
   const uint64_t known_;
   const int64_t unknown_row_;

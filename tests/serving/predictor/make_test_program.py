@@ -110,8 +110,8 @@ def narrowed(values: Tensor) -> Tensor:
 
 
 class Linears(torch.nn.Module):
-    """Takes rows of 64: a layer with relu, one whose output is used twice, a small one, and one of
-    weights that are no constants."""
+    """Takes rows of 64: a layer with relu, one whose output is used twice, a small one, one of
+    weights that are no constants; and a small one behind another with relu."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,6 +119,8 @@ class Linears(torch.nn.Module):
         self.first = torch.nn.Linear(64, 256)
         self.second = torch.nn.Linear(256, 64, bias=False)
         self.small = torch.nn.Linear(64, 64)
+        self.wide = torch.nn.Linear(64, 128)
+        self.top = torch.nn.Linear(128, 1)
 
     def forward(
         self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
@@ -126,7 +128,8 @@ class Linears(torch.nn.Module):
         rows = example_inputs[0]
         second = self.second(torch.relu(self.first(rows)))
         small = self.small(second + torch.relu(second))
-        return {"score": small, "all": torch.nn.functional.linear(small, rows)}
+        top = self.top(torch.relu(self.wide(rows)))
+        return {"score": small, "all": torch.nn.functional.linear(small, rows), "top": top}
 
 
 class Bfloat16Linears(torch.nn.Module):
@@ -178,7 +181,8 @@ class Gates(torch.nn.Module):
 
 
 class Products(torch.nn.Module):
-    """Products of an example's 9 vectors with each other, and with 3 of its request."""
+    """Products of an example's 9 vectors with each other, also concatenated, and with 3 of its
+    request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +201,10 @@ class Products(torch.nn.Module):
             .flatten(1)
             .index_select(1, self.pairs.flip(0))
         )
-        return {"pairs": pairs, "cross": cross, "others": others}
+        first, rest = example_inputs[0][:, :20], example_inputs[0][:, 20:]
+        parts = torch.cat([first.unsqueeze(1), rest.reshape(-1, 8, 20)], dim=1)
+        of_parts = torch.bmm(parts, parts.transpose(1, 2)).flatten(1).index_select(1, self.pairs)
+        return {"pairs": pairs, "cross": cross, "others": others, "of_parts": of_parts}
 
 
 PROGRAMS = {

@@ -29,11 +29,12 @@ inline int Count(const torch::jit::Module& module, const std::string& kind) {
   return count;
 }
 
-// The output `score` of a program whose one input are the rows of examples.
-inline at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows) {
+// An output of a program whose one input are the rows of examples.
+inline at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows,
+                        const char* name = "score") {
   const c10::List<at::Tensor> none;
   const c10::List<at::Tensor> example({rows});
-  return module.forward({none, example, rows}).toGenericDict().at("score").toTensor();
+  return module.forward({none, example, rows}).toGenericDict().at(name).toTensor();
 }
 
 }  // namespace embershard

@@ -9,6 +9,7 @@
 
 #include "dense/programs.h"
 #include "dense/torchscript_passes.h"
+#include "dense/vector_products.h"
 
 namespace embershard {
 namespace {
@@ -28,19 +29,19 @@ at::Tensor Rows(int64_t rows) {
 class PackLinearsTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (!at::hasMKLDNN()) GTEST_SKIP() << "torch has no oneDNN";
+    if (BestVectorProducts() == nullptr) GTEST_SKIP() << "no such processor";
     at::set_num_threads(GetParam());
   }
   void TearDown() override { at::set_num_threads(1); }
 };
 
-TEST_P(PackLinearsTest, PacksLargeLayersOfConstantsAndTheirRelu) {
-  EXPECT_EQ(Count(Program("linears"), "aten::linear"), 4);
-  EXPECT_EQ(Count(Program("linears"), "aten::relu"), 2);
+TEST_P(PackLinearsTest, PacksLargeLayersOfConstantsTheirReluAndLayersBehindThem) {
+  EXPECT_EQ(Count(Program("linears"), "aten::linear"), 6);
+  EXPECT_EQ(Count(Program("linears"), "aten::relu"), 3);
   const torch::jit::Module module = Packed("linears");
-  EXPECT_EQ(Count(module, "embershard::linear"), 2);
-  EXPECT_EQ(Count(module, "aten::linear"), 2);  // One is small, one's weight is an input.
-  EXPECT_EQ(Count(module, "aten::relu"), 1);    // Its linear has another user.
+  EXPECT_EQ(Count(module, "embershard::linear"), 2);  // Two layers each.
+  EXPECT_EQ(Count(module, "aten::linear"), 2);        // One is small, one's weight is an input.
+  EXPECT_EQ(Count(module, "aten::relu"), 1);          // Its linear has another user.
 }
 
 TEST_P(PackLinearsTest, KeepsWhatTheProgramComputes) {
@@ -48,18 +49,21 @@ TEST_P(PackLinearsTest, KeepsWhatTheProgramComputes) {
   torch::jit::Module after = Packed("linears");
   for (const int64_t rows : {0, 1, 2, 5, 16, 17, 203, 1030}) {
     const at::Tensor given = Rows(rows);
-    const at::Tensor expected = Score(before, given);
-    EXPECT_TRUE(at::allclose(Score(after, given), expected, /*rtol=*/1e-5, /*atol=*/1e-6)) << rows;
+    for (const char* name : {"score", "top"}) {
+      const at::Tensor expected = Score(before, given, name);
+      EXPECT_TRUE(at::allclose(Score(after, given, name), expected, /*rtol=*/1e-5, /*atol=*/1e-6))
+          << name << " of " << rows;
+    }
   }
 }
 
-TEST_P(PackLinearsTest, ARowGivesTheSameAloneAndInABatch) {
-  torch::jit::Module after = Packed("linears");
-  const at::Tensor given = Rows(43);
-  const at::Tensor together = Score(after, given);
-  for (int64_t row = 0; row < given.size(0); ++row) {
-    const at::Tensor alone = Score(after, given.narrow(0, row, 1));
-    EXPECT_TRUE(at::allclose(alone, together.narrow(0, row, 1), 1e-6, 1e-6)) << row;
+TEST_P(PackLinearsTest, ARowGivesTheSameBitsInAnyBatch) {
+  torch::jit::Module module = Packed("bfloat16_linears", /*float32=*/true);
+  const at::Tensor given = Rows(603);
+  const at::Tensor together = Score(module, given);
+  for (const int64_t rows : {1, 2, 5, 96, 602}) {
+    const at::Tensor fewer = Score(module, given.narrow(0, 603 - rows, rows));
+    EXPECT_TRUE(fewer.equal(together.narrow(0, 603 - rows, rows))) << rows;
   }
 }
 
@@ -90,11 +94,12 @@ TEST_P(PackLinearsTest, TakesRowsThatAreNotContiguous) {
   EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 1e-5, 1e-6));
 }
 
-TEST_P(PackLinearsTest, LeavesAllToTorchWhereOneDnnIsSwitchedOff) {
+TEST_P(PackLinearsTest, InBfloat16LayersRunInFloat32IfOneDnnIsSwitchedOff) {
   at::globalContext().setUserEnabledMkldnn(false);
-  const torch::jit::Module module = Packed("linears");
+  const torch::jit::Module module = Packed("bfloat16_linears");
   at::globalContext().setUserEnabledMkldnn(true);
-  EXPECT_EQ(Count(module, "aten::linear"), 4);
+  EXPECT_EQ(Count(module, "embershard::linear"), 3);
+  EXPECT_EQ(Count(module, "aten::to"), 12);
 }
 
 #if defined(__x86_64__)
@@ -123,20 +128,12 @@ TEST_P(PackLinearsTest, InFloat32RoundingsOfLayersOfBfloat16WeightsGo) {
   torch::jit::Module after = Packed("bfloat16_linears", /*float32=*/true);
   EXPECT_EQ(Count(before, "aten::to"), 12);
   EXPECT_EQ(Count(after, "aten::to"), 4);  // Of the third layer, whose weights have more digits.
-  EXPECT_EQ(Count(after, "embershard::linear"), 3);
+  EXPECT_EQ(Count(after, "embershard::linear"), 2);  // The first two are one.
   EXPECT_EQ(Count(after, "aten::relu"), 0);
   for (const int64_t rows : {0, 1, 43, 600}) {
     const at::Tensor given = Rows(rows);
     EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 8e-3)) << rows;
   }
-}
-
-TEST_P(PackLinearsTest, InFloat32RoundingsGoWithoutOneDnnToo) {
-  at::globalContext().setUserEnabledMkldnn(false);
-  const torch::jit::Module module = Packed("bfloat16_linears", /*float32=*/true);
-  at::globalContext().setUserEnabledMkldnn(true);
-  EXPECT_EQ(Count(module, "aten::to"), 4);
-  EXPECT_EQ(Count(module, "aten::linear"), 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, PackLinearsTest, ::testing::Values(1, 2),

@@ -41,11 +41,13 @@ class ReplaceProductsTest : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(ReplaceProductsTest, ReplacesProductsOfAllPairsInOrderAndWithTheRequests) {
-  EXPECT_EQ(Count(Program("products"), "aten::bmm"), 3);
+  EXPECT_EQ(Count(Program("products"), "aten::bmm"), 4);
   const torch::jit::Module module = Replaced();
-  EXPECT_EQ(Count(module, "embershard::pair_products"), 1);
+  EXPECT_EQ(Count(module, "embershard::pair_products"), 2);
   EXPECT_EQ(Count(module, "embershard::cross_products"), 1);
   EXPECT_EQ(Count(module, "aten::bmm"), 1);  // Whose pairs are in another order.
+  EXPECT_EQ(Count(Program("products"), "aten::cat"), 1);
+  EXPECT_EQ(Count(module, "aten::cat"), 0);
 }
 
 TEST_P(ReplaceProductsTest, KeepsWhatTheProgramComputes) {
@@ -57,7 +59,7 @@ TEST_P(ReplaceProductsTest, KeepsWhatTheProgramComputes) {
     const at::Tensor rows = at::linspace(0, 1.9, examples).to(at::kLong);
     const auto expected = Forward(before, vectors, of_requests, rows);
     const auto got = Forward(after, vectors, of_requests, rows);
-    for (const char* name : {"pairs", "cross", "others"}) {
+    for (const char* name : {"pairs", "cross", "others", "of_parts"}) {
       EXPECT_TRUE(at::allclose(got.at(name).toTensor(), expected.at(name).toTensor(), 1e-5, 1e-5))
           << name << " of " << examples;
     }
@@ -74,6 +76,7 @@ TEST_P(ReplaceProductsTest, AnotherTypeIsComputedAsBefore) {
   const auto got = Forward(after, vectors, of_requests, rows);
   EXPECT_TRUE(got.at("pairs").toTensor().equal(expected.at("pairs").toTensor()));
   EXPECT_TRUE(got.at("cross").toTensor().equal(expected.at("cross").toTensor()));
+  EXPECT_TRUE(got.at("of_parts").toTensor().equal(expected.at("of_parts").toTensor()));
 }
 
 TEST_P(ReplaceProductsTest, ARowThatNoRequestHasIsAnErrorAsBefore) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -93,6 +94,88 @@ TEST_P(VectorProductsTest, CrossProductsAreTheBitsOfALoopAndNothingBehindThem) {
                    .other_count = other_count,
                    .products = products.data()});
     EXPECT_EQ(products, expected);
+  }
+}
+
+// Outputs from kPackedOutputs on by a second call.
+TEST_P(VectorProductsTest, LinearLayersAreTheBitsOfALoopAndNothingBehindThem) {
+  const auto [count, dim, outputs] = GetParam();
+  const size_t stride = outputs + 3;
+  const std::vector<float> vectors = Waves(count * dim);
+  const std::vector<float> weights = Waves(outputs * dim);
+  const std::vector<float> bias = Waves(outputs);
+  std::vector<float> expected(count * stride, kUntouched);
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t j = 0; j < outputs; ++j) {
+      const float sum = Product(vectors.data() + i * dim, weights.data() + j * dim, dim) + bias[j];
+      expected[i * stride + j] = sum < 0 ? 0 : sum;
+    }
+  }
+  for (const VectorProducts* kernel : UsableVectorProducts()) {
+    std::vector<float> packed((outputs + 15) / 16 * 16 * dim, kUntouched);
+    kernel->pack(weights.data(), outputs, dim, packed.data());
+    std::vector<float> products(count * stride, kUntouched);
+    for (size_t first = 0; first < outputs; first += kPackedOutputs) {
+      kernel->linear({.vectors = vectors.data(),
+                      .count = count,
+                      .dim = dim,
+                      .packed = packed.data() + first * dim,
+                      .bias = bias.data() + first,
+                      .outputs = std::min(kPackedOutputs, outputs - first),
+                      .relu = true,
+                      .products = products.data() + first,
+                      .stride = stride});
+    }
+    EXPECT_EQ(products, expected);
+  }
+}
+
+TEST(LinearLayers, OfManyInputsAreTheBitsOfALoop) {
+  constexpr size_t kDim = 1100;
+  constexpr size_t kCount = 20;
+  constexpr size_t kOutputs = 70;
+  const std::vector<float> vectors = Waves(kCount * kDim);
+  const std::vector<float> weights = Waves(kOutputs * kDim);
+  std::vector<float> expected;
+  for (size_t i = 0; i < kCount; ++i) {
+    for (size_t j = 0; j < kOutputs; ++j) {
+      expected.push_back(Product(vectors.data() + i * kDim, weights.data() + j * kDim, kDim));
+    }
+  }
+  for (const VectorProducts* kernel : UsableVectorProducts()) {
+    std::vector<float> packed(2 * kPackedOutputs * kDim);
+    kernel->pack(weights.data(), kOutputs, kDim, packed.data());
+    std::vector<float> products(kCount * kOutputs);
+    kernel->linear({.vectors = vectors.data(),
+                    .count = kCount,
+                    .dim = kDim,
+                    .packed = packed.data(),
+                    .outputs = kOutputs,
+                    .products = products.data(),
+                    .stride = kOutputs});
+    EXPECT_EQ(products, expected);
+  }
+}
+
+TEST(LinearLayers, KeepNaNAndNegativesWithoutReluAndHaveNoBiasIfThereIsNone) {
+  const std::vector<float> vectors = {1, -2, std::nanf(""), 1};
+  const std::vector<float> weights = {3, 2};
+  for (const VectorProducts* kernel : UsableVectorProducts()) {
+    std::vector<float> packed(16 * 2);
+    kernel->pack(weights.data(), 1, 2, packed.data());
+    for (const bool relu : {false, true}) {
+      std::vector<float> products(2, kUntouched);
+      kernel->linear({.vectors = vectors.data(),
+                      .count = 2,
+                      .dim = 2,
+                      .packed = packed.data(),
+                      .outputs = 1,
+                      .relu = relu,
+                      .products = products.data(),
+                      .stride = 1});
+      EXPECT_EQ(products[0], relu ? 0 : -1);
+      EXPECT_TRUE(std::isnan(products[1]));
+    }
   }
 }
 

@@ -113,6 +113,23 @@ TEST(IdentityMap, GivesUnknownIdsTheZeroRowUnderZero) {
   EXPECT_EQ(mapped.unknown, 2U);
 }
 
+TEST(IdentityMap, FindsOneUnknownIdAmongMany) {
+  const auto rejects = MakeIdMap(Spec(5, UnknownIds::kReject));
+  const auto maps = MakeIdMap(Spec(5, UnknownIds::kZero));
+  for (const size_t place : {0, 255, 256, 300, 599}) {
+    for (const int64_t id : {int64_t{5}, int64_t{-1}, kLeast, kMost}) {
+      Ids ids(600, 4);
+      EXPECT_EQ(FirstRefused(*rejects, ids), 600U);
+      ids[place] = id;
+      EXPECT_EQ(FirstRefused(*rejects, ids), place);
+      const Mapped mapped = MapAll(*maps, ids);
+      EXPECT_EQ(mapped.unknown, 1U);
+      ids[place] = kZeroRow;
+      EXPECT_EQ(mapped.rows, ids);
+    }
+  }
+}
+
 // Expected rows: xxhash.xxh3_64_intdigest(struct.pack("<q", id), seed) % rows in Python.
 TEST(HashMap, GivesXxh3OfTheIdsBytesModuloRows) {
   const auto map = MakeIdMap(HashSpec(1000));
