@@ -104,7 +104,6 @@ class VocabMap final : public IdMap {
   size_t FirstRefused(Unaligned<int64_t> ids) const override {
     if (!rejects_) return ids.size();
     // In runs: FindAll() fetches their memory together, and a bad one ends it early.
-    constexpr size_t kRun = 256;
     std::array<int64_t, kRun> rows;
     for (size_t first = 0; first < ids.size(); first += kRun) {
       const size_t count = std::min(kRun, ids.size() - first);
