@@ -26,8 +26,11 @@ from embershard.commands import (
     serving,
     training,
 )
-from embershard.errors import EmbershardError
+from embershard.errors import EmbershardError, InputError
 from embershard.version import __version__
+
+INSTRUCTION_SETS = ("avx2", "avx512")
+"""What EMBERSHARD_ISA may name: the widest that is used."""
 
 TRAINING_ONLY = {"fbgemm_gpu", "torchmetrics"}
 """What a server is installed without."""
@@ -46,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     signals = StopSignals()
     try:
+        _check_instruction_set(os.environ.get("EMBERSHARD_ISA", ""))
         with signals:
             given.run(given)
         print(end="", flush=True)  # What fails at exit would be a traceback.
@@ -64,6 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         return _failed(given, interrupt, str(interrupt) or "interrupted", 128 + signals.number)
     return _end(given, 0)
+
+
+def _check_instruction_set(name: str) -> None:
+    """`InputError`: a mistyped one, with which everything would be used."""
+    if name and name not in INSTRUCTION_SETS:
+        expected = " or ".join(INSTRUCTION_SETS)
+        raise InputError(f"EMBERSHARD_ISA: expected {expected}, got {name!r}")
 
 
 def _failed(given: argparse.Namespace, error: BaseException, said: str, status: int) -> int:

@@ -65,7 +65,7 @@ def test_a_row_compares_two_sides(bench):
     assert row.notes == {"p99_us": 1 / 6}
 
 
-@pytest.mark.parametrize("theirs, figure", [("c", ""), ("b", "units_per_hour")])
+@pytest.mark.parametrize(("theirs", "figure"), [("c", ""), ("b", "units_per_hour")])
 def test_a_row_beside_what_was_not_measured_is_an_error(bench, theirs, figure):
     sides = {name: Fixed(name, 1.0, []) for name in "ab"}
     with pytest.raises(KeyError, match=figure or theirs):

@@ -32,6 +32,14 @@ def test_a_command_line_that_means_nothing_ends_with_2_and_one_line(arguments, c
     assert line.endswith(f"; see {command} --help")
 
 
+def test_a_mistyped_instruction_set_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("EMBERSHARD_ISA", "AVX2")
+    assert cli.main(["inspect", str(tmp_path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    said = "InputError: EMBERSHARD_ISA: expected avx2 or avx512, got 'AVX2'"
+    assert line == f"embershard inspect: {said}"
+
+
 @cases(
     ("arguments", "said"),
     {
