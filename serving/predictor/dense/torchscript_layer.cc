@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/zeros.h>
 
@@ -24,14 +25,18 @@ namespace embershard {
 namespace {
 
 constexpr int64_t kLargestPiece = 512;
-constexpr int64_t kStep = 32;
+constexpr int64_t kWholePiece = 256;  // Up to so many rows of float32 are one piece.
+constexpr int64_t kFewRows = 64;      // Up to so many rows of float32 sizes are kNarrowStep apart,
+constexpr int64_t kNarrowStep = 8;    // above twice that.
+constexpr int64_t kWideStep = 32;     // Those of bfloat16.
 
-// Of float32. A thread gets so many rows, or multiply-adds of all rows with some outputs, at least.
+// Of our own kernels. A thread gets so many rows, or multiply-adds of all rows with some outputs,
+// at least.
 constexpr int64_t kRowsOfThread = 48;
 constexpr int64_t kMultiplyAddsOfThread = 1 << 20;
 
-// Of float32. So many rows go through all layers before others do: what lies between layers stays
-// in the second cache.
+// Of our own kernels. So many rows go through all layers before others do: what lies between layers
+// stays in the second cache.
 constexpr int64_t kBlockRows = 256;
 
 using Reorder = at::Tensor(const at::Tensor& weight, std::optional<int64_t> batch_size);
@@ -48,7 +53,14 @@ std::optional<c10::TypedOperatorHandle<Signature>> Find(const char* name) {
   return found->typed<Signature>();
 }
 
-// x [computed, columns], of bfloat16.
+// Whether torch comes with a oneDNN that is to be used.
+bool HasOneDnn() {
+  return at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
+         Find<Reorder>("mkldnn::_reorder_linear_weight") &&
+         Find<Pointwise>("mkldnn::_linear_pointwise");
+}
+
+// x [computed, columns], of the layer's type.
 at::Tensor RunPiece(const PackedLayer& layer, const at::Tensor& x) {
   static const auto pointwise = *Find<Pointwise>("mkldnn::_linear_pointwise");
   return pointwise.call(x, layer.packed, layer.bias, "none", c10::List<std::optional<at::Scalar>>(),
@@ -124,14 +136,16 @@ void RunRows(const PackedLayer& first, const float* x, int64_t rows, float* y) {
 }
 
 // x [rows, inputs], of any float type.
-at::Tensor RunFloat32(const PackedLayer& layer, const at::Tensor& given) {
+at::Tensor RunOwn(const PackedLayer& layer, const at::Tensor& given) {
   const at::Tensor x = given.to(at::kFloat).contiguous();
   const int64_t rows = x.size(0);
   const int64_t outputs = layer.last().weight.size(0);
   at::Tensor y = at::empty({rows, outputs}, at::kFloat);
   const float* const from = x.const_data_ptr<float>();
   float* const to = y.mutable_data_ptr<float>();
-  const int64_t grain = rows < 2 * kRowsOfThread ? 2 * kRowsOfThread : kRowsOfThread;
+  // With fewer rows all threads share the outputs of each layer.
+  const int64_t shared = kRowsOfThread * at::get_num_threads();
+  const int64_t grain = rows < shared ? shared : kRowsOfThread;
   at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
     const size_t blocks = DivideUp(Size(end - begin), kBlockRows);
     const size_t tiles = DivideUp(DivideUp(Size(end - begin), blocks), kTileRows);
@@ -144,15 +158,18 @@ at::Tensor RunFloat32(const PackedLayer& layer, const at::Tensor& given) {
 }
 
 // x [rows, inputs], of any float type.
-at::Tensor RunBfloat16(const PackedLayer& layer, const at::Tensor& x) {
+at::Tensor RunOneDnn(const PackedLayer& layer, const at::Tensor& x) {
   const int64_t rows = x.size(0);
-  const LinearPiece whole = rows > 0 ? FirstPiece(rows) : LinearPiece{};
+  if (rows == 1 && !layer.bfloat16()) {  // torch's product of matrix and vector is faster.
+    return at::linear(x.to(layer.type), layer.weight, layer.bias);
+  }
+  const LinearPiece whole = rows > 0 ? FirstPiece(rows, layer.bfloat16()) : LinearPiece{};
   if (rows > 0 && whole.rows == rows) {
     return RunPiece(layer, Padded(layer, x, whole.computed)).narrow(0, 0, rows);
   }
   at::Tensor y = at::empty({rows, layer.weight.size(0)}, layer.type);
   for (int64_t first = 0; first < rows;) {
-    const LinearPiece piece = FirstPiece(rows - first);
+    const LinearPiece piece = FirstPiece(rows - first, layer.bfloat16());
     const at::Tensor taken = Padded(layer, x.narrow(0, first, piece.rows), piece.computed);
     y.narrow(0, first, piece.rows).copy_(RunPiece(layer, taken).narrow(0, 0, piece.rows));
     first += piece.rows;
@@ -162,15 +179,18 @@ at::Tensor RunBfloat16(const PackedLayer& layer, const at::Tensor& x) {
 
 // How many rows oneDNN computes for so many of one piece. It has a kernel of its own for each such
 // number.
-int64_t ComputedRows(int64_t rows) {
-  if (rows <= kStep) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-  return DivideUp(rows, kStep) * kStep;
+int64_t ComputedRows(int64_t rows, bool bfloat16) {
+  int64_t step = kWideStep;
+  if (!bfloat16) step = rows <= kFewRows ? kNarrowStep : 2 * kNarrowStep;
+  if (!bfloat16 && rows > kWholePiece) return kLargestPiece;
+  if (rows <= step) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  return DivideUp(rows, step) * step;
 }
 
 // Runs each size that any batch will need, so that oneDNN compiles their kernels.
 void RunEachSize(const PackedLayer& layer) {
   for (int64_t rows = 0; rows < kLargestPiece;) {
-    rows = ComputedRows(rows + 1);
+    rows = ComputedRows(rows + 1, layer.bfloat16());
     RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
   }
 }
@@ -181,8 +201,8 @@ class CompiledLayers {
  public:
   // Has a layer's kernels compiled, unless those of one of the same shape have been.
   void Compile(const PackedLayer& layer) {
-    const Shape shape = {layer.weight.size(0), layer.columns, layer.bias.has_value(),
-                         at::get_num_threads()};
+    const Shape shape = {layer.bfloat16(), layer.weight.size(0), layer.columns,
+                         layer.bias.has_value(), at::get_num_threads()};
     const std::lock_guard lock(mutex_);  // Who needs the same ones waits for them.
     if (shapes_.contains(shape)) return;
     RunEachSize(layer);
@@ -195,8 +215,8 @@ class CompiledLayers {
   // otherwise. It may have released more than these.
   static constexpr size_t kMost = 20;
 
-  // Outputs, columns, with a bias, threads.
-  using Shape = std::tuple<int64_t, int64_t, bool, int>;
+  // In bfloat16, outputs, columns, with a bias, threads.
+  using Shape = std::tuple<bool, int64_t, int64_t, bool, int>;
 
   std::mutex mutex_;
   std::set<Shape> shapes_;  // Guarded by mutex_.
@@ -210,16 +230,20 @@ CompiledLayers& Compiled() {
 
 }  // namespace
 
+bool UsesOwnKernels() {
+  static const bool is_wide = UsableFlags().contains("avx512f");
+  return BestVectorProducts() != nullptr && !(is_wide && HasOneDnn());
+}
+
 bool CanPack(at::ScalarType type) {
-  if (type == at::kFloat) return BestVectorProducts() != nullptr;
+  if (type == at::kFloat) return UsesOwnKernels() || HasOneDnn();
   static const bool multiplies = UsableFlags().contains("avx512_bf16");
-  return multiplies && at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
-         Find<Reorder>("mkldnn::_reorder_linear_weight") &&
-         Find<Pointwise>("mkldnn::_linear_pointwise");
+  return multiplies && HasOneDnn();
 }
 
 void Pack(PackedLayer* layer) {
-  if (!layer->bfloat16()) {
+  layer->own = !layer->bfloat16() && UsesOwnKernels();
+  if (layer->own) {
     const int64_t inputs = layer->weight.size(1);
     layer->packed = at::empty({Panels(*layer) * int64_t{kPackedOutputs}, inputs}, at::kFloat);
     // glibc keeps memory for the next batch, if some of this size has been freed before; else the
@@ -243,15 +267,16 @@ at::Tensor RunLayers(const PackedLayer& layer, const at::Tensor& given) {
   std::vector<int64_t> shape = given.sizes().vec();
   shape.back() = layer.last().weight.size(0);
   const at::Tensor x = given.reshape({given.numel() / inputs, inputs});
-  if (!layer.bfloat16()) return RunFloat32(layer, x).view(shape);
-  at::Tensor y = RunBfloat16(layer, x);
+  if (layer.own) return RunOwn(layer, x).view(shape);
+  at::Tensor y = RunOneDnn(layer, x);
   if (layer.relu) at::relu_(y);  // oneDNN's own makes zeros of NaN.
   return y.view(shape);
 }
 
-LinearPiece FirstPiece(int64_t rows) {
+LinearPiece FirstPiece(int64_t rows, bool bfloat16) {
   if (rows >= kLargestPiece) return {kLargestPiece, kLargestPiece};
-  return {rows, ComputedRows(rows)};
+  if (rows > kWholePiece && !bfloat16) return {kWholePiece, kWholePiece};
+  return {rows, ComputedRows(rows, bfloat16)};
 }
 
 }  // namespace embershard

@@ -21,8 +21,8 @@ using torch::jit::Value;
 
 // Inputs of bfloat16 come in so many, or are copied at each call.
 constexpr int64_t kNarrowColumns = 32;
-constexpr int64_t kFewestWeights = 6144;
-constexpr int64_t kFewestBfloat16Weights = 16384;
+constexpr int64_t kFewestWeights = 16384;  // On oneDNN.
+constexpr int64_t kFewestOwnWeights = 6144;
 
 const auto kLinearKind = c10::Symbol::fromQualString("embershard::linear");
 
@@ -84,23 +84,26 @@ bool IsBfloat16(const at::Tensor& tensor) {
   return tensor.equal(tensor.to(at::kBFloat16).to(at::kFloat));
 }
 
-// The last of the packed layers in float32 whose output this node takes, and no other, or null.
+// The last of the layers on our own kernels whose output this node takes, and no other, or null. As
+// many outputs as it has inputs: where a program is wrong there, the call says so.
 PackedLayer* LayersBefore(const Node* node) {
   const Value* const x = node->input(0);
   if (!IsPackedLinear(x->node()) || OnlyUser(x) != node) return nullptr;
   if (x->node()->owningBlock() != node->owningBlock()) return nullptr;
   const auto constant = torch::jit::toIValue(x->node()->input(1));
   PackedLayer* layer = constant->toCustomClass<PackedLayer>().get();  // The graph keeps it.
-  if (layer->bfloat16()) return nullptr;
+  if (!layer->own) return nullptr;
   while (layer->next != nullptr) layer = layer->next.get();
-  return layer;
+  const auto weight = ConstantFloats(node->input(1));
+  return weight && layer->weight.size(0) == weight->size(1) ? layer : nullptr;
 }
 
 // Null where the layer stays torch's.
 c10::intrusive_ptr<PackedLayer> LayerOf(const Node* node) {
   const auto weight = ConstantFloats(node->input(1));
   if (!weight || weight->dim() != 2 || weight->numel() == 0) return nullptr;
-  if (weight->numel() < kFewestWeights && LayersBefore(node) == nullptr) return nullptr;
+  const int64_t fewest = UsesOwnKernels() ? kFewestOwnWeights : kFewestWeights;
+  if (weight->numel() < fewest && LayersBefore(node) == nullptr) return nullptr;
   auto layer = c10::make_intrusive<PackedLayer>();
   layer->weight = *weight;
   layer->columns = weight->size(1);
@@ -127,7 +130,7 @@ void Replace(Node* node) {
   Value* replaced = node->output();  // Float32.
   const auto before = RoundingBefore(x);
   const auto behind = RoundingBehind(replaced);
-  const bool narrow = before && behind && layer->weight.numel() >= kFewestBfloat16Weights &&
+  const bool narrow = before && behind && layer->weight.numel() >= kFewestWeights &&
                       CanPack(at::kBFloat16) && IsBfloat16(layer->weight);
   if (!narrow && !CanPack(at::kFloat)) return;
   if (narrow) {
@@ -143,7 +146,7 @@ void Replace(Node* node) {
     rectified = user->output();
   }
   Pack(layer.get());
-  if (PackedLayer* const ahead = narrow ? nullptr : LayersBefore(node); ahead != nullptr) {
+  if (PackedLayer* const ahead = layer->own ? LayersBefore(node) : nullptr; ahead != nullptr) {
     ahead->next = layer;
     rectified->replaceAllUsesWith(x);
     if (rectified != replaced) rectified->node()->destroy();

@@ -25,12 +25,12 @@ void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph);
 //   linear(x, weight, bias)                                  by  the same, packed
 //   bfloat16(linear(float32(bfloat16(x)), weight, bias))     by  the same in bfloat16, packed
 //   relu(either)                                             by  the same, with relu
-//   one in float32 of another that nobody else takes         by  one node for both
+//   one of another that nobody else takes, on our kernels    by  one node for both
 //
 // The second asks for a processor with bfloat16, torch's oneDNN and weights that are bfloat16 by
-// value; its kernels are compiled for the number of threads that torch has on this thread. Layers
-// of less than 6144 weights gain nothing and stay unless they are behind another, as does all on
-// processors without AVX2.
+// value. oneDNN's kernels are compiled for the number of threads that torch has on this thread.
+// Layers of less than 16384 weights gain nothing and stay, on our own kernels (UsesOwnKernels()) of
+// less than 6144 unless they are behind another; as does all without either.
 //
 // `float32`: float32(bfloat16(linear(float32(bfloat16(x)), weight, bias))) becomes
 // linear(x, weight, bias) first, of any size, if its weights are bfloat16 by value.

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
@@ -20,6 +21,7 @@ namespace embershard {
 
 namespace {
 
+using torch::jit::AliasDb;
 using torch::jit::Node;
 using torch::jit::Value;
 
@@ -173,10 +175,14 @@ bool ListsPairs(const Value* value) {
   return std::equal(begin, begin + listed.numel(), expected.begin(), expected.end());
 }
 
-// What x concatenates, of each example, or x alone. `before`: a node that uses it.
-Value* PartsOf(Value* x, Node* before) {
-  Node* const made = x->node();
-  if (Is(made, c10::aten::cat, {1}) && made->input(0)->node()->kind() == c10::prim::ListConstruct) {
+// What x concatenates, of each example, or x alone. `before`: a node that uses it. A program that
+// writes to a part or to their list gets x alone: it may do so before that node.
+Value* PartsOf(Value* x, Node* before, const AliasDb& aliases) {
+  const Node* const made = x->node();
+  const auto is_read_only = [&aliases](const Value* value) { return !aliases.hasWriters(value); };
+  if (Is(made, c10::aten::cat, {1}) && made->input(0)->node()->kind() == c10::prim::ListConstruct &&
+      is_read_only(made->input(0)) &&
+      std::ranges::all_of(made->input(0)->node()->inputs(), is_read_only)) {
     return made->input(0);
   }
   Node* const list = before->owningGraph()->createList(c10::TensorType::get(), {x});
@@ -190,13 +196,14 @@ void ReplaceBy(Node* node, c10::Symbol kind, const std::vector<Value*>& inputs) 
   node->output()->replaceAllUsesWith(products->output());
 }
 
-void ReplacePairs(Node* select) {
+void ReplacePairs(Node* select, const AliasDb& aliases) {
   const Node* const flatten = select->input(0)->node();
   const Node* const product = ProductsIn(flatten);
   if (product == nullptr || flatten->output()->uses().size() != 1) return;
   Value* const x = product->input(0);
   if (product->input(1)->node()->input(0) != x || !ListsPairs(select->input(2))) return;
-  ReplaceBy(select, kPairKind, {PartsOf(x, select), select->input(2)});
+  if (aliases.hasWriters(x)) return;
+  ReplaceBy(select, kPairKind, {PartsOf(x, select, aliases), select->input(2)});
 }
 
 void ReplaceCross(Node* flatten) {
@@ -207,10 +214,10 @@ void ReplaceCross(Node* flatten) {
   ReplaceBy(flatten, kCrossKind, {product->input(0), repeated->input(0), repeated->input(2)});
 }
 
-void ReplaceIn(torch::jit::Block* block) {
+void ReplaceIn(torch::jit::Block* block, const AliasDb& aliases) {
   for (Node* node : block->nodes()) {
-    for (torch::jit::Block* inner : node->blocks()) ReplaceIn(inner);
-    if (Is(node, c10::aten::index_select, {1})) ReplacePairs(node);
+    for (torch::jit::Block* inner : node->blocks()) ReplaceIn(inner, aliases);
+    if (Is(node, c10::aten::index_select, {1})) ReplacePairs(node, aliases);
     if (node->kind() == c10::aten::flatten) ReplaceCross(node);
   }
 }
@@ -219,7 +226,7 @@ void ReplaceIn(torch::jit::Block* block) {
 
 void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph) {
   if (BestVectorProducts() == nullptr) return;
-  ReplaceIn(graph->block());
+  ReplaceIn(graph->block(), AliasDb(graph));
   torch::jit::EliminateDeadCode(graph);
 }
 

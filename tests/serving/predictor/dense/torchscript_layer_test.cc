@@ -8,6 +8,7 @@
 #include <ATen/ops/relu.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace embershard {
@@ -19,36 +20,62 @@ struct Case {
   int64_t computed;
 };
 
-TEST(FirstPiece, TakesAllRowsUpTo512) {
+TEST(FirstPiece, TakesAllRowsUpTo256InFloat32) {
   for (const auto& [rows, taken, computed] :
-       {Case{1, 1, 1}, Case{3, 3, 4}, Case{17, 17, 32}, Case{32, 32, 32}, Case{33, 33, 64},
-        Case{64, 64, 64}, Case{200, 200, 224}, Case{481, 481, 512}, Case{512, 512, 512},
-        Case{1300, 512, 512}}) {
-    const LinearPiece piece = FirstPiece(rows);
+       {Case{1, 1, 1}, Case{3, 3, 4}, Case{8, 8, 8}, Case{9, 9, 16}, Case{17, 17, 24},
+        Case{64, 64, 64}, Case{65, 65, 80}, Case{200, 200, 208}, Case{256, 256, 256},
+        Case{257, 256, 256}, Case{511, 256, 256}, Case{512, 512, 512}, Case{1300, 512, 512}}) {
+    const LinearPiece piece = FirstPiece(rows, /*bfloat16=*/false);
     EXPECT_EQ(piece.rows, taken) << rows;
     EXPECT_EQ(piece.computed, computed) << rows;
   }
 }
 
+TEST(FirstPiece, TakesAllRowsUpTo512InBfloat16) {
+  for (const auto& [rows, taken, computed] :
+       {Case{1, 1, 1}, Case{3, 3, 4}, Case{17, 17, 32}, Case{32, 32, 32}, Case{33, 33, 64},
+        Case{64, 64, 64}, Case{200, 200, 224}, Case{481, 481, 512}, Case{512, 512, 512},
+        Case{1300, 512, 512}}) {
+    const LinearPiece piece = FirstPiece(rows, /*bfloat16=*/true);
+    EXPECT_EQ(piece.rows, taken) << rows;
+    EXPECT_EQ(piece.computed, computed) << rows;
+  }
+}
+
+TEST(FirstPiece, DropsAtMostSevenRowsOrAQuarter) {
+  for (int64_t rows = 1; rows <= 2000; ++rows) {
+    int64_t dropped = 0;
+    for (int64_t left = rows; left > 0;) {
+      const LinearPiece piece = FirstPiece(left, /*bfloat16=*/false);
+      dropped += piece.computed - piece.rows;
+      left -= piece.rows;
+    }
+    ASSERT_LE(dropped, std::max<int64_t>(7, rows / 4)) << rows;
+  }
+}
+
 // More shapes than are remembered, and each a second time: what was compiled before is right again.
 TEST(PackedLayer, EveryShapeIsRightTheFirstTimeAndTheNext) {
-  if (!CanPack(at::kBFloat16)) GTEST_SKIP() << "no such processor, or torch has no oneDNN";
-  for (int64_t i = 0; i < 48; ++i) {
-    PackedLayer layer;
-    layer.type = at::kBFloat16;
-    layer.columns = 64;
-    layer.weight = at::rand({32 + i % 24, layer.columns}).to(at::kBFloat16);
-    layer.bias = at::rand({layer.weight.size(0)});
-    Pack(&layer);
-    const at::Tensor x = at::rand({21, layer.columns}).to(at::kBFloat16);
-    const at::Tensor expected =
-        at::linear(x.to(at::kFloat), layer.weight.to(at::kFloat), layer.bias);
-    EXPECT_TRUE(at::allclose(RunLayers(layer, x).to(at::kFloat), expected, 1.0 / 256, 0)) << i;
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    if (!CanPack(type)) continue;
+    for (int64_t i = 0; i < 48; ++i) {
+      PackedLayer layer;
+      layer.type = type;
+      layer.columns = 64;
+      layer.weight = at::rand({32 + i % 24, layer.columns}).to(type);
+      layer.bias = at::rand({layer.weight.size(0)});
+      Pack(&layer);
+      const at::Tensor x = at::rand({21, layer.columns}).to(type);
+      const at::Tensor expected =
+          at::linear(x.to(at::kFloat), layer.weight.to(at::kFloat), layer.bias);
+      const double tolerance = type == at::kFloat ? 1e-5 : 1.0 / 256;
+      EXPECT_TRUE(at::allclose(RunLayers(layer, x).to(at::kFloat), expected, tolerance, 0)) << i;
+    }
   }
 }
 
 TEST(PackedLayer, LayersBehindItTakeWhatItGives) {
-  if (!CanPack(at::kFloat)) GTEST_SKIP() << "no such processor";
+  if (!UsesOwnKernels()) GTEST_SKIP() << "EMBERSHARD_ISA=avx2 runs it";
   const auto layer_of = [](int64_t inputs, int64_t outputs, bool relu) {
     auto layer = c10::make_intrusive<PackedLayer>();
     layer->weight = at::rand({outputs, inputs}) - 0.5;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "dense/programs.h"
@@ -63,6 +64,27 @@ TEST_P(ReplaceProductsTest, KeepsWhatTheProgramComputes) {
       EXPECT_TRUE(at::allclose(got.at(name).toTensor(), expected.at(name).toTensor(), 1e-5, 1e-5))
           << name << " of " << examples;
     }
+  }
+}
+
+TEST_P(ReplaceProductsTest, WhatIsWrittenMeanwhileIsComputedAsBefore) {
+  for (const char* write : {"x.mul_(2)", "a.mul_(2)", "parts.append(a)"}) {
+    torch::jit::Module module("written");
+    module.register_buffer("pairs", at::tensor({1, 2, 5}, at::kLong));
+    module.define(
+        std::string("def forward(self, a, b):\n  parts = [a, b]\n  x = torch.cat(parts, 1)\n  ") +
+        write +
+        "\n  products = torch.flatten(torch.bmm(x, torch.transpose(x, 1, 2)), 1)\n"
+        "  return torch.index_select(products, 1, self.pairs)\n");
+    module.eval();
+    torch::jit::Module before = torch::jit::freeze(module);
+    torch::jit::Module after = torch::jit::freeze(module);
+    ReplaceProducts(after.get_method("forward").graph());
+    const at::Tensor a = Waves(5, 16).reshape({5, 2, 8});
+    const at::Tensor b = Waves(5, 8).reshape({5, 1, 8});
+    const at::Tensor expected = before.forward({a.clone(), b}).toTensor();
+    EXPECT_TRUE(at::allclose(after.forward({a.clone(), b}).toTensor(), expected, 1e-5, 1e-5))
+        << write;
   }
 }
 
