@@ -86,13 +86,9 @@ def compare_run(given: argparse.Namespace, machine: Machine) -> str:
     text = found.to_text()
     if given.recalibrate is not None:
         recalibrate(given.compare, machine).save(given.recalibrate)
-        speeds = ", ".join(f"{each:.3f}" for each in found.speeds)
-        tables = sum(each.is_measured for each in found.tables.values())
         text += (
             f"{given.recalibrate}: costs of {found.optimizer}: lookups times "
-            f"{found.lookup_factor:.3f}, updates times {found.update_factor:.3f}"
-            f"; factors of {tables} tables"
-            f"{speeds and f'; speeds of ranks {speeds}'}\n"
+            f"{found.lookup_factor:.3f}, updates times {found.update_factor:.3f}\n"
         )
     return text
 

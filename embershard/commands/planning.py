@@ -102,8 +102,8 @@ def _add_compared(command: argparse.ArgumentParser) -> None:
         "--recalibrate",
         type=Path,
         metavar="FILE",
-        help="write the machine with costs of lookups, of a run also of updates and of each table, "
-        "and speeds of ranks, that fit what was measured; --machine and sharding.machine take it",
+        help="write the machine with costs of lookups, of a run also of updates, that fit what "
+        "was measured; --machine and sharding.machine take it",
     )
 
 

@@ -55,9 +55,6 @@ class Table:
     kernel: Kernel
     """Of its optimizer on this machine."""
 
-    factors: tuple[float, float] = (1.0, 1.0)
-    """Of lookups and of updates, measured over what the kernel's costs say."""
-
     is_sequence: bool = False
     """Whether a vector an id is returned, in place of one a bag."""
 
@@ -244,4 +241,4 @@ def kernel_seconds(table: Table, spans: Sequence[tuple[Span, Span]]) -> NDArray[
     updates = backward.seconds(
         ids=ids, bags=table.bags, row_bytes=row_bytes, rows=rows, missed=table.missed
     )
-    return np.array([lookups * table.factors[0], updates * table.factors[1]])
+    return np.array([lookups, updates])

@@ -109,13 +109,6 @@ class Kernel(Part):
     backward: RowCost
 
 
-class TableFactors(Part):
-    """Measured seconds of a table over those that the kernel's costs say."""
-
-    lookup: Positive
-    update: Positive
-
-
 class Link(Part):
     """A path between two ranks."""
 
@@ -142,14 +135,6 @@ class Machine(Part):
 
     kernels: dict[str, Kernel]
     """By the optimizer's name."""
-
-    tables: dict[str, TableFactors] = Field(default_factory=dict)
-    """Of one model, by ``<path>.<table>``: what a run of it measured over what ``kernels`` say.
-    Tables that are not here cost what ``kernels`` say."""
-
-    speeds: tuple[Positive, ...] = ()
-    """Likewise of one model: of the ranks of a run, in place of 1. Those of ranks that take longer
-    than their shards explain are below 1. For plans of as many ranks."""
 
     lookups: dict[str, RowCost] = Field(default_factory=dict)
     """Of a server, by how rows are stored: int8, int4, fp16, fp32. ``row_bytes`` are those of the
@@ -225,15 +210,6 @@ class Machine(Part):
             known = ", ".join(self.kernels)
             raise InputError(f"machine: optimizer: expected one of {known}, got {optimizer!r}")
         return self.kernels[optimizer]
-
-    def factors(self, table: str) -> tuple[float, float]:
-        """Of lookups and of updates of a table.
-
-        Args:
-            table: its name, with the path of its collection.
-        """
-        found = self.tables.get(table)
-        return (1.0, 1.0) if found is None else (found.lookup, found.update)
 
     def lookup(self, weights: str) -> RowCost:
         """Of a server, in rows stored one way.

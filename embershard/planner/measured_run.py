@@ -14,17 +14,12 @@ from pydantic import Field
 from embershard.errors import InputError, PackageError
 from embershard.package.manifest_inputs import Part
 from embershard.package.validation import parse_model
-from embershard.planner.machine import Kernel, Machine, Positive, Seconds, TableFactors
+from embershard.planner.machine import Kernel, Machine, Positive, Seconds
 
 Floats: TypeAlias = NDArray[np.float64]
 FORMAT_VERSION = 0
 FILE = "sharding.json"
 TABLES_SHOWN = 10
-LEAST_SECONDS = 5e-6
-"""Of a table whose measurement counts."""
-
-FACTORS = (1 / 8, 8.0)
-"""Of a table, at most."""
 
 
 class LookupSeconds(Part):
@@ -60,12 +55,6 @@ class TableSeconds(Part):
         """Measured, of both."""
         return self.measured.lookup + self.measured.update
 
-    @property
-    def is_measured(self) -> bool:
-        """False: so short that the clock says nothing."""
-        both = self.estimated, self.measured
-        return all(min(each.lookup, each.update) > LEAST_SECONDS for each in both)
-
 
 class MeasuredRun(Part):
     """Estimate and measurement of each rank."""
@@ -87,24 +76,6 @@ class MeasuredRun(Part):
     def lookup_factor(self) -> float:
         """Measured seconds of lookups over estimated ones, of all ranks together."""
         return _factor([e.lookup for e in self.estimated], [m.lookup for m in self.measured])
-
-    @property
-    def speeds(self) -> tuple[float, ...]:
-        """Of each rank: seconds of its shards over those with what it takes longer than others.
-        1 if it has none. Empty: not known."""
-        both = list(zip(self.estimated, self.measured, strict=True))
-        if not all(found.step > 0 for _, found in both):
-            return ()
-        # Messages as estimated, lookups and updates as measured.
-        shards = np.array(
-            [
-                said.step - said.lookup - said.update + found.lookup + found.update
-                for said, found in both
-            ]
-        )
-        besides = np.array([found.step for found in self.measured]) - shards
-        total = shards + besides - besides.min()
-        return tuple(np.divide(shards, total, out=np.ones(len(both)), where=shards > 0).tolist())
 
     @property
     def update_factor(self) -> float:
@@ -208,8 +179,7 @@ def compare(run: str | Path) -> MeasuredRun:
 
 
 def recalibrate(run: str | Path, machine: Machine) -> Machine:
-    """The machine with the costs of the run's optimizer scaled to what the run measured, those of
-    each table to what it measured of that table, and the speed of each rank.
+    """The machine with the costs of the run's optimizer scaled to what the run measured.
 
     Args:
         run: its checkpoint folder.
@@ -220,34 +190,11 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
     """
     found = compare(run)
     kernel = machine.kernel(found.optimizer)
-    of_all = found.lookup_factor, found.update_factor
     scaled = Kernel(
-        forward=kernel.forward.scaled(of_all[0]), backward=kernel.backward.scaled(of_all[1])
+        forward=kernel.forward.scaled(found.lookup_factor),
+        backward=kernel.backward.scaled(found.update_factor),
     )
-    tables = {
-        **machine.tables,
-        **{
-            name: TableFactors(
-                lookup=_clipped(
-                    before[0] * each.measured.lookup / each.estimated.lookup / of_all[0]
-                ),
-                update=_clipped(
-                    before[1] * each.measured.update / each.estimated.update / of_all[1]
-                ),
-            )
-            for name, each in found.tables.items()
-            if each.is_measured
-            for before in [machine.factors(name)]
-        },
-    }
-    kernels = {**machine.kernels, found.optimizer: scaled}
-    learned = {"kernels": kernels, "tables": tables, "speeds": found.speeds or machine.speeds}
-    return machine.model_copy(update=learned)
-
-
-def _clipped(factor: float) -> float:
-    least, most = FACTORS
-    return min(max(factor, least), most)
+    return machine.model_copy(update={"kernels": {**machine.kernels, found.optimizer: scaled}})
 
 
 def _factor(estimated: list[float], measured: list[float]) -> float:

@@ -51,7 +51,6 @@ def model_tables(
         InputError: constraints of a table that is not there, pooling factors that are not one a
             feature, or access counts that are not one a row.
     """
-    learned = topology.machine.factors
     named = list(_with_optimizers(module, sharders, is_replica, topology.compute_device))
     names = {table.name for _, table, _ in named}
     for name in constraints:
@@ -108,7 +107,7 @@ def model_tables(
     if topology.host_memory_rate:
         found = [replace(each, uncached=uncached_share(each.row_rates)) for each in found]
     return [
-        replace(each, missed=tuple(of_table.tolist()), factors=learned(each.full_name))
+        replace(each, missed=tuple(of_table.tolist()))
         for each, of_table in zip(found, known, strict=True)
     ]
 

@@ -96,11 +96,7 @@ class Topology:
         if devices is None:
             default = 128 * GIB // local if is_cpu else GPUS[0].memory_bytes
             cap = default if given is None else given
-            speeds = machine.speeds if isinstance(machine, Machine) else ()
-            devices = [
-                Device(memory_bytes=cap, host_memory_bytes=host, speed=speed)
-                for speed in (speeds if len(speeds) == world_size else [1.0] * world_size)
-            ]
+            devices = [Device(memory_bytes=cap, host_memory_bytes=host)] * world_size
         elif given is not None or host:
             raise InputError("topology: expected devices, or ddr_cap and hbm_cap, got both")
         check_kind("topology: devices", devices, Sequence, "a list of Device")

@@ -141,7 +141,8 @@ void Replace(Node* node) {
     replaced = behind->to_float32->output();
   }
   Value* rectified = replaced;
-  if (Node* user = OnlyUser(replaced); user != nullptr && user->kind() == c10::aten::relu) {
+  if (Node* user = OnlyUser(replaced); user != nullptr && user->kind() == c10::aten::relu &&
+                                       user->owningBlock() == node->owningBlock()) {
     layer->relu = true;
     rectified = user->output();
   }

@@ -206,11 +206,16 @@ void ReplacePairs(Node* select, const AliasDb& aliases) {
   ReplaceBy(select, kPairKind, {PartsOf(x, select, aliases), select->input(2)});
 }
 
-void ReplaceCross(Node* flatten) {
+void ReplaceCross(Node* flatten, const AliasDb& aliases) {
   const Node* const product = ProductsIn(flatten);
   if (product == nullptr) return;
   const Node* const repeated = product->input(1)->node()->input(0)->node();
   if (!Is(repeated, c10::aten::index_select, {0})) return;
+  const Value* const read[] = {product->input(0), repeated->output(), repeated->input(0),
+                               repeated->input(2)};
+  if (std::ranges::any_of(read, [&](const Value* each) { return aliases.hasWriters(each); })) {
+    return;
+  }
   ReplaceBy(flatten, kCrossKind, {product->input(0), repeated->input(0), repeated->input(2)});
 }
 
@@ -218,7 +223,7 @@ void ReplaceIn(torch::jit::Block* block, const AliasDb& aliases) {
   for (Node* node : block->nodes()) {
     for (torch::jit::Block* inner : node->blocks()) ReplaceIn(inner, aliases);
     if (Is(node, c10::aten::index_select, {1})) ReplacePairs(node, aliases);
-    if (node->kind() == c10::aten::flatten) ReplaceCross(node);
+    if (node->kind() == c10::aten::flatten) ReplaceCross(node, aliases);
   }
 }
 

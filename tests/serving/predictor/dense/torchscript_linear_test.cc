@@ -1,5 +1,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/rand.h>
@@ -72,6 +73,21 @@ TEST_P(PackLinearsTest, KeepsWhatTheProgramComputes) {
           << name << " of " << rows;
     }
   }
+}
+
+TEST_P(PackLinearsTest, AReluInALoopStaysThere) {
+  torch::jit::Module module("loop");
+  module.register_parameter("weight", at::rand({256, 64}) - 0.5, false);
+  module.define(
+      "def forward(self, x):\n  y = torch.linear(x, self.weight)\n  total = torch.zeros_like(y)\n"
+      "  for i in range(x.dim()):\n    total = total + torch.relu(y).add_(1.0)\n  return total\n");
+  module.eval();
+  torch::jit::Module before = torch::jit::freeze(module);
+  torch::jit::Module after = torch::jit::freeze(module);
+  PackLinears(after.get_method("forward").graph(), false);
+  EXPECT_EQ(Count(after, "embershard::linear"), 1);
+  EXPECT_TRUE(at::allclose(after.forward({Rows(3)}).toTensor(),
+                           before.forward({Rows(3)}).toTensor(), 1e-5, 1e-5));
 }
 
 TEST_P(PackLinearsTest, ARowGivesTheSameBitsInAnyBatch) {

@@ -88,6 +88,26 @@ TEST_P(ReplaceProductsTest, WhatIsWrittenMeanwhileIsComputedAsBefore) {
   }
 }
 
+TEST_P(ReplaceProductsTest, OfRowsThatAreWrittenMeanwhileIsComputedAsBefore) {
+  for (const char* write : {"y.add_(1)", "x.add_(1)", "rows.zero_()"}) {
+    torch::jit::Module module("written");
+    module.define(std::string("def forward(self, x, y, rows):\n"
+                              "  others = torch.transpose(torch.index_select(y, 0, rows), 1, 2)\n"
+                              "  products = torch.bmm(x, others)\n  ") +
+                  write + "\n  return torch.flatten(products, 1)\n");
+    module.eval();
+    torch::jit::Module before = torch::jit::freeze(module);
+    torch::jit::Module after = torch::jit::freeze(module);
+    ReplaceProducts(after.get_method("forward").graph());
+    const at::Tensor x = Waves(3, 16).reshape({3, 2, 8});
+    const at::Tensor y = Waves(2, 24).reshape({2, 3, 8});
+    const at::Tensor rows = at::tensor({1, 0, 1}, at::kLong);
+    const at::Tensor expected = before.forward({x.clone(), y.clone(), rows.clone()}).toTensor();
+    const at::Tensor got = after.forward({x.clone(), y.clone(), rows.clone()}).toTensor();
+    EXPECT_TRUE(at::allclose(got, expected, 1e-5, 1e-5)) << write;
+  }
+}
+
 TEST_P(ReplaceProductsTest, AnotherTypeIsComputedAsBefore) {
   torch::jit::Module before = Program("products");
   torch::jit::Module after = Replaced();
