@@ -4,9 +4,7 @@ python -m benchmarks.workers.executed_plans REQUEST.json
 
 The request lists models: their tables, and by name of a planner the plan. Rank 0 prints a line of
 JSON for each model: by name of a planner, of each copy and block the seconds of a step of each
-rank: of the wall clock, of the process and of the thread that trains. If the request says how many
-steps tables are timed, a model has one plan, and the line has of each copy and rank the seconds of
-lookups and updates, and those by table.
+rank: of the wall clock, of the process and of the thread that trains.
 
 Physical pages are the luck of an allocation: tables are allocated anew for each copy.
 """
@@ -43,15 +41,11 @@ CLOCKS = {
     "cpu_seconds": time.process_time,
     "thread_seconds": time.thread_time,
 }
-OPTIMIZER = "rowwise_adagrad"
-FUSED_PARAMS = {"optimizer": OPTIMIZER, "learning_rate": 0.01}
+FUSED_PARAMS = {"optimizer": "rowwise_adagrad", "learning_rate": 0.01}
+
 
 Copy: TypeAlias = list[dict[str, list[float]]]
 """Of each block of one copy: seconds of each rank, by clock."""
-
-Parts: TypeAlias = tuple[list[float], dict[str, list[float]]]
-"""Of a rank, a step: seconds of lookups and of updates, and of steps without and with tables timed;
-seconds of the lookups and of the updates of each table."""
 
 
 def sparse_part(tables: Sequence[SkewedTable]) -> Pooled:
@@ -69,15 +63,6 @@ def main() -> None:
         tables = [SkewedTable(*each) for each in model["tables"]]
         batches = _batches(tables, dist.get_rank())
         gradient = torch.full((BATCH_SIZE, sum(each.dim for each in tables)), 1e-3)
-        if timed := request.get("timed_steps"):
-            (plan,) = model["plans"].values()
-            parts = list[list[Parts]]()
-            for _ in range(request["copies"]):
-                parts.append(_timed_tables(_sharded(tables, plan, env), batches, gradient, timed))
-                gc.collect()
-            if dist.get_rank() == 0:
-                print(json.dumps(parts), flush=True)
-            continue
         found: dict[str, list[Copy]] = {name: [] for name in model["plans"]}
         for copy in range(request["copies"]):
             names = list(found)[:: -1 if copy % 2 else 1]
@@ -140,30 +125,6 @@ def _timed(
     everyone = [torch.zeros_like(used) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, used)
     return dict(zip(CLOCKS, torch.stack(everyone).T.tolist(), strict=True))
-
-
-def _timed_tables(
-    model: DistributedModelParallel,
-    batches: Sequence[KeyedJaggedTensor],
-    gradient: Tensor,
-    steps: int,
-) -> list[Parts]:
-    clock, used = model.time_lookups(), [0.0, 0.0]
-    for step in range(-len(batches), steps):
-        if step == 0:
-            clock, used = model.time_lookups(), [0.0, 0.0]  # The steps before fill the caches.
-        by_table = step >= 0 and step // len(batches) % 2 == 1
-        clock.begin_step(by_table=by_table)
-        started = time.process_time()
-        model(batches[step % len(batches)]).backward(gradient)
-        used[by_table] += time.process_time() - started
-        clock.end_step()
-    own = [clock.lookup_seconds, clock.update_seconds, used[0]]
-    own = [each / clock.steps for each in own] + [used[1] / clock.table_steps]
-    tables = {name: seconds.tolist() for name, seconds in clock.table_seconds().items()}
-    everyone: list[Parts] = [(own, tables)] * dist.get_world_size()
-    dist.all_gather_object(everyone, everyone[0])
-    return everyone
 
 
 def _clocks() -> Tensor:

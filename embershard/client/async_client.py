@@ -60,9 +60,12 @@ class AsyncCore(ClientCore):
         self, names: Names, deadline: float, stale: ServedModel | None = None
     ) -> ServedModel:
         """Asked for once, however many wait for it."""
+        self.check_open()
         try:
             left = remaining_seconds(deadline, address=self.address)
             async with asyncio.timeout(left), self._learning:
+                if self.closed.is_set():  # Meanwhile.
+                    raise self._was_closed()
                 return await super().learn(names, deadline, stale)
         except TimeoutError:
             raise DeadlineError(

@@ -24,7 +24,6 @@ from embershard.kernels.fused_optimizer import (
 )
 from embershard.kernels.huge_pages import move_to_huge_pages
 from embershard.kernels.row_update import RowUpdate
-from embershard.kernels.table_clock import TableClock
 
 DIM_MULTIPLE = 4
 """FBGEMM trains dims that are a multiple of this."""
@@ -138,11 +137,6 @@ class FusedTables:
         assert not self._pooled, "lookup() is for these"
         self._count()
         return self._look_up(rows, offsets)
-
-    @property
-    def clock(self) -> TableClock | None:
-        """Of lookups and updates of each table. None: on CUDA."""
-        return self._look_up.clock if isinstance(self._look_up, RowUpdate) else None
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size from the next backward on.

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from embershard.kernels.fused_optimizer import FusedOptimizer
-from embershard.kernels.table_clock import TableClock
 
 MOST_ROWS = 2**32 - 1
 """Of a table."""
@@ -64,7 +63,6 @@ class RowUpdate:
             device="cpu",
         ).reshape(len(weights), 6)
         """int64 ``(tables, 6)``: rows, dim, where its weights and its state begin, its lookups."""
-        self.clock = TableClock(self.layout, pooled=pooled)
         # Autograd calls a function's backward only if an input of it requires a gradient.
         self._anchor = torch.zeros(0, requires_grad=True, device="cpu")
 
@@ -87,9 +85,7 @@ class _Lookup(torch.autograd.Function):
         update: RowUpdate,
     ) -> Tensor:
         ctx.save_for_backward(rows, offsets, weights)
-        ctx.update, ctx.by_table = update, update.clock.active
-        if update.clock.active:
-            return update.clock.look_up(update.weight_buffer, rows, offsets, weights)
+        ctx.update = update
         found: Tensor = update.kernel(rows, offsets, per_sample_weights=weights)
         return found
 
@@ -108,23 +104,19 @@ class _Lookup(torch.autograd.Function):
             of_weights = operators.row_products(
                 update.weight_buffer, update.layout, rows, offsets, gradients
             )
-
-        def update_rows(layout: Tensor, *batch: Tensor | None) -> None:
-            operators.update_rows(
-                update.weight_buffer,
-                update.state_buffer,
-                layout,
-                *batch,
-                update.pooled,
-                optimizer.name.removeprefix("ema_"),
-                optimizer.learning_rate,
-                optimizer.eps,
-            )
-
-        if ctx.by_table:
-            update.clock.update(update_rows, rows, offsets, weights, gradients)
-        else:
-            update_rows(update.layout, rows, offsets, weights, gradients)
+        operators.update_rows(
+            update.weight_buffer,
+            update.state_buffer,
+            update.layout,
+            rows,
+            offsets,
+            weights,
+            gradients,
+            update.pooled,
+            optimizer.name.removeprefix("ema_"),
+            optimizer.learning_rate,
+            optimizer.eps,
+        )
         return gradients.new_zeros(0), of_weights, None, None, None
 
 

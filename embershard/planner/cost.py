@@ -82,11 +82,6 @@ class Table:
     """Of each row, ``(rows + 1,)``: lookups of the rows before it, in any unit. None: rows are
     looked up alike."""
 
-    @property
-    def full_name(self) -> str:
-        """With the path of its collection."""
-        return f"{self.path}.{self.name}" if self.path else self.name
-
     def ids_below(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
         """Looked up in a step, in the rows before each of ``row``."""
         if self.accesses_below is None:

@@ -3,12 +3,10 @@
 A run with ``sharding.plan = "auto"`` leaves it in its checkpoint folder.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from embershard.errors import InputError, PackageError
@@ -16,25 +14,15 @@ from embershard.package.manifest_inputs import Part
 from embershard.package.validation import parse_model
 from embershard.planner.machine import Kernel, Machine, Positive, Seconds
 
-Floats: TypeAlias = NDArray[np.float64]
 FORMAT_VERSION = 0
 FILE = "sharding.json"
-TABLES_SHOWN = 10
 
 
-class LookupSeconds(Part):
-    """Of lookups and updates, a step: CPU seconds."""
+class RankSeconds(Part):
+    """Of one rank, a step: CPU seconds."""
 
     lookup: Seconds
     update: Seconds
-
-
-class RankSeconds(LookupSeconds):
-    """Of one rank."""
-
-    step: Seconds = 0.0
-    """Measured: of all that the rank does. Estimated: of its shards, messages included. 0: not
-    known."""
 
 
 class StepSeconds(Part):
@@ -42,18 +30,6 @@ class StepSeconds(Part):
 
     estimated: Positive
     measured: Seconds
-
-
-class TableSeconds(Part):
-    """Of a table, on all ranks together."""
-
-    estimated: LookupSeconds
-    measured: LookupSeconds
-
-    @property
-    def seconds(self) -> float:
-        """Measured, of both."""
-        return self.measured.lookup + self.measured.update
 
 
 class MeasuredRun(Part):
@@ -69,8 +45,6 @@ class MeasuredRun(Part):
     estimated: tuple[RankSeconds, ...]
     measured: tuple[RankSeconds, ...]
     step: StepSeconds
-    tables: dict[str, TableSeconds] = Field(default_factory=dict)
-    """By ``<path>.<table>``, each measured alone in some of the steps. Empty: not measured."""
 
     @property
     def lookup_factor(self) -> float:
@@ -88,15 +62,14 @@ class MeasuredRun(Part):
             f"CPU ms of a step, mean of {self.steps} steps; measured / estimated: lookups "
             f"{self.lookup_factor:.2f}, updates {self.update_factor:.2f}",
             "",
-            *_rows(
-                "rank", zip(range(len(self.measured)), self.measured, self.estimated, strict=True)
-            ),
+            "| rank | lookups | estimate | updates | estimate |",
+            "|---|---|---|---|---|",
         ]
-        heaviest = sorted(self.tables.items(), key=lambda each: -each[1].seconds)[:TABLES_SHOWN]
-        if heaviest:
-            shown = f"table ({len(heaviest)} heaviest of {len(self.tables):,})"
-            tables = ((name, each.measured, each.estimated) for name, each in heaviest)
-            lines += ["", *_rows(shown, tables)]
+        lines += [
+            f"| {rank} | {found.lookup * 1e3:.3f} | {said.lookup * 1e3:.3f} | "
+            f"{found.update * 1e3:.3f} | {said.update * 1e3:.3f} |"
+            for rank, (said, found) in enumerate(zip(self.estimated, self.measured, strict=True))
+        ]
         lines += [
             "",
             f"the whole step of the busiest rank: {self.step.measured * 1e3:.3f} CPU ms, "
@@ -109,47 +82,6 @@ class MeasuredRun(Part):
         """Write it into a run's checkpoint folder."""
         text = self.model_dump_json(indent=1) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
-
-
-def _rows(head: str, rows: Iterable[tuple[object, LookupSeconds, LookupSeconds]]) -> Iterator[str]:
-    """Of names, measured and estimated seconds."""
-    yield f"| {head} | lookups | estimate | updates | estimate |"
-    yield "|---|---|---|---|---|"
-    for name, found, said in rows:
-        seconds = found.lookup, said.lookup, found.update, said.update
-        yield f"| {name} | {' | '.join(f'{each * 1e3:.3f}' for each in seconds)} |"
-
-
-def measured_tables(
-    estimated: Mapping[str, Floats], ranks: Sequence[Mapping[str, Floats]]
-) -> dict[str, TableSeconds]:
-    """Tables by name, of their seconds of lookups and of updates.
-
-    Args:
-        estimated: of all ranks together.
-        ranks: as each measured them.
-    """
-    measured = dict[str, Floats]()
-    for found in ranks:
-        for name, seconds in found.items():
-            measured[name] = measured.get(name, 0.0) + seconds
-    return {
-        name: TableSeconds(
-            estimated=_lookup_seconds(estimated[name]), measured=_lookup_seconds(measured[name])
-        )
-        for name in sorted(measured)
-        if name in estimated
-    }
-
-
-def _lookup_seconds(seconds: Floats) -> LookupSeconds:
-    return LookupSeconds(lookup=float(seconds[0]), update=float(seconds[1]))
-
-
-def rank_seconds(seconds: Floats) -> RankSeconds:
-    """Of lookups, of updates, and of the step if it is known."""
-    lookup, update, *step = map(float, seconds)
-    return RankSeconds(lookup=lookup, update=update, step=step[0] if step else 0.0)
 
 
 def compare(run: str | Path) -> MeasuredRun:

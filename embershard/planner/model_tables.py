@@ -51,7 +51,8 @@ def model_tables(
         InputError: constraints of a table that is not there, pooling factors that are not one a
             feature, or access counts that are not one a row.
     """
-    named = list(_with_optimizers(module, sharders, is_replica, topology.compute_device))
+    device = topology.compute_device
+    named = list(_with_optimizers(module, sharders, is_replica, device))
     names = {table.name for _, table, _ in named}
     for name in constraints:
         if name not in names:

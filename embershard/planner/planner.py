@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,37 +104,21 @@ class EmbeddingShardingPlanner:
         self._planned: _Planned | None = None
 
     @property
-    def shard_seconds(self) -> NDArray[np.float64]:
-        """Of the last plan, of a device of speed 1: CPU seconds of lookups, of updates, and of
-        both with messages, of each rank's shards, a step."""
-        found = np.zeros((self._topology.world_size, 3))
+    def kernel_seconds(self) -> NDArray[np.float64]:
+        """Of the last plan: CPU seconds of lookups and of updates of each rank's shards, a step."""
+        found = np.zeros((self._topology.world_size, 2))
         if self._planned is None:
             return found
-        for _, ranks, seconds in self._shards():
-            np.add.at(found, ranks, seconds.T)
-        tables = self._planned.problem.tables
-        for kernel in {id(table.kernel): table.kernel for table in tables}.values():
-            both = kernel.forward.start, kernel.backward.start
-            starts = *both, sum(both)
-            found += np.where(found.any(1, keepdims=True), starts, 0.0)
-        return found
-
-    @property
-    def table_seconds(self) -> dict[str, NDArray[np.float64]]:
-        """Of the last plan: likewise of each table, by its full name, on all ranks together."""
-        return {table.full_name: seconds.sum(1) for table, _, seconds in self._shards()}
-
-    def _shards(self) -> Iterator[tuple[Table, Sequence[int], NDArray[np.float64]]]:
-        """Of each table but replicas: the ranks of its shards, and ``shard_seconds`` of each."""
-        if self._planned is None:
-            return
         problem, options, placed, _ = self._planned
         for table, cuts, at, ranks in zip(
             problem.tables, options, placed.chosen, placed.ranks, strict=True
         ):
             if cuts[at].sharding_type != DATA_PARALLEL:
-                kernels = kernel_seconds(table, cuts[at].spans)
-                yield table, ranks, np.vstack([kernels, cuts[at].seconds])
+                np.add.at(found, ranks, kernel_seconds(table, cuts[at].spans).T)
+        for kernel in {id(table.kernel): table.kernel for table in problem.tables}.values():
+            starts = kernel.forward.start, kernel.backward.start
+            found += np.where(found.any(1, keepdims=True), starts, 0.0)
+        return found
 
     @property
     def report(self) -> PlanReport:

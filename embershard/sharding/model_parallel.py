@@ -136,10 +136,8 @@ class DistributedModelParallel(nn.Module):
         if self._env.device.type != "cpu":
             raise InputError(f"time_lookups: expected tables on cpu, got {self._env.device}")
         clock = LookupClock()
-        for path, module in self.sharded_modules().items():
+        for module in self.sharded_modules().values():
             module.shards.tables.clock = clock
-            for names, tables in module.shards.tables.table_clocks():
-                clock.add_tables([f"{path}.{name}" if path else name for name in names], tables)
         return clock
 
     def access_counts(self) -> dict[str, Tensor]:

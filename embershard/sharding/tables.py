@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from embershard.errors import InputError
-from embershard.kernels import AnyFusedTables, FusedOptimizer, FusedTables, build_fused_tables
-from embershard.kernels.table_clock import TableClock
+from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
 from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.sharding.accesses import AccessCounts
@@ -135,13 +134,12 @@ class ShardedTables:
         weights = incoming.weights
         pooled = [
             self._timed(
-                tables,
                 partial(
                     tables.lookup,
                     incoming.ids[ids],
                     offsets,
                     None if weights is None else weights[ids],
-                ),
+                )
             )
             for tables, ids, offsets in self._calls(incoming)
             if examples
@@ -155,14 +153,14 @@ class ShardedTables:
     def gather(self, incoming: Incoming) -> Tensor:
         """float32, flat: the rows of all ids, part after part, rank after rank."""
         found = [
-            self._timed(tables, partial(tables.gather, incoming.ids[ids], offsets)).flatten()
+            self._timed(partial(tables.gather, incoming.ids[ids], offsets)).flatten()
             for tables, ids, offsets in self._calls(incoming)
             if ids.start < ids.stop
         ]
         return torch.cat([self._anchor, *found]) if len(found) != 1 else found[0]
 
-    def _timed(self, tables: AnyFusedTables | DenseTables, look_up: Callable[[], Tensor]) -> Tensor:
-        return look_up() if self.clock is None else self.clock.timed(look_up, _clock_of(tables))
+    def _timed(self, look_up: Callable[[], Tensor]) -> Tensor:
+        return look_up() if self.clock is None else self.clock.timed(look_up)
 
     def _calls(
         self, incoming: Incoming
@@ -182,17 +180,6 @@ class ShardedTables:
                 group.accesses.add(incoming.ids[at : at + total], offsets[:: examples or 1])
             yield group.tables, slice(at, at + total), offsets
             part, at = part + parts, at + total
-
-    def table_clocks(self) -> list[tuple[list[str], TableClock]]:
-        """Of each kernel, but torch's, the names of its tables, and their clock."""
-        found, at = list[tuple[list[str], TableClock]](), 0
-        for group in self._groups:
-            count = len(group.tables.weights)
-            names = [each.shard.table for each in self.shards[at : at + count]]
-            if (clock := _clock_of(group.tables)) is not None:
-                found.append((names, clock))
-            at += count
-        return found
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -273,10 +260,6 @@ class ShardedTables:
             )
             for place, shard in enumerate(shards)
         ]
-
-
-def _clock_of(tables: AnyFusedTables | DenseTables) -> TableClock | None:
-    return tables.clock if isinstance(tables, FusedTables) else None
 
 
 @torch.no_grad()

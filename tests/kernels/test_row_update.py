@@ -75,25 +75,6 @@ def test_a_step_is_that_of_plain_torch(name, dtype, pooled, weighted, max_gradie
     assert_close(ours.states, plain.states, rtol=10 * tolerance, atol=tolerance)
 
 
-@cases(
-    ("pooled", "weighted"),
-    {"sums": (True, False), "weighted sums": (True, True), "rows": (False, False)},
-)
-def test_timing_each_table_does_not_change_a_bit(pooled, weighted):
-    trained = []
-    for timed in (False, True):
-        optimizer = FusedOptimizer(name="rowwise_adagrad", learning_rate=0.1)
-        shapes = POOLED if pooled else SEQUENCES
-        tables = FusedTables(shapes, LOOKUPS, optimizer=optimizer, device=CPU, pooled=pooled)
-        clock = tables.clock
-        clock.active = timed
-        seen = train(tables, pooled=pooled, weighted=weighted)
-        trained.append([*seen, *tables.weights, *(each["momentum1"] for each in tables.states)])
-        assert ((clock.seconds > 0) == timed).all()
-    for one, other in zip(*trained, strict=True):
-        assert torch.equal(one, other)
-
-
 @pytest.mark.parametrize("name", ["sgd", "rowwise_adagrad", "adagrad"])
 def test_threads_do_not_change_a_bit(name):
     before = torch.get_num_threads()

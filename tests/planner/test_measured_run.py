@@ -1,13 +1,12 @@
 import json
 
-import numpy as np
 import pytest
 
 from embershard.cli import main
 from embershard.errors import InputError
 from embershard.planner import MeasuredRun, compare, read_machine, recalibrate
 from embershard.planner.machine import Kernel, Link, Machine, RowCost
-from embershard.planner.measured_run import RankSeconds, StepSeconds, measured_tables
+from embershard.planner.measured_run import RankSeconds, StepSeconds
 from embershard.planner.served_devices import read_batches
 from tests.cases import cases
 
@@ -59,13 +58,6 @@ def test_recalibration_scales_the_costs_of_the_optimizer_alone(run):
     kernel = found.kernels["sgd"]
     assert kernel.forward == RowCost(start=2e-4, id=2e-8, id_byte=0, bag=0, bag_byte=4e-11)
     assert kernel.backward.id == pytest.approx(5e-9)
-
-
-def test_a_run_says_what_each_table_takes_on_all_ranks_together(run):
-    estimated, measured = {"sparse.a": np.array([1e-3, 2e-3])}, {"sparse.a": np.array([3e-3, 5e-4])}
-    tables = measured_tables(estimated, [measured, measured, {"of another plan": np.ones(2)}])
-    compare(run).model_copy(update={"tables": tables}).save(run)
-    assert "| sparse.a | 6.000 | 1.000 | 1.000 | 2.000 |" in compare(run).to_text()
 
 
 def test_a_run_without_measurements_is_refused(tmp_path):

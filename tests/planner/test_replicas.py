@@ -29,7 +29,7 @@ def test_a_replica_loads_every_rank_with_its_own_batch_and_its_gradient():
     for ranks in planner.report.ranks, *prices:
         assert [each.seconds for each in ranks] == pytest.approx([seconds, seconds])
         assert [each.memory_bytes for each in ranks] == [2 * 4 * 8000] * 2
-    assert not planner.shard_seconds.any()  # Those of shards.
+    assert not planner.kernel_seconds.any()  # Those of shards.
 
 
 def test_other_tables_go_where_replicas_leave_memory():

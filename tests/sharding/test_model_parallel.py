@@ -2,21 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
 
 from embershard.jagged import KeyedJaggedTensor
-from embershard.sharding import (
-    DistributedModelParallel,
-    EmbeddingBagCollectionSharder,
-    ShardingPlan,
-    row_wise,
-    table_wise,
-)
+from embershard.sharding import row_wise, table_wise
 from tests.cases import cases
 from tests.sharding.cases import (
-    collection_of,
     exchanges_of_arguments,
-    features_of,
     gradient_after_failed_backward,
     gradient_that_rank_0_alone_has,
     gradients_of_two_types,
@@ -146,36 +137,3 @@ def test_an_argument_that_is_not_given_again_is_one_message_on_all(workers):
 def test_a_bad_batch_in_any_step_is_one_message_on_all(workers, batch, message, bad_step):
     found = workers.run(2, bad_batch_in_step, CASE, PLANS, batch, bad_step)
     assert found == [message, message]
-
-
-def test_a_rank_times_each_of_its_tables_in_steps_of_their_own(workers):
-    first, second = workers.run(2, time_tables, CASE, PLANS[0])
-    assert second == ({}, {}, (2, 1))
-    assert first[0] == {}
-    assert first[1] == {f"sparse.{name}" for name, *_ in CASE.tables}
-    assert first[2] == (2, 1)
-
-
-def time_tables(env, case, plan):
-    """Before and after a step by table the tables that are timed, and numbers of steps."""
-    module = nn.ModuleDict({"sparse": collection_of(case)})
-    sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})
-    model = DistributedModelParallel(
-        module, env, plan=ShardingPlan({"sparse": plan}), sharders=[sharder]
-    )
-    clock, found = model.time_lookups(), []
-    for by_table in (False, False, True):
-        if by_table:
-            found.append(clock.table_seconds())
-        clock.begin_step(by_table=by_table)
-        features = features_of(case, case.batches[0][env.rank])
-        model.module["sparse"](features).values().sum().backward()
-        clock.end_step()
-    seconds = clock.table_seconds()
-    clock.begin_step(by_table=True)  # No step follows the last one.
-    with torch.no_grad():
-        model.module["sparse"](features)
-    for name, each in clock.table_seconds().items():
-        assert each.tolist() == seconds[name].tolist()
-    assert all((each >= 0).all() for each in seconds.values())
-    return found[0], set(seconds) if seconds else {}, (clock.steps, clock.table_steps)

@@ -1,9 +1,8 @@
-// The loop of a linear layer of vector_products.h. Included by the files that include
-// vector_products_loop.h, behind it.
+// The loop of a linear layer of vector_products.h.
 //
-// Weights are packed in panels of kRegisters vectors of outputs. kSummedInputs of a panel, which
-// stay in the first cache, are multiplied with all rows, kTileRows at a time, whose sums are in
-// registers. The next panel's are on their way to the second cache meanwhile.
+// Weights are packed in panels of kRegisters vectors of outputs. kSummedInputs of a panel, 32 KiB
+// with AVX2, are multiplied with all rows, kTileRows at a time, whose sums are in registers. The
+// next panel's are prefetched into the L2 cache meanwhile.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// The loops of vector_products.h over vectors of some width. Included by one file a width, and
-// nothing else: it is compiled for that file's processors.
+// The loops of vector_products.h over vectors of some width. Included by one file a width, with
+// linear_loop.h: it is compiled for that file's processors.
 //
 // One side of a product is turned into a panel: value k of kLanes vectors beside each other, so
 // that one instruction adds to kLanes products at once, and none must be summed across a register.
