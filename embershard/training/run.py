@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from embershard.data.requests import sample_requests
 from embershard.data.row_batches import Batch, batches, to_rows
 from embershard.errors import ConfigError, DataError
+from embershard.planner.measured_run import FILE as MEASURED
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, write_checkpoint
@@ -91,8 +92,13 @@ class Run:
         return self._last.latest
 
     def clear(self) -> None:
-        """Forget what an earlier run left to resume from."""
-        from_rank_0(self._group, self._last.clear, error=DataError)
+        """Forget what an earlier run left: checkpoints to resume from, and what it measured."""
+
+        def forget() -> None:
+            self._last.clear()
+            (self._folder / MEASURED).unlink(missing_ok=True)
+
+        from_rank_0(self._group, forget, error=DataError)
 
     def resume(self, found: Sequence[tuple[Path, RunState | DataError]]) -> None:
         """Go on from the first of these checkpoints, latest first, that can be read; of those

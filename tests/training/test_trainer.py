@@ -304,6 +304,7 @@ def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
 def test_a_run_told_to_overwrite_replaces_the_checkpoints_of_an_earlier_one(tmp_path):
     first = train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA)
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "sharding.json").write_text("measured by a run whose plan was made")
     second = train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA, overwrite=True)
     assert (first.checkpoint.name, second.checkpoint.name) == ("100", "25")
     assert sorted(child.name for child in tmp_path.iterdir()) == ["25", "notes.txt"]
