@@ -6,6 +6,7 @@ It is the one on the PATH, else that of the wheel nvidia-pytriton (`scripts/inst
 
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import threading
 import urllib.request
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -129,12 +130,16 @@ def tritonserver(
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago: it takes numbers, and does not say which it chose."""
+    """Ports that were free a moment ago: it takes numbers, and does not say which it chose. None
+    that the system gives to others meanwhile (net.ipv4.ip_local_port_range)."""
+    free = list[int]()
     with ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [each.getsockname()[1] for each in sockets]
+        while len(free) < count:
+            port = random.randrange(20_000, 32_768)
+            with suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                free.append(port)
+    return free
 
 
 def _read(process: subprocess.Popen[str], log: deque[str]) -> None:

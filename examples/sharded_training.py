@@ -178,7 +178,7 @@ def serve(folder: Path) -> None:
     )
     with (
         Server(repository, options=ServerOptions(port=0)) as server,
-        Client(server.address) as client,
+        Client(server.address, timeout_seconds=60) as client,
     ):
         served = client.predict(
             "ranker",

@@ -15,11 +15,16 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from benchmarks.checkout import PEER_PYTHON
 from benchmarks.tritonserver import find_tritonserver
 from tests.attack.proxy import is_installed as proxy_installed
 from tests.serving.metrics.browser import is_installed as browser_installed
+
+# An example takes as long as a busy machine lets it.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 RUNTIME = Path(__file__).resolve().parents[1] / "build" / "serving" / "bin" / "embershard"
 

@@ -84,7 +84,7 @@ def test_a_server_serves_it(compiled):
     with Server(compiled.parent.parent, options=options) as server:
         assert [each.version for each in server.packages] == [2]
         asked = random_request(5, 1)
-        with Client(server.address) as client:
+        with Client(server.address, timeout_seconds=60) as client:
             found = client.predict(
                 dense=asked.dense, sparse=asked.sparse, weights=asked.weights, num_examples=5
             )

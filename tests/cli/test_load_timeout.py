@@ -11,10 +11,10 @@ from tests.cli.running import run, serving
 from tests.serving.endless import EndlessForAny, publish_endless
 from tests.serving.versions import publish, version_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 GIVEN_UP = (
-    "loading: expected progress (bytes read, samples run) within 10 s "
+    "loading: expected progress (bytes read, samples run) within 30 s "
     "(--load-timeout-seconds), got none"
 )
 MESSAGE = f"model 'ranker' version 2: {GIVEN_UP}"
@@ -39,8 +39,11 @@ def repository(published, tmp_path):
 def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repository, tmp_path):
     write_label(repository, "ranker", "stable", 1)
     socket = tmp_path / "control"
-    flags = ["--threads", 1, "--control", socket, "--load-timeout-seconds", 10]
-    with serving(repository, *flags) as server, Client(server.address) as client:
+    flags = ["--threads", 1, "--control", socket, "--load-timeout-seconds", 30]
+    with (
+        serving(repository, *flags) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         write_label(repository, "ranker", "stable", 2)
         given_up = run("load", socket, "ranker")
         assert given_up.returncode == 1
@@ -55,7 +58,7 @@ def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repo
 
 def test_server_does_not_start_if_its_default_version_never_ends_loading(repository):
     write_label(repository, "ranker", "stable", 2)
-    ended = run("serve", repository, "--port", 0, "--threads", 1, "--load-timeout-seconds", 10)
+    ended = run("serve", repository, "--port", 0, "--threads", 1, "--load-timeout-seconds", 30)
     assert ended.returncode == 1
     assert f"embershard serve: DeadlineError: {MESSAGE}" in ended.stderr
 
@@ -63,8 +66,11 @@ def test_server_does_not_start_if_its_default_version_never_ends_loading(reposit
 def test_server_starts_without_a_labelled_version_that_never_ends_loading(repository):
     write_label(repository, "ranker", "stable", 1)
     write_label(repository, "ranker", "canary", 2)
-    flags = ["--threads", 1, "--load-timeout-seconds", 10]
-    with serving(repository, *flags) as server, Client(server.address) as client:
+    flags = ["--threads", 1, "--load-timeout-seconds", 30]
+    with (
+        serving(repository, *flags) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         assert version_of(client) == 1
         code, _, err = server.stop(signal.SIGTERM)
     assert code == 1, err

@@ -221,7 +221,10 @@ def test_a_servers_lookup_time_stands_beside_the_estimate(own, tmp_path, capsys)
     out = tmp_path / "machine.json"
     asked = random_request(30, 5)
     inputs = {"dense": asked.dense, "sparse": asked.sparse, "weights": asked.weights}
-    with Server(own.parent.parent, options=options) as server, Client(server.address) as client:
+    with (
+        Server(own.parent.parent, options=options) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         for _ in range(5):
             client.predict(**inputs, num_examples=30)
         with MetricsPort() as port:

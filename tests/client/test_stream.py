@@ -114,7 +114,7 @@ def test_where_as_many_are_in_flight_as_may_be_the_next_waits_until_its_deadline
 
     with fake_server(stream=silent_but_counting) as fake:
         found = ask(
-            fake.address, [{}, {}, {"timeout_seconds": 0.2}], timeout_seconds=2, in_flight=2
+            fake.address, [{}, {}, {"timeout_seconds": 0.2}], timeout_seconds=10, in_flight=2
         )
     assert [type(each) for each in found] == [DeadlineError] * 3
     assert len(seen) == 2

@@ -20,7 +20,9 @@ def fingerprint(local) -> int:
 
 @pytest.fixture(scope="session")
 def server(repository):
-    with Server(repository, options=ServerOptions(port=0, threads=1)) as running:
+    with Server(
+        repository, options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000)
+    ) as running:
         yield running
 
 

@@ -150,6 +150,7 @@ def of_a_stream(chance, count):
         message = pb.PredictRequest.FromString(BODIES[place])
         message.priority = chance.choice(PRIORITIES)
         message.request_id = f"{number}/{place}"
+        message.timeout_ms = 1000 * WAIT_SECONDS
         messages.append(message)
     return messages
 

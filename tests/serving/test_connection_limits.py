@@ -73,7 +73,7 @@ def serve(repository):
 def test_one_connection_too_many_is_unavailable_until_another_ends(serve, caplog):
     with serve(max_connections=1) as server:
         # Closed before the first ends: its channel would connect again by itself, as the only one.
-        with Peer(server, b"") as first, Client(server.address, timeout_seconds=5) as client:
+        with Peer(server, b"") as first, Client(server.address, timeout_seconds=60) as client:
             assert first.hears(b"\0\0\x04")  # It is in.
             with pytest.raises(UnavailableError):
                 client.get_model()

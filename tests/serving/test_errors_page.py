@@ -71,7 +71,7 @@ def said(client, server, repository, tmp_path, monkeypatch):
     def late():
         times = iter([0.0, 0.0])
         clock = SimpleNamespace(monotonic=lambda: next(times, 9.0))
-        with monkeypatch.context() as patch, Client(server.address) as impatient:
+        with monkeypatch.context() as patch, Client(server.address, timeout_seconds=8) as impatient:
             patch.setattr(retry_module, "time", clock)
             impatient.predict(dense=dense)
 
@@ -135,7 +135,10 @@ def overload(repository):
 def ask_without_token(repository):
     Path("token").write_text("0123456789abcdef")
     options = ServerOptions(port=0, threads=1, token_file="token")
-    with Server(repository, options=options) as guarded, Client(guarded.address) as stranger:
+    with (
+        Server(repository, options=options) as guarded,
+        Client(guarded.address, timeout_seconds=60) as stranger,
+    ):
         stranger.get_model(timeout_seconds=60)
 
 

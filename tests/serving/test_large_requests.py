@@ -24,7 +24,7 @@ from tests.serving.models import CATEGORIES
 from tests.serving.refused import Code
 
 PIECE = 64
-PIECES = 32
+PIECES = 64
 LARGE = PIECE * PIECES
 
 

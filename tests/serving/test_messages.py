@@ -49,7 +49,10 @@ def test_control_characters_of_a_model_name_are_escaped_in_the_answer(server, me
 
 
 def test_control_characters_of_a_model_name_are_escaped_in_the_error_of_the_client(server):
-    with Client(server.address) as client, pytest.raises(NotFoundError) as refused:
+    with (
+        Client(server.address, timeout_seconds=60) as client,
+        pytest.raises(NotFoundError) as refused,
+    ):
         client.predict(HOSTILE, dense={"age": [1], "price": [1]})
     assert str(refused.value).isprintable()
     assert "x\\" in str(refused.value)

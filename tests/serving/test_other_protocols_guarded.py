@@ -69,7 +69,12 @@ def secure_server(repository, authority, folder, **options):
     return Server(
         repository,
         options=ServerOptions(
-            port=0, threads=1, tls_certificate=certificate, tls_key=key, **options
+            port=0,
+            threads=1,
+            default_timeout_ms=60_000,
+            tls_certificate=certificate,
+            tls_key=key,
+            **options,
         ),
     )
 
@@ -141,7 +146,9 @@ def test_who_shows_no_certificate_stays_out_while_others_go_on(
 def guarded(repository, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    options = ServerOptions(port=0, threads=1, token_file=str(token), model_control=True)
+    options = ServerOptions(
+        port=0, threads=1, default_timeout_ms=60_000, token_file=str(token), model_control=True
+    )
     with Server(repository, options=options) as server:
         yield server
 

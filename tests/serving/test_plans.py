@@ -117,7 +117,10 @@ def test_a_server_serves_the_plan_it_is_told_and_keeps_it_while_others_are_added
     options = ServerOptions(port=0, threads=2, plan="columns")
     asked = random_request(30, 5)
     (expected,) = answers(local, [asked])
-    with Server(own.parent.parent, options=options) as server, Client(server.address) as client:
+    with (
+        Server(own.parent.parent, options=options) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         first = scores(client, asked)
         add("later")
         second = scores(client, asked)

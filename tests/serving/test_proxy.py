@@ -31,7 +31,7 @@ def proxied(server):
 
 
 def test_predictions_and_health_pass(proxied):
-    with Client(proxied) as client:
+    with Client(proxied, timeout_seconds=60) as client:
         assert client.get_model().name
     with grpc.insecure_channel(proxied) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")

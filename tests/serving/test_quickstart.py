@@ -53,7 +53,10 @@ def client(tmp_path_factory):
         Ranker(), schema, repository / "ranker/1", weights={"users": "int8", "items": "int4"}
     )
     options = ServerOptions(port=0, threads=1)
-    with es.Server(repository, options=options) as server, es.Client(server.address) as connected:
+    with (
+        es.Server(repository, options=options) as server,
+        es.Client(server.address, timeout_seconds=60) as connected,
+    ):
         yield connected
 
 

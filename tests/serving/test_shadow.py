@@ -73,7 +73,10 @@ def test_scores_that_differ_are_measured(tmp_path):
         publish(tmp_path, version)
         write_label(tmp_path, "ranker", label, version)
     options = ServerOptions(port=0, threads=1, shadow_share=1.0, shadow_time=1.0)
-    with Server(tmp_path, options=options) as server, Client(server.address) as client:
+    with (
+        Server(tmp_path, options=options) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         for row in range(ASKED):
             client.predict("ranker", dense={"price": [5.0, 6.0]}, sparse={"item": [[row], []]})
         until(lambda: sampled_of(server) == ASKED)
@@ -109,7 +112,10 @@ def test_a_shadow_that_goes_wrong_touches_no_answer(tmp_path, module, fails):
     write_label(tmp_path, "ranker", "stable", 1)
     write_label(tmp_path, "ranker", "shadow", 2)
     options = ServerOptions(port=0, threads=1, shadow_share=1.0, shadow_time=1.0)
-    with Server(tmp_path, options=options) as server, Client(server.address) as client:
+    with (
+        Server(tmp_path, options=options) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         alone = client.predict(
             "ranker", version=1, dense={"price": [DEAR]}, sparse={"item": [[3]]}
         )["score"]

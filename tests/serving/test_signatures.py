@@ -39,7 +39,10 @@ OTHERWISE = r"^model 'ranker' version 2: 2\.sig: signature: expected one of mani
 
 def test_a_signed_version_is_served(repository, keys):
     sign_package(package(repository, 2), keys.private)
-    with Server(repository, options=options(keys)) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=options(keys)) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         assert version_of(ask(client)) == 2
 
 
@@ -60,7 +63,10 @@ def test_later_loads_are_held_to_it_while_the_old_version_serves(repository, key
     hidden = repository / "elsewhere"
     package(repository, 2).rename(hidden)
     sign_package(package(repository, 1), keys.private)
-    with Server(repository, options=options(keys)) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=options(keys)) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         hidden.rename(package(repository, 2))
 
         def refused(order, words):
@@ -108,6 +114,6 @@ def test_without_a_key_signatures_are_nothing(repository):
     (repository / "ranker" / "2.sig").write_bytes(b"nonsense")
     with (
         Server(repository, options=ServerOptions(port=0, threads=1)) as server,
-        Client(server.address) as client,
+        Client(server.address, timeout_seconds=60) as client,
     ):
         assert version_of(ask(client)) == 2

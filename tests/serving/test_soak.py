@@ -122,6 +122,7 @@ def test_good_clients_are_served_right_whatever_others_do(repository, local):
         for thread in threads:
             thread.start()
         soak.over.wait(WARM_SHARE * SECONDS)
+        until(lambda: soak.over.is_set() or all(soak.done[name] for name in CLIENTS))
         warm = resident_bytes(server.process.pid)
         soak.over.wait(started + SECONDS - time.monotonic())
         soak.over.set()

@@ -142,7 +142,14 @@ def test_the_load_tool_counts_failures_on_streams_by_code(server):
     bad = named(random_request(2, seed=1))
     bad.outputs.append("nothing")
     pool = [PooledRequest(bad.SerializeToString(), 2, 1)]
-    options = LoadOptions(in_flight=4, max_requests=50, streams=2, warmup_seconds=0)
+    options = LoadOptions(
+        in_flight=4,
+        max_requests=50,
+        streams=2,
+        warmup_seconds=0,
+        timeout_seconds=TIMEOUT_SECONDS,
+        duration_seconds=TIMEOUT_SECONDS,
+    )
     result = run_load(find_target(server.address), pool, options)
     assert result.by_code == {"NOT_FOUND": 50}
     assert "output 'nothing'" in result.messages["NOT_FOUND"]

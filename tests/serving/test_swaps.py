@@ -177,7 +177,7 @@ def test_no_serving_thread_has_idle_priority(repository):
     others = threads_that_give_way()
     with (
         Server(repository, options=ServerOptions(port=0, threads=2)) as server,
-        Client(server.address) as client,
+        Client(server.address, timeout_seconds=60) as client,
     ):
         assert threads_that_give_way() == others
         swap(server, repository, 1)

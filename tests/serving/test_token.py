@@ -192,7 +192,7 @@ def test_commands_send_it_and_nothing_that_they_write_holds_it(repository, token
             "--requests",
             20,
             "--duration",
-            5,
+            60,
             "--warmup",
             0,
             "--timeout",

@@ -43,7 +43,10 @@ def published(tmp_path_factory):
 
 
 def split_server(repository, traffic="canary=50"):
-    return Server(repository, options=ServerOptions(port=0, threads=1, traffic=traffic))
+    return Server(
+        repository,
+        options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000, traffic=traffic),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,10 @@ def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, mes
     hidden = repository / "ranker" / "2"
     away = repository / "elsewhere"
     hidden.rename(away)
-    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=OPTIONS) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         subprocess.run(["cp", "-r", str(away), str(hidden)], check=True)
         spoil(hidden)
         with pytest.raises(PackageError, match=message) as refused:
@@ -110,7 +113,10 @@ def test_a_version_that_does_not_fit_is_refused_unless_it_replaces(repository):
     first = sum(file.stat().st_size for file in (repository / "ranker" / "1").rglob("*.*"))
     # The table of the two is the same, and takes memory once: other vectors are needed for more.
     options = ServerOptions(port=0, threads=1, tables="resident", memory_budget=first)
-    with Server(repository, options=options) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=options) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         (repository / "elsewhere").rename(hidden)
         with pytest.raises(OverloadedError, match="the memory budget"):
             server.load("ranker")
@@ -123,7 +129,10 @@ def test_a_version_that_does_not_fit_is_refused_unless_it_replaces(repository):
 def test_versions_and_labels_are_asked_for_side_by_side(repository):
     write_label(repository, "ranker", "stable", 1)
     write_label(repository, "ranker", "canary", 2)
-    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=OPTIONS) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         assert version_of(ask(client)) == 1
         assert version_of(ask(client, version=2)) == 2
         assert version_of(ask(client, label="canary")) == 2
@@ -137,7 +146,7 @@ def test_versions_and_labels_are_asked_for_side_by_side(repository):
 def test_a_rule_says_which_version_answers(repository, rule, found):
     with (
         Server(repository, version=rule, options=OPTIONS) as server,
-        Client(server.address) as client,
+        Client(server.address, timeout_seconds=60) as client,
     ):
         assert version_of(ask(client)) == found
 
@@ -157,7 +166,10 @@ def test_several_models_are_served_each_healthy_under_its_name(repository):
         manifest.unlink()
         (repository / "finder" / version / "manifest.sha256").unlink()
         seal(repository / "finder" / version, document)
-    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=OPTIONS) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         names = [(each.model, each.version) for each in server.packages]
         assert names == [("finder", 2), ("ranker", 2)]
         assert version_of(ask(client)) == 2
@@ -204,7 +216,10 @@ def test_a_publisher_killed_at_any_moment_leaves_a_repository_that_serves(reposi
     """This one copies in place, as no publisher should: what is half there does not load."""
     chance = random.Random(11)
     refused = 0
-    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=OPTIONS) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         for turn in range(KILLS):
             child = subprocess.Popen(
                 [sys.executable, "-c", PUBLISHER, str(repository), str(100 * (turn + 1))],
@@ -221,7 +236,10 @@ def test_a_publisher_killed_at_any_moment_leaves_a_repository_that_serves(reposi
     assert refused < KILLS  # Else no version of it was ever whole.
     # Nor does what is half there keep a server from starting, where a label says what is whole.
     write_label(repository, "ranker", "stable", 1)
-    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=OPTIONS) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         assert version_of(ask(client)) == 1
 
 
@@ -233,7 +251,10 @@ def test_the_same_tables_are_not_read_again(repository):
         chunk.unlink()
         chunk.write_bytes(bytes(size))
     write_label(repository, "ranker", "stable", 1)
-    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+    with (
+        Server(repository, options=OPTIONS) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
         server.load("ranker", 2)
         assert version_of(ask(client, version=2)) == 2
         assert ask(client, version=2)["score"][0] - ask(client)["score"][0] == pytest.approx(STEP)

@@ -25,8 +25,8 @@ CLOSED, TIMED_OUT = "Connection closed by peer [::1]:5", "Timed out waiting 5000
     },
 )
 def test_ranks_whose_collective_did_not_fail_are_missing(monkeypatch, causes, expected):
-    monkeypatch.setattr("embershard.collectives.TIMEOUT_SECONDS", 1.0)
-    monkeypatch.setattr("embershard.collectives.CLOSED_SECONDS", 0.5)
+    for limit in ("TIMEOUT_SECONDS", "CLOSED_SECONDS"):
+        monkeypatch.setattr(collectives, limit, 3.0 if None in causes else 60.0)
     store, found = dist.HashStore(), [None] * len(causes)
 
     def fail(rank):

@@ -14,7 +14,7 @@ from tests.sharding.cases import collection_of, features_of, model_parallel
 from tests.sharding.reference import make_case
 
 RANKS, KILLED = 3, 1
-COLLECTIVE_SECONDS, HANG_SECONDS, DEADLINE_SECONDS = 30, 5, 90
+COLLECTIVE_SECONDS, HANG_SECONDS, DEADLINE_SECONDS = 30, 15, 90
 CASE = make_case(RANKS, sizes=[4, 2, 3], steps=3)
 
 

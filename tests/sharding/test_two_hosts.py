@@ -14,7 +14,8 @@ from tests.sharding.two_hosts import KINDS, LOCAL, RANKS, SETTINGS, case_of
 
 HOSTS = RANKS // LOCAL
 REPOSITORY = Path(__file__).parents[2]
-DEADLINE_SECONDS = 150
+DEADLINE_SECONDS = 250
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -38,23 +38,26 @@ class Workers:
         for _, pipe in chosen:
             pipe.send((world_size, case, arguments))
         answers = []
-        for rank, (_, pipe) in enumerate(chosen):
-            if not pipe.poll(DEADLINE_SECONDS):
-                self.stop()
-                raise AssertionError(f"rank {rank}: no answer after {DEADLINE_SECONDS} s")
-            answers.append(pipe.recv())
+        try:
+            for rank, (_, pipe) in enumerate(chosen):
+                if not pipe.poll(DEADLINE_SECONDS):
+                    raise AssertionError(f"rank {rank}: no answer after {DEADLINE_SECONDS} s")
+                answers.append(pipe.recv())
+        except BaseException:  # Of the test's own end, too: the next case gets its own answers.
+            self.stop(end_seconds=0)
+            raise
         failures = [f"rank {rank}: {text}" for rank, (text, _) in enumerate(answers) if text]
         if failures:
             self.stop()  # Their collectives may be out of step.
             raise AssertionError("\n".join(failures))
         return [value for _, value in answers]
 
-    def stop(self):
+    def stop(self, end_seconds=END_SECONDS):
         """Ends idle ranks, whose lines a coverage run counts then, and kills ranks in a case."""
         for _, pipe in self._workers:
             pipe.close()
         for process, _ in self._workers:
-            process.join(END_SECONDS)
+            process.join(end_seconds)
             process.kill()
             process.join(DEADLINE_SECONDS)
         self._workers = []

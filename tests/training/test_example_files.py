@@ -13,8 +13,8 @@ from embershard.training import latest_checkpoint, read_config, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOVIELENS = DEFAULT_CACHE.expanduser() / "movielens-100k"
-DEADLINE_SECONDS = 150
-pytestmark = pytest.mark.slow
+DEADLINE_SECONDS = 600
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def configured(name, folder, **changes):

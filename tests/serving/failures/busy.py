@@ -3,6 +3,7 @@ clock, only at what comes before the end of that batch.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 
@@ -18,11 +19,27 @@ from tests.serving.asking import Asked, named
 from tests.serving.counts import queued, requests_by
 
 EXAMPLES = 4096
-"""As many as one request may hold: 70 thousand million operations, far from the 10 s after which a
-batch counts as stuck. Such a request runs whole here, in one batch."""
+"""As many as one request may hold: about a second and a half of work, far from the 10 s after which
+a batch counts as stuck. Such a request runs whole here, in one batch."""
+
+LAYERS = range(2, 9)
+"""As many as that takes: 9 thousand million operations each."""
 
 WAIT_SECONDS = 60
 SCHEMA = Schema(sparse=[SparseInput("item", ids=Hash(100))])
+
+
+def layers_of(seconds):
+    """How many layers take so long in one thread, here and now."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    layer, rows = nn.Linear(1024, 1024), torch.ones(EXAMPLES // 4, 1024)
+    layer(rows)  # The first time takes longer.
+    started = time.monotonic()
+    layer(rows)
+    took = 4 * (time.monotonic() - started)
+    torch.set_num_threads(threads)
+    return min(max(round(seconds / took), LAYERS[0]), LAYERS[-1])
 
 
 class Heavy(nn.Module):
@@ -36,7 +53,7 @@ class Heavy(nn.Module):
             ]
         )
         layers = [nn.Linear(16, 1024)]
-        for _ in range(8):
+        for _ in range(layers_of(seconds=1.5)):
             layers += [nn.ReLU(), nn.Linear(1024, 1024)]
         self.over = nn.Sequential(*layers, nn.Linear(1024, 1))
 

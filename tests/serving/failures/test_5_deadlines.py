@@ -24,7 +24,7 @@ from tests.serving.failures.busy import (
 from tests.serving.messages import MessagePredictor
 from tests.serving.refused import Code
 
-DEADLINE_MS = 50
+DEADLINE_MS = 200
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 
 

@@ -16,7 +16,7 @@ from tests.serving.open_inference.tensors import infer_inputs
 from tests.serving.test_versions import spoil_digest
 from tests.serving.versions import STEP
 
-OPTIONS = {"port": 0, "threads": 1}
+OPTIONS = {"port": 0, "threads": 1, "default_timeout_ms": 60_000}
 TAKEN = ServerOptions(**OPTIONS, model_control=True)
 TOKEN = "one-token-of-a-test_0123456789"
 CALLERS = 8
@@ -189,7 +189,9 @@ def test_orders_that_anyone_on_a_network_could_give_are_refused_at_the_start(rep
 
 def test_the_command_has_a_flag_for_it(repository):
     with (
-        serving(repository, "--threads", 1, "--model-control") as server,
+        serving(
+            repository, "--threads", 1, "--default-timeout-ms", 60_000, "--model-control"
+        ) as server,
         triton.InferenceServerClient(server.address) as client,
     ):
         client.unload_model("ranker")

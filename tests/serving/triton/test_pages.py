@@ -47,7 +47,9 @@ def test_the_readme_says_what_it_prints():
 
 
 def test_the_readme_asks_our_own_server(capsys):
-    with Server(README.parent, options=ServerOptions(port=0, threads=1)) as server:
+    with Server(
+        README.parent, options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000)
+    ) as server:
         scores = scores_of(code_of(README), server.address, capsys)
     np.testing.assert_allclose(scores, expected(), rtol=0, atol=1e-6)
 

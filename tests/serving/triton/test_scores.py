@@ -30,7 +30,10 @@ def both(request, movielens_package):
     )
     write_model_config(movielens_package, options, force=True)
     with (
-        Server(repository, options=ServerOptions(port=0, threads=1, plan=plan)) as ours,
+        Server(
+            repository,
+            options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000, plan=plan),
+        ) as ours,
         serving(repository, "movielens") as theirs,
         triton.InferenceServerClient(ours.address) as our_client,
         triton.InferenceServerClient(theirs.grpc) as their_client,

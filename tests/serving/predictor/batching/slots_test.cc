@@ -71,6 +71,7 @@ class Held {
     EXPECT_TRUE(WaitFor([&] { return begun_ >= runs; }));
   }
   void Open(size_t slot) { open_[slot] = true; }
+  void Pass(int64_t microseconds) { clock_.Pass(microseconds); }
 
   // Slots, and how many examples the requests of their batches had, in the order of beginning.
   using Runs = std::vector<std::pair<size_t, std::vector<uint32_t>>>;
@@ -300,17 +301,19 @@ TEST(Slots, StopWaitsForAllOfThem) {
 TEST(Slots, DeadlinesHoldInEachOfThem) {
   Held held;
   std::atomic<int> late = 0;
-  BatchingQueue queue(Small(1, 100, 2), held.run(), [&late](const EarlyCompletion& each) {
+  const auto complete_early = [&late](const EarlyCompletion& each) {
     EXPECT_TRUE(each.runs);
     ++late;
-  });
+  };
+  BatchingQueue queue(Small(1, 100, 2), held.run(), complete_early, held.now());
   for (int i = 0; i < 2; ++i) {
     std::unique_ptr<Request> request = Waiting(1);
-    request->deadline = Clock::now() + std::chrono::milliseconds(200);
+    request->deadline = held.now()() + std::chrono::milliseconds(20);
     request->answer = [](const Status&, const Response&) {};
     EXPECT_EQ(queue.Submit(request), Admission::kAccepted);
     held.WaitUntilBegun(i + 1);
   }
+  held.Pass(21'000);
   EXPECT_TRUE(WaitFor([&] { return late == 2; }));
   held.Open(0);
   held.Open(1);

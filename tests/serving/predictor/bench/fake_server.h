@@ -93,8 +93,12 @@ class FakeServer : public grpc::CallbackGenericService {
       code_ = plan.code;
       if (plan.delay == Clock::duration::zero()) return Answer();
       alarm_.Set(std::chrono::system_clock::now() + plan.delay, [this](bool) { Answer(); });
+      if (cancelled_) alarm_.Cancel();
     }
-    void OnCancel() override { alarm_.Cancel(); }  // So that a test's end does not wait for it.
+    void OnCancel() override {  // So that a test's end does not wait for it.
+      cancelled_ = true;
+      alarm_.Cancel();
+    }
     void OnDone() override { delete this; }
 
    private:
@@ -107,6 +111,7 @@ class FakeServer : public grpc::CallbackGenericService {
     FakeServer* const server_;
     grpc::ByteBuffer message_;
     grpc::StatusCode code_ = grpc::StatusCode::OK;
+    std::atomic<bool> cancelled_ = false;  // Perhaps before the alarm is set.
     grpc::Alarm alarm_;
   };
 

@@ -277,11 +277,15 @@ TEST(LargeRequest, IsCutByDefaultWhereSeveralSlotsShareItsWork) {
 
 TEST(LargeRequest, IsAnsweredAtItsDeadlineAndNoMoreOfItRuns) {
   Steps steps;
-  const auto engine = StartWith(steps.model(), Cutting(10));
+  SteppedClock clock(Clock::now());
+  EngineOptions options = Cutting(10);
+  options.now = clock.now();
+  const auto engine = StartWith(steps.model(), std::move(options));
   auto [request, answer] = Ask(LargeInputs(30));
-  request->deadline = Clock::now() + std::chrono::milliseconds(200);
+  request->deadline = clock.now()() + std::chrono::milliseconds(20);
   engine->Predict(std::move(request));
   const size_t first = steps.WaitForRun(1);
+  clock.Advance(std::chrono::milliseconds(21));
   const Answer early = answer.get();  // While the first chunk runs.
   EXPECT_EQ(first, 10U);
   EXPECT_EQ(early.status.code(), StatusCode::kDeadlineExceeded);

@@ -100,7 +100,7 @@ TEST_F(ModelControlCallTest, OneWhoseClientLeavesEndsBeforeItsOrder) {
 }
 
 TEST_F(ModelControlCallTest, OneWhoseDeadlinePassesEndsBeforeItsOrder) {
-  const Order order = Send(std::chrono::seconds(2));
+  const Order order = Send(std::chrono::seconds(6));
   EXPECT_EQ(Ended().error_code(), StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(WaitFor(order.abandoned));
   order.done({});

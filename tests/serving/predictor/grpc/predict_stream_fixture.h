@@ -40,7 +40,7 @@ inline void ExpectFailure(const std::string& id, grpc::StatusCode code,
 class Stream {
  public:
   explicit Stream(v1::Predictor::Stub* stub) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
     call_ = stub->PredictStream(&context_);
   }
   ~Stream() {

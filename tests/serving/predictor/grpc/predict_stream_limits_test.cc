@@ -111,7 +111,7 @@ TEST(PredictStream, AnswersARequestAtItsOwnDeadlineAndGoesOn) {
   gate.WaitUntilRunning();
   Stream stream(serving.stub());
   v1::PredictRequest hurried = Asking("hurried");
-  hurried.set_timeout_ms(30);
+  hurried.set_timeout_ms(300);
   v1::PredictRequest patient = Asking("patient");
   patient.set_timeout_ms(30000);
   ASSERT_TRUE(stream.Write(patient));
@@ -141,7 +141,7 @@ TEST(Predict, EndsAtTheEarlierOfItsDeadlines) {
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   v1::PredictRequest message = NamedMessage();
-  message.set_timeout_ms(30);
+  message.set_timeout_ms(300);
   Call own(serving.stub(), message, seconds(30));
   EXPECT_EQ(own.Wait().error_message(), "the deadline passed while the request waited");
   message.set_timeout_ms(30000);

@@ -112,7 +112,7 @@ TEST(PredictorTelemetry, CountsEachCallOnceByWhatBecameOfIt) {
   SendRefused(&traffic);
   const auto waiting = traffic.Begin(NamedMessage());
   EXPECT_TRUE(WaitFor([&queued] { return queued() == 1; }));
-  const auto late = traffic.Begin(NamedMessage(), milliseconds(500));
+  const auto late = traffic.Begin(NamedMessage(), seconds(5));
   const auto left = traffic.Begin(NamedMessage());
   EXPECT_TRUE(WaitFor([&queued] { return queued() == 3; }));
   EXPECT_EQ(traffic.Ask(NamedMessage()), grpc::StatusCode::RESOURCE_EXHAUSTED);

@@ -230,7 +230,7 @@ TEST(Server, ACancelledCallLeavesTheQueueWhileTheModelIsBusy) {
 
 TEST(Server, GivesACallWithoutADeadlineTheDefault) {
   Gate gate;
-  Serving serving(gate.model(), {}, {.default_timeout = milliseconds(30)});
+  Serving serving(gate.model(), {}, {.default_timeout = milliseconds(300)});
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   grpc::ClientContext context;
