@@ -137,7 +137,7 @@ def test_who_does_not_read_is_cut_off(server, monkeypatch):
     with connected(server) as client:
         client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         received = len(client.recv(1))
-        until(lambda: not server._connections)  # The server lets go by itself.
+        until(lambda: not server._connections)  # The server closes it by itself.
         while chunk := client.recv(1 << 20):
             received += len(chunk)
             if received > len(LARGE):
