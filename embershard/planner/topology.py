@@ -47,13 +47,13 @@ class Topology:
     Args:
         world_size: number of ranks.
         compute_device: "cpu" or "cuda".
+        hbm_cap: of "cuda": bytes of memory for the tables of one rank. None: 80 GB.
         ddr_cap: bytes of memory for the tables of one rank. None: 128 GiB divided by the ranks of
             a host. Of "cuda": bytes of its host for tables in unified memory. None: none lie there.
         local_world_size: ranks of a host. None: all on one host.
         devices: of each rank, if they differ; in place of ``ddr_cap`` and ``hbm_cap``.
         machine: costs. None: those that ship for this kind of processor, or for the smallest GPU
             with so much memory.
-        hbm_cap: of "cuda": bytes of memory for the tables of one rank. None: 80 GB.
         inter_host_bw: bytes a millisecond between a rank and other hosts, sent and received
             together; TorchRec's unit. None:
             ``machine.network``.
@@ -68,12 +68,12 @@ class Topology:
         self,
         world_size: int,
         compute_device: str = "cpu",
+        hbm_cap: int | None = None,
         ddr_cap: int | None = None,
-        local_world_size: int | None = None,
         *,
+        local_world_size: int | None = None,
         devices: Sequence[Device] | None = None,
         machine: Machine | None = None,
-        hbm_cap: int | None = None,
         inter_host_bw: float | None = None,
         intra_host_bw: float | None = None,
     ) -> None:
