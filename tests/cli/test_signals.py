@@ -115,7 +115,7 @@ class Started:
 
 
 WORKING = """
-import signal, sys, threading
+import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 import embershard.package
@@ -123,7 +123,7 @@ from embershard.cli import main
 
 def work(*_, **__):
     print("working", flush=True)
-    threading.Event().wait(600)
+    signal.pause()  # Not in a wait of threading's, whose locks an interrupt may find half released.
 
 embershard.package.verify_package = work
 sys.exit(main(["verify", sys.argv[1]]))
