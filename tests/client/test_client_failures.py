@@ -239,7 +239,8 @@ def test_closing_ends_a_pause_between_attempts(monkeypatch):
     assert caught == [f"{fake.address}: the client was closed"]
 
 
-def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch):
+@cases(("call", "requests"), {"predict": ("predict", 1), "first-requests": ("get_model", 3)})
+def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch, call, requests):
     refusal = fails(Code.RESOURCE_EXHAUSTED, pushback_ms=str(1000 * FOR_EVER))
     pause_for = AsyncCore.pause
 
@@ -252,15 +253,16 @@ def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch):
 
         monkeypatch.setattr(AsyncCore, "pause", pause)
         client = AsyncClient(address, timeout_seconds=2 * FOR_EVER)
-        asked = asyncio.create_task(client.predict("ranker", **INPUTS))
+        asked = [asyncio.create_task(client.predict("ranker", **INPUTS)) for _ in range(requests)]
         async with asyncio.timeout(60):
             await pausing.wait()
             await client.close()
-            with pytest.raises(UnavailableError, match="the client was closed"):
-                await asked
+            return await asyncio.gather(*asked, return_exceptions=True)
 
-    with fake_server(predict=[refusal]) as fake:
-        asyncio.run(ask(fake.address))
+    with fake_server(**{call: [refusal]}) as fake:
+        ended = asyncio.run(ask(fake.address))
+        said = f"{fake.address}: the client was closed"
+        assert [(type(each), str(each)) for each in ended] == [(UnavailableError, said)] * requests
 
 
 def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():
@@ -318,28 +320,3 @@ def test_an_output_that_does_not_fill_its_shape_is_a_bug():
         pytest.raises(InternalError, match=r"output 'score': expected 12 bytes .* got 4"),
     ):
         ask(fake)
-
-
-def test_closing_ends_all_first_requests_of_the_asyncio_client(monkeypatch):
-    refusal = fails(Code.RESOURCE_EXHAUSTED, pushback_ms=str(1000 * FOR_EVER))
-    pause_for = AsyncCore.pause
-
-    async def ask(address):
-        pausing = asyncio.Event()
-
-        async def pause(client, seconds):
-            pausing.set()
-            await pause_for(client, seconds)
-
-        monkeypatch.setattr(AsyncCore, "pause", pause)
-        client = AsyncClient(address, timeout_seconds=2 * FOR_EVER)
-        asked = [asyncio.create_task(client.predict("ranker", **INPUTS)) for _ in range(3)]
-        async with asyncio.timeout(60):
-            await pausing.wait()
-            await client.close()
-            return await asyncio.gather(*asked, return_exceptions=True)
-
-    with fake_server(get_model=[refusal]) as fake:
-        ended = asyncio.run(ask(fake.address))
-        said = f"{fake.address}: the client was closed"
-        assert [(type(each), str(each)) for each in ended] == [(UnavailableError, said)] * 3

@@ -19,7 +19,7 @@ from tests.serving.asking import Asked, named
 from tests.serving.counts import queued, requests_by
 
 EXAMPLES = 4096
-"""As many as one request may hold: about a second and a half of work, far from the 10 s after which
+"""As many as one request may hold: a second and a half of work or less, far from the 10 s after which
 a batch counts as stuck. Such a request runs whole here, in one batch."""
 
 LAYERS = range(2, 9)

@@ -182,7 +182,7 @@ def test_no_table_is_clipped_on_a_desktop(window, width, server):
         )
         assert window.evaluate(clipped) == []
     window.devtools("Emulation.clearDeviceMetricsOverride")
-    window.errors(), window.requested()
+    window.errors()
 
 
 def test_the_title_names_the_product_and_the_model(window):
@@ -192,7 +192,7 @@ def test_the_title_names_the_product_and_the_model(window):
         window.wait_for("document.querySelector('#version').textContent === 'version 3'")
         assert window.evaluate("document.title") == "embershard · ranker 3"
         assert window.text("h1") == "embershard ranker version 3"
-    window.errors(), window.requested()
+    window.errors()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -216,7 +216,7 @@ def test_it_fits_a_phone_in_the_colours_of_its_owner(window, scheme):
         light = sum(map(int, ground.removeprefix("rgb(").removesuffix(")").split(","))) / 3
         assert (light > 128) == (scheme == "light")
     window.devtools("Emulation.clearDeviceMetricsOverride")
-    window.errors(), window.requested()
+    window.errors()
 
 
 @pytest.mark.parametrize(
