@@ -63,6 +63,9 @@ def permute_segments(
     Returns:
         Counts, values and weights in the new order.
     """
+    if not order.numel() or not counts.numel():
+        # There FBGEMM on CUDA returns its input.
+        return counts[order.long()], values[:0], None if weights is None else weights[:0]
     load_operators()
     fbgemm = torch.ops.fbgemm
     permute = fbgemm.permute_1D_sparse_data if counts.ndim == 1 else fbgemm.permute_2D_sparse_data
