@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 from torch._C._distributed_c10d import Store
 from torch.distributed.distributed_c10d import _get_default_store
 
@@ -63,6 +64,29 @@ def collective(group: Any, *, only_starts: bool = False) -> Iterator[None]:
         _THREAD.has_failed = False
         with suppress(RuntimeError):  # The process with the store has ended.
             _get_default_store().delete_key(_key(dist.get_rank()))
+
+
+def all_to_all(
+    outgoing: Tensor, received: Sequence[int], sent: Sequence[int], *, group: Any
+) -> tuple[Tensor, Any]:
+    """Start an all-to-all of a group, in a block of ``collective``.
+
+    Args:
+        outgoing: ``(sum(sent),)``: the values for each rank, rank after rank.
+        received: how many come from each rank.
+        sent: how many go to each rank.
+
+    Returns:
+        ``(sum(received),)``: the values from each rank, and the work whose ``wait`` ends when they
+        are there. A rank alone sends nothing: its own values, and None.
+    """
+    if len(sent) == 1:
+        return outgoing, None
+    incoming = outgoing.new_empty(sum(received))
+    work = dist.all_to_all_single(
+        incoming, outgoing, list(received), list(sent), group=group, async_op=True
+    )
+    return incoming, work
 
 
 def lost_rank(error: RuntimeError, group: Any = None) -> LostRankError | None:

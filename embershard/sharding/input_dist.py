@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from embershard.collectives import collective
+from embershard.collectives import all_to_all, collective
 from embershard.errors import InputError
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.incoming import Incoming, Receiver, Sizes
@@ -77,15 +77,9 @@ class InputDist:
         self._numbers = [len(each) for each in sizes]
         self._own_sizes = torch.cat(sizes)
         own = self._numbers[env.rank]
-        self._sizes = self._own_sizes.new_empty(env.world_size * own)
         with collective(env.input_group, only_starts=True):
-            self._sizes_work: Any = dist.all_to_all_single(
-                self._sizes,
-                self._own_sizes,
-                [own] * env.world_size,
-                self._numbers,
-                group=env.input_group,
-                async_op=True,
+            self._sizes, self._sizes_work = all_to_all(
+                self._own_sizes, [own] * env.world_size, self._numbers, group=env.input_group
             )
 
     def send(self) -> None:
@@ -94,8 +88,7 @@ class InputDist:
         if self._is_sent:
             return
         self._is_sent = True
-        with collective(self._env.input_group):
-            self._sizes_work.wait()
+        self._wait(self._sizes_work)
         on_host = torch.cat([self._sizes, self._own_sizes]).cpu()
         received, sent = torch.split(on_host, [len(self._sizes), len(self._own_sizes)])
         received = received.view(self._env.world_size, -1)
@@ -108,16 +101,12 @@ class InputDist:
         ids = [_spans(map(sum, each.sent)) for each in self._sizes_of]
         packed = [self._pack(to, ids) for to in range(self._env.world_size)]
         words = [self._words_from(source) for source in range(self._env.world_size)]
-        outgoing = torch.cat(packed)
-        incoming = outgoing.new_empty(sum(map(sum, words)))
         with collective(self._env.input_group, only_starts=True):
-            self._work = dist.all_to_all_single(
-                incoming,
-                outgoing,
+            incoming, self._work = all_to_all(
+                torch.cat(packed),
                 [sum(each) for each in words],
                 [len(each) for each in packed],
                 group=self._env.input_group,
-                async_op=True,
             )
         parts = iter(torch.split(incoming, [count for each in words for count in each]))
         self._data = [[next(parts) for _ in each] for each in words]
@@ -125,10 +114,9 @@ class InputDist:
     def finish(self) -> list[Incoming]:
         """Wait for the data: for each collection, what this rank looks up."""
         self.send()
-        if self._work is None:
+        if not self._data:
             return []
-        with collective(self._env.input_group):
-            self._work.wait()
+        self._wait(self._work)
         data = zip(*self._data, strict=True)
         return [
             receiver.unpack(outgoing, sizes, list(of_ranks))
@@ -136,6 +124,12 @@ class InputDist:
                 self._receivers, self._outgoing, self._sizes_of, data, strict=True
             )
         ]
+
+    def _wait(self, work: Any) -> None:
+        """For the values of an ``all_to_all``."""
+        if work is not None:
+            with collective(self._env.input_group):
+                work.wait()
 
     def _sizes_to(self, rank: int, head: Tensor) -> Tensor:
         """What a rank gets, beginning with what all get."""

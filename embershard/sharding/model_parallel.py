@@ -203,6 +203,8 @@ class _DenseGradients:
         with torch.no_grad(), collective(env.process_group):
             for tensor in [*replicas, *module.buffers()]:
                 dist.broadcast(tensor, group=env.process_group, group_src=0)
+        if env.world_size == 1:
+            return  # Its gradients are the averages.
         parameter: Any
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._queue)

@@ -14,11 +14,10 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from embershard.collectives import collective
+from embershard.collectives import all_to_all, collective
 from embershard.errors import InputError
 from embershard.kernels import ROW_CODEC_BYTES, decode_rows, encode_rows
 
@@ -143,9 +142,10 @@ def exchange_vectors(
         size = _values
     splits_in = [sum(map(size, blocks)) for blocks in received]
     splits_out = [sum(map(size, blocks)) for blocks in sent]
-    incoming = outgoing.new_empty(sum(splits_in))
     with collective(group):
-        dist.all_to_all_single(incoming, outgoing, splits_in, splits_out, group=group)
+        incoming, work = all_to_all(outgoing, splits_in, splits_out, group=group)
+        if work is not None:
+            work.wait()
     if precision is CommType.INT8:
         blocks = [block for of_rank in received for block in of_rank]
         flat = torch.split(incoming, [_encoded_bytes(block) for block in blocks])

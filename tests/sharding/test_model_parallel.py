@@ -63,6 +63,16 @@ def test_collections_exchange_their_inputs_in_two_collectives(workers):
             torch.testing.assert_close(first, second)  # Same tables, other plans.
 
 
+def test_a_rank_alone_exchanges_nothing_and_keeps_its_gradients(workers):
+    case = make_case(1, sizes=[5], steps=2)
+    plan = plan_of(case, row_wise(), world_size=1)
+    (steps,) = workers.run(1, train_model, case, [plan, plan])
+    for _, _, exchanges, (own, scale, unused) in steps:
+        assert exchanges == 0
+        torch.testing.assert_close(scale, own)
+        assert unused is None
+
+
 def test_pooled_and_sequence_collections_exchange_their_inputs_together(workers):
     case = make_case(2, is_sequence=True, sizes=[5, 3], steps=3)
     for steps in workers.run(2, train_both_kinds, case, plans_of(case)):
