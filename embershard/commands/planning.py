@@ -200,14 +200,15 @@ def _machine(given: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, l
     from embershard.planner import read_machine
     from embershard.planner.default_machine import default_machine
 
+    kind, memory = ("cpu", 0) if fleet is None else (fleet.kind, fleet.memory_bytes or 0)
+    machine, warnings = default_machine(kind, memory), list[str]()
     if given.machine is not None:
         machine = read_machine(given.machine)
-        found = machine.mismatch()
-        return machine, [] if found is None else [f"{given.machine}: {found}"]
-    if fleet is None or fleet.kind == "cpu":
-        return default_machine(), []
-    machine = default_machine(fleet.kind, fleet.memory_bytes or 0)
-    return machine, [f"{machine.mismatch()}: --machine names measured ones"]
+        if found := machine.mismatch(kind):
+            warnings.append(f"{given.machine}: {found}")
+    if kind == "cuda":
+        warnings.append(f"costs of a server's lookups on {machine.processor!r} are not measured")
+    return machine, warnings
 
 
 def _warn(*warnings: str) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
+from embershard.errors import InputError
+from embershard.kernels import device_of
 from embershard.planner.busy_cores import busy_cores
-from embershard.planner.fit import Measured, fit, fit_exchange
+from embershard.planner.fit import Measured, fit_exchange, fit_kernels, repeat_error
+from embershard.planner.gpu_calibration import calibrate_gpu
 from embershard.planner.link import measure_link
-from embershard.planner.machine import Kernel, Machine, processor_name
+from embershard.planner.machine import Machine, processor_name
 from embershard.planner.measured_kernels import OPTIMIZERS, measure_kernel
 from embershard.planner.measured_lookups import CACHES, LookupSeconds, measure_lookups
 
@@ -22,34 +25,42 @@ LEAST_SHARE = 0.01
 
 def calibrate(
     *,
+    device: torch.device | str = "cpu",
     lookup_seconds: LookupSeconds | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Machine:
     """Measure this machine, on one thread: lookups and updates of fused tables, with the other
     cores at the same work, lookups of a server, and messages between two processes over gloo.
 
+    Of a GPU: lookups and updates of fused tables, and copies between it and its host; for the rest
+    see ``calibrate_gpu``.
+
     Args:
+        device: cpu, or a CUDA device.
         lookup_seconds: ``embershard.serving.local.lookup_seconds``. None: lookups of a
-            server are not measured.
+            server are not measured. Not used on CUDA.
         progress: told what is measured next.
 
     Raises:
+        InputError: neither cpu nor a CUDA device that torch sees, or one with too little memory.
         RuntimeError: a process beside this one failed, or did not answer within a minute.
     """
     report, started = progress or (lambda _: None), time.monotonic()
+    if (found := device_of(device)).type == "cuda":
+        count = torch.cuda.device_count()
+        if (found.index or 0) >= count:
+            raise InputError(f"device: expected one of {count} CUDA devices, got {found}")
+        with torch.cuda.device(found):
+            return calibrate_gpu(found, progress=report)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        measured = dict[str, list[Measured]]()
+        measured = dict[str, Sequence[Measured]]()
         with busy_cores():
             for optimizer in OPTIMIZERS:
                 report(f"lookups and updates, {optimizer}")
                 measured[optimizer] = list(measure_kernel(optimizer))
-        kernels, errors = _kernels(measured)
-        found = [each for of_optimizer in measured.values() for each in of_optimizer]
-        repeats = [
-            abs(one / two - 1) for each in found for one, two in (each.forward, each.backward)
-        ]
+        kernels, errors = fit_kernels(measured)
         lookups = measure_lookups(lookup_seconds, report) if lookup_seconds else {}
     finally:
         torch.set_num_threads(threads)
@@ -74,20 +85,7 @@ def calibrate(
         socket_byte=sum(each.socket_seconds for each in steps) / moved,
         host=link,
         network=link,
-        repeat_error=float(np.median(repeats)),
+        repeat_error=repeat_error(measured),
         fit_error=float(np.mean(errors)),
         calibration_seconds=round(time.monotonic() - started, 1),
     )
-
-
-def _kernels(measured: Mapping[str, Sequence[Measured]]) -> tuple[dict[str, Kernel], list[float]]:
-    """Costs by optimizer, and their errors. All optimizers have one lookup."""
-    found = [each for of_optimizer in measured.values() for each in of_optimizer]
-    lookups = [each._replace(rows=0) for each in found]
-    forward, error = fit(lookups, np.array([np.mean(each.forward) for each in found]))
-    kernels, errors = dict[str, Kernel](), [error]
-    for optimizer, each in measured.items():
-        backward, error = fit(each, np.array([np.mean(one.backward) for one in each]))
-        kernels[optimizer] = Kernel(forward=forward, backward=backward)
-        errors.append(error)
-    return kernels, errors

@@ -1,14 +1,16 @@
-"""The costs that ship with embershard: of a processor as ``embershard calibrate`` measured it, of
-GPUs as published."""
+"""The costs that ship with embershard, as ``embershard calibrate`` measured them. The files say
+where each figure is from."""
 
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from embershard.planner.machine import Machine, read_machine
-from embershard.planner.published_gpus import gpu_for, gpu_machine
+from embershard.planner.published_gpus import GPUS, gpu_for
 
-XEON = Path(__file__).with_name("xeon_amx.json")
-"""Of a processor; the file says where each figure is from."""
+FOLDER = Path(__file__).parent
+PROCESSOR: Final = "xeon_amx.json"
+MEASURED: Final = dict(zip(GPUS, ("h100.json", "h200.json"), strict=True))
 
 
 def default_machine(kind: str = "cpu", memory_bytes: float = 0) -> Machine:
@@ -18,9 +20,9 @@ def default_machine(kind: str = "cpu", memory_bytes: float = 0) -> Machine:
         kind: "cpu" or "cuda".
         memory_bytes: of a GPU.
     """
-    return gpu_machine(gpu_for(memory_bytes).name) if kind == "cuda" else _processor()
+    return _read(MEASURED[gpu_for(memory_bytes)] if kind == "cuda" else PROCESSOR)
 
 
 @cache
-def _processor() -> Machine:
-    return read_machine(XEON)
+def _read(name: str) -> Machine:
+    return read_machine(FOLDER / name)

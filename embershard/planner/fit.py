@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.planner.machine import MissCost, RowCost, line_bytes
+from embershard.planner.machine import Kernel, MissCost, RowCost, line_bytes
 
 Floats = NDArray[np.float64]
 NAMES = ("start", "id", "id_byte", "bag", "bag_byte", "row", "row_byte")
@@ -28,6 +28,29 @@ class Measured(NamedTuple):
 
     missed: tuple[float, ...] = ()
     """Share of the ids whose row is not in each cache."""
+
+
+def fit_kernels(
+    measured: Mapping[str, Sequence[Measured]],
+) -> tuple[dict[str, Kernel], list[float]]:
+    """Costs by optimizer, and their errors. All optimizers have one lookup."""
+    found = [each for of_optimizer in measured.values() for each in of_optimizer]
+    lookups = [each._replace(rows=0) for each in found]
+    forward, error = fit(lookups, np.array([np.mean(each.forward) for each in found]))
+    kernels, errors = dict[str, Kernel](), [error]
+    for optimizer, of_optimizer in measured.items():
+        seconds = np.array([np.mean(each.backward) for each in of_optimizer])
+        backward, error = fit(of_optimizer, seconds)
+        kernels[optimizer] = Kernel(forward=forward, backward=backward)
+        errors.append(error)
+    return kernels, errors
+
+
+def repeat_error(measured: Mapping[str, Sequence[Measured]]) -> float:
+    """Median relative difference between the two measurements of each operation."""
+    found = [each for of_optimizer in measured.values() for each in of_optimizer]
+    pairs = [pair for each in found for pair in (each.forward, each.backward)]
+    return float(np.median([abs(one / two - 1) for one, two in pairs]))
 
 
 def fit_exchange(measured: Sequence[Measured], seconds: Floats) -> tuple[RowCost, float]:

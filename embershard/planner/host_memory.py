@@ -3,7 +3,7 @@
 ``fused_uvm`` reads and writes every row over the link to the host. ``fused_uvm_caching`` keeps a
 share of the rows on the device, those that were looked up last; a row that is not among them is
 read, and another one written back. The optimizer's state lies in the host's memory with both. Costs
-are those of the documented bandwidth of the link: no GPU has run them.
+follow the measured rate of the link; a step with such tables has not been compared with them.
 """
 
 from typing import Final, NamedTuple

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -171,9 +172,6 @@ class Machine(Part):
     calibration_seconds: Seconds = 0.0
     """That ``calibrate`` took. 0: not known."""
 
-    measured: bool = True
-    """False: of figures that others published."""
-
     sources: dict[str, str] = Field(default_factory=dict)
     """Of figures that were not measured by ``calibrate`` on this processor: where each is from."""
 
@@ -183,19 +181,19 @@ class Machine(Part):
         byte = self.exchange.bag_byte + self.socket_byte * (1 / 2 - 1 / ranks)
         return self.exchange.model_copy(update={"bag_byte": max(byte, 0.0)})
 
-    def mismatch(self) -> str | None:
-        """Whose costs these are, if they were not measured on this processor; otherwise None."""
-        if not self.measured:
-            return f"costs of {self.processor!r} are published figures, nothing is measured"
-        here = processor_name()
-        if self.processor == here:
+    def mismatch(self, device: str = "cpu") -> str | None:
+        """Whose costs these are, if they were not measured on this machine's processor, or on one
+        of its GPUs if the device is cuda; otherwise None."""
+        here = [processor_name()] if device == "cpu" else gpu_names()
+        if self.processor in here:
             return None
-        return f"costs of {self.processor!r}, this processor is {here!r}"
+        names = " and ".join(map(repr, here)) or "no GPU"
+        return f"costs of {self.processor!r}, this machine has {names}"
 
     @property
     def origin(self) -> str:
         """Whose costs these are; of those that ship, also how to replace them."""
-        if self.measured and self.sources:
+        if any("embershard calibrate" in each for each in self.sources.values()):
             hint = "`embershard calibrate` measures this machine"
             return f"costs that ship, of {self.processor}; {hint}"
         return f"costs of {self.processor}"
@@ -266,3 +264,11 @@ def processor_name() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def gpu_names() -> list[str]:
+    """As torch names the GPUs that it sees, each once."""
+    if not torch.cuda.is_available():
+        return []
+    names = (torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count()))
+    return list(dict.fromkeys(names))

@@ -64,9 +64,9 @@ def measure_lookups(
     return found
 
 
-def missed_of(table_bytes: int) -> tuple[float, ...]:
+def missed_of(table_bytes: int, caches: tuple[int, ...] = CACHES) -> tuple[float, ...]:
     """The share of the rows of a table, looked up alike, that is not in each cache."""
-    return tuple(max(0.0, 1 - cache / table_bytes) for cache in CACHES)
+    return tuple(max(0.0, 1 - cache / table_bytes) for cache in caches)
 
 
 def _measure(

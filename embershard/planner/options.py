@@ -113,12 +113,13 @@ def options_of(table: Table, work: Workload) -> list[Option]:
             f"table {table.name!r}: no cut into shards of at least {least} columns is one of "
             f"{list(kinds or ())}"
         )
-    known = (FUSED, *HOST_KERNELS) if work.host_memory_rate else (FUSED,)
+    in_host = work.host_memory_rate and table.dim % DIM_MULTIPLE == 0
+    known = (FUSED, *HOST_KERNELS) if in_host else (FUSED,)
     allowed = [each for each in known if each in (table.compute_kernels or known)]
     if not allowed:
         raise ValueError(
-            f"table {table.name!r}: compute_kernels: expected a topology of cuda with ddr_cap for "
-            f"{list(table.compute_kernels or ())}, got none"
+            f"table {table.name!r}: compute_kernels: expected a topology of cuda with ddr_cap and "
+            f"a dim that is a multiple of {DIM_MULTIPLE} for {list(table.compute_kernels or ())}"
         )
     spans = [_spans(table, rows, columns) for rows, columns, _ in found]
     bounds = [bound for *_, bound in found]

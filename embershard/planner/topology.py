@@ -11,12 +11,12 @@ from embershard.planner.checked_arguments import check_integer, check_kind, chec
 from embershard.planner.default_machine import default_machine
 from embershard.planner.host_memory import HOST_KERNELS
 from embershard.planner.machine import Machine
-from embershard.planner.published_gpus import GPUS
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
 GIB = 1 << 30
 COMPUTE_DEVICES = ("cpu", "cuda")
+HBM_BYTES = 80 * 10**9
 RANKS_MAX = 1 << 20
 BYTES_MAX = 1e18
 COLUMNS_MAX = 1 << 31
@@ -94,7 +94,7 @@ class Topology:
                 f"topology: local_world_size: expected a divisor of {world_size}, got {local}"
             )
         if devices is None:
-            default = 128 * GIB // local if is_cpu else GPUS[0].memory_bytes
+            default = 128 * GIB // local if is_cpu else HBM_BYTES
             cap = default if given is None else given
             devices = [Device(memory_bytes=cap, host_memory_bytes=host)] * world_size
         elif given is not None or host:
@@ -152,10 +152,8 @@ class Topology:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes its costs doubtful: a calibration of a processor other than this one, or
-        published figures."""
-        ships = self._machine is None and self.compute_device == "cpu"
-        found = None if ships else self.machine.mismatch()
+        """What makes its costs doubtful: a calibration of a processor or GPU that is not here."""
+        found = None if self._machine is None else self.machine.mismatch(self.compute_device)
         return () if found is None else (f"machine: {found}",)
 
     def all_reduce_seconds(self, values: float) -> float:

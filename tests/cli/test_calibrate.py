@@ -1,5 +1,8 @@
 """`embershard calibrate`, with costs that were measured before."""
 
+import pytest
+import torch
+
 from embershard import planner
 from embershard.cli import main
 from embershard.planner import read_machine
@@ -17,3 +20,33 @@ def test_the_time_that_a_calibration_took_is_printed_and_kept(tmp_path, monkeypa
     assert capsys.readouterr().out == (
         f"{out}: test, in 97 s; two measurements differ by 7%, costs from a measurement by 12%\n"
     )
+
+
+def test_a_gpu_that_torch_does_not_see_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["calibrate", "--device", "cuda", "--out", str(tmp_path / "machine.json")]) == 1
+    assert capsys.readouterr().err == (
+        "embershard calibrate: InputError: device: expected cpu, as torch sees no CUDA device, got "
+        "cuda\n"
+    )
+
+
+def test_a_gpu_that_is_not_there_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert main(["calibrate", "--device", "cuda:2", "--out", str(tmp_path / "machine.json")]) == 1
+    assert capsys.readouterr().err == (
+        "embershard calibrate: InputError: device: expected one of 2 CUDA devices, got cuda:2\n"
+    )
+
+
+@pytest.mark.needs_gpu
+@pytest.mark.timeout(600)
+def test_a_gpu_is_measured(tmp_path):
+    out = tmp_path / "machine.json"
+    assert main(["calibrate", "--device", "cuda", "--out", str(out)]) == 0
+    machine = read_machine(out)
+    assert machine.mismatch("cuda") is None
+    assert machine.origin == f"costs of {torch.cuda.get_device_name()}"
+    assert machine.fit_error < 0.3
+    assert 1e9 < machine.host_memory_rate < 1e12

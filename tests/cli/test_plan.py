@@ -48,10 +48,7 @@ OF_SAMPLES = (
 def test_plan_warns_of_devices_that_no_server_has(own, capsys):
     assert main(["plan", str(own), "--devices", "2xcuda:80GB", "--name", "gpus"]) == 0
     printed = capsys.readouterr()
-    costs = (
-        "warning: costs of 'NVIDIA H100 SXM' are published figures, nothing is measured: --machine "
-        "names measured ones\n"
-    )
+    costs = "warning: costs of a server's lookups on 'NVIDIA H100 80GB HBM3' are not measured\n"
     assert costs + OF_SAMPLES in printed.out
     assert printed.err == (
         "embershard plan: warning: plan gpus is for cuda:0: servers of this version have cpu "
@@ -141,7 +138,7 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
     default_machine().model_copy(update={"processor": "Z80"}).save(file)
     asked = ["--devices", "2xcpu", "--name", "z80", "--machine", str(file)]
     assert main(["plan", str(own), *asked]) == 0
-    words = f"warning: {file}: costs of 'Z80', this processor is "
+    words = f"warning: {file}: costs of 'Z80', this machine has "
     assert words in capsys.readouterr().out
 
 

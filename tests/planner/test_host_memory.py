@@ -107,6 +107,12 @@ def test_a_kernel_of_the_hosts_memory_needs_some():
         ).plan(model_of((3000, 64)), sharders())
 
 
+def test_a_dim_that_is_no_multiple_of_4_does_not_lie_in_the_hosts_memory():
+    device = Device(memory_bytes=400_000, host_memory_bytes=10_000_000)
+    with pytest.raises(PlannerError, match="MB short"):
+        _planner([device]).plan(model_of((3000, 62)), sharders())
+
+
 def test_the_report_names_the_kernel_and_the_hosts_memory():
     device = Device(memory_bytes=600_000, host_memory_bytes=10_000_000)
     planner = _planner([device])

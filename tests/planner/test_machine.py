@@ -126,10 +126,22 @@ def test_the_machine_that_ships_prices_every_optimizer():
         assert 0 < cached < between < kernel.forward.seconds(**size, missed=(1.0, 1.0))
 
 
+def test_costs_of_a_gpu_that_is_here_are_not_doubted(monkeypatch):
+    machine = machine_of().model_copy(update={"processor": "NVIDIA Z80"})
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert machine.mismatch("cuda") == "costs of 'NVIDIA Z80', this machine has no GPU"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda at: ("other", "NVIDIA Z80")[at])
+    assert machine.mismatch("cuda") is None
+    assert machine.mismatch().startswith("costs of 'NVIDIA Z80', this machine has ")
+
+
 def test_costs_that_ship_are_told_from_measured_ones():
     ships = Topology(1).machine
     assert ships.origin == (
         f"costs that ship, of {ships.processor}; `embershard calibrate` measures this machine"
     )
-    assert Topology(1, "cuda").machine.origin == "costs of NVIDIA H100 SXM"
+    own = machine_of().model_copy(update={"sources": {"host": "of NVIDIA H100 SXM: 370 GB/s"}})
+    assert own.origin == "costs of test"
     assert machine_of().origin == "costs of test"

@@ -115,7 +115,8 @@ def test_arrays_and_sets_are_taken_as_their_lists():
 
 
 def test_memory_of_a_host_needs_a_machine_that_says_how_fast_it_is():
-    assert Topology(2, "cuda", ddr_cap=5).host_memory_rate == 64e9
+    shipped = Topology(2, "cuda", ddr_cap=5)
+    assert shipped.host_memory_rate == shipped.machine.host_memory_rate > 0
     in_torchrecs_order = Topology(2, "cuda", 7, 5)
     assert in_torchrecs_order.devices == (Device(memory_bytes=7, host_memory_bytes=5),) * 2
     assert Topology(2, "cuda").host_memory_rate == 0

@@ -12,7 +12,7 @@ def test_costs_of_another_processor_are_warned_about_by_name():
     planner = planner_of(1)
     planner.plan(model_of((10, 8)), sharders())
     (warning,) = planner.report.warnings
-    assert warning.startswith("machine: costs of 'test', this processor is ")
+    assert warning.startswith("machine: costs of 'test', this machine has ")
     assert f"warning: {warning}" in planner.report.to_text()
     assert Topology(1).warnings == ()
 
