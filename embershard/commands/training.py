@@ -57,6 +57,13 @@ def add_train(commands: Any) -> None:
         help='with sharding.plan = "auto": print every cut of a table',
     )
     command.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where tables and batches lie; cuda: under torchrun, a GPU for each rank "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
         "--dry-run",
         action="store_true",
         help="check file, data, model, plan and checkpoint folder for these ranks and print what "
@@ -72,8 +79,10 @@ def _train(given: argparse.Namespace) -> None:
     from embershard.training.ranks import ranks_of_torchrun
 
     set_malloc_options(os.environ)
-    with ranks_of_torchrun() as ranks:
+    with ranks_of_torchrun(given.device) as ranks:
         given.ranks = ranks  # For the end of the process.
+        if given.device == "cuda":
+            ranks = ranks.on_gpus()
         config, data = ranks.agree(lambda: _read(given, ranks), error=ConfigError)
         _train_on(ranks, config, data, given)
 

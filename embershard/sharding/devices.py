@@ -15,9 +15,9 @@ from embershard.errors import InputError
 from embershard.kernels import device_of
 
 
-def checked_device(device: torch.device | str) -> torch.device:
-    """The device with its index; cpu has none. Warns of cuda. Raises InputError if it is neither
-    cpu nor the current CUDA device."""
+def checked_device(device: torch.device | str, ranks: int) -> torch.device:
+    """The device with its index; cpu has none. Warns of cuda with several ranks. Raises InputError
+    if it is neither cpu nor the current CUDA device."""
     where = "DistributedModelParallel"
     try:
         found = device_of(device)
@@ -31,10 +31,11 @@ def checked_device(device: torch.device | str) -> torch.device:
             f"{where}: device: expected cuda:{current}, the current device, got {found}; call "
             "torch.cuda.set_device first"
         )
-    warn(
-        "sharded training on CUDA is experimental: embershard has not been run on a GPU yet",
-        stacklevel=5,  # The caller of DistributedModelParallel, which calls this in agree().
-    )
+    if ranks > 1:
+        warn(
+            "sharded training over several GPUs is experimental: embershard has run on one only",
+            stacklevel=5,  # The caller of DistributedModelParallel, which calls this in agree().
+        )
     return torch.device("cuda", current)
 
 

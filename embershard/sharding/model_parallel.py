@@ -36,8 +36,8 @@ class DistributedModelParallel(nn.Module):
     Args:
         module: on CPU; collections may be on device meta. What is not sharded moves to the device.
         env: the ranks. None: those of torch.distributed's default group.
-        device: of the shards and batches: cpu or cuda, which is experimental. None: that of
-            ``env``, which is cpu unless said otherwise.
+        device: of the shards and batches: cpu, or cuda, experimental with several ranks. None:
+            that of ``env``, which is cpu unless said otherwise.
         plan: of each collection, by its path in ``module``.
         sharders: of the collections. None: one of each kind, without ``fused_params``.
         seed: of new weights of collections on device meta.
@@ -62,8 +62,8 @@ class DistributedModelParallel(nn.Module):
     ) -> None:
         super().__init__()
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
-        wanted = env.device if device is None else device
-        env = replace(env, device=agree(env.process_group, lambda: checked_device(wanted)))
+        wanted, ranks = env.device if device is None else device, env.world_size
+        env = replace(env, device=agree(env.process_group, lambda: checked_device(wanted, ranks)))
         sharders = get_default_sharders() if sharders is None else sharders
         settings = f"seed={seed}, count_accesses={count_accesses}"
         chosen = chosen_sharders(module, plan, sharders, env, settings=settings)

@@ -24,6 +24,8 @@ from embershard.planner import (
     Topology,
     read_machine,
 )
+from embershard.planner.default_machine import default_machine
+from embershard.planner.planner import STORAGE_RESERVATION
 from embershard.sharding import ShardingEnv, ShardingPlan
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.sharders import Sharder, shardable
@@ -58,7 +60,7 @@ def auto_plan(
 
     def build() -> str:
         nonlocal planner
-        plan, planner = _planned(config, model, sharders, train, env.world_size)
+        plan, planner = _planned(config, model, sharders, train, env)
         return plan.to_json()
 
     text = from_rank_0(env.process_group, build, error=ConfigError)
@@ -70,23 +72,20 @@ def _planned(
     model: nn.Module,
     sharders: Sequence[Sharder],
     train: RowExamples,
-    world_size: int,
+    env: ShardingEnv,
 ) -> tuple[ShardingPlan, EmbeddingShardingPlanner]:
-    settings = config.sharding
+    world_size = env.world_size
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     tables = [table for _, module, _ in shardable(model, sharders) for table in tables_of(module)]
-    topology = Topology(
-        world_size,
-        ddr_cap=settings.memory_bytes or memory_limit() // local_size,
-        local_world_size=local_size,
-        machine=machine_of(config),
-    )
+    topology = topology_of(config, env, local_size)
+    dense_seconds = 0.0  # Not measured on a GPU.
+    if env.device.type == "cpu":
+        dense_seconds = dense_step_seconds(config, model, sharders, train, world_size)
     planner = EmbeddingShardingPlanner(
         topology,
         math.ceil(config.training.batch_size / world_size),
         constraints=_constraints(config, tables, train),
-        dense_seconds=dense_step_seconds(config, model, sharders, train, world_size)
-        + _all_reduce_seconds(model, sharders, topology),
+        dense_seconds=dense_seconds + _all_reduce_seconds(model, sharders, topology),
         count_accesses=config.training.count_accesses,
         pipelined=True,
     )
@@ -95,6 +94,26 @@ def _planned(
     except EmbershardError as error:
         raise config.refusal("sharding", "plan", problem=str(error)) from error
     return plan, planner
+
+
+def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topology:
+    """Of these ranks, as many on each host, with the memory that rank 0 has."""
+    own, of_host = config.sharding.memory_bytes, memory_limit() // local_size
+    machine = machine_of(config)
+    if env.device.type == "cpu":
+        return Topology(
+            env.world_size, ddr_cap=own or of_host, local_world_size=local_size, machine=machine
+        )
+    free, total = torch.cuda.mem_get_info(env.device)
+    return Topology(
+        env.world_size,
+        "cuda",
+        hbm_cap=own or free,
+        # Beside tables in unified memory lie the data and the copy of an asynchronous checkpoint.
+        ddr_cap=int(of_host * (1 - STORAGE_RESERVATION)),
+        local_world_size=local_size,
+        machine=machine or default_machine("cuda", total),
+    )
 
 
 def machine_of(config: RunConfig) -> Machine | None:

@@ -159,7 +159,7 @@ class ShardingConfig(Section):
 
     memory_bytes: Annotated[int, Field(ge=0)] = 0
     """With ``plan = "auto"``: memory of a rank in bytes. 0: the memory of rank 0's host divided by
-    its ranks."""
+    its ranks; on a GPU, its free memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

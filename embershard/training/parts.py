@@ -97,8 +97,10 @@ def training_steps(
     run that resumes exchanges the inputs of its first batches anew.
     """
     if isinstance(module, DistributedModelParallel):
-        device = torch.device("cpu")
-        return TrainPipelineSparseDist(module, optimizer, device, custom_model_fwd=forward).progress
+        pipeline = TrainPipelineSparseDist(
+            module, optimizer, module.env.device, custom_model_fwd=forward
+        )
+        return pipeline.progress
 
     def step(source: Iterator[Batch]) -> Tensor:
         loss, output = forward(next(source))

@@ -1,5 +1,7 @@
 """The ranks of a run that torchrun started, or a process alone."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import socket
@@ -7,10 +9,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
@@ -23,6 +26,7 @@ from embershard.collectives import (
     named_ranks,
 )
 from embershard.errors import EmbershardError, InputError, LostRankError
+from embershard.kernels import device_of
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import TIMEOUT, agree, from_rank_0
 
@@ -58,6 +62,15 @@ class Ranks:
     def rank(self) -> int:
         """Of this process."""
         return 0 if self.env is None else self.env.rank
+
+    def on_gpus(self) -> Ranks:
+        """Each with a GPU of its own, from now on the current one.
+
+        Raises:
+            InputError: a host has fewer than ranks: the same message on every rank.
+        """
+        assert self.env is not None, "ranks_of_torchrun refuses a process alone"
+        return replace(self, env=replace(self.env, device=self.agree(own_gpu)))
 
     @property
     def text(self) -> str:
@@ -102,21 +115,46 @@ class Ranks:
 
 
 @contextmanager
-def ranks_of_torchrun() -> Iterator[Ranks]:
-    """The ranks that torchrun started, over gloo; a process alone without torchrun.
+def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
+    """The ranks that torchrun started; a process alone without torchrun.
+
+    Args:
+        device: of tables and batches. cpu: collectives over gloo. cuda: tensors of GPUs travel
+            over NCCL; ``on_gpus`` gives each rank its own.
 
     Raises:
+        InputError: no such device, or cuda in a process alone.
         LostRankError: a collective failed in the block.
     """
+    on_gpu = device_of(device).type == "cuda"
     if LAUNCHED not in os.environ:
+        if on_gpu:
+            raise InputError(
+                f"device {device}: expected ranks of torchrun (--nproc-per-node 1 will do), got a "
+                "process alone"
+            )
         yield Ranks(env=None, job=None)
         return
     store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
     own = PrefixStore(_meet(store, rank, world_size), store)
-    dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
     with named_by_caller(), collective(dist.group.WORLD):  # ``said_once`` names them.
-        yield Ranks(env=ShardingEnv.from_process_group(dist.group.WORLD), job=_job(), store=own)
+        env = ShardingEnv.from_process_group(dist.group.WORLD)
+        yield Ranks(env=env, job=_job(), store=own)
         dist.destroy_process_group()  # Not after a failure: it waits for collectives.
+
+
+def own_gpu() -> torch.device:
+    """That of this rank's place in its host, from now on the current one."""
+    place, ranks = (int(os.environ[name]) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+    count = torch.cuda.device_count()
+    if count < ranks:
+        raise InputError(
+            f"device cuda: expected {ranks} GPUs, one for each rank of this host, got {count}"
+        )
+    torch.cuda.set_device(place)
+    return torch.device("cuda", place)
 
 
 def _job() -> str:

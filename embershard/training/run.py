@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from embershard.data.requests import sample_requests
 from embershard.data.row_batches import Batch, batches, to_rows
 from embershard.errors import ConfigError, DataError
+from embershard.planner import EmbeddingShardingPlanner
 from embershard.planner.measured_run import FILE as MEASURED
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
@@ -59,9 +60,7 @@ class Run:
         self._folder = folder_of(config)
         self._train, self._valid, self._model = setup.train, setup.valid, setup.model
         self._module = setup.build()
-        self._clock: PlanClock | None = None
-        if isinstance(self._module, DistributedModelParallel) and config.sharding.plan == AUTO:
-            self._clock = PlanClock(self._module, setup.planner)
+        self._clock = self._plan_clock(setup.planner)
         self._optimizer = dense_optimizer(self._module, self._settings)
         self._train_next = training_steps(self._module, self._optimizer, self._forward)
         self._score = Scorer(self._module, env)
@@ -76,6 +75,13 @@ class Run:
             self._folder, config.checkpoint.keep_last, self._module, self._optimizer, env
         )
         self._notes = list[str]()
+
+    def _plan_clock(self, planner: EmbeddingShardingPlanner | None) -> PlanClock | None:
+        """Of an automatic plan, on CPU: it counts CPU time."""
+        module = self._module
+        if not isinstance(module, DistributedModelParallel) or self._config.sharding.plan != AUTO:
+            return None
+        return PlanClock(module, planner) if module.env.device.type == "cpu" else None
 
     def close(self) -> None:
         """Wait until the last checkpoint is written, or cannot be."""

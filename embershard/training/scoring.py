@@ -21,7 +21,7 @@ class Scorer:
         self._model, self._env = _Logits(module), env
         self._pipeline: EvalPipelineSparseDist[Batch, Tensor] | None = None
         if isinstance(module, DistributedModelParallel):
-            self._pipeline = EvalPipelineSparseDist(self._model, None, torch.device("cpu"))
+            self._pipeline = EvalPipelineSparseDist(self._model, None, module.env.device)
 
     def __call__(self, rows: RowExamples) -> Tensor:
         """Logits of examples, float32 ``(N,)``, in their order."""

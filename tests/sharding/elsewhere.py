@@ -150,7 +150,7 @@ def elsewhere(env):
         for name in ("arange", "empty", "ones", "tensor", "zeros"):
             patch.setattr(torch, name, _making(getattr(torch, name)))
         patch.setattr(torch.Tensor, "to", _moving(torch.Tensor.to))
-        patch.setattr("embershard.sharding.model_parallel.checked_device", lambda device: device)
+        patch.setattr("embershard.sharding.model_parallel.checked_device", lambda device, _: device)
         patch.setattr("embershard.kernels.fused_mixed._check_storage", lambda *_: None)
         patch.setattr(fused, "_build_kernel", build_elsewhere)
         host_reads.clear()

@@ -204,13 +204,14 @@ def test_a_pipeline_over_batches_of_the_host_equals_a_loop(workers, world_size, 
         torch.testing.assert_close(piped, plain)
 
 
-def test_cuda_is_the_current_device_and_warned_of(monkeypatch):
+def test_cuda_is_the_current_device(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
-    with pytest.warns(UserWarning, match="CUDA is experimental: .* not been run on a GPU yet"):
-        assert checked_device("cuda") == torch.device("cuda", 1)
+    assert checked_device("cuda", 1) == torch.device("cuda", 1)
     with pytest.raises(InputError, match="expected cuda:1, the current device, got cuda:0"):
-        checked_device("cuda:0")
+        checked_device("cuda:0", 1)
+    with pytest.warns(UserWarning, match="several GPUs is experimental: .* has run on one only"):
+        assert checked_device("cuda", 2) == torch.device("cuda", 1)
 
 
 def test_a_pipeline_for_another_device_of_the_kind_is_refused(workers):
