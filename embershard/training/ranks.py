@@ -67,7 +67,7 @@ class Ranks:
         """Each with a GPU of its own, from now on the current one.
 
         Raises:
-            InputError: a host has fewer than ranks: the same message on every rank.
+            InputError: a host has none, or fewer than ranks: the same message on every rank.
         """
         assert self.env is not None, "ranks_of_torchrun refuses a process alone"
         return replace(self, env=replace(self.env, device=self.agree(own_gpu)))
@@ -119,25 +119,25 @@ def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
     """The ranks that torchrun started; a process alone without torchrun.
 
     Args:
-        device: of tables and batches. cpu: collectives over gloo. cuda: tensors of GPUs travel
-            over NCCL; ``on_gpus`` gives each rank its own.
+        device: of tables and batches: cpu or cuda. cpu: collectives over gloo. cuda: tensors of
+            GPUs travel over NCCL; ``Ranks.on_gpus`` gives each rank its own.
 
     Raises:
-        InputError: no such device, or cuda in a process alone.
+        InputError: cuda in a process alone.
         LostRankError: a collective failed in the block.
     """
-    on_gpu = device_of(device).type == "cuda"
     if LAUNCHED not in os.environ:
-        if on_gpu:
+        if device == "cuda":
             raise InputError(
-                f"device {device}: expected ranks of torchrun (--nproc-per-node 1 will do), got a "
+                "device cuda: expected ranks of torchrun (--nproc-per-node 1 will do), got a "
                 "process alone"
             )
         yield Ranks(env=None, job=None)
         return
     store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
     own = PrefixStore(_meet(store, rank, world_size), store)
-    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    on_gpus = device == "cuda" and torch.cuda.is_available()  # If not, ``own_gpu`` refuses it.
+    backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
     dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
     with named_by_caller(), collective(dist.group.WORLD):  # ``said_once`` names them.
         env = ShardingEnv.from_process_group(dist.group.WORLD)
@@ -147,6 +147,7 @@ def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
 
 def own_gpu() -> torch.device:
     """That of this rank's place in its host, from now on the current one."""
+    device_of("cuda")  # Raises where torch sees none.
     place, ranks = (int(os.environ[name]) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     count = torch.cuda.device_count()
     if count < ranks:

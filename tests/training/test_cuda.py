@@ -1,5 +1,6 @@
 """`embershard train --device cuda`."""
 
+import os
 import re
 import subprocess
 import sys
@@ -63,6 +64,16 @@ def test_ranks_of_a_host_share_no_gpu(sees_gpu, monkeypatch):
     assert chosen == [0]
 
 
+@pytest.mark.timeout(300)
+def test_ranks_without_gpus_say_so_once(tmp_path):
+    said = train(
+        tmp_path / "run", "cuda", "", ranks=2, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    )
+    assert said.returncode == 1
+    message = "device: expected cpu, as torch sees no CUDA device, got cuda"
+    assert said.stderr.count(message) == 1, said.stderr
+
+
 @pytest.mark.parametrize(("given", "cap"), [(0, 60 << 30), (5000, 5000)])
 def test_a_plan_takes_the_memory_and_the_costs_of_the_gpu(monkeypatch, tmp_path, given, cap):
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (60 << 30, 139 << 30))
@@ -82,15 +93,19 @@ def test_a_plan_takes_the_memory_and_the_costs_of_the_gpu(monkeypatch, tmp_path,
     assert topology.machine == default_machine("cuda", 139 << 30)
 
 
-def auc_of(folder, device, sharding):
+def train(folder, device, sharding, *, ranks=1, env=None):
     folder.mkdir()
     file = folder / "run.toml"
     file.write_text(FILE.format(folder=folder / "run", sharding=sharding))
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-    train = ["-m", "embershard", "train", str(file), "--device", device]
-    done = subprocess.run(
-        [sys.executable, *launch, *train], capture_output=True, text=True, timeout=250, check=False
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    command = [sys.executable, *launch, "-m", "embershard", "train", str(file), "--device", device]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=250, check=False, env=env
     )
+
+
+def auc_of(folder, device, sharding):
+    done = train(folder, device, sharding)
     assert done.returncode == 0, done.stderr
     if "auto" in sharding:
         assert ("of NVIDIA" in done.stdout) == (device == "cuda")
