@@ -145,7 +145,10 @@ def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(unint
     os.kill(ranks_of(process)[1], signal.SIGKILL)
     said = finish(process)
     assert process.returncode == 0, said
-    assert "exitcode: -9" in said
+    # Of the rank that torchrun saw end first: rank 1, or on a busy machine rank 0.
+    assert (
+        len(re.findall(r"failed \(exitcode: (?:-9\) local_rank: 1|1\) local_rank: 0)", said)) == 1
+    )
     assert "rank 0: a collective failed; rank 1 ended or did not enter it" in said
     (best,) = re.findall(r"checkpoint +\S+/run/(\d+)", expected)
     assert re.findall(r"checkpoint +\S+/run/(\d+)", said) == [best]
