@@ -16,7 +16,7 @@ from embershard.planner.fit import Measured, fit_exchange, fit_kernels, repeat_e
 from embershard.planner.gpu_calibration import calibrate_gpu
 from embershard.planner.link import measure_link
 from embershard.planner.machine import Machine, processor_name
-from embershard.planner.measured_kernels import OPTIMIZERS, measure_kernel
+from embershard.planner.measured_kernels import OPTIMIZERS, bench_of, measure_kernel
 from embershard.planner.measured_lookups import CACHES, LookupSeconds, measure_lookups
 
 LEAST_SHARE = 0.01
@@ -46,7 +46,8 @@ def calibrate(
         RuntimeError: a process beside this one failed, or did not answer within a minute.
     """
     report, started = progress or (lambda _: None), time.monotonic()
-    if (found := device_of(device)).type == "cuda":
+    found = device_of(device)
+    if found.type == "cuda":
         count = torch.cuda.device_count()
         if (found.index or 0) >= count:
             raise InputError(f"device: expected one of {count} CUDA devices, got {found}")
@@ -59,7 +60,7 @@ def calibrate(
         with busy_cores():
             for optimizer in OPTIMIZERS:
                 report(f"lookups and updates, {optimizer}")
-                measured[optimizer] = list(measure_kernel(optimizer))
+                measured[optimizer] = list(measure_kernel(optimizer, bench_of(found)))
         kernels, errors = fit_kernels(measured)
         lookups = measure_lookups(lookup_seconds, report) if lookup_seconds else {}
     finally:

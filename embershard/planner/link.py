@@ -1,6 +1,7 @@
 """``measure_link``: what two ranks of this machine exchange over gloo.
 
-``python -m embershard.planner.link RANK STORE`` is one of the processes; rank 0 prints seconds.
+``python -m embershard.planner.link RANK STORE SIZES`` is one of the processes; rank 0 prints
+seconds.
 
 A rank that holds tables also unpacks ids, packs vectors, sends them, and gets their gradients. That
 costs the CPU seconds of a step by which rank 0, with all tables, is above rank 1, with none, less
@@ -15,9 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -45,13 +46,14 @@ OPTIMIZER = "sgd"
 """The shortest update."""
 
 ROWS, EXAMPLES = 100, 512
-CASES = (
+CASES: Final = (
     (24, 32, 1), (48, 32, 1), (24, 64, 32), (24, 128, 1), (48, 128, 8), (8, 256, 8), (24, 256, 1),
     (32, 256, 4),
 )  # fmt: skip
 """Tables, columns, and ids a bag."""
 
 BLOCKS, STEPS = 15, 4
+"""Of a case: the median of blocks of steps counts."""
 
 
 class Exchanged(NamedTuple):
@@ -70,8 +72,14 @@ class Exchanged(NamedTuple):
     """Of both, in threads that send and receive."""
 
 
-def measure_link() -> tuple[Link, list[Exchanged]]:
+def measure_link(
+    cases: Sequence[tuple[int, int, int]] = CASES, blocks: int = BLOCKS
+) -> tuple[Link, list[Exchanged]]:
     """All-to-all of two ranks by size, and steps of tables on one of them.
+
+    Args:
+        cases: tables, columns, and ids a bag.
+        blocks: of steps, of each case.
 
     Raises:
         RuntimeError: a process failed, or did not answer in ``TIMEOUT_SECONDS``.
@@ -80,7 +88,9 @@ def measure_link() -> tuple[Link, list[Exchanged]]:
         command = [sys.executable, "-W", "ignore", "-m", "embershard.planner.link"]
         processes = [
             subprocess.Popen(
-                [*command, str(rank), f"{folder}/store"], stdout=subprocess.PIPE, text=True
+                [*command, str(rank), f"{folder}/store", json.dumps([cases, blocks])],
+                stdout=subprocess.PIPE,
+                text=True,
             )
             for rank in range(2)
         ]
@@ -102,7 +112,9 @@ def measure_link() -> tuple[Link, list[Exchanged]]:
     return link, [Exchanged(*each) for each in steps]
 
 
-def _measure(rank: int, store: str) -> tuple[list[float], list[Exchanged]]:
+def _measure(
+    rank: int, store: str, cases: Sequence[tuple[int, int, int]], blocks: int
+) -> tuple[list[float], list[Exchanged]]:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -111,7 +123,8 @@ def _measure(rank: int, store: str) -> tuple[list[float], list[Exchanged]]:
         world_size=2,
         timeout=timedelta(seconds=TIMEOUT_SECONDS),
     )
-    found = _message_seconds(), list(_steps(ShardingEnv.from_process_group(dist.group.WORLD)))
+    env = ShardingEnv.from_process_group(dist.group.WORLD)
+    found = _message_seconds(), list(_steps(env, cases, blocks))
     dist.barrier()
     dist.destroy_process_group()
     return found
@@ -132,10 +145,12 @@ def _message_seconds() -> list[float]:
     return found
 
 
-def _steps(env: ShardingEnv) -> Iterator[Exchanged]:
+def _steps(
+    env: ShardingEnv, cases: Sequence[tuple[int, int, int]], blocks: int
+) -> Iterator[Exchanged]:
     generator = torch.Generator().manual_seed(env.rank)
     sharder = EmbeddingBagCollectionSharder({"optimizer": OPTIMIZER})
-    for count, dim, length in CASES:
+    for count, dim, length in cases:
         names = [f"t{at}" for at in range(count)]
         tables = EmbeddingBagCollection(
             [
@@ -159,7 +174,7 @@ def _steps(env: ShardingEnv) -> Iterator[Exchanged]:
         features = KeyedJaggedTensor(names, ids, lengths=lengths)
         gradient = torch.full((EXAMPLES, count * dim), 1e-6)
         used = torch.stack(
-            [_cpu_seconds(sharded, clock, features, gradient) for _ in range(BLOCKS)]
+            [_cpu_seconds(sharded, clock, features, gradient) for _ in range(blocks)]
         )
         everyone = [torch.empty_like(used) for _ in range(2)]
         dist.all_gather(everyone, used)
@@ -193,6 +208,6 @@ def _cpu_seconds(
 
 if __name__ == "__main__":
     set_malloc_options(os.environ)
-    measured = _measure(int(sys.argv[1]), sys.argv[2])
+    measured = _measure(int(sys.argv[1]), sys.argv[2], *json.loads(sys.argv[3]))
     if sys.argv[1] == "0":
         print(json.dumps(measured))
