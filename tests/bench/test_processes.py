@@ -47,6 +47,11 @@ def test_listeners_of_a_port_are_found(proc):
     assert listening_processes(8082, proc=proc) == []
 
 
+def test_listeners_are_found_by_a_kernel_without_ipv6(proc):
+    (proc / "net" / "tcp6").unlink()
+    assert listening_processes(8080, proc=proc) == [10]
+
+
 def test_time_is_read_behind_a_name_with_parentheses(proc):
     ticks = os.sysconf("SC_CLK_TCK")
     fields = ["S", *["1"] * 10, str(3 * ticks), str(2 * ticks), "7"]

@@ -6,7 +6,14 @@ import pytest
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.load_options import PooledRequest
 from embershard.bench.target import ask_model, find_target, try_requests
-from embershard.errors import EmbershardError, InputError, NotFoundError, RequestError
+from embershard.client import Tls
+from embershard.errors import (
+    EmbershardError,
+    InputError,
+    NotFoundError,
+    RequestError,
+    UnavailableError,
+)
 from tests.bench.fake_predictor import fake_predictor
 from tests.cases import cases
 
@@ -38,6 +45,17 @@ def test_another_machine_takes_intent(address):
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(InputError, match="target: expected HOST:PORT"):
         find_target(address)
+
+
+def test_a_host_that_does_not_resolve_is_named():
+    with pytest.raises(UnavailableError, match=r"^target: 'fe80::1%none' does not resolve: "):
+        find_target("[fe80::1%none]:80")  # A zone that this machine lacks: asked of no server.
+
+
+def test_a_certificate_is_to_have_the_name_of_the_address_unless_another_is_given():
+    assert find_target("[::1]:1", tls=Tls()).tls == Tls(server_name="::1")
+    named = Tls(server_name="ranker.example")
+    assert find_target("[::1]:1", tls=named).tls == named
 
 
 def test_the_model_is_what_the_server_says():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from embershard.client import Client, Lists
+from embershard.client import Client, Lists, Tls
+from embershard.client.channel import read_token
 from embershard.errors import InputError, RequestError
 from tests.cases import cases
 from tests.client.fake_server import INPUTS, describes, fake_server, scores
@@ -39,6 +40,34 @@ def test_arguments_of_another_kind(fake, wrong, message):
     with Client(fake.address) as client, pytest.raises(InputError, match=message):
         client.predict(**{**INPUTS, **wrong})
     assert fake.predict_calls == fake.get_model_calls == []
+
+
+@cases(
+    ("make", "message"),
+    {
+        "certificate-alone": (
+            lambda folder: Tls(certificate=folder / "c"),
+            "tls: expected certificate and key or neither, got only certificate",
+        ),
+        "key-alone": (
+            lambda folder: Tls(key=folder / "k"),
+            "tls: expected certificate and key or neither, got only key",
+        ),
+        "no-file": (
+            lambda folder: Tls(ca=folder / "ca").texts(),
+            "tls: {folder}/ca: cannot be read: No such file or directory",
+        ),
+        "no-token": (
+            lambda folder: read_token(folder / "token"),
+            "token: {folder}/token: expected a token, got an empty file",
+        ),
+    },
+)
+def test_keys_and_tokens_that_are_not_there_are_named(make, message, tmp_path):
+    (tmp_path / "token").write_text(" \n")
+    with pytest.raises(InputError) as raised:
+        make(tmp_path)
+    assert str(raised.value) == message.format(folder=tmp_path)
 
 
 @pytest.mark.parametrize("wrong", [{"timeout_seconds": "1"}, {"max_attempts": "1"}])

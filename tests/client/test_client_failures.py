@@ -265,6 +265,26 @@ def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch, call, requests)
         assert [(type(each), str(each)) for each in ended] == [(UnavailableError, said)] * requests
 
 
+def test_the_asyncio_client_tries_again_after_a_pause():
+    async def ask(address):
+        async with AsyncClient(address, timeout_seconds=30) as client:
+            return await client.predict("ranker", **INPUTS)
+
+    with fake_server(predict=[fails(Code.UNAVAILABLE), scores(1.0)]) as fake:
+        assert asyncio.run(ask(fake.address))["score"].tolist() == [1.0]
+        assert len(fake.predict_calls) == 2
+
+
+def test_a_closed_asyncio_client_takes_no_request():
+    async def ask():
+        client = AsyncClient("127.0.0.1:1")
+        await client.close()
+        await client.predict("ranker", **INPUTS)
+
+    with pytest.raises(InputError, match=r"^127\.0\.0\.1:1: expected an open client, got a closed"):
+        asyncio.run(ask())
+
+
 def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():
     with fake_server(predict=[fails(Code.NOT_FOUND, "no model")]) as fake:
         with pytest.raises(NotFoundError) as caught:

@@ -205,3 +205,27 @@ def test_room_for_no_request_is_refused(in_flight):
         pytest.raises(InputError, match=r"^in_flight: expected at least 1, got "),
     ):
         client.stream("ranker", in_flight=in_flight)
+
+
+def test_an_asyncio_stream_waits_for_what_was_sent_when_it_closes():
+    sent = threading.Event()
+
+    def answers_at_the_end(requests, context):
+        read = []
+        for request in requests:
+            read.append(request)
+            sent.set()
+        for request in read:
+            yield pb.PredictResponse(request_id=request.request_id, version=7)
+
+    async def ask(address):
+        async with AsyncClient(address, timeout_seconds=30) as client:
+            async with client.stream("ranker") as stream:
+                asked = asyncio.create_task(stream.predict(**INPUTS))
+                await asyncio.to_thread(sent.wait, 30)
+            assert (await asked).version == 7
+            with pytest.raises(InputError, match=r"expected an open stream$"):
+                await stream.predict(**INPUTS)
+
+    with fake_server(stream=answers_at_the_end) as fake:
+        asyncio.run(ask(fake.address))

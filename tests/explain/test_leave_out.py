@@ -1,12 +1,14 @@
 """The change of a score without an input, against the oracle's answer to the shorter request."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from embershard.errors import InternalError
-from embershard.explain import explain_request, explanation_json
+from embershard.explain import explain_request, explanation_json, explanation_tables
 from embershard.explain import explanation as explaining
 from tests.serving.asking import Asked, random_request
 from tests.serving.models import SCHEMA
@@ -148,3 +150,7 @@ def test_an_input_without_which_there_is_no_score_says_so(package):
     assert found[1].failed == "output 'score' at example 1 is not finite"
     assert found[1].change == {}
     assert [each.failed for each in (found[0], *found[2:])] == [""] * (len(found) - 1)
+    explanation = replace(explained(package, ASKED), left_out=tuple(found))
+    text = io.StringIO()
+    Console(file=text, width=250).print(explanation_tables(explanation))
+    assert f"{found[1].in_its_place}: {found[1].failed}" in text.getvalue()

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from embershard.errors import ExportError, InputError
-from embershard.export import export_model
+from embershard.export import export_model, exporter
 from embershard.package.manifest import Limits
 from embershard.sharding import DistributedModelParallel, ShardingPlan
 from tests.cases import cases
@@ -151,6 +151,12 @@ def test_a_failure_while_writing_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1", progress=fail)
     assert list((tmp_path / "dlrm").iterdir()) == []
+
+
+def test_an_installation_without_fbgemm_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(exporter, "FBGEMM_DISTRIBUTIONS", ("no-such-fbgemm",))
+    with pytest.raises(ExportError, match=r"one of \('no-such-fbgemm',\) to be installed, got nei"):
+        export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1")
 
 
 def test_a_sharded_model_is_refused_with_the_way_to_export_it(tmp_path):

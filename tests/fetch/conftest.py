@@ -121,6 +121,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         if asked.startswith("bytes="):
             first, _, last = asked.removeprefix("bytes=").partition("-")
             start, end = int(first), min(int(last) + 1 if last else end, end)
+            if start >= len(data):
+                self.send_error(416)
+                return
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
         else:

@@ -186,6 +186,53 @@ def test_a_part_that_is_damaged_here_comes_again(far, here):
     assert content(here / "small" / "1") == content(package)
 
 
+def unfinished(here, package, file):
+    """The folder of a fetch that was interrupted, and in it the part of a file."""
+    work = here / "small" / ".fetching-1"
+    (work / "parts").mkdir(parents=True)
+    return work, work / "parts" / hashlib.sha256((package / file).read_bytes()).hexdigest()
+
+
+CHUNK = "tables/user/00000.safetensors"
+
+
+def test_what_an_unfinished_fetch_left_of_other_files_is_removed(far, here):
+    package = publish(far)
+    work, part = unfinished(here, package, CHUNK)
+    part.write_bytes(bytes((package / CHUNK).stat().st_size + 1))
+    (work / "package" / "tables").mkdir(parents=True)
+    (work / "package" / "tables" / "of-another-manifest").write_text("x")
+    assert fetch(f"file://{far}", here).resumed_bytes == 0
+    assert content(here / "small" / "1") == content(package)
+
+
+def test_a_file_that_is_shorter_there_than_what_came_is_refused(far, here, served):
+    package = publish(far)
+    whole = (package / CHUNK).read_bytes()
+    _, part = unfinished(here, package, CHUNK)
+    part.write_bytes(whole[:6000])
+    (package / CHUNK).write_bytes(whole[:5000])
+    url, update = served
+    update()
+    words = rf"/small/1/{CHUNK}: bytes: expected {len(whole)}, got 5000; it is damaged there"
+    with pytest.raises(PackageError, match=words):
+        fetch(url, here)
+
+
+def test_an_error_of_the_file_system_is_not_called_a_full_disk(far, here):
+    _, part = unfinished(here, publish(far), CHUNK)
+    part.mkdir()
+    with pytest.raises(IsADirectoryError):
+        fetch(f"file://{far}", here)
+
+
+def test_a_damaged_version_beside_it_does_not_stop_a_fetch(far, here):
+    package = publish(far)
+    (here / "small" / "7").mkdir(parents=True)  # Without a manifest.
+    fetch(f"file://{far}", here)
+    assert content(here / "small" / "1") == content(package)
+
+
 def test_a_connection_that_breaks_off_is_taken_up_again(far, here, web):
     package = publish(far)
     web.cuts += [100, 700, 1]
@@ -318,14 +365,16 @@ def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
 @cases(
     ("options", "words"),
     {
-        "no-model": ({"model": "large"}, "far/large: expected it there"),
+        "no-model": ({"model": "large"}, "/large: expected it there"),
         "no-version": ({"version": 7}, "small/7/manifest.sha256: expected it there"),
     },
 )
-def test_what_is_not_there_is_said(far, here, options, words):
+def test_what_is_not_there_is_said(far, here, served, options, words):
     publish(far)
+    url, update = served
+    update()
     with pytest.raises(NotFoundError, match=words):
-        fetch(f"file://{far}", here, **options)
+        fetch(url, here, **options)
 
 
 def test_of_several_models_one_must_be_named(far, here):

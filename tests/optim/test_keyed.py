@@ -5,7 +5,13 @@ import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
-from embershard.optim import CombinedOptimizer, KeyedOptimizerWrapper, OptimizerWrapper
+from embershard.optim import (
+    CombinedOptimizer,
+    FusedKeyedOptimizer,
+    KeyedOptimizer,
+    KeyedOptimizerWrapper,
+    OptimizerWrapper,
+)
 from tests.cases import cases
 
 
@@ -71,6 +77,70 @@ def test_a_combined_optimizer_prefixes_names_and_loads_by_part():
     assert pair[0].params["dense.w"].item() == pytest.approx(0.9)
     pair[0].zero_grad()
     assert all(each.grad is None for each in pair[0].params.values())
+
+
+def test_a_combined_optimizer_saves_the_param_groups_of_all_parts_under_prefixed_names():
+    first, second = (
+        CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
+        for _ in range(2)
+    )
+    for each in (first, second):
+        OptimizerWrapper(each).init_state()
+        each.save_param_groups(True)
+    first.param_groups[1]["lr"] = 0.25
+    second.load_state_dict(first.state_dict())
+    assert [group["lr"] for group in second.param_groups] == [0.1, 0.25]
+    groups = second.state_dict()["param_groups"]
+    assert [group["params"] for group in groups] == [["a.w"], ["b.w"]]
+
+
+def test_state_that_is_no_tensor_is_loaded_too():
+    weight = parameter(1.0)
+    optimizer = KeyedOptimizer({"w": weight}, {weight: {"count": 3}}, [{"params": [weight]}])
+    optimizer.load_state_dict({"state": {"w": {"count": 5}}})
+    assert optimizer.state[weight] == {"count": 5}
+
+
+def test_a_fused_optimizer_passes_learning_rates_on_after_a_load_and_in_zero_grad():
+    weight, seen = parameter(1.0), []
+    groups = [{"params": [weight], "lr": 0.5}]
+    state = {weight: {"sum": torch.zeros(1)}}
+    optimizer = FusedKeyedOptimizer(
+        {"w": weight}, state, groups, lambda: seen.append(groups[0]["lr"])
+    )
+    optimizer.load_state_dict({"state": {"w": {"sum": torch.ones(1)}}})
+    groups[0]["lr"] = 0.25
+    optimizer.zero_grad()
+    assert seen == [0.5, 0.25]
+    assert state[weight]["sum"].item() == 1.0
+
+
+def test_an_optimizer_is_shown_by_its_class_and_parameters():
+    shown = repr(adam(b=parameter(1.0), a=parameter(2.0)))
+    assert shown == "KeyedOptimizerWrapper(['a', 'b'])"
+
+
+@cases(
+    ("call", "message"),
+    {
+        "state-of-another": (
+            lambda: KeyedOptimizer({"w": parameter(1.0)}, {parameter(2.0): {}}, []),
+            "optimizer state: expected that of parameters only, got 1 others",
+        ),
+        "further-parameters": (
+            lambda: adam(w=parameter(1.0)).add_param_group({"params": [parameter(2.0)]}),
+            "add_param_group: expected all parameters when the optimizer is built",
+        ),
+        "closure": (
+            lambda: CombinedOptimizer([("a", adam(w=parameter(1.0)))]).step(lambda: 0.0),
+            "step: expected no closure with several optimizers, got one",
+        ),
+    },
+)
+def test_calls_that_a_keyed_optimizer_cannot_serve_are_refused(call, message):
+    with pytest.raises(InputError) as raised:
+        call()
+    assert str(raised.value) == message
 
 
 def test_a_scheduler_sets_the_rate_of_all_parts():

@@ -4,9 +4,11 @@ import shutil
 
 import pytest
 
-from embershard.errors import PackageError
+from embershard.errors import InputError, PackageError
 from embershard.package import Package, add_plan, place_tables, reader, verify_package
 from embershard.package.folder_checks import TRIES, read_settled
+from embershard.package.sealing import exchange
+from tests.cases import cases
 from tests.package.building import publish
 
 
@@ -72,3 +74,18 @@ def test_a_folder_that_goes_away_is_said_at_once(package):
 def test_without_a_folder_it_is_the_reader_who_says_so(tmp_path):
     with pytest.raises(PackageError, match="missing folder of a package"):
         Package.open(tmp_path / "nothing")
+
+
+@cases(
+    ("other", "error", "message"),
+    {
+        # EINVAL, as of a file system that exchanges no folders.
+        "below": ("one/below", InputError, "expected a file system that exchanges two folders"),
+        "missing": ("two", FileNotFoundError, "No such file or directory: '.*/two'"),
+    },
+)
+def test_an_exchange_that_fails_leaves_both_folders(tmp_path, other, error, message):
+    (tmp_path / "one" / "below").mkdir(parents=True)
+    with pytest.raises(error, match=message):
+        exchange(tmp_path / "one", tmp_path / other)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "one", tmp_path / "one" / "below"]

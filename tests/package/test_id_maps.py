@@ -138,7 +138,13 @@ def test_vocabularies_are_equal_when_ids_order_and_policy_are():
     assert Vocabulary([1, 2]) == Vocabulary(np.array([1, 2]))
     assert Vocabulary([1, 2]) != Vocabulary([2, 1])
     assert Vocabulary([1, 2]) != Vocabulary([1, 2], unknown="zero")
+    assert Vocabulary([1, 2]) != [1, 2]
     assert Vocabulary([1, 2]).same_ids(Vocabulary([1, 2], unknown="zero"))
+    assert len({Vocabulary([1, 2]), Vocabulary(np.array([1, 2])), Vocabulary([2, 1])}) == 2
+
+
+def test_a_vocabulary_is_shown_without_its_ids():
+    assert repr(Vocabulary(range(5000), unknown="oov")) == "Vocabulary(<5000 ids>, unknown='oov')"
 
 
 def test_a_vocabulary_does_not_change_with_the_list_it_came_from():

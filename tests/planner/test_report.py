@@ -9,8 +9,8 @@ import pytest
 from embershard.errors import InputError
 from embershard.planner.options import Option
 from embershard.planner.report import SizeLoad
-from embershard.planner.report_builder import ReportInput, build_report
-from embershard.planner.starting_placements import Placement
+from embershard.planner.report_builder import ReportInput, build_report, constraint_cost
+from embershard.planner.starting_placements import InfeasibleError, Placement
 
 
 def option(kind, seconds, memory, host_columns=0):
@@ -42,6 +42,18 @@ def test_load_and_memory_of_a_rank_are_sums_over_tables():
     assert [each.memory_bytes for each in report.ranks] == [30, 40]
     assert [each.table for each in report.ranks[1].parts] == ["t0", "t1"]
     assert report.busiest_seconds == 7
+
+
+def test_tables_that_nothing_looks_up_have_no_bound():
+    report = build_report(given_of([[option("table", [0], [60])]], [0], [[0]]))
+    assert (report.bound_seconds, report.limit) == (0, "nothing is looked up")
+
+
+def test_without_a_constraint_a_search_that_finds_no_plan_is_no_better():
+    def search():
+        raise InfeasibleError(0, missing_bytes=1)
+
+    assert constraint_cost("t0=row_wise", search).busiest_seconds == float("inf")
 
 
 def test_loads_below_ten_microseconds_have_more_digits():

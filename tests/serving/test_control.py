@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from embershard.errors import InternalError, UnavailableError
+from embershard.errors import ConfigError, InternalError, UnavailableError
+from embershard.serving import control
 from embershard.serving.control import Control, order
 from tests.cli.running import run
 
@@ -104,3 +105,46 @@ def test_control_characters_of_an_index_are_escaped_on_the_terminal(tmp_path):
         ended.stdout.splitlines()[0]
         == r"ranker 1                 failed: \u001b[2J gone\r  default"
     )
+
+
+class Idle:
+    def index(self):
+        return []
+
+
+def test_a_socket_is_made_where_nothing_else_is(tmp_path):
+    path = tmp_path / "control"
+    with Control(Idle(), path), pytest.raises(ConfigError, match=f"a server listens on {path}$"):
+        Control(Idle(), path)
+    path.write_text("notes")
+    with pytest.raises(ConfigError, match=f"^control: {path} exists and is no socket$"):
+        Control(Idle(), path)
+    missing = tmp_path / "no" / "control"
+    with pytest.raises(UnavailableError, match=f"cannot listen on {missing}: No such file or dire"):
+        Control(Idle(), missing)
+
+
+def test_a_server_that_does_not_answer_in_time_is_unavailable(tmp_path):
+    path = tmp_path / "control"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        with pytest.raises(UnavailableError, match=r"control: no answer within 0\.05 s$"):
+            order(path, {"order": "index"}, timeout_seconds=0.05)
+
+
+def test_a_caller_that_sends_nothing_is_not_answered(tmp_path, monkeypatch):
+    monkeypatch.setattr(control._Handler, "timeout", 0.05)
+    with Control(Idle(), tmp_path / "control"), socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(tmp_path / "control"))
+        assert connection.recv(1) == b""
+
+
+def test_an_answer_that_is_no_json_is_logged(tmp_path, caplog):
+    class Odd(Idle):
+        def refresh(self):
+            return {"seconds": object()}
+
+    with Control(Odd(), tmp_path / "control"), pytest.raises(UnavailableError):
+        order(tmp_path / "control", {"order": "refresh"})
+    assert caplog.messages == ["control: a connection failed"]

@@ -170,6 +170,18 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
             ShardingPlan({"sparse": {"users": 5, "items": 5, "words": 5}}),
             "plan: module 'sparse': table 'users': expected a ParameterSharding, got int",
         ),
+        "of-no-module": (
+            ShardingPlan({"dense": {}}),
+            "plan: module 'dense': expected a module of ModuleDict, got none",
+        ),
+        "of-no-collection": (
+            ShardingPlan({"": {}}),
+            "plan: module '': expected a module that a sharder shards, got ModuleDict",
+        ),
+        "of-nothing": (
+            ShardingPlan({}),
+            "plan: module 'sparse': expected a plan of its tables, got none",
+        ),
     },
 )
 def test_no_plan_on_one_rank_is_one_message_on_all(workers, plan, got):

@@ -1,6 +1,8 @@
 """State that does not fit its model, optimizer or folder is refused."""
 
+import errno
 import re
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from embershard.optim import KeyedOptimizerWrapper, WarmupOptimizer
 from embershard.sharding import (
     RowWiseAdagrad,
     block_files,
+    folder_claim,
     load_state,
     row_wise,
     save_state,
@@ -233,6 +236,61 @@ def test_a_finished_folder_that_takes_no_file_is_refused_as_one_of_save_state(tm
     (tmp_path / "state" / LOCK).mkdir()  # It opens for nobody, as in a read-only folder.
     with pytest.raises(InputError, match="expected a new folder, got one of save_state"):
         save_state(model, tmp_path / "state")
+
+
+def test_an_interrupted_write_of_a_state_is_an_interrupt(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(block_files.CheckedWriter, "write_data", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_state(torch.nn.Linear(2, 1), tmp_path / "state")
+
+
+@cases(
+    ("failure", "message"),
+    {
+        "bug": ("a bug", "a bug"),
+        "of-torch": (
+            "[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0",
+            "a file was not written whole: is the disk full, or a limit of its size reached?",
+        ),
+    },
+)
+def test_a_write_that_fails_without_an_error_of_the_system_names_the_folder(
+    tmp_path, monkeypatch, failure, message
+):
+    def fail(*_):
+        raise RuntimeError(failure)
+
+    monkeypatch.setattr(block_files.CheckedWriter, "write_data", fail)
+    with pytest.raises(OSError) as raised:
+        save_state(torch.nn.Linear(2, 1), tmp_path / "state")
+    assert str(raised.value) == f"{tmp_path / 'state'}: rank 0: {message}"
+
+
+def test_a_lock_file_that_its_writer_deleted_meanwhile_claims_nothing(tmp_path, monkeypatch):
+    def lock_late(opened):
+        (tmp_path / LOCK).unlink()
+        return True
+
+    monkeypatch.setattr(folder_claim, "lock", lock_late)
+    said = "expected a new folder, got one that another save writes to"
+    with pytest.raises(InputError, match=said), claimed_folder(tmp_path):
+        pass
+
+
+@cases(("number", "is_written"), {"nfs": (errno.ENOLCK, True), "other": (errno.EINTR, False)})
+def test_only_a_file_system_without_locks_leaves_a_folder_unlocked(
+    tmp_path, monkeypatch, number, is_written
+):
+    def refuse(*_):
+        raise OSError(number, "no locks")
+
+    monkeypatch.setattr(folder_claim.fcntl, "flock", refuse)
+    expected = nullcontext() if is_written else pytest.raises(OSError, match="no locks")
+    with expected, claimed_folder(tmp_path):
+        assert (tmp_path / LOCK).exists()
 
 
 def save_plain(env, folder):

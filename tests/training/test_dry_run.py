@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from embershard.errors import ConfigError, InputError
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.training import dry_run, train
 from embershard.training.config import ShardingConfig
 from embershard.training.dry_run_report import rank_memory
@@ -98,6 +99,28 @@ def test_one_process_says_that_it_ignores_the_sharding_section(tmp_path, caplog,
         "sharding: checked and ignored in one process; start it with torchrun --nproc-per-node N "
         "to cut tables"
     ]
+
+
+def test_tables_of_a_host_go_the_largest_first_to_the_host_with_the_fewest_values(tmp_path):
+    sizes = {"rows": 12, "columns": 10, "rows_2": 4, "grid": 2}
+    bags = EmbeddingBagCollection(
+        [
+            EmbeddingBagConfig(
+                name=name, num_embeddings=rows, embedding_dim=8, feature_names=[name]
+            )
+            for name, rows in sizes.items()
+        ],
+        device="meta",
+    )
+    tables = {"rows*": "table_row_wise", "columns": "table_column_wise", "grid": "grid_shard"}
+    settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(tables=tables)})
+    plan = plan_of(settings, {"bags": bags}, world_size=4, local_size=2).plan["bags"]
+    assert {name: cut.ranks for name, cut in plan.items()} == {
+        "rows": [0, 1],
+        "columns": [2, 3],
+        "rows_2": [2, 3],
+        "grid": [0, 1, 2, 3],
+    }
 
 
 def test_memory_of_two_ranks_is_that_of_their_shards_replicas_and_vectors(tmp_path):

@@ -1,11 +1,12 @@
 """Data, folders and checkpoints that a run cannot use are refused before its first step."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, DataError
 from embershard.training import train
 from tests.cases import cases
 from tests.training.runs import config, dataset
@@ -82,6 +83,27 @@ def test_resuming_with_other_settings_names_the_first(tmp_path):
         f"key 'checkpoint.folder': expected {tmp_path / 'last/5'} to be of a run with "
         "training.batch_size = 32, got 64; choose another folder or pass --overwrite"
     )
+
+
+def test_resuming_a_run_whose_settings_are_of_another_version_is_refused(tmp_path):
+    train(saving(tmp_path, epochs=1), DATA)
+    file = tmp_path / "last/5/training.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"config": "{}"}))
+    with pytest.raises(ConfigError, match=r"to be of a run with these settings, got others; choo"):
+        train(saving(tmp_path, epochs=1), DATA, resume=True)
+
+
+def test_progress_that_cannot_be_read_is_refused_and_overwritten(tmp_path):
+    train(saving(tmp_path, epochs=1), DATA)
+    file = tmp_path / "last/5/training.json"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(DataError) as raised:
+        train(saving(tmp_path, epochs=1), DATA, resume=True)
+    said = "expected a file of the checkpoint that can be read, got Is a directory"
+    assert str(raised.value) == f"{file}: {said}"
+    train(config(tmp_path, epochs=1), DATA, overwrite=True)
+    assert list((tmp_path / "last").iterdir()) == []
 
 
 def test_resuming_from_the_best_checkpoint_alone_is_refused(tmp_path):

@@ -241,6 +241,7 @@ def test_checkpoints_to_resume_from_are_an_earlier_run_too(tmp_path):
             "expected a file that ShardingPlan.save wrote, found none: nope.json",
         ),
         "both": ({"plan": "auto", "tables": {"*": "row_wise"}}, "expected no 'tables'"),
+        "folder": ({"plan": "/"}, r"\[Errno 21\] Is a directory: '/'"),
     },
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_process_too(tmp_path, sharding, message):
@@ -429,6 +430,12 @@ def test_a_run_whose_checkpoints_are_all_damaged_says_so(tmp_path):
     damage_progress(tmp_path / "last" / "4")
     with pytest.raises(DataError, match=r"last/4/training.json"):
         train(run, DATA, resume=True)
+
+
+def test_a_damaged_checkpoint_before_the_one_it_goes_on_from_stops_no_run(tmp_path):
+    run = stopped_after_step_9(tmp_path)
+    damage_progress(tmp_path / "last" / "4")
+    assert train(run, DATA, resume=True).checkpoint.is_dir()
 
 
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
