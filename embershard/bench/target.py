@@ -80,7 +80,7 @@ def find_target(
         raise InputError(f"target: expected HOST:PORT, got {address!r}")
     try:
         found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # Of a name, too, that IDNA does not know.
         raise UnavailableError(f"target: {host!r} does not resolve: {error}") from error
     if tls is not None and not tls.server_name:
         tls = replace(tls, server_name=host)

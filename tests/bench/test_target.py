@@ -50,6 +50,8 @@ def test_what_is_no_address_is_refused(address):
 def test_a_host_that_does_not_resolve_is_named():
     with pytest.raises(UnavailableError, match=r"^target: 'fe80::1%none' does not resolve: "):
         find_target("[fe80::1%none]:80")  # A zone that this machine lacks: asked of no server.
+    with pytest.raises(UnavailableError, match=r"^target: 'a\.\.b' does not resolve: "):
+        find_target("a..b:80")
 
 
 def test_a_certificate_is_to_have_the_name_of_the_address_unless_another_is_given():
