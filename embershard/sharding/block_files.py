@@ -77,16 +77,16 @@ def _write(chunks: list[Block], folder: Path, group: Any) -> None:
             )
     except CheckpointException as error:
         rank, failures = _failures(error)
+        where = "" if group is None else f"rank {rank}: "
         for failure in failures:
             if isinstance(failure, KeyboardInterrupt):
                 raise KeyboardInterrupt from error
             if isinstance(failure, OSError):
-                said = failure.strerror if group is None else f"rank {rank}: {failure.strerror}"
-                raise OSError(failure.errno, said, str(folder)) from error
+                raise OSError(failure.errno, f"{where}{failure.strerror}", str(folder)) from error
         said = str(failures[0])
         if "inline_container" in said:  # Of torch's zip files, in place of the system's error.
             said = "a file was not written whole: is the disk full, or a limit of its size reached?"
-        raise OSError(f"{folder}: rank {rank}: {said}") from error
+        raise OSError(f"{folder}: {where}{said}") from error
 
 
 def read_saved(folder: Path) -> dict[str, SavedTensor | None]:

@@ -266,7 +266,7 @@ def test_a_write_that_fails_without_an_error_of_the_system_names_the_folder(
     monkeypatch.setattr(block_files.CheckedWriter, "write_data", fail)
     with pytest.raises(OSError) as raised:
         save_state(torch.nn.Linear(2, 1), tmp_path / "state")
-    assert str(raised.value) == f"{tmp_path / 'state'}: rank 0: {message}"
+    assert str(raised.value) == f"{tmp_path / 'state'}: {message}"
 
 
 def test_a_lock_file_that_its_writer_deleted_meanwhile_claims_nothing(tmp_path, monkeypatch):
