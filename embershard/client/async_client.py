@@ -37,7 +37,8 @@ class AsyncCore(ClientCore):
         self.closed = asyncio.Event()
 
     async def call(self, method: Any, request: object, timeout_seconds: float) -> Any:
-        self.check_open()
+        if self.closed.is_set():  # Since the schema was asked for.
+            raise self._was_closed()
         try:
             return await method(request, timeout=timeout_seconds)
         except asyncio.CancelledError:
@@ -60,7 +61,6 @@ class AsyncCore(ClientCore):
         self, names: Names, deadline: float, stale: ServedModel | None = None
     ) -> ServedModel:
         """Asked for once, however many wait for it."""
-        self.check_open()
         try:
             left = remaining_seconds(deadline, address=self.address)
             async with asyncio.timeout(left), self._learning:
@@ -129,6 +129,7 @@ class AsyncClient:
         timeout_seconds: float | None = None,
     ) -> ServedModel:
         """As `Client.get_model`."""
+        self._core.check_open()
         return await self._core.get_model(model, version, label, timeout_seconds)
 
     async def predict(
@@ -142,6 +143,7 @@ class AsyncClient:
     ) -> Prediction:
         """As `Client.predict`."""
         request, inputs = predict_request((model, version, label), **arguments)
+        self._core.check_open()
         return await self._core.predict(request, inputs, timeout_seconds)
 
     def stream(

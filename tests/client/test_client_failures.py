@@ -265,6 +265,24 @@ def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch, call, requests)
         assert [(type(each), str(each)) for each in ended] == [(UnavailableError, said)] * requests
 
 
+def test_closing_ends_a_request_whose_schema_has_just_come(monkeypatch):
+    learn = AsyncCore.learn
+
+    async def learn_and_close(core, *arguments):
+        schema = await learn(core, *arguments)
+        core.closed.set()
+        return schema
+
+    monkeypatch.setattr(AsyncCore, "learn", learn_and_close)
+
+    async def ask(address):
+        async with AsyncClient(address, timeout_seconds=FOR_EVER) as client:
+            await client.predict("ranker", **INPUTS)
+
+    with fake_server() as fake, pytest.raises(UnavailableError, match="the client was closed"):
+        asyncio.run(ask(fake.address))
+
+
 def test_the_asyncio_client_tries_again_after_a_pause():
     async def ask(address):
         async with AsyncClient(address, timeout_seconds=30) as client:
