@@ -133,7 +133,10 @@ def _is_here(out: Path, digest_line: bytes, signature: bytes | None, source: Sou
 
 @contextmanager
 def _locked(work: Path) -> Iterator[None]:
-    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # Another fetch has ended since `work` was made.
+        raise InputError(f"{work}: another fetch of this version has just ended") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -337,6 +337,21 @@ def test_two_at_once_are_refused(far, here):
     fetch(f"file://{far}", here)
 
 
+def test_one_that_ends_while_another_begins_is_told(far, here, monkeypatch):
+    publish(far)
+    work = here / "small" / ".fetching-1"
+    open_folder = os.open
+
+    def open_too_late(path, *arguments, **options):
+        if path == work:
+            work.rmdir()
+        return open_folder(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", open_too_late)
+    with pytest.raises(InputError, match="another fetch of this version has just ended"):
+        fetch(f"file://{far}", here)
+
+
 @cases(
     ("damage", "words"),
     {
