@@ -65,7 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         needs = f"it needs {missing}, which is not installed: pip install 'embershard[cpu]'"
         print(f"embershard {given.command}: {needs}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt as interrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # A wait of `threading` that is interrupted may fail as it gives back a lock it has not.
+        interrupt = error if isinstance(error, KeyboardInterrupt) else error.__context__
+        if not isinstance(interrupt, KeyboardInterrupt):
+            raise
         return _failed(given, interrupt, str(interrupt) or "interrupted", 128 + signals.number)
     return _end(given, 0)
 

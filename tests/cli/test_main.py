@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -92,6 +93,27 @@ def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
     monkeypatch.setattr(packages, "_inspect", interrupted)
     assert cli.main(["inspect", "."]) == 130
     assert capsys.readouterr().err == f"embershard inspect: {words}\n"
+
+
+def test_ctrl_c_in_a_wait_that_has_not_its_lock_again_ends_with_130(monkeypatch, capsys):
+    def interrupted(given):
+        changed = threading.Condition()
+        with changed:
+            changed.release()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(packages, "_inspect", interrupted)
+    assert cli.main(["inspect", "."]) == 130
+    assert capsys.readouterr().err == "embershard inspect: interrupted\n"
+
+
+def test_another_runtime_error_is_a_bug_and_stays_one(monkeypatch):
+    def failed(given):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(packages, "_inspect", failed)
+    with pytest.raises(RuntimeError, match=r"^a bug$"):
+        cli.main(["inspect", "."])
 
 
 @pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
