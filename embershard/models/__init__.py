@@ -3,7 +3,7 @@
 from embershard.models.base import LogitModel, Score
 from embershard.models.configs import DINConfig, DLRMConfig, TwoTowerConfig
 from embershard.models.din import DIN, TargetAttention
-from embershard.models.dlrm import DLRM, DLRM_DCN, InteractionDCNArch
+from embershard.models.dlrm import DLRM, DLRM_DCN, DLRMTrain, InteractionDCNArch
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, SparseArch
 from embershard.models.registry import MODEL_CONFIGS, ModelConfig, build_model, model_names
 from embershard.models.two_tower import ServedTwoTower, Tower, TwoTower
@@ -15,6 +15,7 @@ __all__ = [
     "MODEL_CONFIGS",
     "DINConfig",
     "DLRMConfig",
+    "DLRMTrain",
     "DenseArch",
     "InteractionArch",
     "InteractionDCNArch",

@@ -14,6 +14,7 @@ Names of classes, arguments and state dict keys are TorchRec's, so that its chec
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -157,3 +158,39 @@ class DLRM_DCN(_Interacting):  # noqa: N801
             LowRankCrossNet(width, dcn_num_layers, dcn_low_rank_dim, device=dense_device),
         )
         self.over_arch = OverArch(width, over_arch_layer_sizes, device=dense_device)
+
+
+class TrainingBatch(Protocol):
+    """What `DLRMTrain` reads of a batch."""
+
+    dense_features: Tensor
+    sparse_features: KeyedJaggedTensor
+    labels: Tensor
+
+
+class DLRMTrain(nn.Module):
+    """A model and its loss, as the training pipelines take them. Source: TorchRec's ``DLRMTrain``.
+
+    Args:
+        dlrm_module: gives logits ``(B, 1)``, as `DLRM` and `DLRM_DCN` do. Export it, not this.
+    """
+
+    def __init__(self, dlrm_module: nn.Module) -> None:
+        super().__init__()
+        self.model = dlrm_module
+        self.loss_fn = nn.BCEWithLogitsLoss()
+
+    def forward(self, batch: TrainingBatch) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """The loss of a batch.
+
+        Args:
+            batch: ``dense_features`` float32 ``(B, I)``, ``sparse_features`` of B examples, and
+                ``labels`` ``(B,)`` of 0 and 1.
+
+        Returns:
+            The mean binary cross entropy, to call ``backward()`` on; and that, the logits ``(B,)``
+            and the labels, all detached.
+        """
+        logits = self.model(batch.dense_features, batch.sparse_features).squeeze(-1)
+        loss: Tensor = self.loss_fn(logits, batch.labels.float())
+        return loss, (loss.detach(), logits.detach(), batch.labels.detach())

@@ -1,6 +1,7 @@
 """DLRM: against an oracle by hand, its state dict, its trace, and what is refused."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models import DLRM, InteractionArch, LogitModel, OverArch, Score
+from embershard.models import DLRM, DLRMTrain, InteractionArch, LogitModel, OverArch, Score
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
@@ -102,6 +103,23 @@ def test_state_dict_keys_are_torchrecs():
         *layer("over_arch.model.0._mlp.1._linear"),
         *layer("over_arch.model.1"),
     ]
+
+
+def test_the_training_model_gives_the_mean_cross_entropy_of_its_logits():
+    model = build()
+    dense, sparse = inputs(7)
+    labels = torch.tensor([1, 0, 0, 1, 1, 0, 1])
+    batch = SimpleNamespace(dense_features=dense, sparse_features=sparse, labels=labels)
+    loss, (told, logits, of) = DLRMTrain(model)(batch)
+    expected = logits_by_hand(model, dense, sparse).squeeze(1).double()
+    p = 1 / (1 + torch.exp(-expected))
+    by_hand = -torch.where(labels == 1, p, 1 - p).log().mean()
+    assert_close(loss.double(), by_hand, rtol=1e-5, atol=1e-6)
+    assert_close(logits.double(), expected, rtol=1e-5, atol=1e-6)
+    assert (told.item(), of.tolist()) == (loss.item(), labels.tolist())
+    assert (told.requires_grad, logits.requires_grad) == (False, False)
+    loss.backward()
+    assert all(each.grad is not None for each in model.over_arch.parameters())
 
 
 def test_sparse_features_are_in_the_order_of_the_tables():
