@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"embershard {given.command}: {needs}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, RuntimeError) as error:
-        # A wait of `threading` that is interrupted may fail as it gives back a lock it has not.
+        # A wait of `threading` that is interrupted may fail as it releases a lock that it has not.
         interrupt = error if isinstance(error, KeyboardInterrupt) else error.__context__
         if not isinstance(interrupt, KeyboardInterrupt):
             raise

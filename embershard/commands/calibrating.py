@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,10 @@ def _metrics(source: str) -> str:
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_SECONDS) as answer:
             return bytes(answer.read(BYTES_MAX)).decode(errors="replace")
+    except HTTPException as error:
+        raise InputError(
+            f"--compare: expected a server's --metrics-port, got {address}, which answers no HTTP"
+        ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)  # Of URLError: what its text wraps.
         raise InputError(f"--compare: expected metrics at {address}, got {reason}") from error

@@ -1,6 +1,8 @@
 """`embershard plan`: plans by rule and by measured costs, their report, and a server's figures."""
 
 import shutil
+import socket
+import threading
 
 import pytest
 
@@ -87,6 +89,26 @@ def test_a_dry_run_leaves_the_package_as_it_is(own, capsys):
     assert main(["plan", str(own), "--devices", "3xcpu", "--dry-run"]) == 0
     assert "not added" in capsys.readouterr().out
     assert (own / "manifest.json").read_bytes() == before
+
+
+def test_comparing_with_a_port_that_answers_no_http_is_told(own, capsys):
+    def answer(listener):
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"\x00\x00\x12\x04 no HTTP\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert main(["plan", str(own), "--compare", address]) == 1
+        thread.join(60)
+    assert capsys.readouterr().err == (
+        "embershard plan: InputError: --compare: expected a server's --metrics-port, got "
+        f"{address}, which answers no HTTP\n"
+    )
 
 
 def test_the_load_is_that_of_a_file_of_samples(own, tmp_path, capsys):
