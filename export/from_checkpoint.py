@@ -4,6 +4,7 @@ import importlib
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -186,12 +187,19 @@ def _read_state(file: Path) -> Mapping[str, Tensor]:
             f"{file}: expected a checkpoint's folder, or a file that ends in .safetensors or one "
             f"of {', '.join(PICKLED)}"
         )
+    if file.stat().st_size == 0:
+        raise DataError(f"{file}: expected a state dict, got an empty file")
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
         state = torch.load(
             file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file)
         )
+    except UnpicklingError as error:  # Its text wants an argument that would run the pickle.
+        raise DataError(
+            f"{file}: expected a state dict as torch.save writes it, got a damaged file or a "
+            "pickle of other objects; save model.state_dict(), not the model"
+        ) from error
     except Exception as error:  # Damaged files fail in many ways.
         raise DataError(f"{file}: expected a state dict, got {error}") from error
     if not isinstance(state, Mapping) or not all(

@@ -157,7 +157,12 @@ def test_weights_of_another_module_are_refused(kind, change, message, tmp_path):
             lambda f: torch.save({"model": {"w": torch.ones(1)}}, f),
             "got a dict of {'model': 'dict'}",
         ),
-        "a-module": ("w.pt", lambda f: torch.save(Ranker(), f), "expected a state dict"),
+        "empty": ("w.pt", lambda f: f.write_bytes(b""), "a state dict, got an empty file$"),
+        "a-module": (
+            "w.pt",
+            lambda f: torch.save(Ranker(), f),
+            r"or a pickle of other objects; save model.state_dict\(\), not the model$",
+        ),
     },
 )
 def test_a_file_that_is_no_state_dict_is_refused(file, write, message, tmp_path):
