@@ -1,8 +1,17 @@
-"""`python -m embershard` is `embershard`."""
+"""The program `embershard`, also as `python -m embershard`."""
 
 import sys
 
-from embershard.cli import main
+
+def main() -> int:
+    """The command line, and a quiet end of what is interrupted before it is there."""
+    try:
+        from embershard.cli import main as run
+    except KeyboardInterrupt:
+        print("embershard: interrupted", file=sys.stderr)
+        return 130
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return 141
-    except (EmbershardError, OSError) as error:
+    except (EmbershardError, OSError, MemoryError) as error:
         return _failed(given, error, f"{type(error).__name__}: {error}", 1)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
@@ -65,12 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         needs = f"it needs {missing}, which is not installed: pip install 'embershard[cpu]'"
         print(f"embershard {given.command}: {needs}", file=sys.stderr)
         return 1
-    except (KeyboardInterrupt, RuntimeError) as error:
-        # A wait of `threading` that is interrupted may fail as it releases a lock that it has not.
-        interrupt = error if isinstance(error, KeyboardInterrupt) else error.__context__
-        if not isinstance(interrupt, KeyboardInterrupt):
+    except KeyboardInterrupt as interrupt:
+        return _failed(given, interrupt, str(interrupt) or signals.words, signals.exit_code)
+    except Exception as error:
+        if signals.came is None:
             raise
-        return _failed(given, interrupt, str(interrupt) or "interrupted", 128 + signals.number)
+        return _failed(given, error, signals.words, signals.exit_code)
     return _end(given, 0)
 
 

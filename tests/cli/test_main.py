@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -95,25 +96,56 @@ def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
     assert capsys.readouterr().err == f"embershard inspect: {words}\n"
 
 
-def test_ctrl_c_in_a_wait_that_has_not_its_lock_again_ends_with_130(monkeypatch, capsys):
+@cases(
+    ("number", "code", "words"),
+    {
+        "SIGINT": (signal.SIGINT, 130, "interrupted"),
+        "SIGTERM": (signal.SIGTERM, 143, "ended by SIGTERM"),
+    },
+)
+def test_an_interrupt_that_ends_as_another_error_is_told(number, code, words, monkeypatch, capsys):
     def interrupted(given):
         changed = threading.Condition()
-        with changed:
+        with changed:  # Its end fails: as in a wait that has not its lock again.
             changed.release()
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), number)
 
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     monkeypatch.setattr(packages, "_inspect", interrupted)
-    assert cli.main(["inspect", "."]) == 130
-    assert capsys.readouterr().err == "embershard inspect: interrupted\n"
+    try:
+        assert cli.main(["inspect", "."]) == code
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == f"embershard inspect: {words}\n"
 
 
-def test_another_runtime_error_is_a_bug_and_stays_one(monkeypatch):
+def test_another_error_is_a_bug_and_stays_one(monkeypatch):
     def failed(given):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(packages, "_inspect", failed)
     with pytest.raises(RuntimeError, match=r"^a bug$"):
         cli.main(["inspect", "."])
+
+
+def test_ctrl_c_before_the_command_line_is_there_ends_with_130():
+    program = """
+import builtins, sys
+load = builtins.__import__
+
+def interrupted(name, *arguments):
+    if name == "embershard.cli":
+        raise KeyboardInterrupt
+    return load(name, *arguments)
+
+builtins.__import__ = interrupted
+from embershard.__main__ import main
+sys.exit(main())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (130, "embershard: interrupted\n")
 
 
 @pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])

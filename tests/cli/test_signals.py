@@ -42,7 +42,7 @@ def test_in_the_block_it_is_an_interrupt_and_outside_what_it_was(number, with_de
     signals = StopSignals()
     with pytest.raises(KeyboardInterrupt, match=f"^ended by {number.name}$"), signals:
         os.kill(os.getpid(), number)
-    assert signals.number == number
+    assert (signals.came, signals.exit_code) == (number, 128 + number)
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
