@@ -149,6 +149,10 @@ def _factory(model: str) -> Callable[[], Any]:
         module = importlib.import_module(home)
     except ModuleNotFoundError as error:
         raise ExportError(f"model {model!r}: no module named {error.name!r}") from error
+    except (Exception, SystemExit) as error:  # As a script that is no module of functions.
+        raise ExportError(
+            f"model {model!r}: importing {home} raised {type(error).__name__}: {error}"
+        ) from error
     factory = getattr(module, name, None)
     if not callable(factory):
         raise ExportError(
@@ -161,7 +165,7 @@ def _factory(model: str) -> Callable[[], Any]:
 def _call(factory: Callable[[], Any], model: str) -> Any:
     try:
         return factory()
-    except Exception as error:  # The author's code may raise anything.
+    except (Exception, SystemExit) as error:  # The author's code may raise anything.
         raise ExportError(
             f"model {model!r}: the factory raised {type(error).__name__}: {error}"
         ) from error
@@ -173,11 +177,23 @@ def _load_weights(module: nn.Module, path: Path, mapped: MappedTables) -> None:
         if state.keys() != module.state_dict().keys():
             state = {uncompiled_name(name): tensor for name, tensor in state.items()}
         check_state(module, {name: tensor.shape for name, tensor in state.items()}, where=path)
+        _check_kinds(module, state, path)
         module.load_state_dict(state)
     elif (path / STATE_METADATA).is_file():
         read_state(module, path, mapped=mapped)
     else:
         load_state(module, latest_checkpoint(path), mapped=mapped)
+
+
+def _check_kinds(module: nn.Module, state: Mapping[str, Tensor], where: Path) -> None:
+    """`DataError`: a tensor that can be copied only with a loss, or not at all."""
+    for name, own in module.state_dict().items():
+        given = state[name]
+        is_alike = given.is_floating_point() == own.is_floating_point()
+        if not is_alike or given.layout is not torch.strided or given.is_meta:
+            kind = "floating-point" if own.is_floating_point() else str(own.dtype)
+            got = f"{given.dtype}, {given.layout} on {given.device}"
+            raise DataError(f"{where}: {name}: expected {kind} values, torch.strided, got {got}")
 
 
 def _read_state(file: Path) -> Mapping[str, Tensor]:

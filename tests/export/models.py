@@ -111,4 +111,8 @@ def make_trouble():
     raise RuntimeError("the disk is full")
 
 
+def make_exit():
+    raise SystemExit(7)
+
+
 NOT_CALLABLE = 3

@@ -110,6 +110,7 @@ def files_of(package):
             "tower.weight: expected tables alone on device meta",
         ),
         "raises": ("tests.export.models:make_trouble", "RuntimeError: the disk is full"),
+        "exits": ("tests.export.models:make_exit", "the factory raised SystemExit: 7$"),
     },
 )
 def test_a_factory_that_cannot_be_used_is_refused(model, message, tmp_path):
@@ -143,6 +144,38 @@ def test_weights_of_another_module_are_refused(kind, change, message, tmp_path):
     path = save(kind, module, tmp_path)
     with pytest.raises(DataError, match=message):
         export_checkpoint(path, tmp_path / "ranker/1", model=FACTORY)
+
+
+@cases(
+    ("tensor", "got"),
+    {
+        "complex": (torch.zeros(1, 9, dtype=torch.complex64), "got torch.complex64, torch.strided"),
+        "whole-numbers": (torch.zeros(1, 9, dtype=torch.int64), "got torch.int64"),
+        "sparse": (torch.zeros(1, 9).to_sparse(), "got torch.float32, torch.sparse_coo on cpu"),
+        "meta": (torch.zeros(1, 9, device="meta"), "torch.strided on meta"),
+    },
+)
+def test_weights_that_cannot_be_copied_as_they_are_are_refused(tensor, got, tmp_path):
+    state = trained_ranker().state_dict() | {"over.weight": tensor}
+    torch.save(state, tmp_path / "w.pt")
+    words = f"w.pt: over.weight: expected floating-point values, torch.strided, .*{got}"
+    with pytest.raises(DataError, match=words):
+        export_checkpoint(tmp_path / "w.pt", tmp_path / "ranker/1", model=FACTORY)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import sys; sys.exit()", "SystemExit: $"),
+        ("1 / 0", "ZeroDivisionError: division by zero$"),
+    ],
+    ids=["exits", "fails"],
+)
+def test_a_module_that_cannot_be_imported_is_told(code, said, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "script_of_training.py").write_text(code)
+    with pytest.raises(ExportError, match=f"importing script_of_training raised {said}"):
+        export_checkpoint(tmp_path, tmp_path / "ranker/1", model="script_of_training:make")
 
 
 @cases(
