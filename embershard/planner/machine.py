@@ -9,15 +9,16 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from embershard.errors import InputError, PackageError
 from embershard.package.manifest_inputs import Part
+from embershard.package.sealing import replace_file
 from embershard.package.validation import parse_model
 
 FORMAT_VERSION = 1
@@ -25,9 +26,18 @@ FACTOR_MAX = 1e6
 LINE_BYTES = 64
 """That memory moves at once, of CPUs and GPUs."""
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Bytes = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
+"""Of memory, or of a second."""
+
 Amount: TypeAlias = float | NDArray[np.float64]
+
+
+def _ascending(sizes: tuple[float, ...]) -> tuple[float, ...]:
+    if list(sizes) != sorted(sizes):
+        raise ValueError("expected the smallest first")
+    return sizes
 
 
 class MissCost(Part):
@@ -116,7 +126,7 @@ class Link(Part):
     latency_seconds: Seconds
     """Of a collective that moves nothing."""
 
-    bytes_per_second: Positive
+    bytes_per_second: Bytes
     """Of one rank, sent and received together."""
 
 
@@ -130,7 +140,7 @@ class Machine(Part):
     versions: dict[str, str]
     """Of the libraries that were measured."""
 
-    caches: tuple[Positive, ...]
+    caches: Annotated[tuple[Bytes, ...], Field(min_length=1), AfterValidator(_ascending)]
     """Bytes that each cache holds for one rank, the smallest first. Where access times rise, not
     what the system says: a virtual machine has a part of the processor's last cache."""
 
@@ -160,7 +170,7 @@ class Machine(Part):
     network: Link
     """Between hosts."""
 
-    host_memory_rate: Seconds = 0.0
+    host_memory_rate: Bytes | Literal[0] = 0
     """Bytes a second between a GPU and its host's memory, each way. 0: not known."""
 
     repeat_error: Seconds = 0.0
@@ -224,8 +234,8 @@ class Machine(Part):
         return self.lookups[weights]
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
-        Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        """Write it as JSON. A file that is there is replaced once all is written."""
+        replace_file(Path(path), (self.model_dump_json(indent=1) + "\n").encode())
 
 
 def line_bytes(row_bytes: Amount) -> NDArray[np.float64]:

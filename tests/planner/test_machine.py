@@ -1,11 +1,13 @@
 """Calibrations: fitted to measurements, written, read, and what is refused."""
 
+import errno
 import json
 
 import numpy as np
 import pytest
 
 from embershard.errors import InputError
+from embershard.package import sealing
 from embershard.planner import Topology, read_machine
 from embershard.planner.fit import Measured, fit, fit_exchange
 from embershard.planner.machine import MissCost, RowCost
@@ -93,6 +95,19 @@ def test_a_calibration_is_read_back(tmp_path):
     assert read_machine(path) == machine_of()
 
 
+def test_a_calibration_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    path = tmp_path / "machine.json"
+    machine_of().save(path)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sealing, "sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        machine_of().model_copy(update={"processor": "another"}).save(path)
+    assert read_machine(path) == machine_of()
+
+
 def test_a_bad_calibration_names_file_and_field(tmp_path):
     path = tmp_path / "machine.json"
     machine_of().save(path)
@@ -101,6 +116,10 @@ def test_a_bad_calibration_names_file_and_field(tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"machine\.json: host\.bytes_per_second"):
         read_machine(path)
+    for field, value in (("caches", []), ("caches", [2e6, 1e6]), ("socket_byte", 1e308)):
+        path.write_text(json.dumps(machine_of().model_dump() | {field: value}))
+        with pytest.raises(InputError, match=rf"machine\.json: {field}"):
+            read_machine(path)
     content["format_version"] = 0
     path.write_text(json.dumps(content))
     with pytest.raises(
