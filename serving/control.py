@@ -65,7 +65,9 @@ class Control:
         try:
             self._sockets = _Sockets(str(path), _Handler)
         except OSError as error:
-            raise UnavailableError(f"control: cannot listen on {path}: {error.strerror}") from error
+            raise UnavailableError(
+                f"control: cannot listen on {path}: {error.strerror or error}"
+            ) from error
         finally:
             os.umask(before)
         self._sockets.server = server

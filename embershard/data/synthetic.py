@@ -24,6 +24,7 @@ from embershard.package.samples import offsets_of
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
 EXAMPLES_MIN: Final = 10
+EXAMPLES_MAX: Final = 1 << 31
 """So that no split is empty."""
 
 
@@ -88,8 +89,10 @@ class SyntheticConfig:
     """0 makes all ids as likely; real logs are near 1."""
 
     def __post_init__(self) -> None:
-        if self.examples < EXAMPLES_MIN:
-            raise InputError(f"examples: expected at least {EXAMPLES_MIN}, got {self.examples}")
+        if not EXAMPLES_MIN <= self.examples <= EXAMPLES_MAX:
+            raise InputError(
+                f"examples: expected {EXAMPLES_MIN} .. {EXAMPLES_MAX}, got {self.examples}"
+            )
         if self.examples_per_request < 1:
             raise InputError(
                 f"examples_per_request: expected at least 1, got {self.examples_per_request}"

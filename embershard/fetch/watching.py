@@ -8,7 +8,6 @@
 """
 
 import fcntl
-import math
 import os
 import shutil
 import time
@@ -30,6 +29,9 @@ from embershard.package.signing import signature_file
 
 FAILURES: Final = (EmbershardError, OSError, ValueError)
 """Of what the remote, the disk or the server gives; ValueError: a name that no file may have."""
+
+INTERVAL_MAX: Final = 1_000_000
+"""Seconds, eleven days."""
 
 Order = Callable[[str], Mapping[str, Any]]
 """Sends a server the order ``refresh`` or ``index`` and returns its answer."""
@@ -55,8 +57,8 @@ class WatchOptions:
     followed; others are removed. None: all stay. It needs a server to ask."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.interval_seconds < math.inf:
-            expected = "seconds above 0"
+        if not 0 < self.interval_seconds <= INTERVAL_MAX:
+            expected = f"seconds above 0, at most {INTERVAL_MAX:,}"
             raise ConfigError(f"watch: expected {expected}, got {self.interval_seconds:g}")
         if self.selection.version:
             raise ConfigError("version: expected none with watch, which follows labels")

@@ -21,6 +21,10 @@ from embershard.package.row_format import DIM_MAX
 EmbeddingDim = Annotated[int, Field(ge=1, le=DIM_MAX)]
 
 
+LAYER_MAX = 65536
+"""Of a layer's width."""
+
+
 def _as_tuple(value: object) -> object:
     """For fields that TOML and JSON give as lists."""
     return tuple(value) if isinstance(value, list) else value
@@ -33,7 +37,9 @@ def _has_one(layers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Layers = Annotated[
-    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_tuple), AfterValidator(_has_one)
+    tuple[Annotated[int, Field(ge=1, le=LAYER_MAX)], ...],
+    BeforeValidator(_as_tuple),
+    AfterValidator(_has_one),
 ]
 """The width of each layer, at least one."""
 

@@ -123,7 +123,8 @@ def test_a_million_examples():
 @cases(
     ("settings", "message"),
     {
-        "examples": ({"examples": 9}, "examples: expected at least 10, got 9"),
+        "examples": ({"examples": 9}, r"examples: expected 10 \.\. 2147483648, got 9"),
+        "too-many": ({"examples": 1 << 63}, "examples: expected 10 .*, got 9223372036854775808"),
         "requests": ({"examples": 10, "examples_per_request": 0}, "examples_per_request: .* got 0"),
         "ids": (
             {"examples": 10, "inputs": (PlantedInput(name="a", scope="request", ids=0),)},

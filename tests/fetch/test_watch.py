@@ -179,6 +179,7 @@ def test_the_page_lists_every_event():
     ("options", "words"),
     {
         "zero": ({"interval_seconds": 0.0}, "watch: expected seconds above 0"),
+        "years": ({"interval_seconds": 1e300}, r"at most 1,000,000, got 1e\+300"),
         "nan": ({"interval_seconds": float("nan")}, "watch: expected seconds"),
         "version": ({"selection": Selection(version=1)}, "version: expected none"),
         "keep": ({"keep": -1}, "keep: expected a number from 0"),

@@ -85,6 +85,7 @@ def test_arguments_build_what_was_chosen(fused, kind):
         "dim": ({"embedding_dim": 0}, "embedding_dim\n.*greater than or equal to 1"),
         "dense": ({"dense_layers": (4,)}, "dense_layers\n.*last layer 16 wide"),
         "defaults": ({"embedding_dim": 8}, "dense_layers\n.*last layer 8 wide"),
+        "huge": ({"over_layers": (10**12, 1)}, "over_layers.0\n.*less than or equal to 65536"),
         "one-over-layer": ({"over_layers": (1,)}, "over_layers\n.*at least two"),
         "two-scores": ({"over_layers": (4, 2)}, "over_layers\n.*the last 1 wide"),
         "unknown-key": ({"depth": 3}, "depth\n.*not permitted"),

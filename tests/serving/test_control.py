@@ -122,6 +122,8 @@ def test_a_socket_is_made_where_nothing_else_is(tmp_path):
     missing = tmp_path / "no" / "control"
     with pytest.raises(UnavailableError, match=f"cannot listen on {missing}: No such file or dire"):
         Control(Idle(), missing)
+    with pytest.raises(UnavailableError, match=r"cannot listen on .*: AF_UNIX path too long$"):
+        Control(Idle(), tmp_path / ("x" * 200))
 
 
 def test_a_server_that_does_not_answer_in_time_is_unavailable(tmp_path):
