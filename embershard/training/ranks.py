@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
+import signal
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -33,6 +36,7 @@ from embershard.sharding.environment import TIMEOUT, agree, from_rank_0
 Loaded = TypeVar("Loaded")
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"
+PR_SET_PDEATHSIG = 1
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 START_TIME = 19
 """Place of the start time in ``/proc/<pid>/stat``, after the name."""
@@ -105,13 +109,12 @@ class Ranks:
         if self.env is None or self.store is None:
             return said
         is_lost = isinstance(error, LostRankError)
-        return said_once(
-            self.store,
-            self.env.rank,
-            self.env.world_size,
-            error.cause if isinstance(error, LostRankError) else said,
-            is_lost=is_lost,
-        )
+        said = error.cause if isinstance(error, LostRankError) else said
+        try:
+            ranks = self.env.rank, self.env.world_size
+            return said_once(self.store, *ranks, said, is_lost=is_lost)
+        except RuntimeError:  # torchrun, which holds the store, has ended.
+            return f"rank {self.env.rank}: {said}"
 
 
 @contextmanager
@@ -134,7 +137,9 @@ def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
             )
         yield Ranks(env=None, job=None)
         return
-    store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # When torchrun ends.
+    with _ended_by_signals():
+        store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
     own = PrefixStore(_meet(store, rank, world_size), store)
     on_gpus = device == "cuda" and torch.cuda.is_available()  # If not, ``own_gpu`` refuses it.
     backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
@@ -143,6 +148,20 @@ def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
         env = ShardingEnv.from_process_group(dist.group.WORLD)
         yield Ranks(env=env, job=_job(), store=own)
         dist.destroy_process_group()  # Not after a failure: it waits for collectives.
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """In the block SIGTERM ends this process at once. What waits in C++ calls no handler of
+    Python's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def own_gpu() -> torch.device:

@@ -1,11 +1,13 @@
 """Ranks that end together say the same thing once, and a lost rank is named."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
 
 from embershard.collectives import cause_of
+from embershard.errors import LostRankError
 from embershard.training import ranks
 from embershard.training.ranks import said_once
 
@@ -66,3 +68,15 @@ def test_a_rank_that_comes_late_is_silent_if_another_has_printed_the_same(monkey
 
 def test_an_error_of_another_library_is_no_lost_rank():
     assert cause_of(RuntimeError("shape '[2]' is invalid")) is None
+
+
+def test_a_rank_whose_store_is_gone_says_it_itself():
+    class Gone:
+        def set(self, key, value):
+            raise dist.DistNetworkError("Broken pipe")
+
+    env = SimpleNamespace(rank=1, world_size=2)
+    alone = ranks.Ranks(env=env, job="job", store=Gone())
+    lost = LostRankError("rank 0 ended", cause="a collective failed")
+    assert alone.last_words(lost, "unused") == "rank 1: a collective failed"
+    assert alone.last_words(KeyboardInterrupt(), "interrupted") == "rank 1: interrupted"

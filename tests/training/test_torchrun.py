@@ -230,7 +230,7 @@ def test_a_restart_keeps_the_checkpoints_of_an_earlier_job(tmp_path):
     assert sorted(kept.rglob("*")) == before
 
 
-@pytest.mark.parametrize("signaled", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signaled", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_run_leaves_no_process(tmp_path, signaled):
     process = start(tmp_path / "stopped")
     wait_for_checkpoint(tmp_path / "stopped/run/last", 20, process)
@@ -239,7 +239,12 @@ def test_a_stopped_run_leaves_no_process(tmp_path, signaled):
     process.send_signal(signaled)
     said = finish(process)
     assert process.returncode != 0, said
-    assert said.count("interrupted; ") == 1, said
+    words = len(re.findall("interrupted; |a collective failed", said))
+    if signaled is signal.SIGKILL:  # Of torchrun, which held what ranks tell each other.
+        assert 1 <= words <= 2, said
+        assert "Traceback" not in said
+    else:
+        assert words == 1, said
     assert not any(is_running(pid) for pid in ranks.values())
 
 
