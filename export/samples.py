@@ -124,13 +124,14 @@ def _scored(
     for each in program.layout.pooled:
         name, table = each.input.name, each.lookup.table
         column = mapped.rows[name]
-        vectors = _read(tables[table], column.values, weights[table])
+        vectors = _read(table, tables[table], column.values, weights[table])
         if name in factors:
             vectors *= factors[name][:, None]
         pooled[each.path, each.key] = _pool(vectors, column, mean=each.lookup.pooling == "mean")
     for one in program.layout.sequences:
         column = mapped.rows[one.input.name]
-        vectors = _read(tables[one.lookup.table], column.values, weights[one.lookup.table])
+        table = one.lookup.table
+        vectors = _read(table, tables[table], column.values, weights[table])
         sequences[one.path, one.key] = JaggedTensor(
             torch.from_numpy(vectors), lengths=torch.from_numpy(column.lengths)
         )
@@ -176,12 +177,14 @@ def _as_examples(
     return examples, factors
 
 
-def _read(weight: Tensor, rows: NDArray[np.int64], kind: WeightType) -> NDArray[np.float32]:
-    """Stored vectors of rows, float32 ``(n, dim)``; row -1 is a zero vector."""
+def _read(
+    table: str, weight: Tensor, rows: NDArray[np.int64], kind: WeightType
+) -> NDArray[np.float32]:
+    """Stored vectors of a table's rows, float32 ``(n, dim)``; row -1 is a zero vector."""
     known = rows >= 0
     vectors = np.zeros((len(rows), weight.shape[1]), np.float32)
     if known.any():
-        vectors[known] = stored_rows(weight, torch.from_numpy(rows[known]), kind)
+        vectors[known] = stored_rows(table, weight, torch.from_numpy(rows[known]), kind)
     return vectors
 
 

@@ -4,6 +4,7 @@ costs."""
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import get_args
 
@@ -94,6 +95,14 @@ class _Error:
         self.largest = max(self.largest, float(np.abs(difference).max(initial=0.0)))
 
 
+@contextmanager
+def _named(table: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError as problem:
+        raise ExportError(f"table {table!r}: {problem}") from problem
+
+
 def write_table(
     writer: PackageWriter,
     name: str,
@@ -106,20 +115,20 @@ def write_table(
     slice; ``written`` gets the rows of each. Returns what the manifest says of it, the mean squared
     and the largest error included."""
     error = _Error()
-    try:
+    with _named(name):
         row_format = RowFormat(kind, weight.shape[1])
         slices = _stored_slices(weight, row_format, error, written)
         spec = writer.write_table(name, row_format, slices)
-    except InputError as problem:
-        raise ExportError(f"table {name!r}: {problem}") from problem
     return spec.with_error(mse=error.squares / error.values, max_error=error.largest)
 
 
-def stored_rows(weight: Tensor, rows: Tensor, kind: WeightType) -> NDArray[np.float32]:
-    """What the stored form of some rows, int64 ``(n,)``, reads back as: float32 ``(n, dim)``."""
+def stored_rows(name: str, weight: Tensor, rows: Tensor, kind: WeightType) -> NDArray[np.float32]:
+    """What the stored form of some rows of a table, int64 ``(n,)``, reads back as: float32
+    ``(n, dim)``."""
     chosen = weight.detach()[rows.to(weight.device)].cpu().float()
     row_format = RowFormat(kind, weight.shape[1])
-    return row_format.dequantize_rows(quantize_rows(chosen, kind).numpy())
+    with _named(name):
+        return row_format.dequantize_rows(quantize_rows(chosen, kind, numbers=rows).numpy())
 
 
 def _stored_slices(
@@ -128,7 +137,8 @@ def _stored_slices(
     rows = max(1, math.ceil(SLICE_BYTES / (4 * row_format.dim)))
     for start in range(0, len(weight), rows):
         part = weight.detach()[start : start + rows].cpu().float()
-        stored = quantize_rows(part, row_format.weights).numpy()
+        numbers = range(start, start + len(part))
+        stored = quantize_rows(part, row_format.weights, numbers=numbers).numpy()
         error.add(row_format.dequantize_rows(stored) - part.numpy())
         yield stored
         written(len(part))

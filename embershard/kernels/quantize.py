@@ -10,6 +10,8 @@ Source: rows are FBGEMM's ``FloatToFusedNBitRowwiseQuantizedSBHalf`` with scale 
 moved from the end of the row to its beginning.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -21,7 +23,9 @@ _BITS = {"int8": 8, "int4": 4}
 _MAX_FP16 = 65504.0
 
 
-def quantize_rows(weights: Tensor, weight_type: WeightType) -> Tensor:
+def quantize_rows(
+    weights: Tensor, weight_type: WeightType, *, numbers: Sequence[int] | Tensor | None = None
+) -> Tensor:
     """Store each row of ``weights`` in the package's row layout.
 
     Args:
@@ -29,6 +33,7 @@ def quantize_rows(weights: Tensor, weight_type: WeightType) -> Tensor:
             every value finite and, unless ``weight_type`` is fp32, within +-65504, the largest
             fp16.
         weight_type: how to store a value.
+        numbers: of the rows, in messages. None: from 0 on.
 
     Returns:
         uint8, shape ``(num_rows, row_bytes)``, contiguous, on CPU.
@@ -38,7 +43,7 @@ def quantize_rows(weights: Tensor, weight_type: WeightType) -> Tensor:
     """
     _check_tensor(weights)
     row_format = RowFormat(weight_type, weights.shape[1])
-    _check_values(weights, weight_type)
+    _check_values(weights, weight_type, numbers)
     padding = weights.detach()[:, -1:].expand(-1, row_format.stored_dim - row_format.dim)
     weights = torch.cat([weights.detach(), padding], dim=1)
     if weight_type in ("fp16", "fp32"):
@@ -62,14 +67,17 @@ def _check_tensor(weights: Tensor) -> None:
         raise InputError(f"weights: expected shape (num_rows, dim), got {tuple(weights.shape)}")
 
 
-def _check_values(weights: Tensor, weight_type: WeightType) -> None:
+def _check_values(
+    weights: Tensor, weight_type: WeightType, numbers: Sequence[int] | Tensor | None
+) -> None:
     most = torch.finfo(torch.float32).max if weight_type == "fp32" else _MAX_FP16
     storable = weights.abs() <= most  # false for NaN
     if not bool(storable.all()):
         row, column = (int(i) for i in (~storable).nonzero()[0])
         within = "" if weight_type == "fp32" else f" within +-{_MAX_FP16:.0f} unless fp32"
+        shown = row if numbers is None else int(numbers[row])
         raise InputError(
-            f"weights: row {row}, column {column}: expected a finite value{within}, "
+            f"weights: row {shown}, column {column}: expected a finite value{within}, "
             f"got {weights[row, column].item()}"
         )
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from embershard.errors import ExportError, InputError
-from embershard.export import export_model, exporter
+from embershard.export import export_model, exporter, tables
 from embershard.package.manifest import Limits
 from embershard.sharding import DistributedModelParallel, ShardingPlan
 from tests.cases import cases
@@ -124,14 +124,19 @@ def test_a_sample_whose_output_is_not_finite_is_refused(tmp_path):
         "large": (lambda w: w[4, 3].fill_(1e6), "row 4, column 3: .* got 1000000"),
     },
 )
-def test_weights_that_cannot_be_stored_are_refused_and_nothing_is_left(change, message, tmp_path):
+@pytest.mark.parametrize("slice_bytes", [tables.SLICE_BYTES, 1], ids=["one-slice", "row-by-row"])
+def test_weights_that_cannot_be_stored_are_refused_and_nothing_is_left(
+    change, message, slice_bytes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tables, "SLICE_BYTES", slice_bytes)
     module = dlrm()
     with torch.no_grad():
         change(module.sparse_arch.embedding_bag_collection.embedding_bags["users"].weight)
     # Of another user and other items, whose rows can be stored.
-    sample = replace(REQUEST, values=np.zeros_like(REQUEST.values))
-    with pytest.raises(ExportError, match=f"table 'users': weights: {message}"):
-        export_model(module, SCHEMA, tmp_path / "dlrm/1", samples=[sample])
+    others = replace(REQUEST, values=np.zeros_like(REQUEST.values))
+    for sample in (others, REQUEST):  # Of user 4.
+        with pytest.raises(ExportError, match=f"table 'users': weights: {message}"):
+            export_model(module, SCHEMA, tmp_path / "dlrm/1", samples=[sample])
     assert list(tmp_path.rglob("*")) == [tmp_path / "dlrm"]
 
 
