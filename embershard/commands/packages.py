@@ -54,6 +54,11 @@ def package_folder(given: Path) -> Path:
                     f"{given}: expected a package (REPOSITORY/MODEL/VERSION), got {kind}; "
                     f"it holds {', '.join(map(str, below))}"
                 )
+        if given.is_dir() and not (given / "manifest.sha256").exists():
+            raise PackageError(
+                f"{given}: expected a package (REPOSITORY/MODEL/VERSION), got a folder without "
+                "manifest.json"
+            )
     return given
 
 

@@ -63,6 +63,8 @@ class Source:
             ) from None
         try:
             self._files, self._root = open_file_system(self.url, stall_seconds, clock)
+        except OSError as error:  # Of protocols that connect at once.
+            raise UnavailableError(f"{self.url}: {error}") from None
         except ImportError as error:
             raise ConfigError(
                 f"{self.url}: a Python package for this protocol is missing: {error}; "

@@ -77,7 +77,8 @@ def parse_devices(text: str) -> list[str]:
     if kind not in ("cpu", "cuda") or not 1 <= number <= DEVICES_MAX:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise InputError(
-            f"devices: expected KIND or NxKIND of cpu or cuda, as 2xcpu, got {shown!r}"
+            f"devices: expected KIND or NxKIND of cpu or cuda, N of 1 .. {DEVICES_MAX}, as 2xcpu, "
+            f"got {shown!r}"
         )
     return [f"{kind}:{index}" for index in range(number)]
 

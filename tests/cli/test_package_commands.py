@@ -101,7 +101,10 @@ def test_a_folder_that_is_no_package_is_refused(tmp_path, capsys, command):
     assert main([command, str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith(f"embershard {command}: PackageError: manifest")
+    assert told.err.endswith(
+        f"{tmp_path}: expected a package (REPOSITORY/MODEL/VERSION), got a folder without "
+        "manifest.json\n"
+    )
 
 
 @cases(

@@ -90,7 +90,5 @@ def test_devices(text, devices):
     ],
 )
 def test_devices_refused(text):
-    with pytest.raises(
-        InputError, match="devices: expected KIND or NxKIND of cpu or cuda, as 2xcpu, got"
-    ):
+    with pytest.raises(InputError, match="devices: expected KIND or NxKIND of cpu or cuda"):
         parse_devices(text)

@@ -38,7 +38,8 @@ def test_devices_and_their_memory_are_read(text, devices, memory):
         pytest.param("2xcpu:80", "2xcpu: memory: expected bytes above 0 .* got '80'", id="no-unit"),
         pytest.param(
             "2xtpu",
-            "devices: expected KIND or NxKIND of cpu or cuda, as 2xcpu, got '2xtpu'",
+            "devices: expected KIND or NxKIND of cpu or cuda, N of 1 .. 1024, as 2xcpu, got "
+            "'2xtpu'",
             id="unknown",
         ),
     ],
