@@ -5,7 +5,6 @@ from embershard.training.checkpoint import (
     latest_checkpoint,
     load_checkpoint,
     load_state,
-    save_checkpoint,
 )
 from embershard.training.config import RunConfig, read_config
 from embershard.training.dry_run_report import DryRun, dry_run
@@ -32,7 +31,6 @@ __all__ = [
     "load_checkpoint",
     "load_state",
     "read_config",
-    "save_checkpoint",
     "score",
     "train",
 ]

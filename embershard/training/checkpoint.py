@@ -76,39 +76,21 @@ class Checkpoint:
     metrics: Mapping[str, float]
 
 
-def save_checkpoint(
-    path: str | Path,
-    module: nn.Module,
-    *,
-    model: Mapping[str, Any],
-    schema: Schema,
-    samples: Sequence[SampleRequest],
-    metrics: Mapping[str, float],
-    group: Any = None,
+def write_checkpoint(
+    path: Path, module: nn.Module, contents: Contents, *, group: Any = None
 ) -> None:
     """Write a checkpoint beside its place and move it there whole.
 
     Args:
         path: its folder; replaced if there is one.
         module: what is saved: its state dict; or a ``DistributedModelParallel``.
-        model: ``name`` and ``arguments`` for ``build_model``.
-        schema: inputs and id maps.
-        samples: requests without outputs, at least one.
-        metrics: figures to keep with it.
+        contents: what lies beside the weights.
         group: the ranks, all of which call this. None: as for ``save_state``.
 
     Raises:
         OSError: it cannot be written there.
         DataError: ``path`` is no folder, or rank 0 cannot write what lies beside the weights.
     """
-    contents = Contents(model=model, schema=schema, samples=samples, metrics=metrics)
-    write_checkpoint(Path(path), module, contents, group=group)
-
-
-def write_checkpoint(
-    path: Path, module: nn.Module, contents: Contents, *, group: Any = None
-) -> None:
-    """As ``save_checkpoint``, of contents that are put together."""
     group = group_of(module, group)
     partial = start_checkpoint(path, contents, group=group)
     with _removed_on_error(partial, path):
@@ -130,7 +112,14 @@ def _removed_on_error(partial: Path, path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """Of a checkpoint: what lies beside its weights; see ``save_checkpoint``."""
+    """Of a checkpoint: what lies beside its weights.
+
+    Attributes:
+        model: ``name`` and ``arguments`` for ``build_model``.
+        schema: inputs and id maps.
+        samples: requests without outputs, at least one.
+        metrics: figures to keep with it.
+    """
 
     model: Mapping[str, Any]
     schema: Schema

@@ -10,7 +10,7 @@ from embershard.export import export_checkpoint, export_model
 from embershard.models import build_model
 from embershard.package import Package, verify_package
 from embershard.sharding import save_state
-from embershard.training import save_checkpoint
+from embershard.training.checkpoint import Contents, write_checkpoint
 from tests.cases import cases
 from tests.export.models import REQUEST, SCHEMA, Ranker
 
@@ -44,7 +44,8 @@ def save(kind, module, folder):
     if kind == "checkpoint":
         path = folder / "12"
         model = {"name": "dlrm", "arguments": DLRM_ARGUMENTS}
-        save_checkpoint(path, module, model=model, schema=SCHEMA, samples=[REQUEST], metrics={})
+        contents = Contents(model=model, schema=SCHEMA, samples=[REQUEST], metrics={})
+        write_checkpoint(path, module, contents)
         return folder
     path = folder / f"weights.{kind}"
     if kind == "safetensors":

@@ -20,10 +20,10 @@ from embershard.training import (
     latest_checkpoint,
     load_checkpoint,
     load_state,
-    save_checkpoint,
     score,
     state,
 )
+from embershard.training.checkpoint import Contents, write_checkpoint
 from embershard.training.parts import model_arguments
 from tests.cases import cases
 from tests.training.runs import config, dataset
@@ -37,16 +37,14 @@ def model(*, fused):
     return {"name": "dlrm", "arguments": arguments if fused else arguments | {"fused": None}}
 
 
-def save(path, module, description, **changes):
-    save_checkpoint(
-        path,
-        module,
+def save(path, module, description, *, schema=DATA.schema):
+    contents = Contents(
         model=description,
-        schema=DATA.schema,
+        schema=schema,
         samples=sample_requests(DATA.valid, 2),
         metrics={"valid_auc": 0.75},
-        **changes,
     )
+    write_checkpoint(path, module, contents)
 
 
 @pytest.fixture
@@ -161,7 +159,7 @@ def test_paths_may_be_text(saved, tmp_path):
     path, module = saved
     loaded = load_checkpoint(str(path))
     assert torch.equal(loaded.module.over_arch.model[1].bias, module.over_arch.model[1].bias)
-    save(str(tmp_path / "8"), module, model(fused=True))
+    save(tmp_path / "8", module, model(fused=True))
     assert latest_checkpoint(str(tmp_path)) == tmp_path / "8"
 
 
@@ -291,9 +289,7 @@ def test_a_checkpoint_takes_its_name_once_all_of_it_is_on_disk(saved, monkeypatc
 
     monkeypatch.setattr(os, "fsync", recorded_fsync)
     monkeypatch.setattr(os, "rename", recorded_rename)
-    samples = sample_requests(DATA.valid, 1)
-    save_checkpoint(path, module, model=model(fused=True), schema=DATA.schema, samples=samples,
-        metrics={})  # fmt: skip
+    save(path, module, model(fused=True))
     assert len(renamed) == 1
     assert path.parent in on_disk[renamed[0] :]
 
@@ -301,14 +297,7 @@ def test_a_checkpoint_takes_its_name_once_all_of_it_is_on_disk(saved, monkeypatc
 def test_a_schema_with_vocabularies_comes_back(saved, tmp_path):
     _, module = saved
     schema = Schema(sparse=[SparseInput("x", ids=Vocabulary(["a", "b"], unknown="oov"))])
-    save_checkpoint(
-        tmp_path / "8",
-        module,
-        model=model(fused=True),
-        schema=schema,
-        samples=sample_requests(DATA.valid, 1),
-        metrics={},
-    )
+    save(tmp_path / "8", module, model(fused=True), schema=schema)
     assert load_checkpoint(tmp_path / "8").schema == schema
 
     shutil.rmtree(tmp_path / "8" / "ids")
