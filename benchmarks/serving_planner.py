@@ -13,9 +13,10 @@ from embershard.package.manifest import TableSpec
 from embershard.package.row_format import RowFormat
 from embershard.planner import Fleet, ServingProblem, serving_problem
 from embershard.planner.bound import lower_bound
+from embershard.planner.cache import RowRates
 from embershard.planner.inference import solve
 from embershard.planner.inference_cost import shard_bytes
-from embershard.planner.lookup_load import LookupLoad, RowClass
+from embershard.planner.lookup_load import LookupLoad
 
 EXAMPLES, REQUESTS = 256, 64
 WEIGHTS: Final = "int8"
@@ -49,15 +50,15 @@ def load(tables: Sequence[DrawnTable]) -> LookupLoad:
         ids=ids,
         bags=np.full_like(ids, EXAMPLES),
         examples=np.full(REQUESTS, float(EXAMPLES)),
-        classes=[
-            (
-                RowClass(max(each.rows * HOT_SHARE, 1.0), each.cached_share),
-                RowClass(each.rows * (1 - HOT_SHARE), 1 - each.cached_share),
-            )
-            for each in tables
-        ],
+        classes=[classes_of(each) for each in tables],
         source="the reuse table",
     )
+
+
+def classes_of(table: DrawnTable) -> RowRates:
+    """Rows that its cached lookups go to, and the others."""
+    rows = np.array([max(table.rows * HOT_SHARE, 1.0), table.rows * (1 - HOT_SHARE)])
+    return RowRates(np.array([table.cached_share, 1 - table.cached_share]) / rows, rows)
 
 
 def row(problem: ServingProblem, seconds: float) -> str:

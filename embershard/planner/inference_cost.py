@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from embershard.package.manifest import TableSpec
 from embershard.package.rectangles import Shard
-from embershard.planner.lookup_load import Batches, LookupLoad, missed_parts
+from embershard.planner.cache import RowRates, missed_shares
+from embershard.planner.lookup_load import Batches, LookupLoad
 from embershard.planner.machine import Machine, RowCost
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
@@ -58,10 +59,10 @@ def served_tables(
         InputError: the machine has no costs of rows stored as these are.
     """
     mean = load.ids.mean(0)
-    ids = {at: float(each) for at, each in enumerate(mean)}
+    rates = [RowRates(mean[at] * each.rates, each.rows) for at, each in enumerate(load.classes)]
     sizes = [each.row_bytes for each in tables]
     one, all_of_them = (
-        missed_parts(ids, load.classes, sizes, [each * count for each in machine.caches])
+        missed_shares(rates, sizes, [each * count for each in machine.caches])
         for count in (devices, 1)
     )
     return [

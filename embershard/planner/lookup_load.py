@@ -6,7 +6,7 @@ few. Source: I. J. Good, The Population Frequencies of Species, Biometrika 1953 
 lookups that go to unseen rows is about that of the ids seen once).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,19 +17,10 @@ from embershard.package import SampleRequest
 from embershard.package.manifest import TableSpec
 from embershard.package.manifest_inputs import SparseInputSpec
 from embershard.package.samples import SampleLists
-from embershard.planner.cache import RowRates, missed_shares
+from embershard.planner.cache import RowRates
 
 BATCHES = 32
 """Drawn from the requests, to plan for."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowClass:
-    """Rows of a table that are looked up alike."""
-
-    rows: float
-    share: float
-    """Of the table's lookups, all these rows together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +44,8 @@ class LookupLoad:
     examples: NDArray[np.float64]
     """``[requests]``."""
 
-    classes: Sequence[tuple[RowClass, ...]]
-    """Of each table, together all its rows."""
+    classes: Sequence[RowRates]
+    """Of each table, together all its rows; the rates of one lookup of the table."""
 
     source: str
     """Where the requests come from, for people."""
@@ -137,42 +128,19 @@ def _kept(spec: SparseInputSpec, lists: SampleLists) -> NDArray[np.int64]:
     return lists.values[place < spec.max_ids]
 
 
-def row_classes(ids: NDArray[np.int64], rows: int) -> tuple[RowClass, ...]:
-    """Rows by how often they are looked up.
+def row_classes(ids: NDArray[np.int64], rows: int) -> RowRates:
+    """Rows by how often they are looked up, with the rates of one lookup of the table.
 
     Args:
         ids: that were looked up, int64; a row each.
         rows: of the table.
     """
     if not len(ids):
-        return (RowClass(float(rows), 1.0),)
+        return RowRates(np.array([1 / rows]), np.array([float(rows)]))
     _, counts = np.unique(ids, return_counts=True)
     often, number = np.unique(counts[counts > 1], return_counts=True)
     once = len(ids) - int((often * number).sum())
     left = max(rows - int(number.sum()), 1 if once else 0)
-    found = [
-        RowClass(float(many), float(many * times) / len(ids))
-        for times, many in zip(often, number, strict=True)
-    ]
-    return (*found, RowClass(float(left), once / len(ids)))
-
-
-def missed_parts(
-    ids: Mapping[int, float],
-    classes: Sequence[Sequence[RowClass]],
-    row_bytes: Sequence[int],
-    caches: Sequence[float],
-) -> NDArray[np.float64]:
-    """The share of each table's lookups whose row is not in each cache, ``[caches, tables]``.
-
-    Args:
-        ids: of each table with lookups, by its place: how many in a unit of time.
-        classes: of each table.
-        row_bytes: likewise.
-        caches: bytes of each.
-    """
-    tables = list[RowRates]()
-    for at, of_table in enumerate(classes):
-        rows, shares = np.array([(each.rows, each.share) for each in of_table if each.rows]).T
-        tables.append(RowRates(ids.get(at, 0.0) * shares / rows, rows))
-    return missed_shares(tables, row_bytes, caches)
+    if left:
+        often, number = np.append(often, once / left), np.append(number, left)
+    return RowRates(often / len(ids), number.astype(float))

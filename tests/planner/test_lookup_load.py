@@ -5,7 +5,8 @@ import pytest
 
 from embershard.errors import InputError
 from embershard.package import Package
-from embershard.planner.lookup_load import RowClass, load_of, missed_parts, row_classes
+from embershard.planner.cache import RowRates, missed_shares
+from embershard.planner.lookup_load import load_of, row_classes
 from tests.hostile.draft import GOLDEN
 
 
@@ -33,24 +34,36 @@ def test_no_request_is_refused():
 def test_rows_seen_once_stand_for_all_that_were_not_seen():
     # 7 is seen four times, 8 and 9 twice, two others once: of 10 lookups 0.4, 0.4 and 0.2.
     ids = np.array([7, 7, 7, 7, 8, 8, 9, 9, 1, 2])
-    assert row_classes(ids, 100) == (RowClass(2, 0.4), RowClass(1, 0.4), RowClass(97, 0.2))
+    rates, rows = row_classes(ids, 100)
+    assert rows.tolist() == [2, 1, 97]
+    assert (rates * rows).tolist() == pytest.approx([0.4, 0.4, 0.2])
+
+
+def test_rows_that_were_all_seen_more_than_once_leave_no_class_of_others():
+    rates, rows = row_classes(np.array([7, 7, 8, 8]), 2)
+    assert (rates.tolist(), rows.tolist()) == ([0.5], [2])
 
 
 def test_a_table_without_lookups_is_one_class():
-    assert row_classes(np.zeros(0, np.int64), 50) == (RowClass(50, 1.0),)
+    rates, rows = row_classes(np.zeros(0, np.int64), 50)
+    assert (rates.tolist(), rows.tolist()) == ([1 / 50], [50])
+
+
+def rates_of(*classes):
+    """Of rows and the lookups of all of them, a class each."""
+    rows, lookups = np.array(classes, float).T
+    return RowRates(lookups / rows, rows)
 
 
 def test_hot_rows_lie_in_the_cache_though_the_table_does_not():
-    skewed = (RowClass(10, 0.9), RowClass(1e6, 0.1))
-    even = (RowClass(1e6 + 10, 1.0),)
-    shares = missed_parts({0: 1000.0, 1: 1000.0}, [skewed, even], [64, 64], [64 * 1000])[0]
+    skewed, even = rates_of((10, 900), (1e6, 100)), rates_of((1e6 + 10, 1000))
+    shares = missed_shares([skewed, even], [64, 64], [64 * 1000])[0]
     assert 0.09 < shares[0] < 0.12
     assert shares[1] > 0.99
 
 
 def test_all_lookups_hit_where_every_row_fits():
-    shares = missed_parts({0: 5.0}, [(RowClass(10, 1.0),)], [64], [640])
-    assert shares.tolist() == [[0.0]]
+    assert missed_shares([rates_of((10, 5))], [64], [640]).tolist() == [[0.0]]
 
 
 def test_a_batch_has_the_examples_asked_for_of_requests_that_are_larger():
