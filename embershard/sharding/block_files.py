@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import torch
@@ -66,8 +65,9 @@ def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) ->
 
 
 def _write(chunks: list[Block], folder: Path, group: Any) -> None:
+    _ignore_remarks()
     try:
-        with _quiet, collective(group):
+        with collective(group):
             state_dict_saver.save(
                 {},
                 storage_writer=CheckedWriter(folder),
@@ -133,8 +133,9 @@ def read_blocks(
     Raises:
         DataError: some rank cannot read its blocks: the same message on every rank.
     """
+    _ignore_remarks()
     try:
-        with _quiet, collective(group):
+        with collective(group):
             state_dict_loader.load(
                 {},
                 storage_reader=CheckedReader(folder),
@@ -189,32 +190,10 @@ def _failures(error: BaseException) -> tuple[int, list[BaseException]]:
     return rank, found
 
 
-class _Quiet:
-    """Ignores what torch remarks on when it saves or loads without a process group.
+def _ignore_remarks() -> None:
+    """Ignore what torch remarks on when it saves or loads without a process group.
 
-    Warning filters are the process's, and an asynchronous save runs beside others: the first to
-    enter sets them, the last to leave restores them.
+    Warning filters are the process's, and an asynchronous save runs beside others: they stay set.
     """
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._filters = Lock(), 0, ExitStack()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._filters.enter_context(warnings.catch_warnings())
-                for said in (
-                    "torch.distributed is (disabled|unavail)",
-                    "TypedStorage is deprecated",
-                ):
-                    warnings.filterwarnings("ignore", message=f".*{said}")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._filters.close()
-
-
-_quiet = _Quiet()
+    for said in ("torch.distributed is (disabled|unavail)", "TypedStorage is deprecated"):
+        warnings.filterwarnings("ignore", message=f".*{said}")
