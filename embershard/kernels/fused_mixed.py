@@ -8,7 +8,7 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged.segments import counts_of_offsets
-from embershard.kernels.fused import COMPUTE_KERNELS, DIM_MULTIPLE, WEIGHT_DTYPES, FusedTables
+from embershard.kernels.fused import DIM_MULTIPLE, FusedTables
 from embershard.kernels.fused_optimizer import MOMENTS, FusedOptimizer, check_optimizer_on
 from embershard.kernels.fused_torch import TorchFusedTables
 from embershard.kernels.row_update import MOST_ROWS
@@ -106,27 +106,20 @@ def build_fused_tables(
     """Tables of any dims: those of a multiple of 4 are ``FusedTables``, torch trains the others.
 
     Args:
-        shapes: (rows, dim) of each table.
+        shapes: (rows, dim) of each table, at least 1 each.
         lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
         optimizer: applied in backward.
         device: cpu or cuda.
         pooled: whether ``lookup`` will be called, or ``gather``, for which all tables have one dim.
-        compute_kernel: as in ``FusedTables``; torch's tables know ``fused`` only.
+        compute_kernel: as in ``FusedTables``; torch's tables and a cpu know ``fused`` only.
         dtype: of the weights: float32 or float16.
 
     Raises:
-        InputError: a table without rows or columns, or what the device's kernels cannot do.
+        InputError: what the device's kernels cannot do.
     """
-    _check_storage(compute_kernel, dtype, device)
     check_optimizer_on(optimizer, device.type)
     check_dims((dim for _, dim in shapes), optimizer, compute_kernel)
     check_rows(shapes, device.type)
-    for rows, dim in shapes:
-        if rows < 1 or dim < 1:
-            raise InputError(
-                "fused tables: expected at least one row and one column, "
-                f"got a table of {rows} rows and dim {dim}"
-            )
     taken = {dim % DIM_MULTIPLE == 0 for _, dim in shapes}
     if taken == {True}:
         return FusedTables(
@@ -168,20 +161,6 @@ def check_dims(dims: Iterable[int], optimizer: FusedOptimizer, compute_kernel: s
     else:
         return
     raise InputError(f"{what}: expected dims that are a multiple of {DIM_MULTIPLE}, got {others}")
-
-
-def _check_storage(compute_kernel: str, dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse weights that cannot be kept so."""
-    if device.type not in ("cpu", "cuda"):
-        raise InputError(f"device: expected cpu or cuda, got {device}")
-    if compute_kernel not in COMPUTE_KERNELS:
-        known = ", ".join(COMPUTE_KERNELS)
-        raise InputError(f"compute_kernel: expected one of {known}; got {compute_kernel!r}")
-    if device.type == "cpu" and compute_kernel != "fused":
-        raise InputError(f"compute_kernel: expected 'fused' on cpu, got {compute_kernel!r}")
-    if dtype not in WEIGHT_DTYPES:
-        known = ", ".join(str(each) for each in WEIGHT_DTYPES)
-        raise InputError(f"fused tables: expected weights of {known}; got {dtype}")
 
 
 def check_rows(shapes: Iterable[tuple[int, int]], device: str) -> None:

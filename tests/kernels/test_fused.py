@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer, FusedTables, build_fused_tables
+from embershard.kernels import FusedOptimizer, FusedTables
 from tests.cases import cases
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
@@ -172,19 +172,6 @@ def test_no_values_at_all_give_zero_vectors_and_change_nothing():
 def test_optimizers_that_cannot_be_used_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         FusedOptimizer(**settings)
-
-
-@cases(
-    ("shape", "device", "message"),
-    {
-        "no-columns": ((4, 0), "cpu", "one column, got a table of 4 rows and dim 0"),
-        "no-rows": ((0, 4), "cpu", "at least one row.*got a table of 0 rows"),
-        "meta": ((4, 4), "meta", "expected cpu or cuda, got meta"),
-    },
-)
-def test_tables_without_kernels_are_refused(shape, device, message):
-    with pytest.raises(InputError, match=message):
-        build_fused_tables([shape], [0], optimizer=FusedOptimizer(), device=torch.device(device))
 
 
 def test_a_learning_rate_that_is_no_step_is_refused():
