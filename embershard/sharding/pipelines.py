@@ -39,26 +39,24 @@ class _Step:
     """What its step raises, on every rank."""
 
 
-class _Steps:
+class _Pipeline(Generic[In, Out]):
     """The batches in flight: fetched, and their exchange begun, ahead of their step.
 
     Every rank does the same with the same steps: collectives match by their order.
-
-    Args:
-        ahead: steps whose exchange is begun ahead.
-        call: in place of the model, of a batch.
-        is_drained: False: if the data has ended, the batch before the end is kept for the next
-            source.
     """
+
+    _AHEAD: int
+    """Steps whose exchange is begun ahead."""
+
+    _is_drained = True
+    """False: if the data has ended, the batch before the end is kept for the next source."""
 
     def __init__(
         self,
         model: nn.Module,
+        optimizer: torch.optim.Optimizer,
         device: torch.device,
-        *,
-        ahead: int,
-        call: Callable[[Any], tuple[Tensor, Any]] | None = None,
-        is_drained: bool = True,
+        custom_model_fwd: Callable[[In], tuple[Tensor, Out]] | None = None,
     ) -> None:
         parallel = [each for each in model.modules() if isinstance(each, DistributedModelParallel)]
         if len(parallel) != 1:
@@ -71,32 +69,45 @@ class _Steps:
             raise InputError(f"device: expected {str(env.device)!r}, got {str(device)!r}")
         self._stream = InputStream(env.device)
         self._inputs = ModelInputs(parallel[0].module, parallel[0].env)
-        self._model, self._ahead, self._is_drained = model, ahead, is_drained
-        self._call = model if call is None else call
+        self._model, self._optimizer = model, optimizer
+        self._call = model if custom_model_fwd is None else custom_model_fwd
         self._queue = deque[_Step]()
         self._exhausted: Iterator[Any] | None = None
 
-    def train(self, source: Iterator[Any], optimizer: torch.optim.Optimizer) -> Any:
-        """The output of the next batch, trained on unless the model is in eval mode."""
-        losses, output = self.forward(source)
+    def progress(self, dataloader_iter: Iterator[In]) -> Out:
+        """Train the next batch, unless the model is in eval mode. Every rank calls it as often.
+
+        Args:
+            dataloader_iter: of batches; as many on every rank. Another one than in the last call
+                begins when the batches in flight are done.
+
+        Returns:
+            The model's output.
+
+        Raises:
+            StopIteration: the data has ended, on every rank.
+            InputError: the batch of some rank is bad, its data raised, or has ended while that of
+                others has not: the same message on every rank. The next call takes the next batch.
+        """
+        losses, output = self._forward(dataloader_iter)
         if self._model.training:
-            optimizer.zero_grad()
+            self._optimizer.zero_grad()
             torch.sum(losses, dim=0).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            self._optimizer.step()
         return output
 
-    def forward(self, source: Iterator[Any]) -> tuple[Tensor, Any]:
+    def _forward(self, source: Iterator[In]) -> tuple[Tensor, Out]:
         """The loss and output of the next batch.
 
         Raises:
             StopIteration: the data of all ranks has ended.
             InputError: the same message on every rank.
         """
-        is_known = self._ahead > 0 and self._inputs.compare()
+        is_known = self._AHEAD > 0 and self._inputs.compare()
         with self._stream.entered(after_model=not self._queue):
-            step, found = self._take(source, self._ahead if is_known else 0)
+            step, found = self._take(source, self._AHEAD if is_known else 0)
         self._stream.leave(step.batch, [part for each in found for part in each.tensors()])
-        if is_known or not self._ahead:
+        if is_known or not self._AHEAD:
             running = step.exchange.placed(found)
         else:
             running = self._inputs.observed({"batch": step.batch})
@@ -157,7 +168,7 @@ class _Steps:
 
 
 @final
-class TrainPipelineBase(Generic[In, Out]):
+class TrainPipelineBase(_Pipeline[In, Out]):
     """Trains a batch a call, one after the other.
 
     Args:
@@ -172,37 +183,11 @@ class TrainPipelineBase(Generic[In, Out]):
         InputError: no such model or device.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        device: torch.device,
-        custom_model_fwd: Callable[[In], tuple[Tensor, Out]] | None = None,
-    ) -> None:
-        self._optimizer = optimizer
-        self._steps = _Steps(model, device, ahead=0, call=custom_model_fwd)
-
-    def progress(self, dataloader_iter: Iterator[In]) -> Out:
-        """Train the next batch. Every rank calls it as often.
-
-        Args:
-            dataloader_iter: of batches; as many on every rank. Another one than in the last call
-                begins when the batches in flight are done.
-
-        Returns:
-            The model's output.
-
-        Raises:
-            StopIteration: the data has ended, on every rank.
-            InputError: the batch of some rank is bad, its data raised, or has ended while that of
-                others has not: the same message on every rank. The next call takes the next batch.
-        """
-        output: Out = self._steps.train(dataloader_iter, self._optimizer)
-        return output
+    _AHEAD = 0
 
 
 @final
-class TrainPipelineSparseDist(Generic[In, Out]):
+class TrainPipelineSparseDist(_Pipeline[In, Out]):
     """As ``TrainPipelineBase``, with the same results bit for bit, while the inputs of the next two
     batches are exchanged.
 
@@ -218,6 +203,8 @@ class TrainPipelineSparseDist(Generic[In, Out]):
         InputError: as ``TrainPipelineBase``.
     """
 
+    _AHEAD = 2
+
     def __init__(
         self,
         model: nn.Module,
@@ -227,29 +214,21 @@ class TrainPipelineSparseDist(Generic[In, Out]):
         *,
         custom_model_fwd: Callable[[In], tuple[Tensor, Out]] | None = None,
     ) -> None:
-        self._optimizer = optimizer
-        self._steps = _Steps(
-            model, device, ahead=2, call=custom_model_fwd, is_drained=execute_all_batches
-        )
-
-    def progress(self, dataloader_iter: Iterator[In]) -> Out:
-        """Train the next batch; see ``TrainPipelineBase.progress``."""
-        output: Out = self._steps.train(dataloader_iter, self._optimizer)
-        return output
+        super().__init__(model, optimizer, device, custom_model_fwd)
+        self._is_drained = execute_all_batches
 
 
 @final
-class EvalPipelineSparseDist(Generic[In, Out]):
+class EvalPipelineSparseDist(_Pipeline[In, Out]):
     """As ``TrainPipelineSparseDist``, without gradients: nothing is trained. ``optimizer`` is not
     used and may be None."""
 
-    def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device
-    ) -> None:
-        self._steps = _Steps(model, device, ahead=2)
+    _AHEAD = 2
+
+    def __init__(self, model: nn.Module, optimizer: Any, device: torch.device) -> None:
+        super().__init__(model, optimizer, device)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
         """Evaluate the next batch; see ``TrainPipelineBase.progress``."""
         with torch.no_grad():
-            output: Out = self._steps.forward(dataloader_iter)[1]
-        return output
+            return self._forward(dataloader_iter)[1]
