@@ -20,9 +20,6 @@ from embershard.package.rectangles import Shard
 from embershard.planner.bound import lower_bound
 from embershard.planner.fleet import Fleet
 from embershard.planner.inference_cost import device_seconds
-from embershard.planner.inference_options import (
-    shards_of,
-)
 from embershard.planner.inference_problem import (
     Choices,
     ServingProblem,
@@ -212,7 +209,7 @@ def _searched(
     shards = tuple(
         shard
         for at, each in enumerate(problem.tables)
-        for shard in shards_of(each.spec.name, options[at][placed.chosen[at]], placed.ranks[at])
+        for shard in options[at][placed.chosen[at]].shards(each.spec.name, placed.ranks[at])
     )
     tables = {each.spec.name: each for each in problem.tables}
     seconds, _ = device_seconds(shards, tables, problem.batches, devices)

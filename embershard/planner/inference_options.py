@@ -9,9 +9,8 @@ from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
 from embershard.planner.inference_cost import CHUNKS, ServedTable, shard_bytes, shard_cost
 from embershard.planner.lookup_load import Batches
-from embershard.planner.options import Option
+from embershard.planner.options import REPLICATE, Option
 
-REPLICATE = "replicate"
 SECONDS_OF_BYTE = 1e-21
 """Of stored rows: between equal loads the one with fewer bytes wins."""
 
@@ -103,14 +102,3 @@ def _option(table: ServedTable, mean: Batches, kind: str, rows: int, columns: in
             found[size] = cost, shard_bytes(shard, spec)
     seconds, memory = np.array([found[size] for size in sizes]).T
     return Option(kind, tuple(spans), seconds + SECONDS_OF_SHARD + SECONDS_OF_BYTE * memory, memory)
-
-
-def shards_of(name: str, option: Option, ranks: Sequence[int]) -> list[Shard]:
-    """The shards of a table on these devices."""
-    if option.sharding_type == REPLICATE:
-        row, column = option.spans[0]
-        return [Shard(table=name, rows=row, columns=column, devices=tuple(sorted(set(ranks))))]
-    return [
-        Shard(table=name, rows=row, columns=column, devices=(device,))
-        for (row, column), device in zip(option.spans, ranks, strict=True)
-    ]

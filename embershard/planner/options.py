@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.package.rectangles import cut_evenly
+from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
 from embershard.planner.cost import FUSED, Span, Table, Workload, price, price_replica
 from embershard.planner.host_memory import HOST_KERNELS
@@ -17,6 +17,9 @@ Spans: TypeAlias = tuple[tuple[Span, Span], ...]
 """Rows and columns of each shard of a cut."""
 
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
+REPLICATE = "replicate"
+"""Of serving plans: whole on several devices."""
+
 MIN_PARTITION = 32
 
 
@@ -59,6 +62,17 @@ class Option:
         """For people: the type, and the kernel if rows do not lie on the device."""
         where = "" if self.compute_kernel == FUSED else f" {self.compute_kernel}"
         return self.sharding_type + where
+
+    def shards(self, table: str, ranks: Sequence[int]) -> list[Shard]:
+        """Of a table: one on each of these ranks, or one on all if they are replicas."""
+        if self.sharding_type in (DATA_PARALLEL, REPLICATE):
+            rows, columns = self.spans[0]
+            devices = tuple(sorted(set(ranks)))
+            return [Shard(table=table, rows=rows, columns=columns, devices=devices)]
+        return [
+            Shard(table=table, rows=rows, columns=columns, devices=(rank,))
+            for (rows, columns), rank in zip(self.spans, ranks, strict=True)
+        ]
 
     def __post_init__(self) -> None:
         if not len(self.phases):

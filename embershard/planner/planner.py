@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.package.rectangles import Shard
 from embershard.planner.checked_arguments import check_integer, check_kind, check_number
 from embershard.planner.cost import FUSED, Table, batch_seconds, kernel_seconds
 from embershard.planner.host_memory import HOST_KERNELS
@@ -268,19 +267,8 @@ class EmbeddingShardingPlanner:
 
 
 def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSharding:
-    if option.sharding_type == DATA_PARALLEL:
-        (rows, columns), *_ = option.spans
-        whole = Shard(table=table.name, rows=rows, columns=columns, devices=tuple(sorted(ranks)))
-        return ParameterSharding(
-            sharding_type=DATA_PARALLEL,
-            compute_kernel=DENSE,
-            sharding_spec=(whole,),
-        )
     return ParameterSharding(
         sharding_type=option.sharding_type,
-        compute_kernel=option.compute_kernel,
-        sharding_spec=tuple(
-            Shard(table=table.name, rows=rows, columns=columns, devices=(rank,))
-            for (rows, columns), rank in zip(option.spans, ranks, strict=True)
-        ),
+        compute_kernel=DENSE if option.sharding_type == DATA_PARALLEL else option.compute_kernel,
+        sharding_spec=tuple(option.shards(table.name, ranks)),
     )
