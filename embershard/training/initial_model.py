@@ -87,13 +87,9 @@ def fill_whole(
 
 def _on_meta(module: Collection, rows: Mapping[str, int]) -> Collection:
     device = torch.device("meta")
-    if isinstance(module, EmbeddingBagCollection):
-        bags = [
-            replace(table, num_embeddings=rows[table.name])
-            for table in module.embedding_bag_configs()
-        ]
-        return EmbeddingBagCollection(bags, module.is_weighted(), device=device)
-    tables = [
-        replace(table, num_embeddings=rows[table.name]) for table in module.embedding_configs()
+    tables: list[Any] = [
+        replace(table, num_embeddings=rows[table.name]) for table in tables_of(module)
     ]
+    if isinstance(module, EmbeddingBagCollection):
+        return EmbeddingBagCollection(tables, module.is_weighted(), device=device)
     return EmbeddingCollection(tables, device=device)
