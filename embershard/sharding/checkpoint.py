@@ -64,11 +64,7 @@ def save_state(
         OSError: some rank cannot write. On every rank.
     """
     group = group_of(model, group)
-
-    def built() -> list[Block]:
-        return state_blocks(model, optimizer=optimizer, group=group)
-
-    blocks = built() if group is None else agree(group, built)
+    blocks = agree(group, lambda: state_blocks(model, optimizer=optimizer, group=group))
     write_blocks(blocks, Path(folder), group=group)
 
 
@@ -101,11 +97,11 @@ def load_state(
             changed where a file is damaged.
     """
     path, group = Path(folder), group_of(model, group)
-
-    def plan() -> StateReads:
-        return StateReads(model, optimizer, read_saved(path), path, strict=strict)
-
-    reads = plan() if group is None else agree(group, plan, error=DataError)
+    reads = agree(
+        group,
+        lambda: StateReads(model, optimizer, read_saved(path), path, strict=strict),
+        error=DataError,
+    )
     read_blocks(reads.blocks, path, group=group)
     said = reads.finish()
     if group is not None:

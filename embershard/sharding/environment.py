@@ -76,6 +76,7 @@ class ShardingEnv:
                 "ShardingEnv: expected an initialized process group, got none; call "
                 "torch.distributed.init_process_group('gloo') first, under torchrun"
             )
+        pg = pg or dist.group.WORLD
         backends = [dist.get_backend(pg), dist.get_backend(pg), "gloo"]
         groups = [
             dist.new_group(dist.get_process_group_ranks(pg), timeout=timeout, backend=backend)
@@ -145,7 +146,7 @@ def agree(
     """Build something on every rank that must be the same on all.
 
     Args:
-        group: the ranks.
+        group: the ranks. None: this process alone, whose exceptions are raised as they are.
         build: may raise.
         describe: lines of what was built; equal if it is the same. By default nothing is compared.
         error: what to raise.
@@ -156,6 +157,8 @@ def agree(
             rank, with the rank named. It is an ``error``, of the class that was raised if that
             is one too.
     """
+    if group is None:
+        return build()
     built: Built | None = None
     failure: Exception | None = None
     said: tuple[str, EmbershardError | None]

@@ -100,9 +100,8 @@ class Ranks:
     ) -> Loaded:
         """Build something on every rank, which need not be the same. Raises ``error`` if some rank
         cannot: the same message on every rank. A process alone raises what ``build`` does."""
-        if self.env is None:
-            return build()
-        return agree(self.env.process_group, build, error=error)
+        group = None if self.env is None else self.env.process_group
+        return agree(group, build, error=error)
 
     def last_words(self, error: BaseException, said: str) -> str | None:
         """What this rank prints before it ends: see ``said_once``."""

@@ -58,17 +58,14 @@ def begin(
         DataError: checkpoints of which none can be read, likewise.
     """
     group = None if env is None else env.process_group
-    if group is None:
-        read_plan(config)  # One process cuts no table, yet a plan that is not there is an error.
-    else:
-        agree(
-            group,
-            lambda: (read_plan(config),),
-            lambda _: _lines(config, dataset),
-            what="configuration and data",
-            error=ConfigError,
-        )
-
+    agree(
+        group,
+        # One process cuts no table, yet a plan that is not there is an error.
+        lambda: (read_plan(config),),
+        lambda _: _lines(config, dataset),
+        what="configuration and data",
+        error=ConfigError,
+    )
     found = from_rank_0(
         group,
         lambda: _states_in_folder(config, overwrite=overwrite, resume=resume, job=job),

@@ -94,11 +94,8 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
         ConfigError: settings that fit neither each other nor the data; with file and line.
         InputError: examples that cannot be looked up.
     """
-    train, valid = (
-        _rows(config, dataset)
-        if env is None
-        else agree(env.process_group, lambda: _rows(config, dataset), error=ConfigError)
-    )
+    group = None if env is None else env.process_group
+    train, valid = agree(group, lambda: _rows(config, dataset), error=ConfigError)
     _check(config, train, env)
     name, seed = config.model.name, config.training.seed
     try:
