@@ -168,7 +168,7 @@ def _steps(
             tables, EmbeddingModuleShardingPlan(plan), env, where="calibrate", seed=0
         )
         assert isinstance(sharded, ShardedEmbeddingBagCollection)
-        clock = sharded.shards.tables.clock = LookupClock()
+        clock = sharded.tables.clock = LookupClock()
         ids = torch.randint(ROWS, (count * EXAMPLES * length,), generator=generator)
         lengths = torch.full((count * EXAMPLES,), length)
         features = KeyedJaggedTensor(names, ids, lengths=lengths)

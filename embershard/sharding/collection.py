@@ -25,33 +25,43 @@ from embershard.sharding.vector_exchange import Exchange, distribute
 AnyConfig = TypeVar("AnyConfig", bound=EmbeddingConfig)
 
 
-class CollectionShards:
-    """The sharded tables of one collection on one rank, and the exchange of its input.
+class ShardedCollection(nn.Module):
+    """The sharded tables of one collection on one rank, and the exchange of its input; whatever it
+    makes of rows."""
 
-    Args:
-        optimizers: of each table that is not data_parallel.
-        weights: initial weights of whole tables; see ``fill_shard``.
-        is_weighted: whether the features' weights are sent.
-        pooled: whether bags are summed, or every id keeps its vector.
-        max_lengths: feature -> most ids of a bag, if their positions are sent in place of weights.
-    """
+    PREFIX: ClassVar[str]
+    """The attribute that holds the tables, as in the collection that is sharded."""
 
     def __init__(
         self,
-        tables: Sequence[EmbeddingConfig],
+        module: nn.Module,
+        configs: Sequence[EmbeddingConfig],
         plan: Mapping[str, ParameterSharding],
         env: ShardingEnv,
         optimizers: Mapping[str, FusedOptimizer],
-        weights: TableDict,
         *,
+        build: Callable[[list[Any]], nn.Module],
         seed: int,
-        is_weighted: bool,
         pooled: bool,
+        is_weighted: bool = False,
         max_lengths: Mapping[str, int] | None = None,
     ) -> None:
+        """
+        Args:
+            module: whose tables are sharded, with their initial weights; see ``fill_shard``.
+            configs: its tables.
+            optimizers: of each table that is not data_parallel.
+            build: makes a collection of some of the tables.
+            pooled: whether bags are summed, or every id keeps its vector.
+            is_weighted: whether the features' weights are sent.
+            max_lengths: feature -> most ids of a bag, if their positions are sent in place of
+                weights.
+        """
+        super().__init__()
+        self._names, weights = embedding_names(configs), getattr(module, self.PREFIX)
         self.plan = plan
         """Of each table."""
-        sharded, self.replicated = split_replicated(tables, plan)
+        sharded, self.replicated = split_replicated(configs, plan)
         """``replicated``: the data_parallel tables."""
         self._env = env
         self.layout = build_layout(sharded, plan, optimizers, env.world_size, pooled=pooled)
@@ -73,6 +83,25 @@ class CollectionShards:
         self.on_gradient: Callable[[Tensor], None] | None = None
         """Called in backward with the gradient of what ``distribute`` gave, on every rank."""
         self._replica_accesses: AccessCounts | None = None
+        # In a tuple: its parameters are those of ``PREFIX``, under TorchRec's keys.
+        self._replicas: tuple[Any, ...] = tuple([build(self.replicated)] if self.replicated else [])
+        replicas = getattr(self._replicas[0], self.PREFIX) if self.replicated else TableDict({})
+        fill_replicas(self.replicated, weights, seed, into=replicas)
+        setattr(self, self.PREFIX, self._trained(replicas))
+
+    def embedding_names(self) -> list[str]:
+        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        return list(self._names)
+
+    def local_shards(self) -> list[LocalShard]:
+        """What lies on this rank, of tables that are not data_parallel. Weights behind a cache may
+        be read and written until the next lookup."""
+        self.tables.flush()
+        return list(self.tables.shards)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size in all tables of fused kernels from the next backward on."""
+        self.tables.set_learning_rate(learning_rate)
 
     def distribute(self, vectors: Tensor, exchange: Exchange, *batch: Any) -> Tensor:
         """``distribute`` of vector_exchange, with ``on_gradient``."""
@@ -108,23 +137,24 @@ class CollectionShards:
         names = [table.name for table in self.replicated]
         return dict(zip(names, self._replica_accesses.tables, strict=True))
 
-    def fused_optimizer(self, prefix: str) -> FusedKeyedOptimizer:
-        """The optimizers of this rank's shards; ``prefix`` begins names of weights. A table's
-        further shards on this rank are ``weight.1`` and so on."""
+    @property
+    def fused_optimizer(self) -> FusedKeyedOptimizer:
+        """The optimizers of this rank's shards; see ``DistributedModelParallel``. A table's further
+        shards on this rank are ``weight.1`` and so on."""
         params, state = dict[str, Tensor](), dict[Tensor, dict[str, Tensor]]()
         for local in self.tables.shards:
             if local.parameter is not None:
                 continue
             table = local.shard.table
-            name = f"{prefix}.{table}.weight"
-            further = sum(each.split(".weight")[0] == f"{prefix}.{table}" for each in params)
+            name = f"{self.PREFIX}.{table}.weight"
+            further = sum(each.split(".weight")[0] == f"{self.PREFIX}.{table}" for each in params)
             params[f"{name}.{further}" if further else name] = local.weight
             if local.state:
                 state[local.weight] = {f"{table}.{key}": each for key, each in local.state.items()}
         groups = self.tables.param_groups
         return FusedKeyedOptimizer(params, state, groups, self.tables.apply_learning_rates)
 
-    def parameters(self, replicas: TableDict) -> TableDict:
+    def _trained(self, replicas: TableDict) -> TableDict:
         """What the caller's optimizer trains, by table: the data_parallel ones, and of the dense
         kernel this rank's shards: ``weight``, and ``weight_1`` and so on of further shards of a
         table."""
@@ -139,82 +169,20 @@ class CollectionShards:
                 further.register_parameter(f"weight_{len(further._parameters)}", local.parameter)
         return TableDict(tables)
 
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        if self.layout.lookups:
+            raise InputError(
+                "state_dict: expected data_parallel tables only, got sharded ones; save_state "
+                "saves them, local_shards() holds those of this rank"
+            )
+        super()._save_to_state_dict(*args, **kwargs)
+
     def _count_replicas(self, features: KeyedJaggedTensor, accesses: AccessCounts) -> None:
         names = [feature for table in self.replicated for feature in table.feature_names]
         ids = [features[name].values().long() for name in names]
         ids = [each[each >= 0] for each in ids]
         ends = torch.tensor([0, *(len(each) for each in ids)], device=self._env.device).cumsum(0)
         accesses.add(torch.cat(ids), ends)
-
-
-class ShardedCollection(nn.Module):
-    """What sharded collections have in common, whatever they make of rows."""
-
-    PREFIX: ClassVar[str]
-    """The attribute that holds the tables, as in the collection that is sharded."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        configs: Sequence[EmbeddingConfig],
-        plan: Mapping[str, ParameterSharding],
-        env: ShardingEnv,
-        optimizers: Mapping[str, FusedOptimizer],
-        *,
-        build: Callable[[list[Any]], nn.Module],
-        seed: int,
-        pooled: bool,
-        is_weighted: bool = False,
-        max_lengths: Mapping[str, int] | None = None,
-    ) -> None:
-        """``configs`` are the tables of ``module``; ``build`` makes a collection of some of them.
-        For the rest see ``CollectionShards``."""
-        super().__init__()
-        self._names, weights = embedding_names(configs), getattr(module, self.PREFIX)
-        self.shards = CollectionShards(
-            configs,
-            plan,
-            env,
-            optimizers,
-            weights,
-            seed=seed,
-            is_weighted=is_weighted,
-            pooled=pooled,
-            max_lengths=max_lengths,
-        )
-        replicated = self.shards.replicated
-        # In a tuple: its parameters are those of ``PREFIX``, under TorchRec's keys.
-        self._replicas: tuple[Any, ...] = tuple([build(replicated)] if replicated else [])
-        replicas = getattr(self._replicas[0], self.PREFIX) if replicated else TableDict({})
-        fill_replicas(replicated, weights, seed, into=replicas)
-        setattr(self, self.PREFIX, self.shards.parameters(replicas))
-
-    def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
-        return list(self._names)
-
-    def local_shards(self) -> list[LocalShard]:
-        """What lies on this rank, of tables that are not data_parallel. Weights behind a cache may
-        be read and written until the next lookup."""
-        self.shards.tables.flush()
-        return list(self.shards.tables.shards)
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size in all tables of fused kernels from the next backward on."""
-        self.shards.tables.set_learning_rate(learning_rate)
-
-    @property
-    def fused_optimizer(self) -> FusedKeyedOptimizer:
-        """The optimizers of this rank's shards; see ``DistributedModelParallel``."""
-        return self.shards.fused_optimizer(self.PREFIX)
-
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        if self.shards.layout.lookups:
-            raise InputError(
-                "state_dict: expected data_parallel tables only, got sharded ones; save_state "
-                "saves them, local_shards() holds those of this rank"
-            )
-        super()._save_to_state_dict(*args, **kwargs)
 
 
 def split_replicated(

@@ -46,8 +46,8 @@ class ShardedEmbeddingCollection(ShardedCollection):
         )
         self._configs = configs
         dim = configs[0].embedding_dim
-        self._exchange = SequenceDist(self.shards.layout, env, dim, comms or QCommsConfig())
-        self._replicated = {table.name for table in self.shards.replicated}
+        self._exchange = SequenceDist(self.layout, env, dim, comms or QCommsConfig())
+        self._replicated = {table.name for table in self.replicated}
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Look up; see ``EmbeddingCollection.forward``.
@@ -55,20 +55,18 @@ class ShardedEmbeddingCollection(ShardedCollection):
         Raises:
             InputError: the batch of some rank cannot be looked up: the same message on every rank.
         """
-        incoming = self.shards.incoming(features)
+        incoming = self.incoming(features)
         sharded = list[JaggedTensor]()
-        if self.shards.layout.lookups:
-            gathered = self.shards.tables.gather(incoming)
-            vectors = self.shards.distribute(gathered, self._exchange, incoming)
+        if self.layout.lookups:
+            gathered = self.tables.gather(incoming)
+            vectors = self.distribute(gathered, self._exchange, incoming)
             lengths = incoming.outgoing.bag_lengths
             parts = torch.split(vectors, incoming.outgoing.bag_counts)
             # Those of a variable batch were padded for the exchange.
             strides = dict(zip(features.keys(), features.stride_per_key(), strict=True))
             sharded = [
                 JaggedTensor(part, lengths=each[: strides[lookup.feature]])
-                for part, each, lookup in zip(
-                    parts, lengths, self.shards.layout.lookups, strict=True
-                )
+                for part, each, lookup in zip(parts, lengths, self.layout.lookups, strict=True)
             ]
         replicated = [each for module in self._replicas for each in module(features).values()]
         # Both are in the order of tables and features.

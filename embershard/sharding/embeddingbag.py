@@ -81,11 +81,9 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         # In a tuple: the parameters are those of the module that holds this one.
         self._processors = tuple([processors] if processors else [])
         self._positions = (
-            _PositionWeights(position_weights, self.shards.layout, env)
-            if position_weights
-            else None
+            _PositionWeights(position_weights, self.layout, env) if position_weights else None
         )
-        self._exchange = OutputDist(self.shards.layout, env, comms or QCommsConfig())
+        self._exchange = OutputDist(self.layout, env, comms or QCommsConfig())
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
@@ -93,15 +91,13 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         Raises:
             InputError: the batch of some rank cannot be looked up: the same message on every rank.
         """
-        incoming, parts = self.shards.incoming(features), list[Tensor]()
-        if self.shards.layout.lookups:
+        incoming, parts = self.incoming(features), list[Tensor]()
+        if self.layout.lookups:
             if self._positions is not None:
                 incoming = replace(incoming, weights=self._positions.weights(incoming))
-            pooled = self.shards.tables.lookup(incoming)
+            pooled = self.tables.lookup(incoming)
             divisors = self._exchange.divisors(incoming.outgoing.bag_lengths)
-            parts.append(
-                self.shards.distribute(pooled, self._exchange, incoming.examples, divisors)
-            )
+            parts.append(self.distribute(pooled, self._exchange, incoming.examples, divisors))
         owners = [table for table in self._configs for _ in table.feature_names]
         if self._replicas:
             padded = pad_variable_batch(features)

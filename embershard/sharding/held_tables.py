@@ -74,7 +74,7 @@ def held_tables(model: nn.Module) -> list[HeldTable]:
         for path, sharded in model.sharded_modules().items():
             local = sharded.local_shards()
             for table in tables_of(sharded):
-                sharding = sharded.shards.plan[table.name]
+                sharding = sharded.plan[table.name]
                 if sharding.sharding_type != ShardingType.DATA_PARALLEL.value:
                     found.append(
                         HeldTable(
@@ -172,7 +172,7 @@ def counters_of_replicas(model: nn.Module) -> list[Block]:
     return [
         Block.whole(ACCESSES + weight_key(path, module, name), counts)
         for path, module in model.sharded_modules().items()
-        for name, counts in module.shards.replica_accesses().items()
+        for name, counts in module.replica_accesses().items()
     ]
 
 

@@ -32,11 +32,11 @@ class Exchange:
         """While the model runs: each collection has what ``dist`` found for it."""
         try:
             for (module, features), incoming in zip(self._inputs, found, strict=True):
-                module.shards.started = (features, incoming)
+                module.started = (features, incoming)
             yield
         finally:
             for module, _ in self._inputs:
-                module.shards.started = None
+                module.started = None
 
 
 class ModelInputs:
@@ -79,9 +79,9 @@ class ModelInputs:
         inputs = [
             (self._modules[path], _resolve(arguments, place))
             for path, place in (self._agreed or {}).items()
-            if self._modules[path].shards.started is None
+            if self._modules[path].started is None
         ]
-        requests = [(module.shards.receiver, features) for module, features in inputs]
+        requests = [(module.receiver, features) for module, features in inputs]
         return Exchange(InputDist(self._env, requests, failure=failure, is_end=is_end), inputs)
 
     @contextmanager
@@ -91,7 +91,7 @@ class ModelInputs:
         if not self.compare():
             with self.observed(arguments):
                 yield
-        elif all(self._modules[path].shards.started is not None for path in self._agreed or {}):
+        elif all(self._modules[path].started is not None for path in self._agreed or {}):
             yield
         else:
             exchange = self.start(arguments)

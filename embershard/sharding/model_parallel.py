@@ -81,7 +81,7 @@ class DistributedModelParallel(nn.Module):
         self._inputs = ModelInputs(module, env)
         if count_accesses:
             for each in self.sharded_modules().values():
-                each.shards.count_accesses()
+                each.count_accesses()
         self._signature = inspect.signature(module.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -137,7 +137,7 @@ class DistributedModelParallel(nn.Module):
             raise InputError(f"time_lookups: expected tables on cpu, got {self._env.device}")
         clock = LookupClock()
         for module in self.sharded_modules().values():
-            module.shards.tables.clock = clock
+            module.tables.clock = clock
         return clock
 
     def access_counts(self) -> dict[str, Tensor]:
@@ -154,7 +154,7 @@ class DistributedModelParallel(nn.Module):
             raise InputError("access_counts: expected a model built with count_accesses, got none")
         found = dict[str, Tensor]()
         for path, module in self.sharded_modules().items():
-            replicas = module.shards.replica_accesses()
+            replicas = module.replica_accesses()
             for table in tables_of(module):
                 counts = torch.zeros(
                     table.num_embeddings, dtype=torch.int64, device=self._env.device
@@ -210,7 +210,7 @@ class _DenseGradients:
             parameter.register_post_accumulate_grad_hook(self._queue)
         if self._parameters:
             for each in collections:
-                each.shards.on_gradient = self._queue
+                each.on_gradient = self._queue
 
     def begin(self) -> None:
         """Forget a backward pass that failed: autograd dropped its callback."""
