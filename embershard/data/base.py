@@ -12,6 +12,7 @@ them into table rows and tensors.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -139,6 +140,16 @@ class Dataset:
         expected = sorted(self.schema.sparse_names())
         if hinted != expected:
             raise InputError(f"tables: expected each of {expected} once, got {hinted}")
+
+    def digest(self) -> str:
+        """SHA-256 of the examples of all splits, in hex."""
+        found = hashlib.sha256()
+        for split in (self.train, self.valid, self.test):
+            columns = [part for name in sorted(split.sparse) for part in split.sparse[name]]
+            for array in (split.labels, split.request, split.dense, *columns):
+                found.update(str(array.shape).encode())
+                found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
 
 
 def _check_array(

@@ -117,7 +117,15 @@ def dry_run(
 ) -> DryRun:
     """Check all that a run needs before its first step; arguments and errors are those of
     ``train``."""
-    found = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
+    found = begin(
+        config,
+        dataset,
+        data=dataset.digest(),
+        overwrite=overwrite,
+        resume=resume,
+        env=env,
+        job=job,
+    )
     group = None if env is None else env.process_group
     from_rank_0(group, lambda: _check_folder(config), error=ConfigError)
     setup = set_up(config, dataset, env)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -48,7 +50,10 @@ class RunState(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     config: str
-    """Of the run, as JSON: all that its weights depend on."""
+    """Of the run, as JSON: all that its weights depend on, besides the examples."""
+
+    data: str
+    """Digest of the examples: ``Dataset.digest``."""
 
     world_size: Annotated[int, Field(ge=1)]
     step: Count
@@ -78,6 +83,12 @@ class LastCheckpoints:
         self._writer = AsyncStateWriter(self._checkpoint_group)
         self._partial: Path | None = None
         self._saving_best = 0
+        self.has_own = True
+        """False: what lies here is of an earlier run."""
+
+        self._earlier = list[tuple[Path, int]]()
+        self._forget: Callable[[], None] | None = None
+        self._dropping = threading.Lock()
 
     @property
     def latest(self) -> Path | None:
@@ -125,11 +136,23 @@ class LastCheckpoints:
         torch.set_rng_state(numbers)
         return said
 
-    def clear(self) -> None:
-        """Delete the checkpoints of an earlier run, and what a killed one left behind."""
-        for path in checkpoints_in(self._folder):
-            shutil.rmtree(path)
-        self.clear_partial()
+    def replace_earlier(self, forget: Callable[[], None]) -> None:
+        """Have all checkpoints of an earlier run deleted once this one has its first, and then
+        ``forget`` called. Every rank calls it."""
+        self.has_own = False
+        found = [*checkpoints_in(self._folder), *checkpoints_in(self._folder.parent)]
+        self._earlier, self._forget = [(each, each.stat().st_ino) for each in found], forget
+
+    def drop_earlier(self) -> None:
+        """This run has a first checkpoint. Rank 0 calls it."""
+        with self._dropping:  # The best one is published in the thread that trains.
+            if self._forget is None:
+                return
+            for path, number in self._earlier:
+                if path.exists() and path.stat().st_ino == number:  # Else it is this run's.
+                    shutil.rmtree(path)
+            self._forget()
+            self._forget = None
 
     def clear_partial(self) -> None:
         """Delete the folders that a killed run left behind; other files of such names stay."""
@@ -154,11 +177,13 @@ class LastCheckpoints:
     def _publish(self, partial: Path, path: Path) -> None:
         def publish() -> None:
             move_checkpoint(partial, path)
+            self.drop_earlier()
             for old in checkpoints_in(self._folder)[: -self._keep]:
                 shutil.rmtree(old)
 
         # Until rank 0 has: what an interrupted rank then says of the folder, all say.
         from_rank_0(self._checkpoint_group, publish, error=DataError)
+        self.has_own = True
 
 
 def _rng_key(rank: int) -> str:
@@ -170,12 +195,12 @@ def settings_of(config: RunConfig) -> str:
     return config.model_dump_json(exclude={"checkpoint": True, "sharding": True})
 
 
-def read_run_state(path: Path, config: RunConfig) -> RunState:
-    """How far the run of a checkpoint is.
+def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:
+    """How far the run of a checkpoint is. ``data``: digest of the examples.
 
     Raises:
         DataError: it does not say so.
-        ConfigError: it is of a run with other settings than ``config``.
+        ConfigError: it is of a run with other settings than ``config``, or on other examples.
     """
     state = _read(path / TRAINING)
     if state.step != int(path.name):
@@ -183,12 +208,17 @@ def read_run_state(path: Path, config: RunConfig) -> RunState:
     best = path.parent.parent / str(state.best_step)
     if state.best is not None and not (best / DOCUMENT).is_file():
         raise DataError(f"{best}: expected the best checkpoint of the run of {path}, got none")
+    difference = ""
     if state.config != (own := settings_of(config)):
+        difference = f"with {_difference(own, state.config)}"
+    elif state.data != data:
+        difference = f"on the same examples, got others (SHA-256 {state.data:.8} and {data:.8} now)"
+    if difference:
         raise config.refusal(
             "checkpoint",
             "folder",
-            problem=f"expected {path} to be of a run with {_difference(own, state.config)}; "
-            "choose another folder or pass --overwrite",
+            problem=f"expected {path} to be of a run {difference}; choose another folder or pass "
+            "--overwrite",
         )
     return state
 

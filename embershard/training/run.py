@@ -33,7 +33,7 @@ from embershard.training.parts import (
 )
 from embershard.training.progress import TrainingProgress, TrainingResult
 from embershard.training.resuming import LastCheckpoints, RunState, settings_of
-from embershard.training.run_folder import folder_of
+from embershard.training.run_folder import folder_of, keep_job
 from embershard.training.scoring import Scorer
 from embershard.training.setup import RunSetup
 
@@ -46,15 +46,21 @@ LOSS_SMOOTHING = 0.05
 
 
 class Run:
-    """A run on one rank, or on several of which this is one. ``progress`` is called after every
-    step."""
+    """A run on one rank, or on several of which this is one. ``data``: digest of the examples.
+    ``job``: as of ``train``. ``progress`` is called after every step."""
 
     def __init__(
-        self, setup: RunSetup, progress: Callable[[TrainingProgress], None] | None
+        self,
+        setup: RunSetup,
+        progress: Callable[[TrainingProgress], None] | None,
+        *,
+        data: str,
+        job: str | None,
     ) -> None:
         config, dataset, env = setup.config, setup.dataset, setup.env
         self._config, self._settings = config, config.training
         self._dataset, self._env, self._progress = dataset, env, progress
+        self._data, self._job = data, job
         self._rank, self._world_size = (0, 1) if env is None else (env.rank, env.world_size)
         self._group = None if env is None else env.process_group
         self._folder = folder_of(config)
@@ -95,16 +101,22 @@ class Run:
     @property
     def last_checkpoint(self) -> Path | None:
         """To resume from. None: not saved yet."""
-        return self._last.latest
+        return self._last.latest if self._last.has_own else None
 
-    def clear(self) -> None:
-        """Forget what an earlier run left: checkpoints to resume from, and what it measured."""
+    def begin_anew(self) -> None:
+        """What an earlier run left goes once this one has a checkpoint: its own checkpoints, and
+        what it measured."""
 
         def forget() -> None:
-            self._last.clear()
             (self._folder / MEASURED).unlink(missing_ok=True)
+            self._keep_job()
 
-        from_rank_0(self._group, forget, error=DataError)
+        from_rank_0(self._group, self._last.clear_partial, error=DataError)
+        self._last.replace_earlier(forget)
+
+    def _keep_job(self) -> None:
+        if self._job is not None:
+            keep_job(self._config, self._job)
 
     def resume(self, found: Sequence[tuple[Path, RunState | DataError]]) -> None:
         """Go on from the first of these checkpoints, latest first, that can be read; of those
@@ -113,7 +125,12 @@ class Run:
         Raises:
             DataError: none can be read.
         """
-        from_rank_0(self._group, self._last.clear_partial, error=DataError)
+
+        def begin() -> None:
+            self._last.clear_partial()
+            self._keep_job()
+
+        from_rank_0(self._group, begin, error=DataError)
         for number, (path, state) in enumerate(found, 1):
             try:
                 if isinstance(state, DataError):
@@ -250,7 +267,13 @@ class Run:
         write_checkpoint(path, self._module, self._contents(found), group=self._group)
         # Only now: what `best_checkpoint` names is there, whenever Ctrl-C comes.
         self._best, self._best_step, self._looks_without_gain = found, self._step, 0
-        from_rank_0(self._group, self._delete_old, error=DataError)
+
+        def clean() -> None:
+            self._last.drop_earlier()
+            self._delete_old()
+
+        from_rank_0(self._group, clean, error=DataError)
+        self._last.has_own = True
 
     def _delete_old(self) -> None:
         """All but the best, and those of the checkpoints that a restart can resume from."""
@@ -265,6 +288,7 @@ class Run:
             return
         state = RunState(
             config=settings_of(self._config),
+            data=self._data,
             world_size=self._world_size,
             step=self._step,
             seen=self._seen,

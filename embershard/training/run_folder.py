@@ -41,12 +41,14 @@ def begin(
     config: RunConfig,
     dataset: Dataset,
     *,
+    data: str,
     overwrite: bool,
     resume: bool,
     env: ShardingEnv | None,
     job: str | None,
 ) -> list[tuple[Path, RunState | DataError]]:
-    """Compare the ranks, and find the checkpoints to go on from; see ``train``.
+    """Compare the ranks, and find the checkpoints to go on from; see ``train``. ``data``: digest of
+    the examples.
 
     Returns:
         The checkpoints, latest first, and how far their runs are, or why that cannot be read; at
@@ -62,13 +64,13 @@ def begin(
         group,
         # One process cuts no table, yet a plan that is not there is an error.
         lambda: (read_plan(config),),
-        lambda _: _lines(config, dataset),
+        lambda _: [*_lines(config, dataset), f"data of SHA-256 {data:.8}"],
         what="configuration and data",
         error=ConfigError,
     )
     found = from_rank_0(
         group,
-        lambda: _states_in_folder(config, overwrite=overwrite, resume=resume, job=job),
+        lambda: _states_in_folder(config, data, overwrite=overwrite, resume=resume, job=job),
         error=ConfigError,
     )
     errors = [state for _, state in found if isinstance(state, DataError)]
@@ -96,7 +98,7 @@ def _lines(config: RunConfig, dataset: Dataset) -> list[str]:
 
 
 def _states_in_folder(
-    config: RunConfig, *, overwrite: bool, resume: bool, job: str | None
+    config: RunConfig, data: str, *, overwrite: bool, resume: bool, job: str | None
 ) -> list[tuple[Path, RunState | DataError]]:
     """The checkpoints to resume from. An earlier run's are not ours to delete."""
     if overwrite and resume:
@@ -106,7 +108,7 @@ def _states_in_folder(
     is_own = job is not None and own.is_file() and own.read_text(encoding="utf-8") == job
     latest = checkpoints_in(folder / LAST)
     if latest and (resume or is_own):
-        return [(path, _state_or_error(path, config)) for path in reversed(latest)]
+        return [(path, _state_or_error(path, config, data)) for path in reversed(latest)]
     earlier = [*checkpoints_in(folder), *latest]
     if earlier and not overwrite and not is_own:
         steps = ", ".join(str(path.relative_to(folder)) for path in earlier)
@@ -121,9 +123,9 @@ def _states_in_folder(
     return []
 
 
-def _state_or_error(path: Path, config: RunConfig) -> RunState | DataError:
+def _state_or_error(path: Path, config: RunConfig, data: str) -> RunState | DataError:
     try:
-        return read_run_state(path, config)
+        return read_run_state(path, config, data)
     except DataError as error:
         return error
 

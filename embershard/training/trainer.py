@@ -6,14 +6,14 @@ from contextlib import ExitStack
 import torch
 
 from embershard.data.base import Dataset
-from embershard.errors import ConfigError, DataError
+from embershard.errors import ConfigError
 from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import from_rank_0
 from embershard.training.config import RunConfig
 from embershard.training.progress import TrainingProgress, TrainingResult
 from embershard.training.run import Run
-from embershard.training.run_folder import begin, keep_job, locked_folder
+from embershard.training.run_folder import begin, locked_folder
 from embershard.training.setup import set_up
 
 
@@ -53,25 +53,26 @@ def train(
         DataError: a checkpoint that cannot be resumed from.
         KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
     """
-    found = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
     group = None if env is None else env.process_group
+    data = dataset.digest()
     run: Run | None = None
     try:
         with ExitStack() as held:
             folder = locked_folder(config)
             from_rank_0(group, lambda: held.enter_context(folder), error=ConfigError)
+            found = begin(
+                config, dataset, data=data, overwrite=overwrite, resume=resume, env=env, job=job
+            )
             if config.training.threads:
                 torch.set_num_threads(config.training.threads)
             setup = set_up(config, dataset, env)
             setup.show_plan(planned)
-            run = Run(setup, progress)
+            run = Run(setup, progress, data=data, job=job)
             held.callback(run.close)
             if found:
                 run.resume(found)
             else:
-                run.clear()
-            if job is not None:  # Only now: what the folder holds is of this run.
-                from_rank_0(group, lambda: keep_job(config, job), error=DataError)
+                run.begin_anew()
             run.fit()
             return run.finish()
     except KeyboardInterrupt:
@@ -84,4 +85,4 @@ def _kept(run: Run | None) -> str:
         said.append(f"the best so far is kept in {run.best_checkpoint}")
     if run is not None and run.last_checkpoint is not None:
         said.append(f"--resume continues from {run.last_checkpoint}")
-    return " and ".join(said) or "nothing kept"
+    return " and ".join(said) or "nothing of this run is kept"

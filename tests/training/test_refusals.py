@@ -85,6 +85,50 @@ def test_resuming_with_other_settings_names_the_first(tmp_path):
     )
 
 
+def test_resuming_on_other_examples_is_refused(tmp_path):
+    train(saving(tmp_path, epochs=1), DATA)
+    labels = DATA.train.labels.copy()
+    labels[0] = 1 - labels[0]
+    others = replace(DATA, train=replace(DATA.train, labels=labels))
+    with pytest.raises(ConfigError) as raised:
+        train(saving(tmp_path, epochs=1), others, resume=True)
+    assert str(raised.value) == (
+        f"key 'checkpoint.folder': expected {tmp_path / 'last/5'} to be of a run on the same "
+        f"examples, got others (SHA-256 {DATA.digest():.8} and {others.digest():.8} now); choose "
+        "another folder or pass --overwrite"
+    )
+
+
+def files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def interrupted_at(step, folder):
+    """A run that overwrites: the message with which it ends."""
+
+    def interrupt(now):
+        if now.step == step:
+            raise KeyboardInterrupt
+
+    run = saving(folder, epochs=4, evaluate_every_steps=100)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        train(run, DATA, overwrite=True, progress=interrupt)
+    return str(raised.value)
+
+
+def test_a_run_that_overwrites_keeps_the_earlier_one_until_it_has_a_checkpoint(tmp_path):
+    first = train(saving(tmp_path, epochs=2), DATA)
+    before = files(tmp_path)
+    assert interrupted_at(4, tmp_path) == "interrupted; nothing of this run is kept"
+    assert files(tmp_path) == before
+    again = train(saving(tmp_path, epochs=2), DATA, resume=True)
+    assert (again.steps, again.valid) == (first.steps, first.valid)
+    last = tmp_path / "last"
+    assert interrupted_at(7, tmp_path) == f"interrupted; --resume continues from {last}/5"
+    assert [each.name for each in tmp_path.iterdir()] == ["last"]
+    assert [each.name for each in last.iterdir()] == ["5"]
+
+
 def test_resuming_a_run_whose_settings_are_of_another_version_is_refused(tmp_path):
     train(saving(tmp_path, epochs=1), DATA)
     file = tmp_path / "last/5/training.json"

@@ -323,7 +323,7 @@ def test_the_line_of_the_folder_is_told_where_there_is_a_file(tmp_path):
 @cases(
     ("step", "kept"),
     {
-        "before-a-look": (9, "nothing kept"),
+        "before-a-look": (9, "nothing of this run is kept"),
         "after-three-looks": (31, "the best so far is kept in {folder}/20"),
     },
 )
