@@ -19,6 +19,7 @@ from embershard.export.tables import Weights
 from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
 from embershard.sharding.held_tables import read_access_counts
+from embershard.sharding.state_reads import wrapper_of
 from embershard.training import (
     MappedTables,
     check_state,
@@ -173,9 +174,11 @@ def _call(factory: Callable[[], Any], model: str) -> Any:
 
 def _load_weights(module: nn.Module, path: Path, mapped: MappedTables) -> None:
     if path.is_file():
-        state = _read_state(path)
-        if state.keys() != module.state_dict().keys():
+        state, expected = _read_state(path), module.state_dict()
+        if state.keys() != expected.keys():
             state = {uncompiled_name(name): tensor for name, tensor in state.items()}
+            held_by = wrapper_of(state, expected)
+            state = {name.removeprefix(held_by): tensor for name, tensor in state.items()}
         check_state(module, {name: tensor.shape for name, tensor in state.items()}, where=path)
         _check_kinds(module, state, path)
         module.load_state_dict(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -182,21 +182,33 @@ def _told(dims: Mapping[str, int], counts_steps: bool) -> str:
 
 
 def saved_weights(
-    saved: Mapping[str, SavedTensor | None], expected: Container[str]
+    saved: Mapping[str, SavedTensor | None], expected: Collection[str]
 ) -> dict[str, tuple[str, tuple[int, ...] | None]]:
     """The weights in a folder, beside which optimizer state and more may lie.
 
     Returns:
-        By name, of which ``expected`` may be saved under ``model.<name>``: key in the folder, and
-        shape. None: it is no tensor.
+        By name, of which ``expected`` may be saved behind the name of a module that held theirs:
+        key in the folder, and shape. None: it is no tensor.
     """
     found = dict[str, tuple[str, tuple[int, ...] | None]]()
+    held_by = wrapper_of(saved, expected)
     for key, each in saved.items():
-        name = key.removeprefix(MODEL) if key not in expected else key
+        name = key.removeprefix(held_by) if key not in expected else key
         if key in expected or not key.startswith(NO_WEIGHTS):
             named = name if name in expected else key
             found[named] = (key, each.size if each else None)
     return found
+
+
+def wrapper_of(names: Collection[str], expected: Collection[str]) -> str:
+    """What stands before the names of all expected weights, as in the state dict of a module that
+    holds theirs: ``model.``, say. ``model.`` also where that of one is missing."""
+    first = next(iter(expected), "")
+    for name in names:
+        wrapper = name.removesuffix(first)
+        if wrapper.endswith(".") and all(wrapper + each in names for each in expected):
+            return wrapper
+    return MODEL
 
 
 def check_shapes(

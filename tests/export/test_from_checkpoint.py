@@ -147,6 +147,18 @@ def test_weights_of_another_module_are_refused(kind, change, message, tmp_path):
         export_checkpoint(path, tmp_path / "ranker/1", model=FACTORY)
 
 
+@pytest.mark.parametrize("kind", ["state", "safetensors", "pt"])
+@pytest.mark.parametrize("name", ["model", "net"])
+def test_weights_of_a_module_that_holds_the_model_are_read(kind, name, tmp_path):
+    ranker = trained_ranker()
+    export_model(ranker, SCHEMA, tmp_path / "expected/1")
+    holder = torch.nn.ModuleDict({name: ranker})
+    out = export_checkpoint(
+        save(kind, holder, tmp_path), tmp_path / "ranker/1", model=FACTORY, weights="int8"
+    )
+    assert files_of(out) == files_of(tmp_path / "expected/1")
+
+
 @cases(
     ("tensor", "got"),
     {
