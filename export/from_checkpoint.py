@@ -27,11 +27,8 @@ from embershard.training import (
     load_checkpoint,
     load_state,
 )
-from embershard.training.checkpoint import STATE
+from embershard.training.checkpoint import STATE, STATE_METADATA
 from embershard.training.state import read_state
-
-STATE_METADATA = ".metadata"
-"""File of a folder that ``save_state`` wrote."""
 
 PICKLED = (".pt", ".pth", ".bin")
 

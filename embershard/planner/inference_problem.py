@@ -21,6 +21,7 @@ from embershard.planner.options import Option
 from embershard.planner.placement_constraints import check_constraints
 
 BATCH_EXAMPLES = 256
+BATCH_EXAMPLES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,8 +72,10 @@ def serving_problem(
     Raises:
         InputError: constraints of other tables, or rows whose lookup was not measured.
     """
-    if batch_examples < 1:
-        raise InputError(f"batch_examples: expected at least 1, got {batch_examples}")
+    if not 1 <= batch_examples <= BATCH_EXAMPLES_MAX:
+        raise InputError(
+            f"batch_examples: expected 1 .. {BATCH_EXAMPLES_MAX}, got {batch_examples}"
+        )
     constraints = dict(constraints or {})
     check_constraints(constraints, [each.name for each in tables])
     return ServingProblem(

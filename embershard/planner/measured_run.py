@@ -16,6 +16,8 @@ from embershard.planner.machine import Kernel, Machine, Positive, Seconds
 
 FORMAT_VERSION = 0
 FILE = "sharding.json"
+FACTOR_FAR = 1.5
+"""Measured over estimated seconds of a step, or the other way round, that call for other costs."""
 
 
 class RankSeconds(Part):
@@ -76,6 +78,11 @@ class MeasuredRun(Part):
             f"estimate {self.step.estimated * 1e3:.3f}: measured / estimated "
             f"{self.step.measured / self.step.estimated:.2f}",
         ]
+        if not 1 / FACTOR_FAR < self.step.measured / self.step.estimated < FACTOR_FAR:
+            lines.append(
+                "costs of another machine, or a busy one: `embershard calibrate` measures this "
+                "one, `embershard plan --compare FOLDER --recalibrate NEW` learns from this run"
+            )
         return "\n".join(lines) + "\n"
 
     def save(self, folder: Path) -> None:

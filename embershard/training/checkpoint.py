@@ -40,6 +40,8 @@ from embershard.training.state import read_state, write_state
 
 FORMAT_VERSION = 0
 DOCUMENT = "checkpoint.json"
+STATE_METADATA = ".metadata"
+"""File of a folder that ``save_state`` wrote."""
 IDS = "ids"
 SAMPLES = "samples.safetensors"
 STATE = "state"
@@ -221,7 +223,9 @@ def latest_checkpoint(path: str | Path) -> Path:
         return path
     steps = checkpoints_in(path)
     if not steps:
-        raise DataError(f"{path}: expected a checkpoint ({DOCUMENT}), found none")
+        is_state = (path / STATE_METADATA).is_file()
+        hint = "; of a folder of save_state say the model: --model FACTORY" if is_state else ""
+        raise DataError(f"{path}: expected a checkpoint ({DOCUMENT}), found none{hint}")
     return steps[-1]
 
 

@@ -212,7 +212,11 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
         ),
         "batch": (
             ["--devices", "2xcpu", "--batch-examples", "0"],
-            "batch_examples: expected at least 1, got 0",
+            "batch_examples: expected 1 .. 1000000, got 0",
+        ),
+        "huge-batch": (
+            ["--devices", "2xcpu", "--batch-examples", "1" + "0" * 23],
+            "batch_examples: expected 1 .. 1000000, got 1000000",
         ),
         "report": (
             ["--devices", "2xcpu", "--report", "nowhere/plan.html"],

@@ -14,7 +14,7 @@ from embershard.data import sample_requests, to_rows
 from embershard.errors import DataError
 from embershard.models import build_model
 from embershard.package import Schema, SparseInput, Vocabulary
-from embershard.sharding import block_files
+from embershard.sharding import block_files, save_state
 from embershard.training import (
     MappedTables,
     latest_checkpoint,
@@ -147,10 +147,12 @@ def test_the_highest_step_of_a_folder_is_taken(tmp_path):
     [
         ("nowhere", "nowhere: expected a checkpoint, but nothing is there$"),
         ("empty", r"empty: expected a checkpoint \(checkpoint.json\), found none$"),
+        ("state", "found none; of a folder of save_state say the model: --model FACTORY$"),
     ],
 )
 def test_a_folder_without_a_checkpoint_is_refused(name, message, tmp_path):
     (tmp_path / "empty").mkdir()
+    save_state(torch.nn.Linear(1, 1), tmp_path / "state")
     with pytest.raises(DataError, match=message):
         load_checkpoint(tmp_path / name)
 
