@@ -48,10 +48,6 @@ class Triton:
     log: deque[str]
     """The last lines that it wrote, each with its end."""
 
-    def is_running(self) -> bool:
-        """Whether it has not ended."""
-        return self.process.poll() is None
-
     def resident_bytes(self) -> int:
         """Memory that it has now."""
         return memory_bytes(self.process.pid)

@@ -13,7 +13,7 @@ from embershard.errors import InternalError
 _EXTENSION: Final = "embershard.serving._predictor"
 
 
-_LIBRARIES: Final = {
+LIBRARY_ISA: Final = {
     "avx2": {
         "ATEN_CPU_CAPABILITY": "avx2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
@@ -29,7 +29,7 @@ def load_extension() -> ModuleType:
 
     If EMBERSHARD_ISA is set, it tells torch's libraries, which read it when they first compute.
     """
-    for name, widest in _LIBRARIES.get(os.environ.get("EMBERSHARD_ISA", ""), {}).items():
+    for name, widest in LIBRARY_ISA.get(os.environ.get("EMBERSHARD_ISA", ""), {}).items():
         os.environ.setdefault(name, widest)
     # The extension finds libtorch beside itself when both are installed in one folder, as pip
     # does; loading it here first serves every other layout.

@@ -9,19 +9,11 @@ from benchmarks.local import Local
 from benchmarks.packages import PackageSpec, Requests
 from benchmarks.statistics import NO_BOUND, Bound
 from benchmarks.torchrec import MODES, TorchRec
+from embershard.serving._native import LIBRARY_ISA
 
 FORCED = {
-    "AVX2": {
-        "EMBERSHARD_ISA": "avx2",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-    },
-    "AVX-512": {
-        "EMBERSHARD_ISA": "avx512",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
-        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI",
-    },
+    "AVX2": {"EMBERSHARD_ISA": "avx2", **LIBRARY_ISA["avx2"]},
+    "AVX-512": {"EMBERSHARD_ISA": "avx512", **LIBRARY_ISA["avx512"]},
     "native": {},
 }
 """Environment by kind. Also of libraries that Python loads before embershard."""

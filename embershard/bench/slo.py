@@ -44,10 +44,6 @@ class Objective:
     percent: float
     limit_seconds: float
 
-    def holds(self, result: RunResult) -> bool:
-        """Whether a run kept it. A request that failed is one that took forever."""
-        return self.seconds(result) < self.limit_seconds
-
     def seconds(self, result: RunResult) -> float:
         """The percentile of a run; infinite where that request failed, or there was none."""
         return result.percentile_of_all_seconds(self.percent) if result.requests else math.inf

@@ -27,7 +27,7 @@ def still_answers(served, triton_client):
     asked = random_request(7)
     before = outputs_of(triton_client.infer("ranker", inputs_of(asked)))
     yield
-    assert served.is_running(), "".join(served.log)
+    assert served.process.poll() is None, "".join(served.log)
     after = outputs_of(triton_client.infer("ranker", inputs_of(asked)))
     for name, values in before.items():
         np.testing.assert_array_equal(after[name], values, strict=True)

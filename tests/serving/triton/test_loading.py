@@ -37,7 +37,7 @@ def client(loading_repository):
         triton.InferenceServerClient(served.grpc) as connected,
     ):
         yield connected
-        assert served.is_running(), "".join(served.log)
+        assert served.process.poll() is None, "".join(served.log)
 
 
 @pytest.fixture
