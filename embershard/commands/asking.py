@@ -197,7 +197,7 @@ def _explain(given: argparse.Namespace) -> None:
         explanation = explain_sample(folder, given.sample or 0, plan=given.plan)
     else:
         explanation = explain_request(folder, plan=given.plan, **read_request(given.request))
-    num_examples = explanation.asked.num_examples
+    num_examples = explanation.asked.sample.num_examples
     if given.example is not None and not 0 <= given.example < num_examples:
         last = num_examples - 1
         expected = f"expected 0 .. {last}" if last >= 0 else "the request has none"

@@ -40,7 +40,7 @@ def explanation_tables(
     outputs = [each for each in explanation.package.manifest.outputs if each.name in scores]
     if not examples and not everything:
         most = COLUMNS_SHOWN // max(sum(each.scope == "example" for each in outputs), 1)
-        examples = range(min(explanation.asked.num_examples, max(most, 1)))
+        examples = range(min(explanation.asked.sample.num_examples, max(most, 1)))
     shown = explanation_json(explanation, examples=examples)
     parts: list[Text | Table] = [_headline(explanation, shown), _changes(shown, outputs)]
     if shown["dense"]:
@@ -81,7 +81,8 @@ def _headline(explanation: Explanation, shown: Document) -> Text:
     ]
     if explanation.not_scored_with:
         lines.append(f"scores by plan {shown['scored_with']}: {explanation.not_scored_with}")
-    if any(each.given is None and len(each.ids) for each in explanation.asked.sparse):
+    asked = explanation.asked
+    if any(spec.name not in asked.given_ids and len(each.values) for spec, each in asked.sparse()):
         lines.append("ids are as the package keeps them: of a string, the number it hashes to")
     if hidden := shown["num_examples"] - len(shown["examples"]):
         lines.append(f"{count_text(hidden, 'more example')} not shown")

@@ -45,15 +45,16 @@ def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[LocalPrediction,
     """Ask with everything, and without each input in turn, all in one batch where that is small.
     The request itself runs in every batch, and what is compared ran together. Returns the answer;
     then what leaving out does, for each dense and each sparse input in order."""
-    defaults = {each.spec.name: each.spec.default for each in asked.dense}
+    defaults = {each.name: each.default for each in asked.manifest.dense}
     in_place = {
         **{name: "0" if each is None else f"default {each:g}" for name, each in defaults.items()},
-        **{each.spec.name: "no ids" for each in asked.sparse},
+        **{each.name: "no ids" for each in asked.manifest.sparse},
     }
     names = list(in_place)  # At least one: no model has none.
-    ids = sum(len(each.ids) for each in asked.sparse)
-    examples = max(asked.num_examples, 1)  # None where only request-scoped outputs are asked for.
-    step = max(1, min(CALL_EXAMPLES // examples, CALL_IDS // max(ids, 1)) - 1)
+    ids = max(len(asked.sample.values), 1)
+    # None where only request-scoped outputs are asked for.
+    examples = max(asked.sample.num_examples, 1)
+    step = max(1, min(CALL_EXAMPLES // examples, CALL_IDS // ids) - 1)
     answers, found = list[LocalPrediction](), list[LeftOut]()
     for first in range(0, len(names), step):
         part = names[first : first + step]
@@ -184,13 +185,13 @@ def _explained(
     asked = ask(predictor)
     answer, left_out = leave_out(predictor, asked)
     sparse = tuple(
-        map_ids(each, item.ids)
-        for each, item in zip(asked.sparse, package.schema().sparse, strict=True)
+        map_ids(spec, lists, item.ids)
+        for (spec, lists), item in zip(asked.sparse(), package.schema().sparse, strict=True)
         if item.ids is not None  # In a package, every input has a map.
     )
     counted = {
-        each.spec.name: found.unknown
-        for each, found in zip(asked.sparse, sparse, strict=True)
+        spec.name: found.unknown
+        for spec, found in zip(package.manifest.sparse, sparse, strict=True)
         if found.unknown
     }
     if counted != answer.unknown_ids:

@@ -8,29 +8,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.explain.explanation import Explanation
-from embershard.explain.request import IdRows, SparseAsked
-from embershard.package import Package, Plan
+from embershard.explain.request import IdRows
+from embershard.package import Manifest, Package, Plan
 from embershard.package.id_maps import ZERO_ROW
-from embershard.package.manifest_inputs import Lookup
-from embershard.package.samples import offsets_of
+from embershard.package.manifest_inputs import Lookup, SparseInputSpec
+from embershard.package.samples import SampleLists, offsets_of
 from embershard.package.schema import Scope
 
 
 def lists_json(
-    asked: SparseAsked, found: IdRows, package: Package, plan: Plan, numbers: Sequence[int]
+    explanation: Explanation,
+    spec: SparseInputSpec,
+    lists: SampleLists,
+    found: IdRows,
+    numbers: Sequence[int],
 ) -> list[dict[str, Any]]:
     """The lists of those numbers, as docs/tools.md describes them."""
-    offsets = offsets_of(asked.lengths)
-    edges = offsets_of(asked.lengths[list(numbers)])  # Of the ids of these lists alone.
+    package, plan = explanation.package, explanation.plan
+    given = explanation.asked.given_ids.get(spec.name)
+    offsets = offsets_of(lists.lengths)
+    edges = offsets_of(lists.lengths[list(numbers)])  # Of the ids of these lists alone.
     places = [np.arange(offsets[number], offsets[number + 1]) for number in numbers]
     here = np.concatenate([np.zeros(0, np.int64), *places])
-    looked_up = [_look_up(asked, found, each, package, plan, here, edges)
-                 for each in asked.spec.lookups]  # fmt: skip
+    looked_up = [_look_up(lists.weights, found, each, package, plan, here, edges)
+                 for each in spec.lookups]  # fmt: skip
     ids = [
         {
-            "id": int(asked.ids[at]),
-            "given": None if asked.given is None else asked.given[at],
-            "weight": None if asked.weights is None else float(asked.weights[at]),
+            "id": int(lists.values[at]),
+            "given": None if given is None else given[at],
+            "weight": None if lists.weights is None else float(lists.weights[at]),
             "fate": str(found.fates[at]),
             "row": None if found.rows[at] == ZERO_ROW else int(found.rows[at]),
             "norms": [each.norms[place] for each in looked_up],
@@ -40,7 +46,7 @@ def lists_json(
     ]
     return [
         {
-            "example": None if asked.spec.scope == "request" else number,
+            "example": None if spec.scope == "request" else number,
             "ids": ids[first:end],
             "pooled_norms": [each.pooled[place] for each in looked_up],
         }
@@ -61,7 +67,7 @@ class _LookedUp(NamedTuple):
 
 
 def _look_up(
-    asked: SparseAsked,
+    weights: NDArray[np.float32] | None,
     found: IdRows,
     lookup: Lookup,
     package: Package,
@@ -78,7 +84,7 @@ def _look_up(
     vectors = table.row_format.dequantize_rows(stored).astype(np.float64)
     norms = np.zeros(len(here))
     norms[has_row] = np.linalg.norm(vectors, axis=1)[which]
-    factors = np.ones(len(here)) if asked.weights is None else asked.weights[here]
+    factors = np.ones(len(here)) if weights is None else weights[here]
     pooled = list[float | None]()
     row_edges = offsets_of(has_row)[edges]
     for counted, (first, end) in zip(
@@ -123,7 +129,7 @@ def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) 
     """
     asked, plan = explanation.asked, explanation.plan
     manifest = explanation.package.manifest
-    chosen = list(examples or range(asked.num_examples))
+    chosen = list(examples or range(asked.sample.num_examples))
     scopes = {each.name: each.scope for each in manifest.outputs}
 
     def outputs(values: Mapping[str, NDArray[np.float32]]) -> dict[str, Any]:
@@ -139,35 +145,31 @@ def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) 
     }
     dense = [
         {
-            "name": each.spec.name,
-            "scope": each.spec.scope,
-            "default": each.spec.default,
-            "given": each.given,
-            "values": _taken(each.values, each.spec.scope, chosen),
-            "left_out": left_out[each.spec.name],
+            "name": spec.name,
+            "scope": spec.scope,
+            "default": spec.default,
+            "given": spec.name in asked.given_dense,
+            "values": _taken(values, spec.scope, chosen),
+            "left_out": left_out[spec.name],
         }
-        for each in asked.dense
+        for spec, values in asked.dense()
     ]
     sparse = [
         {
-            **_input(explanation, each, found),
+            **_input(manifest, spec, found),
             "lists": lists_json(
-                each,
-                found,
-                explanation.package,
-                plan,
-                [0] if each.spec.scope == "request" else chosen,
+                explanation, spec, lists, found, [0] if spec.scope == "request" else chosen
             ),
-            "left_out": left_out[each.spec.name],
+            "left_out": left_out[spec.name],
         }
-        for each, found in zip(asked.sparse, explanation.sparse, strict=True)
+        for (spec, lists), found in zip(asked.sparse(), explanation.sparse, strict=True)
     ]
     return {
         "model": manifest.model,
         "version": manifest.version,
         "plan": {"name": plan.name, "devices": list(plan.devices)},
         "scored_with": explanation.scored_with,
-        "num_examples": asked.num_examples,
+        "num_examples": asked.sample.num_examples,
         "examples": chosen,
         "outputs": outputs(explanation.scores),
         "dense": dense,
@@ -180,8 +182,7 @@ def _taken(values: NDArray[np.float32], scope: Scope, examples: list[int]) -> li
     return taken
 
 
-def _input(explanation: Explanation, asked: SparseAsked, found: IdRows) -> dict[str, Any]:
-    spec, manifest = asked.spec, explanation.package.manifest
+def _input(manifest: Manifest, spec: SparseInputSpec, found: IdRows) -> dict[str, Any]:
     return {
         "name": spec.name,
         "scope": spec.scope,

@@ -1,6 +1,6 @@
 """One request, input by input, the requests that are made of it, and the rows of its ids."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -11,84 +11,69 @@ from embershard.client.arrays import flatten
 from embershard.package import IdMap, Manifest, SampleRequest
 from embershard.package.id_maps import ZERO_ROW
 from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
+from embershard.package.samples import SampleLists
 
 GivenId: TypeAlias = str | int
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DenseAsked:
-    """A dense input of one request."""
-
-    spec: DenseInputSpec
-
-    values: NDArray[np.float32]
-    """``[N]``, or ``[1]`` in request scope."""
-
-    given: bool
-    """Whether the request has it; else its default stands in."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SparseAsked:
-    """A sparse input of one request. Left out of it, every list is empty."""
-
-    spec: SparseInputSpec
-
-    lengths: NDArray[np.int64]
-    """``[N]``, or ``[1]`` in request scope."""
-
-    ids: NDArray[np.int64]
-    """``[sum of lengths]``, as the server sees them."""
-
-    weights: NDArray[np.float32] | None
-    """``[sum of lengths]``. None: not weighted."""
-
-    given: tuple[GivenId, ...] | None
-    """Each id as the caller wrote it: a string, or a number. None: as ``ids`` has it."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Asked:
-    """A request of N examples: one entry for each input of the model, in its order."""
+    """A request of N examples and what its caller gave."""
 
-    num_examples: int
-    dense: tuple[DenseAsked, ...]
-    sparse: tuple[SparseAsked, ...]
+    manifest: Manifest
+    """Of the model that was asked."""
 
-    outputs: tuple[str, ...]
+    sample: SampleRequest
+
+    given_dense: Collection[str]
+    """The dense inputs that the caller gave; the default of each other one stands in for it."""
+
+    given_ids: Mapping[str, tuple[GivenId, ...]]
+    """By sparse input, each id as the caller wrote it: a string, or a number. An input that is not
+    there: as ``sample`` has them."""
+
+    outputs: tuple[str, ...] = ()
     """Those wanted. Empty: all."""
+
+    def dense(self) -> Iterator[tuple[DenseInputSpec, NDArray[np.float32]]]:
+        """Each dense input in the model's order, and its values: ``[N]``, or ``[1]`` in request
+        scope."""
+        return _columns(self.manifest, self.sample.request_dense, self.sample.example_dense)
+
+    def sparse(self) -> Iterator[tuple[SparseInputSpec, SampleLists]]:
+        """Each sparse input in the model's order, and its lists, of ids as the server sees them."""
+        return zip(self.manifest.sparse, self.sample.lists(self.manifest.sparse), strict=True)
 
     def request(self, *, without: str = "") -> SampleRequest:
         """The request, without one input if one is named: then a sparse input is empty, and a
         dense one has its default, or 0 if it has none."""
-        columns = {
-            scope: [
-                np.full_like(each.values, each.spec.default or 0)
-                if each.spec.name == without
-                else each.values
-                for each in self.dense
-                if each.spec.scope == scope
-            ]
-            for scope in ("request", "example")
-        }
-        given = [each for each in self.sparse if each.spec.name != without]
-        lengths = [each.lengths * (each.spec.name != without) for each in self.sparse]
+        request_dense = self.sample.request_dense.copy()
+        example_dense = self.sample.example_dense.copy()
+        for spec, column in _columns(self.manifest, request_dense, example_dense):
+            if spec.name == without:
+                column[:] = spec.default or 0
+        given = [lists for spec, lists in self.sparse() if spec.name != without]
+        lengths = [lists.lengths * (spec.name != without) for spec, lists in self.sparse()]
         return SampleRequest(
-            num_examples=self.num_examples,
-            request_dense=_joined(columns["request"], np.float32),
-            example_dense=_joined(columns["example"], np.float32)
-            .reshape(len(columns["example"]), self.num_examples)
-            .T,
+            num_examples=self.sample.num_examples,
+            request_dense=request_dense,
+            example_dense=example_dense,
             lengths=_joined(lengths, np.int32),
-            values=_joined([each.ids for each in given], np.int64),
+            values=_joined([each.values for each in given], np.int64),
             weights=_joined(
                 [each.weights for each in given if each.weights is not None], np.float32
             ),
             outputs={},
         )
+
+
+def _columns(
+    manifest: Manifest, request_dense: NDArray[np.float32], example_dense: NDArray[np.float32]
+) -> Iterator[tuple[DenseInputSpec, NDArray[np.float32]]]:
+    """Each dense input and a view of its values."""
+    columns = {"request": iter(request_dense[:, None]), "example": iter(example_dense.T)}
+    return ((spec, next(columns[spec.scope])) for spec in manifest.dense)
 
 
 def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
@@ -112,46 +97,19 @@ def asked_inputs(
     }
     # A matrix, which is no mapping, holds every input.
     names = set(dense) if isinstance(dense, Mapping) else {each.name for each in manifest.dense}
-    return _asked(manifest, sample, given_dense=names, given_ids=given, outputs=tuple(outputs))
+    return Asked(
+        manifest=manifest,
+        sample=sample,
+        given_dense=names,
+        given_ids=given,
+        outputs=tuple(outputs),
+    )
 
 
 def asked_sample(manifest: Manifest, sample: SampleRequest) -> Asked:
     """A request that a package keeps."""
     names = {each.name for each in manifest.dense}
-    return _asked(manifest, sample, given_dense=names, given_ids={}, outputs=())
-
-
-def _asked(
-    manifest: Manifest,
-    sample: SampleRequest,
-    *,
-    given_dense: set[str],
-    given_ids: Mapping[str, tuple[GivenId, ...]],
-    outputs: tuple[str, ...],
-) -> Asked:
-    columns = {
-        "request": iter(sample.request_dense[:, None]),
-        "example": iter(sample.example_dense.T),
-    }
-    dense = tuple(
-        DenseAsked(spec=spec, values=next(columns[spec.scope]), given=spec.name in given_dense)
-        for spec in manifest.dense
-    )
-    return Asked(
-        num_examples=sample.num_examples,
-        dense=dense,
-        sparse=tuple(
-            SparseAsked(
-                spec=spec,
-                lengths=lists.lengths,
-                ids=lists.values,
-                weights=lists.weights,
-                given=given_ids.get(spec.name),
-            )
-            for spec, lists in zip(manifest.sparse, sample.lists(manifest.sparse), strict=True)
-        ),
-        outputs=outputs,
-    )
+    return Asked(manifest=manifest, sample=sample, given_dense=names, given_ids={})
 
 
 def _as_given(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> NDArray[Any]:
@@ -180,24 +138,24 @@ class IdRows(NamedTuple):
         return int(np.isin(self.fates, ("oov", "zero")).sum())
 
 
-def map_ids(asked: SparseAsked, ids: IdMap) -> IdRows:
-    """Follow the ids of one input to their rows. ``asked``: without ids that its map rejects."""
-    kept = _kept(asked)
-    known = ids.lookup(asked.ids) != ZERO_ROW
-    rows = np.full(len(asked.ids), ZERO_ROW, np.int64)
-    rows[kept] = ids.rows_of(asked.ids[kept])
+def map_ids(spec: SparseInputSpec, lists: SampleLists, ids: IdMap) -> IdRows:
+    """Follow the ids of one input to their rows. ``lists``: without ids that its map rejects."""
+    kept = _kept(spec, lists.lengths)
+    known = ids.lookup(lists.values) != ZERO_ROW
+    rows = np.full(len(kept), ZERO_ROW, np.int64)
+    rows[kept] = ids.rows_of(lists.values[kept])
     return IdRows(
         rows, np.select([~kept, known, rows != ZERO_ROW], ["cut", "known", "oov"], "zero")
     )
 
 
-def _kept(asked: SparseAsked) -> NDArray[np.bool_]:
+def _kept(spec: SparseInputSpec, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which ids count, bool ``[ids]``: of a list that is too long, its first or its last."""
-    most, lengths = asked.spec.max_ids, asked.lengths
+    most = spec.max_ids
     if not most:
-        return np.ones(len(asked.ids), np.bool_)
+        return np.ones(lengths.sum(), np.bool_)
     ends = np.cumsum(lengths)
-    position = np.arange(len(asked.ids)) - np.repeat(ends - lengths, lengths)
-    if asked.spec.keep == "last":
+    position = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
+    if spec.keep == "last":
         return np.asarray(position >= np.repeat(lengths - most, lengths))
     return np.asarray(position < most)
