@@ -3,13 +3,7 @@
 import argparse
 import json
 import os
-import select
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,13 +25,12 @@ from embershard.data.movielens_features import age_band, year_band
 from embershard.export import export_checkpoint
 from embershard.ids import hash_string
 from embershard.package import Package
+from embershard.serving import Server, ServerOptions
 from embershard.training import TrainingResult, area_under_curve, read_config, train
 
 HERE = Path(__file__).parent
 CANDIDATES = 100
 RECOMMENDATIONS = 5
-START_TIMEOUT_SECONDS = 60
-STOP_TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +61,16 @@ def main() -> None:
     out = _next_version(Path("repository") / "movielens")
     with export_bar(f"int8 -> {out}") as export_progress:
         export_checkpoint(trained.checkpoint, out, weights="int8", progress=export_progress)
-    with _server(out.parent.parent, version=int(out.name)) as address:
-        print(f"serving   movielens {out.name} on {address}", flush=True)
-        with Client(address, timeout_seconds=10) as client:
+    repository, version = out.parent.parent, int(out.name)
+    options = ServerOptions(port=0)
+    with Server(repository, model="movielens", version=version, options=options) as server:
+        print(f"serving   movielens {version} on {server.address}", flush=True)
+        with Client(server.address, timeout_seconds=10) as client:
             served = _ask(client, movielens)
     _print_table(movielens, trained, Package.open(out), served)
-    request = out.parent.parent / "request.json"
+    request = repository / "request.json"
     request.write_text(_request_text(movielens, served.best))
-    _print_next(out.parent.parent, request)
+    _print_next(repository, request)
 
 
 def _arguments() -> argparse.Namespace:
@@ -87,35 +82,6 @@ def _arguments() -> argparse.Namespace:
 def _next_version(model: Path) -> Path:
     versions = [int(child.name) for child in model.glob("*") if child.name.isdigit()]
     return model / str(max(versions, default=0) + 1)
-
-
-@contextmanager
-def _server(repository: Path, *, version: int) -> Iterator[str]:
-    """A server in a process of its own, on a free port; gone when the block ends."""
-    command = [sys.executable, "-m", "embershard", "serve", str(repository), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--model", "movielens", "--version", str(version)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        # One line once it listens, or none if it cannot.
-        spoke, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_SECONDS)
-        line = process.stdout.readline() if spoke else ""
-        if not line:
-            sys.exit(f"the server did not start within {START_TIMEOUT_SECONDS} seconds")
-        yield line.split()[-1]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            _, said = process.communicate(timeout=STOP_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            _, said = process.communicate()
-        if process.returncode != 0:
-            print(said, end="", file=sys.stderr)
 
 
 def _ask(client: Client, movielens: MovieLens) -> Served:
