@@ -3,14 +3,15 @@
 python -m scripts.check_docs
 """
 
+import json
 import re
 import sys
 from pathlib import Path
 
+from embershard.package.manifest import Manifest
 from scripts.write_cli import PAGE, cli_page
 from scripts.write_configuration import PAGE as CONFIGURATION_PAGE
 from scripts.write_configuration import configuration_page
-from scripts.write_manifest_schema import main as write_manifest_schema
 from scripts.write_python import PAGE as PYTHON_PAGE
 from scripts.write_python import python_page
 
@@ -53,7 +54,8 @@ def anchors(text: str) -> set[str]:
 
 
 if __name__ == "__main__":
-    write_manifest_schema()
+    schema = json.dumps(Manifest.model_json_schema(), indent=2)
+    (ROOT / "docs" / "manifest.schema.json").write_text(f"{schema}\n")
     PAGE.write_text(cli_page())
     CONFIGURATION_PAGE.write_text(configuration_page())
     PYTHON_PAGE.write_text(python_page())

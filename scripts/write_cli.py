@@ -1,7 +1,4 @@
-"""Writes docs/cli.md from the parser of the command line.
-
-python -m scripts.write_cli
-"""
+"""docs/cli.md, from the parser of the command line."""
 
 import argparse
 from collections.abc import Iterator
@@ -12,7 +9,7 @@ from embershard.cli import parser
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 HEAD = """# Command line
 
-Generated from the parser by `python -m scripts.write_cli`. Every command also has `--help`.
+Generated from the parser by `make docs`. Every command also has `--help`.
 
 Exit codes: 0; 1 after an error, which is one line on standard error; 2 for a wrong command line;
 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
@@ -56,7 +53,3 @@ def _spelled(action: argparse.Action) -> str:
 def _sentence(text: str | None) -> str:
     said = " ".join((text or "").split())
     return said[:1].upper() + said[1:] + ("" if said.endswith(".") else ".")
-
-
-if __name__ == "__main__":
-    PAGE.write_text(cli_page())

@@ -1,7 +1,4 @@
-"""Writes docs/configuration.md from the classes that read a training run's TOML file.
-
-python -m scripts.write_configuration
-"""
+"""docs/configuration.md, from the classes that read a training run's TOML file."""
 
 import json
 import types
@@ -20,7 +17,7 @@ from embershard.training.config import CheckpointConfig, ShardingConfig, Trainin
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration of a training run
 
-Generated from the classes that read it by `python -m scripts.write_configuration`. The file is
+Generated from the classes that read it by `make docs`. The file is
 TOML and is read by [`embershard train`](cli.md#embershard-train);
 [movielens.toml](../examples/movielens/movielens.toml) is an example. An unknown key, a missing one
 or a value of another type is an error with its line.
@@ -85,7 +82,3 @@ def _default(field: FieldInfo) -> str:
     if isinstance(field.default, dict):
         return ", ".join(f"`{json.dumps(k)} = {json.dumps(v)}`" for k, v in field.default.items())
     return f"`{json.dumps(field.default)}`"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(configuration_page())

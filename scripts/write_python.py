@@ -1,7 +1,4 @@
-"""Writes docs/python.md from the docstrings of what users of the client call.
-
-python -m scripts.write_python
-"""
+"""docs/python.md, from the docstrings of what users of the client call."""
 
 import ast
 import inspect
@@ -16,7 +13,7 @@ from embershard import client, data
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
 HEAD = """# Python
 
-Generated from docstrings by `python -m scripts.write_python`. The client needs neither torch nor
+Generated from docstrings by `make docs`. The client needs neither torch nor
 FBGEMM.
 
 ```python
@@ -138,7 +135,3 @@ def _fields(of: type) -> Iterator[str]:
         kind = _plain(ast.unparse(each.annotation))
         yield f"| `{ast.unparse(each.target)}` | `{kind}` | {meaning} |"
     yield ""
-
-
-if __name__ == "__main__":
-    PAGE.write_text(python_page())

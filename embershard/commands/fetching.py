@@ -57,7 +57,7 @@ def add_fetch(commands: Any) -> None:
         type=float,
         default=120.0,
         metavar="SECONDS",
-        help="give up if no byte comes for so long, over http, https and s3 (default: 120)",
+        help="give up if no byte comes for so long, over http, https and s3 (default: %(default)g)",
     )
     _add_watch(command.add_argument_group("following the repository").add_argument)
     command.set_defaults(run=_fetch)

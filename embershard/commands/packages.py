@@ -173,7 +173,7 @@ def add_compile(commands: Any) -> None:
         "--target",
         choices=("cpu",),
         default="cpu",
-        help="what to compile for; cpu: this machine's (the only one so far)",
+        help="what to compile for; cpu: this machine's (default: %(default)s, the only one so far)",
     )
     command.add_argument(
         "--dtype",

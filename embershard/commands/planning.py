@@ -39,7 +39,7 @@ def add_plan_command(commands: Any) -> None:
         default=AUTO,
         metavar="STRATEGY",
         help="table (whole tables), row, column (each table cut), replicate (each table "
-        "everywhere) or auto (the default: by measured costs and load)",
+        "everywhere) or auto, by measured costs and load (default: %(default)s)",
     )
     add("--name", metavar="NAME", help="of the plan: a new one (default: the devices, as 4xcpu)")
     add("--default", action="store_true", help="serve it where no other plan is asked for")

@@ -18,7 +18,7 @@ GOLDEN_TEXT = (GOLDEN / "manifest.json").read_bytes()
 
 def test_the_published_json_schema_is_that_of_the_models():
     published = json.loads((DOCS / "manifest.schema.json").read_text())
-    assert published == Manifest.model_json_schema(), "run scripts/write_manifest_schema.py"
+    assert published == Manifest.model_json_schema(), "run make docs"
 
 
 def test_the_fingerprint_is_of_canonical_json():

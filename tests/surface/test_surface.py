@@ -1,7 +1,11 @@
 """The public surface is what the committed text says; a change of it is a change of that text."""
 
+import argparse
+import re
+
 import pytest
 
+from embershard.cli import parser
 from scripts.write_cli import PAGE, cli_page
 from scripts.write_configuration import PAGE as CONFIGURATION_PAGE
 from scripts.write_configuration import configuration_page
@@ -17,13 +21,31 @@ def test_public_surface_is_as_committed(name):
 
 
 def test_cli_page_is_generated_from_the_parser():
-    assert PAGE.read_text() == cli_page(), "run python -m scripts.write_cli"
+    assert PAGE.read_text() == cli_page(), "run make docs"
+
+
+IN_WORDS = ["fetch version 0", "load version 0", "unload version 0", "predict version 0"]
+"""Options whose default the page has in words."""
+
+
+def test_cli_page_has_every_default():
+    """So that one that changes changes the page."""
+    (commands,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    absent = []
+    for name, command in commands.choices.items():
+        for action in command._actions:
+            default, text = action.default, command._get_formatter()._expand_help(action)
+            shown = f"{default:.16g}" if isinstance(default, float) else f"{default}"
+            nothing = default in (None, "", [], argparse.SUPPRESS) or default is False
+            if not nothing and not re.search(rf"default: ({re.escape(shown)}|{default})\b", text):
+                absent.append(f"{name} {action.dest} {shown}")
+    assert absent == IN_WORDS
 
 
 def test_configuration_page_is_generated_from_the_classes_that_read_it():
     page = CONFIGURATION_PAGE.read_text()
-    assert page == configuration_page(), "run python -m scripts.write_configuration"
+    assert page == configuration_page(), "run make docs"
 
 
 def test_python_page_is_generated_from_docstrings():
-    assert PYTHON_PAGE.read_text() == python_page(), "run python -m scripts.write_python"
+    assert PYTHON_PAGE.read_text() == python_page(), "run make docs"
