@@ -1,25 +1,5 @@
-"""Every error this library raises on purpose, sorted by what the caller can do about it.
-
-::
-
-    EmbershardError
-    ├── InputError (also ValueError)    fix what you passed in
-    │   ├── ConfigError                 a configuration file: line and key
-    │   ├── DataError                   a data file: line and column
-    │   ├── ExportError                 a module that cannot be exported: what and where
-    │   ├── MissingKeyError (also KeyError)  a key that a jagged or keyed tensor does not have
-    │   ├── NotFoundError               a model, version or output that is not there
-    │   ├── planner.PlannerError        no plan fits: what is missing
-    │   ├── RequestError                a predict request: feature, example, position
-    │   └── UnauthenticatedError        a token that is missing, or not the server's
-    ├── PackageError (also ValueError)  fix the package: file and field
-    │   └── PlanError                   a plan for devices that are not served here
-    ├── RetryError                      try again later
-    │   ├── DeadlineError               the deadline passed before an answer
-    │   ├── OverloadedError             refused to protect the requests already accepted
-    │   └── UnavailableError            no server there, or one that is shutting down
-    ├── LostRankError (also RuntimeError)  another rank ended or hangs: start the job anew
-    └── InternalError                   report a bug
+"""Every error this library raises on purpose, sorted by what the caller can do about it:
+docs/protocols.md, "Errors", has them as a tree.
 """
 
 from embershard.formatting import printable

@@ -1,16 +1,7 @@
-"""How one row of an embedding table is stored: whole bytes.
-
-    int8    scale f16 │ bias f16 │ n bytes, one code each           4 + n
-    int4    scale f16 │ bias f16 │ n / 2 bytes, low nibble first    4 + n / 2
-    fp16    n float16                                               2 * n
-    fp32    n float32                                               4 * n
-
-n is the table's dim rounded up to a multiple of 4. Columns behind the dim are padding, which
-nobody reads. Numbers are little endian. A code reads back as ``scale * code + bias``, codes
-unsigned.
+"""How one row of an embedding table is stored: whole bytes. docs/format.md, "Rows", lists them.
 
 Source: the row order of FBGEMM's inference tables with the scale first, without its padding
-to a device's alignment. It is written out here because packages outlive any one release.
+to a device's alignment. It is written out there because packages outlive any one release.
 """
 
 from dataclasses import dataclass

@@ -1,18 +1,5 @@
-"""The part of the safetensors format that packages use, with data where it can be mapped.
-
-    bytes 0 .. 7     N, uint64 little endian
-    8 .. 8 + N       JSON: {"rows": {"dtype": "U8", "shape": [3, 20], "data_offsets": [0, 60]}},
-                     padded with spaces so that the data start at a multiple of `align`
-    then             the tensors, concatenated, without holes
-
-Dtypes are U8, I32, I64 and F32; numbers are little endian, tensors row-major. The key
-"__metadata__", which the format allows, is refused like any other unknown thing.
-
-Vocabularies, ids/<name>.safetensors. What an unknown id gets is not in the file: inputs with
-different policies may share one.
-
-    keys   I64 [n]   the ids, strictly increasing as signed numbers: found by bisection
-    rows   I64 [n]   the row of each: every one of 0 .. n - 1 once
+"""The part of the safetensors format that packages use, with data where it can be mapped, and
+vocabularies in it. docs/format.md, "Safetensors", has both byte by byte.
 """
 
 from __future__ import annotations

@@ -1,13 +1,5 @@
-"""Requests kept in a package with the outputs they must give: samples.safetensors.
-
-Of sample i, in the packed form of the wire (F: dense inputs of a scope; N: its examples):
-
-    <i>/request_dense    F32 [F_r]
-    <i>/example_dense    F32 [N, F_e]
-    <i>/lengths          I32 [L]        for each sparse input in order, 1 or N lengths
-    <i>/values           I64 [sum of lengths]    ids as a client sends them
-    <i>/weights          F32 [W]        one for each id of the weighted inputs, in order
-    <i>/output/<name>    F32 [N or 1, *shape]
+"""Requests kept in a package with the outputs they must give: samples.safetensors, whose tensors
+docs/format.md, "Safetensors", lists.
 """
 
 import itertools
