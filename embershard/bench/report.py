@@ -5,10 +5,9 @@ import textwrap
 from dataclasses import asdict
 from typing import Any, Final
 
-from embershard.bench.distribution import Distribution
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import TOLERANCE, AnswerCheck
-from embershard.bench.run import Progress, RunResult
+from embershard.bench.run import Distribution, Progress, RunResult
 from embershard.bench.session import BenchReport
 from embershard.formatting import duration_text, rate_text
 from embershard.version import __version__

@@ -1,5 +1,6 @@
 """One run under load: begins it, watches it, and says what came out."""
 
+import importlib
 import math
 import os
 import time
@@ -10,12 +11,11 @@ from typing import Any, Final
 import grpc
 import numpy as np
 
-from embershard.bench._native import load_run
-from embershard.bench.distribution import Distribution
 from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.protocols import METHODS, PREDICT_STREAM
 from embershard.bench.target import Target, cpu_seconds
-from embershard.errors import InputError
+from embershard.client import Tls
+from embershard.errors import InputError, InternalError
 
 WATCH_SECONDS: Final = 0.5
 
@@ -23,6 +23,43 @@ TIMES_MAX: Final = 1 << 20
 """Drawn for an open loop. A longer run has them again."""
 
 CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+Bucket = tuple[int, int, int]
+"""Smallest and largest value, in nanoseconds, and how many fell between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Durations by bucket, smallest first; a bucket is at most 1/128 of its values wide."""
+
+    buckets: Sequence[Bucket]
+
+    @property
+    def count(self) -> int:
+        return sum(count for _, _, count in self.buckets)
+
+    @property
+    def max_seconds(self) -> float:
+        """The largest, exactly; 0 where there is none."""
+        return self.buckets[-1][1] * 1e-9 if self.buckets else 0.0
+
+    def percentile_seconds(self, percent: float, *, of: int | None = None) -> float:
+        """The smallest duration that ``percent`` of all do not exceed, at its bucket's upper end.
+        ``of``: how many there are with those that never ended, which count as endless. Infinite if
+        it is one of these; 0 if there is none at all."""
+        total = self.count if of is None else of
+        rank = rank_of(percent, total)
+        reached = 0
+        for _, high, count in self.buckets:
+            reached += count
+            if reached >= rank:
+                return high * 1e-9
+        return math.inf if total else 0.0
+
+
+def rank_of(percent: float, total: int) -> int:
+    """Which of so many, from the smallest, is the first that ``percent`` of them do not exceed."""
+    return math.ceil(round(percent / 100 * total, 6))  # Of binary fractions: 99.9 % of 1000.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +168,7 @@ def run_load(
         InputError: a pool without times, where they are to be kept.
     """
     times, period_seconds = _due_times(pool, options)
-    run = load_run(
+    run = _load_run(
         [(request.message, request.examples) for request in pool],
         tls=target.tls,
         target=target.name,
@@ -162,6 +199,21 @@ def run_load(
     if server_processes and server_before is not None and server_after is not None:
         server_cpu = server_after - server_before
     return _result(run, options, client_cpu, server_cpu)
+
+
+def _load_run(requests: Sequence[tuple[bytes, int]], *, tls: Tls | None, **options: object) -> Any:
+    """Begins a run: ``LoadRun`` of ``module.cc``, of messages and their examples. ``options``: the
+    fields of ``load_options.h``, which says what each means."""
+    try:
+        extension: Any = importlib.import_module("embershard.bench._load")
+    except ImportError as error:
+        raise InternalError(f"the load tool's extension does not load: {error}") from error
+    native = extension.LoadOptions()
+    if tls is not None:
+        native.tls = extension.LoadTls(*tls.texts(), tls.server_name)
+    for name, value in options.items():
+        setattr(native, name, value)
+    return extension.LoadRun(native, requests)
 
 
 def _due_times(pool: Sequence[PooledRequest], options: LoadOptions) -> tuple[list[float], float]:

@@ -15,8 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from embershard.bench.distribution import rank_of
-from embershard.bench.run import RunResult
+from embershard.bench.run import RunResult, rank_of
 from embershard.errors import InputError
 from embershard.formatting import round_duration_text
 

@@ -57,7 +57,7 @@ def _serve(given: argparse.Namespace) -> None:
 
 def add_triton_config(commands: Any) -> None:
     from embershard.serving.option import add_flags
-    from embershard.serving.triton.options import TritonOptions
+    from embershard.serving.triton import TritonOptions
 
     command = commands.add_parser(
         "triton-config",

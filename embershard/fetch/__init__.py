@@ -1,8 +1,7 @@
 """Packages from elsewhere: object stores, web servers, other folders. Needs no torch."""
 
-from embershard.fetch.choosing import Selection
 from embershard.fetch.fetching import Fetched, FetchProgress
-from embershard.fetch.models import FetchedModel, fetch_models, fetch_package
+from embershard.fetch.models import FetchedModel, Selection, fetch_models, fetch_package
 from embershard.fetch.source import Source
 from embershard.fetch.watching import Watch, WatchOptions, follow
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from embershard.errors import ConfigError, EmbershardError, UnavailableError
-from embershard.fetch.choosing import Selection, choose_models
 from embershard.fetch.fetching import UNFINISHED
-from embershard.fetch.models import FetchedModel, fetch_model
+from embershard.fetch.models import FetchedModel, Selection, choose_models, fetch_model
 from embershard.fetch.source import Source
 from embershard.package.labels import read_labels
 from embershard.package.names import version_of

@@ -2,11 +2,11 @@
 
 from embershard.serving.triton.configuration import (
     CONFIG_FILE,
+    TritonOptions,
     backend_directory,
     model_config,
     write_model_config,
 )
-from embershard.serving.triton.options import TritonOptions
 
 __all__ = [
     "CONFIG_FILE",

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from embershard.bench.distribution import Distribution
 from embershard.bench.load_options import LoadOptions
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import AnswerCheck
 from embershard.bench.report import progress_text, report_json, report_table
-from embershard.bench.run import Progress, RunResult
+from embershard.bench.run import Distribution, Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
 from embershard.bench.slo import Objective
 from embershard.bench.target import Target

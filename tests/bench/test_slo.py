@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from embershard.bench.distribution import Distribution
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.run import RunResult
+from embershard.bench.run import Distribution, RunResult
 from embershard.bench.slo import Objective, parse_objective
 from embershard.errors import InputError
 from tests.cases import cases

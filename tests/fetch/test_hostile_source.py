@@ -12,7 +12,7 @@ import pytest
 
 from embershard.errors import ConfigError, PackageError, UnavailableError
 from embershard.fetch import Selection, Source, fetch_models, fetch_package, file_systems, source
-from embershard.fetch.choosing import choose_versions
+from embershard.fetch.models import choose_versions
 from tests.cases import cases
 from tests.cli.running import run
 from tests.fetch.conftest import BUCKET, label, never, publish

@@ -115,7 +115,7 @@ def test_torch_jit_is_called_in_one_module():
     ("extension", "module"),
     {
         "serving": ("embershard.serving._predictor", "embershard.serving._native"),
-        "bench": ("embershard.bench._load", "embershard.bench._native"),
+        "bench": ("embershard.bench._load", "embershard.bench.run"),
         "kernels": ("embershard.kernels._row_update", "embershard.kernels.row_update"),
     },
 )

@@ -14,7 +14,7 @@ from embershard.serving.option import (
     native_options,
     option,
 )
-from embershard.serving.triton.options import TritonOptions
+from embershard.serving.triton import TritonOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-// The extension module embershard.bench._load. embershard/bench/_native.py is its only
+// The extension module embershard.bench._load. embershard/bench/run.py is its only
 // caller. No call keeps the GIL while it waits.
 
 #include <grpcpp/support/slice.h>
