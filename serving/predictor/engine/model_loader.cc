@@ -22,6 +22,11 @@ LoadRunnerOptions OneHung(LoadRunnerOptions options) {
   return options;
 }
 
+// For example "model 'ranker' version 3".
+std::string VersionText(const std::string& model, int64_t version) {
+  return "model '" + model + "' version " + std::to_string(version);
+}
+
 }  // namespace
 
 ModelLoader::ModelLoader(ServedModels* served, std::shared_ptr<ModelSource> source,
@@ -30,7 +35,8 @@ ModelLoader::ModelLoader(ServedModels* served, std::shared_ptr<ModelSource> sour
       source_(std::move(source)),
       options_(std::move(options)),
       reads_(OneHung(options_.load)),
-      loads_(served, source_, &options_) {}
+      loads_(options_.load),
+      memory_(options_.memory_budget) {}
 
 void ModelLoader::Stop() {
   stopping_ = true;
@@ -239,7 +245,7 @@ Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& c
 Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t version, bool gently) {
   const Clock::time_point start = Clock::now();
   states_.Set(model, version, VersionState::kLoading, "");
-  Result<LoadedVersion> loaded = loads_.Load(model, version, gently);
+  Result<LoadedVersion> loaded = StartEngine(model, version, gently);
   const Status& status = loaded.status();
   LoadEvent event = {.what = status.ok() ? "loaded" : "load_failed",
                      .model = model,
@@ -261,6 +267,46 @@ Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t ver
   }
   return Status(status.code(), VersionText(model, version) + ": " + status.message(),
                 status.reason());
+}
+
+Result<LoadedVersion> ModelLoader::StartEngine(const std::string& model, int64_t version,
+                                               bool gently) {
+  const LoadTask task = {.name = VersionText(model, version),
+                         .in_background = gently,
+                         .bytes_per_second = options_.load_bytes_per_second};
+  const Result<MemoryParts> parts = loads_.Run<MemoryParts>(
+      task, [source = source_, model, version](const LoadContext& context) -> Result<MemoryParts> {
+        MemoryParts found;
+        RETURN_IF_ERROR(RunIn(context.background, [&]() -> Status {
+          ASSIGN_OR_RETURN(found, source->Memory(model, version));
+          return {};
+        }));
+        return found;
+      });
+  if (!parts.ok()) return parts.status();
+  ASSIGN_OR_RETURN(const MemoryBudget::Claim claim, ClaimMemory(*parts));
+  using Started = Result<std::unique_ptr<Engine>>;
+  Started engine = loads_.Run<std::unique_ptr<Engine>>(
+      task,
+      [source = source_, model, version, options = options_.engine,
+       claim = claim](const LoadContext& context) -> Started {
+        ASSIGN_OR_RETURN(std::unique_ptr<Model> opened, source->Load(model, version, context));
+        return Engine::Start(std::move(opened), options, context);
+      });
+  if (engine.ok()) return LoadedVersion{served_->Own(std::move(*engine), claim), claim};
+  memory_.SetHolder(claim, MemoryBudget::Holder::kGivenUp);  // Until its thread releases it.
+  return engine.status();
+}
+
+Result<MemoryBudget::Claim> ModelLoader::ClaimMemory(const MemoryParts& parts) {
+  const Clock::time_point deadline = Clock::now() + options_.drain_wait;
+  Result<MemoryBudget::Claim> claim = memory_.Take(parts);
+  while (!claim.ok() && memory_.is_draining() && !stopping_ && Clock::now() < deadline) {
+    // While a load waits, engines that end free their memory at full speed.
+    (void)served_->WaitForEnds(0, std::min(deadline, Clock::now() + kLookEvery));
+    claim = memory_.Take(parts);
+  }
+  return claim;
 }
 
 void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
@@ -306,7 +352,7 @@ void ModelLoader::LetGo(const std::string& model, const std::set<int64_t>& kept,
                         Versions* versions) {
   std::erase_if(*versions, [&](const auto& held) {
     if (kept.contains(held.first)) return false;
-    loads_.LetGo(held.second);
+    memory_.SetHolder(held.second.memory, MemoryBudget::Holder::kDraining);
     options_.report({.what = "unloaded", .model = model, .version = held.first, .message = {}});
     return true;
   });
@@ -338,7 +384,7 @@ void ModelLoader::DropWithdrawn(const std::string& model) {
   if (withdrawn == all.end() || held == held_.end()) return;
   std::erase_if(held->second, [&](const auto& loaded) {
     if (!withdrawn->second.contains(loaded.first)) return false;
-    loads_.LetGo(loaded.second);
+    memory_.SetHolder(loaded.second.memory, MemoryBudget::Holder::kDraining);
     withdrawn_[model].insert(loaded.first);
     states_.Set(model, loaded.first, VersionState::kFailed, VersionWithdrawn().message());
     (void)Failed(model, loaded.first, VersionWithdrawn());

@@ -15,10 +15,10 @@
 #include "base/status.h"
 #include "engine/load_options.h"
 #include "engine/load_runner.h"
+#include "engine/memory_budget.h"
 #include "engine/model_source.h"
 #include "engine/served_models.h"
 #include "engine/version_choice.h"
-#include "engine/version_loader.h"
 #include "engine/version_states.h"
 
 namespace embershard {
@@ -32,6 +32,11 @@ struct LoadOutcome {
   Status status;
   double seconds = 0;           // That it took.
   double unserved_seconds = 0;  // Of these, without any version that answered: Swap::kReplace.
+};
+
+struct LoadedVersion {
+  std::shared_ptr<Engine> engine;
+  MemoryBudget::Claim memory;
 };
 
 // Whatever fails, what was served is served on, and the status says both. Not thread-safe, but for
@@ -83,6 +88,11 @@ class ModelLoader {
                      Versions* versions);
   // Sets the version's state and reports.
   Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently);
+  // Loads the version, if the memory holds it. `gently`: with idle scheduling priority, and paced.
+  // Fails as LoadRunner::Run() and MemoryBudget::Take() do.
+  Result<LoadedVersion> StartEngine(const std::string& model, int64_t version, bool gently);
+  // Waits for versions that drain where there is no room otherwise.
+  Result<MemoryBudget::Claim> ClaimMemory(const MemoryParts& parts);
   // Serves `choice` as far as it is loaded, what was served before where it is not.
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
   // Unloads all versions of the model but those in `kept`, and waits until they have ended.
@@ -101,7 +111,8 @@ class ModelLoader {
   std::atomic<bool> stopping_ = false;
 
   LoadRunner reads_;  // Of the repository's folders and labels: unload works without them.
-  VersionLoader loads_;
+  LoadRunner loads_;
+  MemoryBudget memory_;  // A version counts until its last request has been answered.
 
   std::map<std::string, Versions> held_;
   std::map<std::string, std::set<int64_t>> also_;       // Versions that somebody asked for.
