@@ -147,17 +147,6 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
   return {};
 }
 
-Result<RepositoryModels> ModelLoader::ListModels() {
-  Result<RepositoryModels> models = reads_.Run<RepositoryModels>(
-      {.name = "the repository"},
-      [source = source_](const LoadContext&) { return source->List(); });
-  if (models.ok()) {
-    const MutexLock lock(listed_mutex_);
-    listed_ = *models;
-  }
-  return models;
-}
-
 Result<VersionChoice> ModelLoader::Choose(const std::string& model,
                                           const std::vector<int64_t>& there) {
   ASSIGN_OR_RETURN(const Labels labels,
@@ -244,7 +233,7 @@ Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& c
 
 Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t version, bool gently) {
   const Clock::time_point start = Clock::now();
-  states_.Set(model, version, VersionState::kLoading, "");
+  SetState(model, version, VersionState::kLoading, "");
   Result<LoadedVersion> loaded = StartEngine(model, version, gently);
   const Status& status = loaded.status();
   LoadEvent event = {.what = status.ok() ? "loaded" : "load_failed",
@@ -252,8 +241,8 @@ Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t ver
                      .version = version,
                      .seconds = SecondsSince(start),
                      .message = status.message()};
-  states_.Set(model, version, status.ok() ? VersionState::kReady : VersionState::kFailed,
-              status.message());
+  SetState(model, version, status.ok() ? VersionState::kReady : VersionState::kFailed,
+           status.message());
   options_.report(event);
   if (status.ok()) {
     const ProgramReport& program = loaded->engine->program();
@@ -386,7 +375,7 @@ void ModelLoader::DropWithdrawn(const std::string& model) {
     if (!withdrawn->second.contains(loaded.first)) return false;
     memory_.SetHolder(loaded.second.memory, MemoryBudget::Holder::kDraining);
     withdrawn_[model].insert(loaded.first);
-    states_.Set(model, loaded.first, VersionState::kFailed, VersionWithdrawn().message());
+    SetState(model, loaded.first, VersionState::kFailed, VersionWithdrawn().message());
     (void)Failed(model, loaded.first, VersionWithdrawn());
     return true;
   });
@@ -396,20 +385,6 @@ size_t ModelLoader::HeldEngines() const {
   size_t engines = 0;
   for (const auto& [model, versions] : held_) engines += versions.size();
   return engines;
-}
-
-Result<std::vector<ServedVersion>> ModelLoader::Index() const {
-  for (const auto& [model, versions] : served_->withdrawn()) {
-    for (const int64_t version : versions) {
-      states_.Set(model, version, VersionState::kFailed, VersionWithdrawn().message());
-    }
-  }
-  if (reads_.hung() > 0) {
-    const MutexLock lock(listed_mutex_);
-    return states_.List(listed_, served_->List());
-  }
-  ASSIGN_OR_RETURN(const RepositoryModels models, source_->List());
-  return states_.List(models, served_->List());
 }
 
 }  // namespace embershard

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -19,7 +20,7 @@
 #include "engine/model_source.h"
 #include "engine/served_models.h"
 #include "engine/version_choice.h"
-#include "engine/version_states.h"
+#include "package/repository.h"
 
 namespace embershard {
 
@@ -61,8 +62,8 @@ class ModelLoader {
   // Version 0: the whole model. A version that is the default or labelled is not let go.
   Status Unload(const std::string& model, int64_t version);
 
-  // All versions in the repository, and what has become of each. Any thread. While a look at the
-  // repository hangs: the versions that the last one found.
+  // All versions in the repository, models and versions ascending, and what has become of each. Any
+  // thread. While a look at the repository hangs: the versions that the last one found.
   Result<std::vector<ServedVersion>> Index() const;
 
   // Has what runs and what comes fail with kUnavailable within about a second. Any thread.
@@ -73,6 +74,7 @@ class ModelLoader {
 
  private:
   using Versions = std::map<int64_t, LoadedVersion>;
+  using VersionKey = std::pair<std::string, int64_t>;
 
   // Does so for one model. Its failures do not touch what it serves.
   Status Align(const std::string& model, const std::vector<int64_t>& there, bool gently);
@@ -86,6 +88,9 @@ class ModelLoader {
   // Loads what is missing into `versions`; the first failure.
   Status LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                      Versions* versions);
+  // `reason`: why it is not ready.
+  void SetState(const std::string& model, int64_t version, VersionState state,
+                const std::string& reason) const;
   // Sets the version's state and reports.
   Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently);
   // Loads the version, if the memory holds it. `gently`: with idle scheduling priority, and paced.
@@ -120,9 +125,10 @@ class ModelLoader {
   std::map<std::string, std::set<int64_t>> withdrawn_;  // Not loaded again unless somebody asks.
   std::map<std::string, int64_t> serving_;              // Default versions, as last reported.
 
-  mutable VersionStates states_;  // Thread-safe.
-
   mutable Mutex listed_mutex_;
+  // What has become of the versions that are not served, and why.
+  mutable std::map<VersionKey, std::pair<VersionState, std::string>> states_
+      GUARDED_BY(listed_mutex_);
   RepositoryModels listed_ GUARDED_BY(listed_mutex_);  // As the repository was last.
 };
 
