@@ -10,7 +10,6 @@
 
 #include "batching/request.h"
 #include "engine/engine.h"
-#include "engine/shadow_executor.h"
 
 namespace embershard {
 
@@ -23,8 +22,12 @@ struct ShadowVersion {
 };
 
 struct ShadowOptions {
-  double share = 0;         // Of the requests, 0 .. 1, that are copied.
-  double time = 1.0 / 128;  // As ShadowExecutor takes it.
+  double share = 0;  // Of the requests, 0 .. 1, that are copied.
+
+  // 1e-9 .. 1, the share of the time in which a batch of copies is under way, whether it has a
+  // processor or waits for one; 1: always, while there are copies. No rest between two batches is
+  // longer than a minute, be the share what it may.
+  double time = 1.0 / 128;
 };
 
 // Counted in the telemetry of the shadow version. Thread-safe.
@@ -49,7 +52,7 @@ class Shadow {
 
  private:
   class Copy;
-  class UnderWay;
+  class Executor;
 
   bool Sampled();
   // The shadow version, where the request is in the sample and there is one.
@@ -58,8 +61,8 @@ class Shadow {
   const ServedModels* const served_;
   const double share_;
   std::atomic<uint64_t> seen_ = 0;
-  const std::shared_ptr<UnderWay> under_way_;     // Shared with the copies, which may outlive this.
-  const std::shared_ptr<ShadowExecutor> runner_;  // Likewise. Null: share_ is 0.
+  // Shared with the copies, which may outlive this. Null: share_ is 0.
+  const std::shared_ptr<Executor> executor_;
 };
 
 }  // namespace embershard
