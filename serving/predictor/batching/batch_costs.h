@@ -17,6 +17,19 @@ struct BatchSize {
   uint64_t requests = 0;
   uint64_t examples = 0;
   uint64_t ids = 0;
+
+  BatchSize& operator+=(const BatchSize& more) {
+    requests += more.requests;
+    examples += more.examples;
+    ids += more.ids;
+    return *this;
+  }
+  BatchSize& operator-=(const BatchSize& less) {
+    requests -= less.requests;
+    examples -= less.examples;
+    ids -= less.ids;
+    return *this;
+  }
 };
 
 // A running estimate of the 90th percentile for each bucket of sizes, where a bucket is a power

@@ -12,30 +12,11 @@ namespace {
 
 // Of its examples that no batch has taken.
 QueueSize SizeOf(const Request& request) {
-  const BatchSize left = SizeLeft(request);
+  BatchSize left = SizeLeft(request);
   // One without examples is computed as well: it takes the room of one. One whose chunks have all
   // left takes none.
-  return {.examples = std::max<size_t>(left.examples, left.requests > 0 ? 1 : 0),
-          .ids = left.ids,
-          .bytes = request.held_bytes,
-          .requests = 1,
-          .chunks = left.requests};
-}
-
-BatchSize WorkOf(const QueueSize& size) {
-  return {.requests = size.chunks, .examples = size.examples, .ids = size.ids};
-}
-
-void AddTo(BatchSize* sum, const BatchSize& size) {
-  sum->requests += size.requests;
-  sum->examples += size.examples;
-  sum->ids += size.ids;
-}
-
-void TakeFrom(BatchSize* sum, const BatchSize& size) {
-  sum->requests -= size.requests;
-  sum->examples -= size.examples;
-  sum->ids -= size.ids;
+  if (left.requests > 0) left.examples = std::max<uint64_t>(left.examples, 1);
+  return {.work = left, .bytes = request.held_bytes, .requests = 1};
 }
 
 // A forecast errs to both sides, and the answer has its way to go: a quarter more. With a part of
@@ -43,22 +24,6 @@ void TakeFrom(BatchSize* sum, const BatchSize& size) {
 Clock::time_point Latest(Clock::time_point foreseen, Clock::time_point now, double share) {
   const std::chrono::duration<double, std::nano> time = foreseen - now;
   return now + std::chrono::duration_cast<Clock::duration>(time * 1.25 / share);
-}
-
-void AddTo(QueueSize* sum, const QueueSize& size) {
-  sum->examples += size.examples;
-  sum->ids += size.ids;
-  sum->bytes += size.bytes;
-  sum->requests += size.requests;
-  sum->chunks += size.chunks;
-}
-
-void TakeFrom(QueueSize* sum, const QueueSize& size) {
-  sum->examples -= size.examples;
-  sum->ids -= size.ids;
-  sum->bytes -= size.bytes;
-  sum->requests -= size.requests;
-  sum->chunks -= size.chunks;
 }
 
 bool IsExpired(const Request& request, Clock::time_point now) { return request.deadline <= now; }
@@ -95,8 +60,8 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& fo
 
 Admission BatchFormer::RoomFor(const Request& request) const {
   const QueueSize size = SizeOf(request);
-  if (size.examples > options_.max_queued_examples || size.ids > options_.max_queued_ids ||
-      size.bytes > options_.max_queued_bytes) {
+  if (size.work.examples > options_.max_queued_examples ||
+      size.work.ids > options_.max_queued_ids || size.bytes > options_.max_queued_bytes) {
     return Admission::kTooLarge;
   }
   return HasRoom(request, size) ? Admission::kAccepted : Admission::kQueueFull;
@@ -108,35 +73,36 @@ RequestQueue& BatchFormer::QueueOf(const Request& request) {
 }
 
 bool BatchFormer::HasRoom(const Request& request, const QueueSize& size) const {
-  if (size.examples > options_.max_queued_examples - queued_.examples ||
-      size.ids > options_.max_queued_ids - queued_.ids ||
+  if (size.work.examples > options_.max_queued_examples - queued_.work.examples ||
+      size.work.ids > options_.max_queued_ids - queued_.work.ids ||
       size.bytes > options_.max_queued_bytes - queued_.bytes) {
     return false;
   }
   if (request.priority == Priority::kInteractive || background_.empty()) return true;
-  return queued_background_.examples + size.examples <= options_.max_queued_examples / 2 &&
-         queued_background_.ids + size.ids <= options_.max_queued_ids / 2 &&
+  return queued_background_.work.examples + size.work.examples <=
+             options_.max_queued_examples / 2 &&
+         queued_background_.work.ids + size.work.ids <= options_.max_queued_ids / 2 &&
          queued_background_.bytes + size.bytes <= options_.max_queued_bytes / 2;
 }
 
 Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& forecast,
                                      Clock::time_point now, double share) const {
   const bool is_background = request.priority == Priority::kBackground;
-  BatchSize work = WorkOf(queued_);
-  AddTo(&work, SizeLeft(request));
+  BatchSize work = queued_.work;
+  work += SizeLeft(request);
   if (is_background) {
-    TakeFrom(&work, background_.DueAfter(request.deadline));
+    work -= background_.DueAfter(request.deadline);
   } else {
-    TakeFrom(&work, interactive_.DueAfter(request.deadline));
-    TakeFrom(&work, large_.DueAfter(request.deadline));
+    work -= interactive_.DueAfter(request.deadline);
+    work -= large_.DueAfter(request.deadline);
     // As much as it has may come between its chunks.
-    if (request.split != nullptr) AddTo(&work, SizeLeft(request));
+    if (request.split != nullptr) work += SizeLeft(request);
   }
-  if (is_background || queued_background_.examples == 0) {
+  if (is_background || queued_background_.work.examples == 0) {
     return Latest(forecast.EndOf(work, now), now, share);
   }
-  const BatchSize others = WorkOf(queued_background_);
-  TakeFrom(&work, others);
+  const BatchSize others = queued_background_.work;
+  work -= others;
   // Of the others those that fill its batches up, and those whose turn comes meanwhile.
   const uint64_t batches = (std::max(work.examples, uint64_t{1}) - 1) / options_.merge_examples + 1;
   const uint64_t turns = (static_cast<uint64_t>(passed_over_) + batches) / (kPassedOver + 1);
@@ -152,15 +118,13 @@ std::chrono::nanoseconds BatchFormer::RetryAfter(const Request& refused, const F
                                                  Clock::time_point now, double share) const {
   const Clock::time_point end = EndOf(refused, forecast, now, share);
   if (end > refused.deadline) return end - refused.deadline;  // It will state as much time again.
-  const QueueSize size = SizeOf(refused);
-  return forecast.EndOf(WorkOf(size), now) - now;
+  return forecast.EndOf(SizeOf(refused).work, now) - now;
 }
 
 Due BatchFormer::Take(Clock::time_point now, size_t most_examples) {
   Due due;
-  QueueSize room;
-  room.examples = std::min(options_.merge_examples, most_examples);
-  room.ids = options_.max_batch_ids;
+  BatchSize room = {.examples = std::min(options_.merge_examples, most_examples),
+                    .ids = options_.max_batch_ids};
   RequestQueue* first = &interactive_;
   RequestQueue* second = &background_;
   if (IsTurnOfBackground()) std::swap(first, second);
@@ -218,14 +182,14 @@ void BatchFormer::CountPassedOver(const Batch& batch) {
   }
 }
 
-bool BatchFormer::TakeNext(RequestQueue* queue, Clock::time_point now, QueueSize* room, Due* due) {
+bool BatchFormer::TakeNext(RequestQueue* queue, Clock::time_point now, BatchSize* room, Due* due) {
   const Request* const next = queue->next();
   if (next == nullptr) return false;
   const SplitRequest* const split = next->split.get();
   Batch* part = IsExpired(*next, now) ? &due->expired : &due->batch;
-  QueueSize size;
+  BatchSize size;
   if (part == &due->batch) {
-    size = SizeOf(split != nullptr ? split->next() : *next);
+    size = SizeOf(split != nullptr ? split->next() : *next).work;
     // One that does not fit ends the batch: none is overtaken for ever.
     const bool fits = size.examples <= room->examples && size.ids <= room->ids;
     if (!fits && !due->batch.empty()) return false;
@@ -271,14 +235,14 @@ Clock::time_point BatchFormer::next_deadline() const {
 
 void BatchFormer::Count(const Request& request) {
   const QueueSize size = SizeOf(request);
-  AddTo(&queued_, size);
-  if (request.priority == Priority::kBackground) AddTo(&queued_background_, size);
+  queued_ += size;
+  if (request.priority == Priority::kBackground) queued_background_ += size;
 }
 
 void BatchFormer::Uncount(const Request& request) {
   const QueueSize size = SizeOf(request);
-  TakeFrom(&queued_, size);
-  if (request.priority == Priority::kBackground) TakeFrom(&queued_background_, size);
+  queued_ -= size;
+  if (request.priority == Priority::kBackground) queued_background_ -= size;
 }
 
 }  // namespace embershard

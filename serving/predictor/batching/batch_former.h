@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "batching/batch_costs.h"
 #include "batching/batching_options.h"
 #include "batching/forecast.h"
 #include "batching/request.h"
@@ -36,11 +37,22 @@ struct Due {
 
 // Sums over requests.
 struct QueueSize {
-  size_t examples = 0;
-  uint64_t ids = 0;
+  BatchSize work;  // Each chunk a request; one that is not cut is one.
   uint64_t bytes = 0;
   size_t requests = 0;
-  size_t chunks = 0;  // Of the requests; of one that is not cut, one.
+
+  QueueSize& operator+=(const QueueSize& more) {
+    work += more.work;
+    bytes += more.bytes;
+    requests += more.requests;
+    return *this;
+  }
+  QueueSize& operator-=(const QueueSize& less) {
+    work -= less.work;
+    bytes -= less.bytes;
+    requests -= less.requests;
+    return *this;
+  }
 };
 
 // Not thread-safe. Times passed in must not go backwards.
@@ -80,7 +92,8 @@ class BatchFormer {
   bool has_chunk() const { return large_.next() != nullptr; }
   // Whether the queued requests fill a batch: waiting on merges nothing better.
   bool fills_batch() const {
-    return queued_.examples >= options_.merge_examples || queued_.ids >= options_.max_batch_ids;
+    return queued_.work.examples >= options_.merge_examples ||
+           queued_.work.ids >= options_.max_batch_ids;
   }
 
   // After how long there will be room and time for one that Add() has refused, if nothing else
@@ -116,7 +129,7 @@ class BatchFormer {
   void CountPassedOver(const Batch& batch);
   // Moves the next request, or a chunk of it, into `due`. False, and nothing moved, where there is
   // none, or it does not fit `room`, the rest of the budget of a batch that has a request.
-  bool TakeNext(RequestQueue* queue, Clock::time_point now, QueueSize* room, Due* due);
+  bool TakeNext(RequestQueue* queue, Clock::time_point now, BatchSize* room, Due* due);
   // Counts the queued part of a request, or no longer.
   void Count(const Request& request);
   void Uncount(const Request& request);

@@ -10,10 +10,9 @@ namespace embershard {
 namespace {
 
 BatchSize SizeOf(const Batch& batch) {
-  BatchSize size = {.requests = batch.size()};
+  BatchSize size;
   for (const auto& request : batch) {
-    size.examples += request->num_examples;
-    size.ids += request->num_ids;
+    size += {.requests = 1, .examples = request->num_examples, .ids = request->num_ids};
   }
   return size;
 }
@@ -107,8 +106,8 @@ DispatchQuestion BatchingQueue::Question() const {
           .free = FreeSlots(),
           .has_chunk = former_.has_chunk(),
           .fills_batch = former_.fills_batch(),
-          .requests = former_.queued().chunks,
-          .work = forecast_.OfBatch(Queued()),
+          .requests = former_.queued().work.requests,
+          .work = forecast_.OfBatch(former_.queued().work),
           .deadline = former_.next_deadline(),
           .first_end = forecast_.FirstEnd(now),
           .now = now};
@@ -124,23 +123,18 @@ void BatchingQueue::WakeTimerBy(Clock::time_point time) {
 }
 
 bool BatchingQueue::ShouldRunInline() const {
-  return IsIdle() && FreeSlots() > 0 && former_.queued().chunks == 1 &&
+  return IsIdle() && FreeSlots() > 0 && former_.queued().work.requests == 1 &&
          IsInline(options_.max_inline);
 }
 
 bool BatchingQueue::IsInline(std::chrono::nanoseconds time) const {
-  const auto predicted = forecast_.OfBatch(Queued());
+  const auto predicted = forecast_.OfBatch(former_.queued().work);
   return predicted.count() > 0 && predicted <= time;
-}
-
-BatchSize BatchingQueue::Queued() const {
-  const QueueSize& queued = former_.queued();
-  return {.requests = queued.chunks, .examples = queued.examples, .ids = queued.ids};
 }
 
 size_t BatchingQueue::MostExamples() const {
   if (Share() == 1) return SIZE_MAX;
-  const BatchSize work = Queued();
+  const BatchSize work = former_.queued().work;
   const size_t parts =
       forecast_.PartsWithin(FairShare::kChunk, work, options_.merge_examples, now_());
   const bool halved = parts > DivideUp(work.examples, options_.merge_examples);

@@ -122,8 +122,6 @@ class BatchingQueue final : private PooledQueue {
   // Which slots are neither taken by this queue's batches nor by those of others.
   size_t FreeSlots() const REQUIRES(mutex_) { return pool_->free_slots(); }
   bool IsIdle() const REQUIRES(mutex_) { return runs_ == 0; }
-  // All that is queued, as one batch.
-  BatchSize Queued() const REQUIRES(mutex_);
   // The most examples that one batch may take: Forecast::PartsWithin() FairShare::kChunk. No limit
   // while no other model is active.
   size_t MostExamples() const REQUIRES(mutex_);

@@ -31,10 +31,7 @@ BatchSize RequestQueue::DueAfter(Clock::time_point deadline) const {
   for (auto place = waiting_.rbegin();
        place != waiting_.rend() && place->deadline > deadline && looked_at < kLooksAt;
        ++place, ++looked_at) {
-    if (place->request == nullptr) continue;
-    after.requests += place->size.requests;
-    after.examples += place->size.examples;
-    after.ids += place->size.ids;
+    if (place->request != nullptr) after += place->size;
   }
   return after;
 }

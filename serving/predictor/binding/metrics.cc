@@ -177,9 +177,9 @@ class ListBuilder {
     Each("embershard_queued_requests", "Requests waiting for a batch.", kGauge,
          [](const auto& each) { return each.engine.queued.requests; });
     Each("embershard_queued_examples", "Examples waiting for a batch.", kGauge,
-         [](const auto& each) { return each.engine.queued.examples; });
+         [](const auto& each) { return each.engine.queued.work.examples; });
     Each("embershard_queued_ids", "Ids waiting for a batch.", kGauge,
-         [](const auto& each) { return each.engine.queued.ids; });
+         [](const auto& each) { return each.engine.queued.work.ids; });
     Each("embershard_queued_bytes", "Memory of the messages waiting for a batch.", kGauge,
          [](const auto& each) { return each.engine.queued.bytes; });
   }

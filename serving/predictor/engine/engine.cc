@@ -147,11 +147,11 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
               StatusReason::kTooLarge};
     case Admission::kQueueFull:
       return {StatusCode::kResourceExhausted,
-              "the queue is full: " + std::to_string(queue->queued().examples) +
+              "the queue is full: " + std::to_string(queue->queued().work.examples) +
                   " examples are waiting; try again after a pause"};
     case Admission::kDeadlineInfeasible:
       return {StatusCode::kResourceExhausted,
-              "the deadline would pass first: " + std::to_string(queue->queued().examples) +
+              "the deadline would pass first: " + std::to_string(queue->queued().work.examples) +
                   " examples are waiting; try again after a pause",
               StatusReason::kDeadlineInfeasible};
     case Admission::kExpired:

@@ -137,7 +137,7 @@ TEST(BatchFormer, BatchPriorityLeavesItsRoomWhenItExpiresOrIsTakenBack) {
   EXPECT_EQ(Add(&former, OfBatch(8)), Admission::kQueueFull);
   EXPECT_EQ(former.Take(second)->num_examples, 8U);
   EXPECT_EQ(Add(&former, OfBatch(8)), Admission::kAccepted);
-  EXPECT_EQ(former.queued().examples, 8U);
+  EXPECT_EQ(former.queued().work.examples, 8U);
 }
 
 TEST(BatchFormer, BatchPriorityCountsForTheTimeOfAnInteractiveRequestWhereItIsItsTurn) {

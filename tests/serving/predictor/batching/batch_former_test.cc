@@ -113,8 +113,8 @@ TEST(BatchFormer, RefusesWhatExceedsTheQueueAndTakesWhatFillsIt) {
   EXPECT_EQ(Add(&former, Waiting(31, 0)), Admission::kTooLarge);
   EXPECT_EQ(Add(&former, Waiting(1, 201)), Admission::kTooLarge);
   EXPECT_EQ(Add(&former, Waiting(30, 200)), Admission::kAccepted);
-  EXPECT_EQ(former.queued().examples, 30U);
-  EXPECT_EQ(former.queued().ids, 200U);
+  EXPECT_EQ(former.queued().work.examples, 30U);
+  EXPECT_EQ(former.queued().work.ids, 200U);
 }
 
 TEST(BatchFormer, AnExampleWithMoreIdsThanABatchRunsAlone) {
@@ -133,7 +133,7 @@ TEST(BatchFormer, RefusesAtTheBoundOfExamplesUntilSomeHaveLeft) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(1)), Admission::kQueueFull);
   EXPECT_EQ(former.Take(kStart).batch.size(), 1U);
-  EXPECT_EQ(former.queued().examples, 20U);
+  EXPECT_EQ(former.queued().work.examples, 20U);
   EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
 }
 
@@ -180,7 +180,7 @@ TEST(BatchFormer, NeverRunsAnExpiredRequest) {
   EXPECT_EQ(Examples(due.batch), (Counts{3, 2}));
   EXPECT_EQ(Examples(due.expired), (Counts{4, 9}));
   EXPECT_TRUE(former.empty());
-  EXPECT_EQ(former.queued().examples, 0U);
+  EXPECT_EQ(former.queued().work.examples, 0U);
 }
 
 TEST(BatchFormer, NeverRunsARequestWhoseClientCancelled) {
@@ -195,7 +195,7 @@ TEST(BatchFormer, NeverRunsARequestWhoseClientCancelled) {
   EXPECT_EQ(Examples(due.batch), Counts{5});
   EXPECT_EQ(Examples(due.abandoned), Counts{6});
   EXPECT_TRUE(due.expired.empty());
-  EXPECT_EQ(former.queued().ids, 0U);
+  EXPECT_EQ(former.queued().work.ids, 0U);
   EXPECT_EQ(former.queued().requests, 0U);
 }
 
@@ -232,8 +232,8 @@ TEST(BatchFormer, GivesTheRoomOfAnExpiredRequestBackAtOnce) {
   EXPECT_EQ(former.TakeExpired(kStart), nullptr);
   EXPECT_EQ(former.TakeExpired(kStart + milliseconds(1))->num_examples, 8U);
   EXPECT_EQ(former.TakeExpired(kStart + milliseconds(1)), nullptr);
-  EXPECT_EQ(former.queued().examples, 12U);
-  EXPECT_EQ(former.queued().ids, 5U);
+  EXPECT_EQ(former.queued().work.examples, 12U);
+  EXPECT_EQ(former.queued().work.ids, 5U);
 }
 
 TEST(BatchFormer, GivesTheRoomOfOneThatIsTakenBackAtOnce) {
@@ -245,7 +245,7 @@ TEST(BatchFormer, GivesTheRoomOfOneThatIsTakenBackAtOnce) {
   EXPECT_EQ(Add(&former, std::move(request)), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(3)), Admission::kAccepted);
   EXPECT_EQ(former.Take(middle)->num_examples, 8U);
-  EXPECT_EQ(former.queued().examples, 4U);
+  EXPECT_EQ(former.queued().work.examples, 4U);
   EXPECT_EQ(former.queued().bytes, 0U);
   EXPECT_EQ(former.queued().requests, 2U);
   EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{1, 3}));
@@ -265,8 +265,8 @@ TEST(BatchFormer, OutOfMemoryRunsWhatItHasTakenAndThenGivesUpTheOldest) {
   EXPECT_TRUE(second.batch.empty());
   ASSERT_NE(second.failed, nullptr);
   EXPECT_EQ(second.failed->num_examples, 2U);
-  EXPECT_EQ(former.queued().examples, 4U);
-  EXPECT_EQ(former.queued().ids, 0U);
+  EXPECT_EQ(former.queued().work.examples, 4U);
+  EXPECT_EQ(former.queued().work.ids, 0U);
   EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{4});
 }
 

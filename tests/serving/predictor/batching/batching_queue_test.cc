@@ -98,11 +98,11 @@ TEST(BatchingQueue, AnIdleModelRunsAtOnceAndABusyOneLetsRequestsGather) {
   for (const uint32_t examples : {2U, 3U, 4U}) {
     EXPECT_EQ(Submit(&queue, Waiting(examples)), Admission::kAccepted);
   }
-  EXPECT_EQ(queue.queued().examples, 9U);
+  EXPECT_EQ(queue.queued().work.examples, 9U);
   gate.Open();
   queue.Stop();
   EXPECT_EQ(gate.batches(), (Batches{{1}, {2, 3, 4}}));
-  EXPECT_EQ(queue.queued().examples, 0U);
+  EXPECT_EQ(queue.queued().work.examples, 0U);
 }
 
 TEST(BatchingQueue, WhoRunsBatchesDoesNotHoldUpWhoReadsRequests) {
@@ -206,7 +206,7 @@ TEST(BatchingQueue, AnswersQueuedAndRunningRequestsAtTheirDeadlines) {
   EXPECT_FALSE(early[1].runs);
   EXPECT_EQ(early[1].request->num_examples, 2U);
   EXPECT_EQ(early[1].why, StatusReason::kUnstated);
-  EXPECT_EQ(queue.queued().examples, 3U);
+  EXPECT_EQ(queue.queued().work.examples, 3U);
   gate.Open();
   queue.Stop();
   EXPECT_EQ(gate.batches(), (Batches{{1}, {3}}));

@@ -86,10 +86,10 @@ class LargeRequests : public testing::Test {
 
 TEST_F(LargeRequests, LeaveAChunkABatchAndStayUntilTheyAreTaken) {
   ASSERT_EQ(Add(25), Admission::kAccepted);
-  EXPECT_EQ(former_.queued().examples, 25U);
-  EXPECT_EQ(former_.queued().chunks, 3U);
+  EXPECT_EQ(former_.queued().work.examples, 25U);
+  EXPECT_EQ(former_.queued().work.requests, 3U);
   EXPECT_EQ(Take(), Counts{9});
-  EXPECT_EQ(former_.queued().examples, 16U);
+  EXPECT_EQ(former_.queued().work.examples, 16U);
   EXPECT_EQ(former_.queued().requests, 1U);
   EXPECT_EQ(former_.queued().bytes, 100U);
   EXPECT_EQ(Take(), Counts{9});
@@ -98,10 +98,10 @@ TEST_F(LargeRequests, LeaveAChunkABatchAndStayUntilTheyAreTaken) {
   EXPECT_TRUE(Take().empty());
   EXPECT_EQ(former_.Take(*added_).get(), added_);
   EXPECT_TRUE(former_.empty());
-  EXPECT_EQ(former_.queued().examples, 0U);
-  EXPECT_EQ(former_.queued().ids, 0U);
+  EXPECT_EQ(former_.queued().work.examples, 0U);
+  EXPECT_EQ(former_.queued().work.ids, 0U);
   EXPECT_EQ(former_.queued().bytes, 0U);
-  EXPECT_EQ(former_.queued().chunks, 0U);
+  EXPECT_EQ(former_.queued().work.requests, 0U);
 }
 
 TEST_F(LargeRequests, CutForSeveralSlotsAreNotMergedAgain) {
@@ -189,7 +189,7 @@ TEST_F(LargeRequests, LeaveForSeveralSlotsAtOnceThenTheNextOfThem) {
   EXPECT_EQ(examples, (Counts{10, 10, 8, 8, 8, 7}));
   EXPECT_FALSE(former_.empty());
   EXPECT_EQ(former_.queued().requests, 3U);
-  EXPECT_EQ(former_.queued().chunks, 0U);
+  EXPECT_EQ(former_.queued().work.requests, 0U);
   ASSERT_EQ(Add(4), Admission::kAccepted);
   EXPECT_EQ(Take(), Counts{4});
   EXPECT_FALSE(former_.can_take());
@@ -201,7 +201,7 @@ TEST_F(LargeRequests, LeaveWholeAtTheirDeadlineAndWithTheirClient) {
   EXPECT_EQ(Take(), Counts{10});
   EXPECT_EQ(former_.TakeExpired(kStart + milliseconds(9)), nullptr);
   EXPECT_EQ(former_.TakeExpired(kStart + milliseconds(10)).get(), added_);
-  EXPECT_EQ(former_.queued().examples, 0U);
+  EXPECT_EQ(former_.queued().work.examples, 0U);
 
   ASSERT_EQ(Add(20, kStart + milliseconds(10)), Admission::kAccepted);
   EXPECT_TRUE(Take(kStart + milliseconds(10)).empty());
@@ -214,7 +214,7 @@ TEST_F(LargeRequests, LeaveWholeAtTheirDeadlineAndWithTheirClient) {
   EXPECT_TRUE(Take().empty());
   ASSERT_EQ(abandoned_.size(), 1U);
   EXPECT_TRUE(former_.empty());
-  EXPECT_EQ(former_.queued().ids, 0U);
+  EXPECT_EQ(former_.queued().work.ids, 0U);
 }
 
 TEST_F(LargeRequests, CountWholeAgainstTheQueue) {

@@ -122,14 +122,13 @@ class Simulator {
   bool IsIdle() const { return Free() == running_.size(); }
 
   DispatchQuestion Beside() const {
-    const QueueSize& queued = former_.queued();
+    const BatchSize& queued = former_.queued().work;
     return {.slots = running_.size(),
             .free = Free(),
             .has_chunk = former_.has_chunk(),
             .fills_batch = former_.fills_batch(),
-            .requests = queued.chunks,
-            .work = forecast_.OfBatch(
-                {.requests = queued.chunks, .examples = queued.examples, .ids = queued.ids}),
+            .requests = queued.requests,
+            .work = forecast_.OfBatch(queued),
             .deadline = former_.next_deadline(),
             .first_end = forecast_.FirstEnd(now_),
             .now = now_};
@@ -343,9 +342,8 @@ class SharedSlot {
       if (next == nullptr || shares_.IsBefore(*each->share, *next->share)) next = each.get();
     }
     if (next == nullptr) return false;
-    const QueueSize& queued = next->former.queued();
     const bool shared = shares_.ShareOf(*next->share, now_) < 1;
-    const BatchSize work = {.requests = queued.chunks, .examples = queued.examples};
+    const BatchSize work = next->former.queued().work;
     Due due =
         next->former.Take(now_, shared ? DivideUp(work.examples, PartsOf(*next, work)) : SIZE_MAX);
     BatchSize size = {.requests = due.batch.size()};

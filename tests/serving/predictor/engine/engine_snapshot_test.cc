@@ -64,8 +64,8 @@ TEST(EngineSnapshot, CountsValidQueuedAndRunningRequests) {
 
   EngineSnapshot snapshot = engine->Snapshot();
   EXPECT_EQ(snapshot.queued.requests, 3U);
-  EXPECT_EQ(snapshot.queued.examples, 6U);
-  EXPECT_EQ(snapshot.queued.ids, 21U);
+  EXPECT_EQ(snapshot.queued.work.examples, 6U);
+  EXPECT_EQ(snapshot.queued.work.ids, 21U);
   EXPECT_EQ(SizeOf(snapshot, "request_examples"), (Size{4, 8}));
   EXPECT_EQ(SizeOf(snapshot, "request_ids"), (Size{4, 28}));  // user 1, item 2, history 2, genre 2.
   EXPECT_EQ(SizeOf(snapshot, "batch_requests"), (Size{0, 0}));
@@ -74,7 +74,7 @@ TEST(EngineSnapshot, CountsValidQueuedAndRunningRequests) {
   for (auto& answer : answers) ExpectGood(answer.get());
   snapshot = engine->Snapshot();
   EXPECT_EQ(snapshot.queued.requests, 0U);
-  EXPECT_EQ(snapshot.queued.ids, 0U);
+  EXPECT_EQ(snapshot.queued.work.ids, 0U);
   EXPECT_EQ(snapshot.telemetry.batches, 2U);
   EXPECT_EQ(SizeOf(snapshot, "batch_requests"), (Size{2, 4}));
   EXPECT_EQ(SizeOf(snapshot, "batch_examples"), (Size{2, 8}));

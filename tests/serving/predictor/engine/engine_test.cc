@@ -136,7 +136,7 @@ TEST(Engine, RefusesAtOnceWhenTheQueueIsFull) {
   auto running = Predict(engine.get(), GoodInputs());
   gate.WaitUntilRunning();
   auto waiting = Predict(engine.get(), GoodInputs());
-  EXPECT_EQ(engine->Snapshot().queued.examples, 2U);
+  EXPECT_EQ(engine->Snapshot().queued.work.examples, 2U);
   const Answer refused = Predict(engine.get(), GoodInputs()).get();
   EXPECT_EQ(refused.status.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.status.message(),
@@ -144,7 +144,7 @@ TEST(Engine, RefusesAtOnceWhenTheQueueIsFull) {
   gate.Open();
   ExpectGood(running.get());
   ExpectGood(waiting.get());
-  EXPECT_EQ(engine->Snapshot().queued.examples, 0U);
+  EXPECT_EQ(engine->Snapshot().queued.work.examples, 0U);
 }
 
 TEST(Engine, RefusesWhatIsLargerThanARequestMayBe) {
@@ -236,9 +236,9 @@ TEST(Engine, AnswersACancelledRequestAtOnceWhetherItWaitsOrRuns) {
   auto [second, waiting] = Ask(GoodInputs());
   second->cancellation = &second_cancellation;
   engine->Predict(std::move(second));
-  EXPECT_EQ(engine->Snapshot().queued.ids, 7U);
+  EXPECT_EQ(engine->Snapshot().queued.work.ids, 7U);
   engine->Cancel(&second_cancellation, StatusReason::kAbandoned);
-  EXPECT_EQ(engine->Snapshot().queued.ids, 0U);
+  EXPECT_EQ(engine->Snapshot().queued.work.ids, 0U);
   engine->Cancel(&first_cancellation, StatusReason::kAbandoned);
   const Status ran = running.get().status;
   EXPECT_EQ(ran.reason(), StatusReason::kAbandoned);

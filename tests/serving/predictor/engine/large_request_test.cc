@@ -239,7 +239,7 @@ TEST(LargeRequest, LetsSmallOnesRunBetweenItsChunks) {
   auto small = Predict(engine.get(), LargeInputs(2));
   auto other = Predict(engine.get(), LargeInputs(3));
   EXPECT_EQ(engine->Snapshot().queued.requests, 3U);
-  EXPECT_EQ(engine->Snapshot().queued.examples, 25U);
+  EXPECT_EQ(engine->Snapshot().queued.work.examples, 25U);
   steps.Allow(1);
   EXPECT_EQ(steps.WaitForRun(2), 5U);
   steps.Allow(2);
@@ -309,7 +309,7 @@ TEST(LargeRequest, LeavesWithItsClient) {
   EXPECT_EQ(answer.get().status.reason(), StatusReason::kAbandoned);
   EXPECT_EQ(cancellation.request, nullptr);
   engine->Cancel(&cancellation, StatusReason::kAbandoned);  // Once.
-  EXPECT_EQ(engine->Snapshot().queued.examples, 0U);
+  EXPECT_EQ(engine->Snapshot().queued.work.examples, 0U);
 
   // One that says so when it is asked.
   std::atomic<bool> gone = false;

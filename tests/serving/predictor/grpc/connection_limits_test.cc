@@ -51,7 +51,8 @@ TEST(ConnectionLimits, ACallTooManyWaitsAtItsClient) {
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   Call waiting(serving.stub(), NamedMessage());
-  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->Snapshot().queued.examples > 0; }));
+  EXPECT_TRUE(
+      WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.examples > 0; }));
   Call late(serving.stub(), NamedMessage(), milliseconds(50));
   EXPECT_EQ(late.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(serving.engine()->telemetry().Read().in_flight, 2U);  // It never came.

@@ -176,7 +176,7 @@ TEST(Server, SparesTheModelCallsThatWereCancelledWhileTheyWaited) {
       calls.push_back(std::make_unique<Call>(serving.stub(), NamedMessage()));
     }
     EXPECT_TRUE(
-        WaitFor([&serving] { return serving.engine()->Snapshot().queued.examples == 100; }));
+        WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.examples == 100; }));
     for (const auto& call : calls) call->Cancel();
   }
   // Answered behind the cancellations, which came first on the same connection.
@@ -216,9 +216,9 @@ TEST(Server, ACancelledCallLeavesTheQueueWhileTheModelIsBusy) {
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   Call waiting(serving.stub(), NamedMessage());
-  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->Snapshot().queued.ids == 7; }));
+  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.ids == 7; }));
   waiting.Cancel();
-  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->Snapshot().queued.ids == 0; }));
+  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.ids == 0; }));
   EXPECT_TRUE(WaitFor([&serving] { return CountOf(&serving, Outcome::kAbandoned) == 1; }));
   running.Cancel();
   EXPECT_TRUE(WaitFor([&serving] { return CountOf(&serving, Outcome::kAbandoned) == 2; }));
@@ -270,7 +270,8 @@ TEST(Server, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   Call waiting(serving.stub(), NamedMessage());
-  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->Snapshot().queued.examples > 0; }));
+  EXPECT_TRUE(
+      WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.examples > 0; }));
   std::thread drain([&serving] { serving.server()->Drain(seconds(60)); });
   // Refused from some moment on, while the two above still wait for the model. Until then
   // a request that is bad shows that the server still takes requests.
