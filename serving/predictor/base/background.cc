@@ -3,24 +3,9 @@
 #include <sched.h>
 
 #include <exception>
-#include <new>
-#include <string>
 #include <utility>
 
 namespace embershard {
-namespace {
-
-Status RunGuarded(const std::function<Status()>& work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  } catch (const std::exception& error) {
-    return Internal(error.what());
-  }
-}
-
-}  // namespace
 
 bool GiveWayToOthers(pid_t thread) {
 #ifdef SCHED_IDLE
@@ -38,7 +23,7 @@ Status Background::Run(const std::function<Status()>& work) {
     if (thread_ == nullptr) {
       thread_ = std::make_unique<TaskThread>([this] {
         (void)GiveWayToOthers();  // Where it cannot, the work is done all the same.
-        ended_ = RunGuarded(*work_);
+        ended_ = Guarded("", *work_);
       });
     }
   } catch (const std::exception& error) {
@@ -51,7 +36,7 @@ Status Background::Run(const std::function<Status()>& work) {
 }
 
 Status RunIn(Background* background, const std::function<Status()>& work) {
-  return background != nullptr ? background->Run(work) : RunGuarded(work);
+  return background != nullptr ? background->Run(work) : Guarded("", work);
 }
 
 }  // namespace embershard

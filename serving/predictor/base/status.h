@@ -4,6 +4,8 @@
 
 #pragma once
 
+#include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -97,6 +99,19 @@ class [[nodiscard]] Result {
   std::optional<T> value_;
   Status status_;
 };
+
+// What `work` gives, a Status or a Result. No exception leaves it: lack of memory is OutOfMemory(),
+// anything else kInternal, with `failed` before its words.
+template <class Work>
+auto Guarded(const char* failed, const Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  } catch (const std::exception& error) {
+    return Internal(failed, error.what());
+  }
+}
 
 }  // namespace embershard
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
-#include <new>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -171,14 +169,8 @@ Result<BatchExecutor::Responses> BatchExecutor::RunOnce(Requests requests, Slot*
                                                         BatchTimes* times) {
   const ModelSlot slot(this);
   *times = {.start = Clock::now()};
-  try {
-    buffers->number = slot.number();
-    return RunIn(requests, buffers, times);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  } catch (const std::exception& error) {
-    return Internal("the batch failed: ", error.what());
-  }
+  buffers->number = slot.number();
+  return Guarded("the batch failed: ", [&] { return RunIn(requests, buffers, times); });
 }
 
 Result<BatchExecutor::Responses> BatchExecutor::RunIn(Requests requests, Slot* buffers,

@@ -245,12 +245,7 @@ const SchemaNames& Engine::names() const { return state_->names; }
 const TensorMap& Engine::tensors() const { return state_->tensors; }
 
 void Engine::Predict(std::unique_ptr<Request> request) {
-  Status status;
-  try {
-    status = state_->Accept(request);
-  } catch (const std::exception&) {  // Memory has run out.
-    status = OutOfMemory();
-  }
+  Status status = Guarded("the call failed: ", [&] { return state_->Accept(request); });
   if (request == nullptr) return;
   Response response;
   response.num_ids = request->num_ids;
@@ -273,12 +268,7 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
     return;
   }
   for (auto& request : requests) {
-    Status status;
-    try {
-      status = state_->Admit(request.get());
-    } catch (const std::exception&) {  // Memory has run out.
-      status = OutOfMemory();
-    }
+    Status status = Guarded("the call failed: ", [&] { return state_->Admit(request.get()); });
     if (status.ok() && state_->stopping) status = ShuttingDown();
     if (status.ok()) {
       checked.push_back(std::move(request));

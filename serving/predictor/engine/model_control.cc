@@ -1,7 +1,6 @@
 #include "engine/model_control.h"
 
 #include <chrono>
-#include <exception>
 #include <utility>
 
 namespace embershard {
@@ -81,18 +80,14 @@ void ModelControl::Run() {
     lock.Unlock();
     LoadOutcome outcome;
     const Clock::time_point start = Clock::now();
-    try {
-      if (refused) {
-        outcome.status = ShuttingDown();
-      } else if (order.abandoned()) {
-        outcome.status = {StatusCode::kDeadlineExceeded, "the caller cancelled the load request",
-                          StatusReason::kAbandoned};
-      } else {
-        outcome.status = order.action(&loader_, &outcome.unserved_seconds);
+    outcome.status = Guarded("loading failed: ", [&]() -> Status {
+      if (refused) return ShuttingDown();
+      if (order.abandoned()) {
+        return {StatusCode::kDeadlineExceeded, "the caller cancelled the load request",
+                StatusReason::kAbandoned};
       }
-    } catch (const std::exception& error) {  // Memory has run out: what was served still is.
-      outcome.status = Internal("loading failed: ", error.what());
-    }
+      return order.action(&loader_, &outcome.unserved_seconds);
+    });
     outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     order.done(outcome);
     lock.Lock();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,18 +19,9 @@ namespace {
 constexpr std::chrono::milliseconds kClientsHeadStart{5};
 constexpr int kClientsHeadStartShare = 20;
 
-constexpr size_t kSlowLogChars = 128;  // Of what the client chose to say of itself.
+constexpr char kCallFailed[] = "the call failed: ";
 
-// No exception leaves a handler or an answer. Here only memory can run out.
-template <class Action>
-Status Guarded(Action action) {
-  try {
-    return action();
-  } catch (const std::exception& error) {
-    return {StatusCode::kInternal, std::string("the call failed: ") + error.what(),
-            StatusReason::kOutOfMemory};
-  }
-}
+constexpr size_t kSlowLogChars = 128;  // Of what the client chose to say of itself.
 
 // Empty where the client sent no such header.
 std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char* key) {
@@ -74,7 +64,7 @@ void PredictHandler::Arrive(Exchange* exchange, Clock::time_point call_deadline)
   } else if (call_deadline == Clock::time_point::max()) {
     exchange->deadline = exchange->arrival + default_timeout_;
   }
-  exchange->refused = Guarded([&] {
+  exchange->refused = Guarded(kCallFailed, [&] {
     auto found = exchange->messages->Find(*served_);
     if (found.ok()) exchange->engine = std::move(*found);
     return found.status();
@@ -87,7 +77,7 @@ Telemetry& PredictHandler::TelemetryOf(const Exchange& exchange) const {
 }
 
 void PredictHandler::Handle(Exchange* exchange, std::shared_ptr<const void> bytes) const {
-  const Status status = Guarded([&] { return Begin(exchange, std::move(bytes)); });
+  const Status status = Guarded(kCallFailed, [&] { return Begin(exchange, std::move(bytes)); });
   if (!status.ok()) End(exchange, status, {});
 }
 
@@ -107,7 +97,7 @@ Status PredictHandler::Begin(Exchange* exchange, std::shared_ptr<const void> byt
   request->may_run_inline = exchange->alone;
   request->answer = [this, exchange](Status status, Response answer) {
     if (status.ok()) {
-      status = Guarded([&] {
+      status = Guarded(kCallFailed, [&] {
         exchange->messages->Fill(*exchange->engine, answer);
         return Status();
       });

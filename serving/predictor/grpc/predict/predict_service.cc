@@ -68,11 +68,7 @@ class PredictCall final : public grpc::ServerUnaryReactor {
 
  private:
   Status Read(grpc::ByteBuffer* message) {
-    try {
-      return messages_->Read(message);
-    } catch (const std::exception&) {  // Memory has run out.
-      return OutOfMemory();
-    }
+    return Guarded("the call failed: ", [&] { return messages_->Read(message); });
   }
 
   grpc::Status Written() const {

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <string>
 #include <utility>
@@ -101,15 +100,13 @@ class RawService : public grpc::Service {
   void AddParsed(const std::string& method, Handle handle) {
     AddUnary(method, [handle](Context* context, const Bytes* message, Bytes* bytes) {
       UnaryReactor* reactor = nullptr;
-      Status status;
-      try {
+      const Status status = Guarded("the call failed: ", [&] {
         Request request;
         // The message is gRPC's own, and no constant.
-        status = ParseMessage(const_cast<Bytes*>(message), &request);
-        if (status.ok()) reactor = handle(context, request, bytes, &status);
-      } catch (const std::exception& error) {  // Only memory can run out.
-        status = Internal("the call failed: ", error.what());
-      }
+        Status parsed = ParseMessage(const_cast<Bytes*>(message), &request);
+        if (parsed.ok()) reactor = handle(context, request, bytes, &parsed);
+        return parsed;
+      });
       return reactor != nullptr ? reactor : EndNow(context, ToGrpcStatus(status));
     });
   }

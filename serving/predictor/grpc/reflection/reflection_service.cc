@@ -3,7 +3,6 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
-#include <exception>
 #include <set>
 #include <string>
 #include <vector>
@@ -107,16 +106,14 @@ class ReflectionStream final : public RawService::StreamReactor {
       return InvalidArgument("the reflection request: expected at most ",
                              kReflectionRequestBytesMax, " bytes, got ", incoming_.Length());
     }
-    try {
+    return Guarded("the call failed: ", [this]() -> Status {
       Request request;
       Response response;
       RETURN_IF_ERROR(ParseMessage(&incoming_, &request));
       AnswerReflection(request, &response);
       outgoing_ = WriteMessage(response);
       return {};
-    } catch (const std::exception& error) {  // Only memory can run out.
-      return Internal("the call failed: ", error.what());
-    }
+    });
   }
 
   grpc::ByteBuffer incoming_;
