@@ -4,19 +4,19 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
 
-#include "base/mutex.h"
 #include "engine/engine.h"
 #include "engine/model_control.h"
 #include "grpc/predict/raw_service.h"
 
 namespace embershard::rpc {
 
-// Waits on no thread. Ends itself when gRPC is done with it; the order may take longer.
+// Waits on no thread. Lives until gRPC and its order are done with it.
 class ModelControlCall final : public grpc::ServerUnaryReactor {
  public:
   // Hands the order to a ModelControl.
@@ -28,58 +28,38 @@ class ModelControlCall final : public grpc::ServerUnaryReactor {
   static grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, OpenCalls* calls,
                                          const Give& give) {
     if (!calls->Enter()) return EndNow(context, ToGrpcStatus(ShuttingDown()));
-    auto* const call = new ModelControlCall(calls);
-    const std::shared_ptr<Link> link = call->link_;
+    const std::shared_ptr<ModelControlCall> call(new ModelControlCall(calls));
+    call->self_ = call;
     try {
-      give([link](const LoadOutcome& outcome) { link->Answer(ToGrpcStatus(outcome.status)); },
-           [link] { return link->has_ended(); });
+      give([call](const LoadOutcome& outcome) { call->Answer(ToGrpcStatus(outcome.status)); },
+           [call] { return call->ended_.load(); });
     } catch (const std::exception&) {  // Memory has run out.
-      link->Answer(grpc::Status(grpc::StatusCode::INTERNAL, "out of memory"));
+      call->Answer(grpc::Status(grpc::StatusCode::INTERNAL, "out of memory"));
     }
-    return call;
+    return call.get();
   }
 
   void OnCancel() override {
-    link_->Answer(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
-                               "the call has ended before its order: one that has begun goes on"));
+    Answer(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
+                        "the call has ended before its order: one that has begun goes on"));
   }
 
   void OnDone() override {
+    const std::shared_ptr<ModelControlCall> self = std::move(self_);
     calls_->Leave();
-    delete this;
   }
 
  private:
-  // Between a call and its order, of which either may end first. Thread-safe.
-  class Link {
-   public:
-    explicit Link(ModelControlCall* call) : call_(call) {}
+  explicit ModelControlCall(OpenCalls* calls) : calls_(calls) {}
 
-    // Ends the call, unless it has ended.
-    void Answer(const grpc::Status& status) {
-      ModelControlCall* call;
-      {
-        MutexLock lock(mutex_);
-        call = std::exchange(call_, nullptr);
-      }
-      if (call != nullptr) call->Finish(status);
-    }
-
-    bool has_ended() {
-      MutexLock lock(mutex_);
-      return call_ == nullptr;
-    }
-
-   private:
-    Mutex mutex_;
-    ModelControlCall* call_ GUARDED_BY(mutex_);  // Lives until Finish().
-  };
-
-  explicit ModelControlCall(OpenCalls* calls)
-      : calls_(calls), link_(std::make_shared<Link>(this)) {}
+  // Ends the call, unless it has ended. Any thread.
+  void Answer(const grpc::Status& status) {
+    if (!ended_.exchange(true)) Finish(status);
+  }
 
   OpenCalls* const calls_;
-  const std::shared_ptr<Link> link_;  // The order has the other end.
+  std::atomic<bool> ended_ = false;
+  std::shared_ptr<ModelControlCall> self_;  // Until OnDone(); the order has the other pointers.
 };
 
 }  // namespace embershard::rpc
