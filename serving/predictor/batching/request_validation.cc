@@ -172,6 +172,12 @@ Status GivenTwice(const std::string& name) {
   return InvalidArgument(Feature(name), "given twice, expected once");
 }
 
+Status Once(const std::string& name, size_t position, std::vector<bool>* seen) {
+  if ((*seen)[position]) return GivenTwice(name);
+  (*seen)[position] = true;
+  return {};
+}
+
 Status CheckNumExamples(const Schema& schema, const Limits& limits, const Request& request) {
   if (request.num_examples >= 1 && request.num_examples <= limits.max_examples) return {};
   const std::vector<size_t>& wanted = request.outputs_wanted;

@@ -2,8 +2,10 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/unaligned.h"
@@ -32,6 +34,9 @@ std::string Feature(const std::string& name);
 
 // The refusal of an input that is there already.
 Status GivenTwice(const std::string& name);
+
+// That, where `seen` has the input; adds it there.
+Status Once(const std::string& name, size_t position, std::vector<bool>* seen);
 
 // The sum of an input's lengths, which is below 2^31; refuses a negative length.
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths);

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <future>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "base/unaligned.h"
@@ -20,10 +19,10 @@ struct KeptLists {
   std::vector<float> weights;
 };
 
-// What a request's views lie over. Inputs as the schema has them, empty where left out.
+// What a request's views lie over, in the order in which it was given.
 struct Kept {
-  std::vector<std::optional<std::vector<float>>> dense;
-  std::vector<std::optional<KeptLists>> sparse;
+  std::vector<std::vector<float>> dense;
+  std::vector<KeptLists> sparse;
 };
 
 template <class T>
@@ -63,57 +62,38 @@ Result<KeptLists> Flatten(const NamedSparse& input) {
   return lists;
 }
 
-Status KeepDense(const Engine& engine, const NamedInputs& inputs, Kept* kept) {
-  const Schema& schema = engine.manifest().schema;
-  kept->dense.resize(schema.dense.size());
-  for (const NamedDense& input : inputs.dense) {
-    ASSIGN_OR_RETURN(const size_t position, FindDense(schema, engine.names(), input.name));
-    if (kept->dense[position]) return GivenTwice(input.name);
-    kept->dense[position] = input.values;
-  }
-  return {};
-}
-
-Status KeepSparse(const Engine& engine, const NamedInputs& inputs, Kept* kept) {
-  const Schema& schema = engine.manifest().schema;
-  kept->sparse.resize(schema.sparse.size());
-  for (const NamedSparse& input : inputs.sparse) {
-    ASSIGN_OR_RETURN(const size_t position, FindSparse(schema, engine.names(), input.name));
-    if (kept->sparse[position]) return GivenTwice(input.name);
-    ASSIGN_OR_RETURN(kept->sparse[position], Flatten(input));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedInputs& inputs) {
-  ASSIGN_OR_RETURN(std::vector<size_t> outputs,
-                   FindOutputs(engine.manifest().schema, engine.names(), inputs.outputs));
+  const Schema& schema = engine.manifest().schema;
   const auto kept = std::make_shared<Kept>();
-  RETURN_IF_ERROR(KeepDense(engine, inputs, kept.get()));
-  RETURN_IF_ERROR(KeepSparse(engine, inputs, kept.get()));
-
   auto request = std::make_unique<Request>();
+  ASSIGN_OR_RETURN(request->outputs_wanted, FindOutputs(schema, engine.names(), inputs.outputs));
   request->num_examples = inputs.num_examples;
-  request->outputs_wanted = std::move(outputs);
-  request->arrival = Clock::now();
   request->held_bytes = sizeof(Request) + sizeof(Kept);
-  for (const std::optional<std::vector<float>>& values : kept->dense) {
-    DenseView& view = request->dense.emplace_back();
-    if (!values) continue;
-    view.values = ViewOf(*values);
-    request->held_bytes += BytesOf(*values);
+  request->dense.resize(schema.dense.size());
+  std::vector<bool> seen(schema.dense.size());
+  for (const NamedDense& input : inputs.dense) {
+    ASSIGN_OR_RETURN(const size_t position, FindDense(schema, engine.names(), input.name));
+    RETURN_IF_ERROR(Once(input.name, position, &seen));
+    const std::vector<float>& values = kept->dense.emplace_back(input.values);
+    request->dense[position].values = ViewOf(values);
+    request->held_bytes += BytesOf(values);
   }
-  for (const std::optional<KeptLists>& lists : kept->sparse) {
-    SparseView& view = request->sparse.emplace_back();
-    if (!lists) continue;
-    view.lengths = ViewOf(lists->lengths);
-    view.values = ViewOf(lists->values);
-    view.weights = ViewOf(lists->weights);
-    request->held_bytes +=
-        BytesOf(lists->lengths) + BytesOf(lists->values) + BytesOf(lists->weights);
+  request->sparse.resize(schema.sparse.size());
+  seen.assign(schema.sparse.size(), false);
+  for (const NamedSparse& input : inputs.sparse) {
+    ASSIGN_OR_RETURN(const size_t position, FindSparse(schema, engine.names(), input.name));
+    RETURN_IF_ERROR(Once(input.name, position, &seen));
+    KeptLists& lists = kept->sparse.emplace_back();
+    ASSIGN_OR_RETURN(lists, Flatten(input));
+    SparseView& view = request->sparse[position];
+    view.lengths = ViewOf(lists.lengths);
+    view.values = ViewOf(lists.values);
+    view.weights = ViewOf(lists.weights);
+    request->held_bytes += BytesOf(lists.lengths) + BytesOf(lists.values) + BytesOf(lists.weights);
   }
+  request->arrival = Clock::now();
   request->bytes = kept;
   return request;
 }

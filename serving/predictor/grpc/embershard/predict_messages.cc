@@ -23,13 +23,6 @@ std::string Hex(uint64_t value) {
   return std::string(16 - text.size(), '0') + text;
 }
 
-// Refuses an input that was sent before.
-Status Once(const std::string& name, size_t position, std::vector<bool>* seen) {
-  if ((*seen)[position]) return GivenTwice(name);
-  (*seen)[position] = true;
-  return {};
-}
-
 Status CheckSize(const char* field, const std::string& text, size_t bytes_max) {
   if (text.size() <= bytes_max) return {};
   return InvalidArgument(field, ": expected at most ", bytes_max, " bytes, got ", text.size());
