@@ -37,13 +37,10 @@ void BuildDense(const Schema& schema, Requests requests, Slot* slot) {
   slot->example_dense.assign(slot->examples * schema.example_dense_columns, 0);
   for (size_t i = 0; i < schema.dense.size(); ++i) {
     const DenseInput& input = schema.dense[i];
-    if (input.scope == Scope::kRequest) {
-      BuildDenseColumn(input, i, requests, schema.request_dense_columns,
-                       slot->request_dense.data() + input.column);
-    } else {
-      BuildDenseColumn(input, i, requests, schema.example_dense_columns,
-                       slot->example_dense.data() + input.column);
-    }
+    const bool shared = input.scope == Scope::kRequest;
+    const size_t columns = shared ? schema.request_dense_columns : schema.example_dense_columns;
+    std::vector<float>& matrix = shared ? slot->request_dense : slot->example_dense;
+    BuildDenseColumn(input, i, requests, columns, matrix.data() + input.column);
   }
 }
 

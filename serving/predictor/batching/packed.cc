@@ -13,30 +13,20 @@ Status CheckSize(const char* array, uint64_t expected, uint64_t got, const char*
 
 }  // namespace
 
-Status SplitRequestDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
-                         Request* request) {
-  RETURN_IF_ERROR(CheckSize(names.request_dense, schema.request_dense_columns,
-                            packed.request_dense.size(), "dense inputs in request scope"));
+Status SplitDense(const Schema& schema, Scope scope, const PackedArrays& packed,
+                  const PackedNames& names, Request* request) {
+  const bool shared = scope == Scope::kRequest;
+  const Unaligned<float>& array = shared ? packed.request_dense : packed.example_dense;
+  const size_t columns = shared ? schema.request_dense_columns : schema.example_dense_columns;
+  const uint64_t rows = ListCount(scope, request->num_examples);
+  RETURN_IF_ERROR(CheckSize(
+      shared ? names.request_dense : names.example_dense, rows * columns, array.size(),
+      shared ? "dense inputs in request scope" : "num_examples x dense inputs in example scope"));
+  if (rows == 0) return {};
   for (size_t i = 0; i < schema.dense.size(); ++i) {
     const DenseInput& input = schema.dense[i];
-    if (input.scope != Scope::kRequest) continue;
-    request->dense[i] = {packed.request_dense.Slice(input.column, 1), 1};
-  }
-  return {};
-}
-
-Status SplitExampleDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
-                         Request* request) {
-  Status status =
-      CheckSize(names.example_dense, uint64_t{request->num_examples} * schema.example_dense_columns,
-                packed.example_dense.size(), "num_examples x dense inputs in example scope");
-  if (!status.ok() || request->num_examples == 0) return status;
-  for (size_t i = 0; i < schema.dense.size(); ++i) {
-    const DenseInput& input = schema.dense[i];
-    if (input.scope == Scope::kRequest) continue;
-    const size_t rest = packed.example_dense.size() - input.column;
-    request->dense[i] = {packed.example_dense.Slice(input.column, rest),
-                         schema.example_dense_columns};
+    if (input.scope != scope) continue;
+    request->dense[i] = {array.Slice(input.column, array.size() - input.column), columns};
   }
   return {};
 }
@@ -82,8 +72,8 @@ Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArray
   RETURN_IF_ERROR(CheckNumExamples(schema, limits, *request));
   request->dense.assign(schema.dense.size(), {});
   request->sparse.assign(schema.sparse.size(), {});
-  RETURN_IF_ERROR(SplitRequestDense(schema, packed, names, request));
-  RETURN_IF_ERROR(SplitExampleDense(schema, packed, names, request));
+  RETURN_IF_ERROR(SplitDense(schema, Scope::kRequest, packed, names, request));
+  RETURN_IF_ERROR(SplitDense(schema, Scope::kExample, packed, names, request));
   return SplitSparse(schema, packed, names, request);
 }
 

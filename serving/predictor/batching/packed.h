@@ -37,10 +37,8 @@ Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArray
 
 // Its parts, for who packs some inputs and names others: each fills the views of its inputs alone.
 // REQUIRES: CheckNumExamples() was ok, and `request` has a view for each input.
-Status SplitRequestDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
-                         Request* request);
-Status SplitExampleDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
-                         Request* request);
+Status SplitDense(const Schema& schema, Scope scope, const PackedArrays& packed,
+                  const PackedNames& names, Request* request);
 Status SplitSparse(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
                    Request* request);
 

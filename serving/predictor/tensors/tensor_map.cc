@@ -245,8 +245,9 @@ Status TensorMap::FillDense(const Given& given, Request* request) const {
   packed.example_dense = given.View<float>(SlotOf(kAllExampleDense));
   packed.request_dense = given.View<float>(SlotOf(kAllRequestDense));
   Status status;
-  if (all_of[0]) status = SplitExampleDense(schema_, packed, kPackedNames, request);
-  if (status.ok() && all_of[1]) status = SplitRequestDense(schema_, packed, kPackedNames, request);
+  if (all_of[0]) status = SplitDense(schema_, Scope::kExample, packed, kPackedNames, request);
+  if (status.ok() && all_of[1])
+    status = SplitDense(schema_, Scope::kRequest, packed, kPackedNames, request);
   return status;
 }
 
