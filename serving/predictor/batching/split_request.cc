@@ -67,35 +67,6 @@ uint64_t BytesOf(const Request& chunk) {
 
 }  // namespace
 
-struct SplitRequest::Rest {
-  uint32_t num_examples = 0;
-  uint32_t first_example = 0;
-  uint32_t chunk_examples = 0;  // Most examples of a chunk.
-  uint64_t chunk_ids = 0;       // Most ids of a chunk in example scope.
-  Priority priority = Priority::kInteractive;
-  Clock::time_point arrival;
-  std::vector<size_t> outputs_wanted;
-  std::vector<DenseView> dense;
-  std::vector<SparseView> sparse;
-
-  // How many examples the next chunk has, and their ids.
-  BatchSize SizeOfNext(const Schema& schema) const {
-    BatchSize size;
-    const uint32_t most = std::min(chunk_examples, num_examples);
-    while (size.examples < most) {
-      uint64_t ids = 0;
-      for (size_t i = 0; i < schema.sparse.size(); ++i) {
-        if (schema.sparse[i].scope == Scope::kRequest || sparse[i].lengths.empty()) continue;
-        ids += KeptOf(schema.sparse[i], sparse[i], size.examples);
-      }
-      if (size.examples > 0 && size.ids + ids > chunk_ids) break;
-      ++size.examples;
-      size.ids += ids;
-    }
-    return size;
-  }
-};
-
 SplitRequest::SplitRequest(const Schema* schema, const ChunkBudget& budget, const Request& whole,
                            TakeWhole take_whole)
     : schema_(schema),
@@ -107,13 +78,12 @@ SplitRequest::SplitRequest(const Schema* schema, const ChunkBudget& budget, cons
   for (size_t i = 0; i < schema->sparse.size(); ++i) {
     if (schema->sparse[i].scope == Scope::kRequest) request_ids_ += whole.sparse[i].num_ids;
   }
-  Rest rest;
+  Request rest;
   rest.num_examples = whole.num_examples;
   // Equal ones: a short last one would cost as much as its batch.
   const uint64_t chunks = DivideUp(whole.num_examples, budget.examples);
-  rest.chunk_examples = static_cast<uint32_t>(DivideUp(whole.num_examples, chunks));
-  rest.chunk_ids =
-      std::max(budget.ids - std::min(request_ids_, budget.ids), DivideUp(budget.ids, 2));
+  chunk_.examples = static_cast<uint32_t>(DivideUp(whole.num_examples, chunks));
+  chunk_.ids = std::max(budget.ids - std::min(request_ids_, budget.ids), DivideUp(budget.ids, 2));
   rest.priority = whole.priority;
   rest.arrival = whole.arrival;
   rest.outputs_wanted = whole.outputs_wanted;
@@ -125,8 +95,25 @@ SplitRequest::SplitRequest(const Schema* schema, const ChunkBudget& budget, cons
   joined_.num_ids = whole.num_ids;
 }
 
-std::unique_ptr<Request> SplitRequest::Cut(Rest* rest) {
-  const BatchSize size = rest->SizeOfNext(*schema_);
+BatchSize SplitRequest::SizeOfNext(const Request& rest) const {
+  BatchSize size;
+  const uint32_t most = std::min(chunk_.examples, rest.num_examples);
+  while (size.examples < most) {
+    uint64_t ids = 0;
+    for (size_t i = 0; i < schema_->sparse.size(); ++i) {
+      const SparseInput& input = schema_->sparse[i];
+      if (input.scope == Scope::kRequest || rest.sparse[i].lengths.empty()) continue;
+      ids += KeptOf(input, rest.sparse[i], size.examples);
+    }
+    if (size.examples > 0 && size.ids + ids > chunk_.ids) break;
+    ++size.examples;
+    size.ids += ids;
+  }
+  return size;
+}
+
+std::unique_ptr<Request> SplitRequest::Cut(Request* rest) {
+  const BatchSize size = SizeOfNext(*rest);
   auto chunk = std::make_unique<Request>();
   chunk->num_examples = static_cast<uint32_t>(size.examples);
   chunk->first_example = rest->first_example;

@@ -63,9 +63,10 @@ class SplitRequest {
   Request* waiting = nullptr;
 
  private:
-  // What of a request is not cut yet; its views begin at its first example.
-  struct Rest;
-  std::unique_ptr<Request> Cut(Rest* rest);
+  // `rest`: what of the whole is not cut yet; its views begin at its first example.
+  std::unique_ptr<Request> Cut(Request* rest);
+  // How many examples the next chunk has, and their ids.
+  BatchSize SizeOfNext(const Request& rest) const;
   // A chunk has run. Answers the whole after the last, or the first that failed.
   void End(uint32_t first_example, Status status, Response response);
   void Join(uint32_t first_example, Response response) REQUIRES(mutex_);
@@ -78,6 +79,7 @@ class SplitRequest {
   const std::shared_ptr<const void> bytes_;
   const uint32_t num_examples_;
   const std::vector<size_t> outputs_wanted_;
+  ChunkBudget chunk_;  // Its ids are those in example scope.
   uint64_t held_bytes_ = 0;
   uint64_t request_ids_ = 0;                      // In request scope: each chunk has them.
   std::vector<std::unique_ptr<Request>> chunks_;  // Null: taken.
