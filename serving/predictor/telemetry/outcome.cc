@@ -1,59 +1,55 @@
 #include "telemetry/outcome.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace embershard {
 namespace {
 
-// In the order of Outcome.
-constexpr OutcomeName kNames[] = {
-    {"OK", "", ""},
-    {"INVALID_ARGUMENT", "malformed", "OTHER"},
-    {"INVALID_ARGUMENT", "refused", "OTHER"},
-    {"INVALID_ARGUMENT", "too_large", "OTHER"},
-    {"NOT_FOUND", "not_found", "OTHER"},
-    {"FAILED_PRECONDITION", "stale_schema", "OTHER"},
-    {"RESOURCE_EXHAUSTED", "queue_full", "REJECTED"},
-    {"RESOURCE_EXHAUSTED", "deadline_infeasible", "REJECTED"},
-    {"DEADLINE_EXCEEDED", "expired", "REJECTED"},
-    {"DEADLINE_EXCEEDED", "abandoned", "CANCELED"},
-    {"UNAVAILABLE", "shutting_down", "REJECTED"},
-    {"INTERNAL", "model_failed", "BACKEND"},
-    {"INTERNAL", "not_finite", "BACKEND"},
-    {"INTERNAL", "out_of_memory", "BACKEND"},
+struct Row {
+  OutcomeName name;
+  StatusCode code = StatusCode::kOk;
+  StatusReason reason = StatusReason::kUnstated;
 };
-static_assert(std::size(kNames) == kOutcomes);
+
+using enum StatusCode;
+using enum StatusReason;
+
+// In the order of Outcome.
+constexpr Row kRows[] = {
+    {{"OK", "", ""}, kOk},
+    {{"INVALID_ARGUMENT", "malformed", "OTHER"}, kInvalidArgument, kMalformed},
+    {{"INVALID_ARGUMENT", "refused", "OTHER"}, kInvalidArgument},
+    {{"INVALID_ARGUMENT", "too_large", "OTHER"}, kInvalidArgument, kTooLarge},
+    {{"NOT_FOUND", "not_found", "OTHER"}, kNotFound},
+    {{"FAILED_PRECONDITION", "stale_schema", "OTHER"}, kFailedPrecondition},
+    {{"RESOURCE_EXHAUSTED", "queue_full", "REJECTED"}, kResourceExhausted},
+    {{"RESOURCE_EXHAUSTED", "deadline_infeasible", "REJECTED"},
+     kResourceExhausted,
+     kDeadlineInfeasible},
+    {{"DEADLINE_EXCEEDED", "expired", "REJECTED"}, kDeadlineExceeded},
+    {{"DEADLINE_EXCEEDED", "abandoned", "CANCELED"}, kDeadlineExceeded, kAbandoned},
+    {{"UNAVAILABLE", "shutting_down", "REJECTED"}, kUnavailable},
+    {{"INTERNAL", "model_failed", "BACKEND"}, kInternal},
+    {{"INTERNAL", "not_finite", "BACKEND"}, kInternal, kNotFinite},
+    {{"INTERNAL", "out_of_memory", "BACKEND"}, kInternal, kOutOfMemory},
+};
+static_assert(std::size(kRows) == kOutcomes);
+
+const Row* FindRow(StatusCode code, StatusReason reason) {
+  return std::ranges::find_if(
+      kRows, [&](const Row& row) { return row.code == code && row.reason == reason; });
+}
 
 }  // namespace
 
-OutcomeName NameOf(Outcome outcome) { return kNames[static_cast<size_t>(outcome)]; }
+OutcomeName NameOf(Outcome outcome) { return kRows[static_cast<size_t>(outcome)].name; }
 
 Outcome OutcomeOf(const Status& status) {
-  switch (status.code()) {
-    case StatusCode::kOk:
-      return Outcome::kOk;
-    case StatusCode::kInvalidArgument:
-      if (status.reason() == StatusReason::kMalformed) return Outcome::kMalformed;
-      if (status.reason() == StatusReason::kTooLarge) return Outcome::kTooLarge;
-      return Outcome::kRefused;
-    case StatusCode::kNotFound:
-      return Outcome::kNotFound;
-    case StatusCode::kFailedPrecondition:
-      return Outcome::kStaleSchema;
-    case StatusCode::kResourceExhausted:
-      return status.reason() == StatusReason::kDeadlineInfeasible ? Outcome::kDeadlineInfeasible
-                                                                  : Outcome::kQueueFull;
-    case StatusCode::kDeadlineExceeded:
-      return status.reason() == StatusReason::kAbandoned ? Outcome::kAbandoned : Outcome::kExpired;
-    case StatusCode::kUnavailable:
-      return Outcome::kShuttingDown;
-    case StatusCode::kBadPackage:
-    case StatusCode::kInternal:
-      break;
-  }
-  if (status.reason() == StatusReason::kNotFinite) return Outcome::kNotFinite;
-  if (status.reason() == StatusReason::kOutOfMemory) return Outcome::kOutOfMemory;
-  return Outcome::kModelFailed;
+  const StatusCode code = status.code() == kBadPackage ? kInternal : status.code();
+  const Row* row = FindRow(code, status.reason());
+  if (row == std::end(kRows)) row = FindRow(code, kUnstated);
+  return static_cast<Outcome>(row - kRows);
 }
 
 }  // namespace embershard
