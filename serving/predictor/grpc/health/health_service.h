@@ -5,9 +5,13 @@
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
+#include <list>
 #include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
 
+#include "base/mutex.h"
 #include "grpc/predict/raw_service.h"
 
 namespace embershard::rpc {
@@ -38,14 +42,33 @@ class HealthService final : public RawService {
   ~HealthService() override;  // REQUIRES: gRPC is done with every call.
 
   // The status of `service`, for new calls and for those that watch it.
-  void SetServing(const std::string& service, bool serving);
+  void SetServing(const std::string& service, bool serving) EXCLUDES(mutex_);
 
   // Every service is NOT_SERVING from now on.
-  void SetNoneServing();
+  void SetNoneServing() EXCLUDES(mutex_);
 
  private:
-  class Calls;
-  const std::unique_ptr<Calls> calls_;
+  class Call;
+  enum class Method { kCheck, kWatch };
+  // Those that must not end before Release().
+  using Retained = std::vector<Call*>;
+
+  StreamReactor* Open(Context* context, Method method) EXCLUDES(mutex_);
+  Retained RetainWatching() REQUIRES(mutex_);
+  void CancelOverdueCalls() EXCLUDES(mutex_);
+
+  const HealthLimits limits_;
+
+  Mutex mutex_;
+  CondVar stop_;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  bool none_serving_ GUARDED_BY(mutex_) = false;
+  std::unordered_map<std::string, bool> serving_ GUARDED_BY(mutex_);
+  std::unordered_map<std::string, size_t> connections_ GUARDED_BY(mutex_);  // Open calls of each.
+  std::list<Call*> pending_ GUARDED_BY(mutex_);                             // Oldest first.
+  std::list<Call*> watching_ GUARDED_BY(mutex_);
+
+  std::thread sweeper_;  // Last: it uses every field.
 };
 
 }  // namespace embershard::rpc
