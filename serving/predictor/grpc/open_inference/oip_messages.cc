@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -134,39 +133,30 @@ Status CheckRaw(const inference::ModelInferRequest& message) {
   return {};
 }
 
-// The inputs of a request, as tensors. Lies over the message, and copies none of its values.
-class OipInputs {
- public:
-  // Takes the bytes of raw_input_contents, or of the contents that go with each datatype. Refuses
-  // both in one request, and what leaves open whose bytes are whose.
-  Status Read(const inference::ModelInferRequest& message) {
-    const bool raw = message.raw_input_contents_size() > 0;
-    if (raw) RETURN_IF_ERROR(CheckRaw(message));
-    tensors_.clear();
-    bytes_.assign(static_cast<size_t>(message.inputs_size()), {});
-    for (int i = 0; i < message.inputs_size(); ++i) {
-      const Input& input = message.inputs(i);
-      RETURN_IF_ERROR(CheckNone("tensor", input.name(), input.parameters()));
-      std::string_view& bytes = bytes_[static_cast<size_t>(i)];
-      if (raw) {
-        bytes = message.raw_input_contents(i);
-      } else {
-        ASSIGN_OR_RETURN(bytes, TypedBytes(input));
-      }
-      tensors_.push_back({.name = input.name(),
-                          .datatype = input.datatype(),
-                          .shape = {input.shape().data(), static_cast<size_t>(input.shape_size())},
-                          .buffers = {&bytes, 1}});
+// Fills `tensors`, which lie over the message and `bytes`, one for each: those of
+// raw_input_contents, or of the contents that go with each datatype. Refuses both in one request,
+// and what leaves open whose bytes are whose.
+Status ReadInputs(const inference::ModelInferRequest& message, std::vector<InputTensor>* tensors,
+                  std::vector<std::string_view>* bytes) {
+  const bool raw = message.raw_input_contents_size() > 0;
+  if (raw) RETURN_IF_ERROR(CheckRaw(message));
+  bytes->resize(static_cast<size_t>(message.inputs_size()));
+  for (int i = 0; i < message.inputs_size(); ++i) {
+    const Input& input = message.inputs(i);
+    RETURN_IF_ERROR(CheckNone("tensor", input.name(), input.parameters()));
+    std::string_view& own = (*bytes)[static_cast<size_t>(i)];
+    if (raw) {
+      own = message.raw_input_contents(i);
+    } else {
+      ASSIGN_OR_RETURN(own, TypedBytes(input));
     }
-    return {};
+    tensors->push_back({.name = input.name(),
+                        .datatype = input.datatype(),
+                        .shape = {input.shape().data(), static_cast<size_t>(input.shape_size())},
+                        .buffers = {&own, 1}});
   }
-
-  std::span<const InputTensor> tensors() const { return tensors_; }
-
- private:
-  std::vector<InputTensor> tensors_;
-  std::vector<std::string_view> bytes_;  // One for each.
-};
+  return {};
+}
 
 }  // namespace
 
@@ -197,10 +187,11 @@ Status OipMessages::Parse(const Engine& engine, Request* request) {
   request->held_bytes = messages_.held_bytes();
   ASSIGN_OR_RETURN(const RequestParameters parameters, ReadParameters(asked.parameters()));
   ASSIGN_OR_RETURN(const std::vector<std::string_view> outputs, OutputNames(asked));
-  OipInputs inputs;
-  RETURN_IF_ERROR(inputs.Read(asked));
-  is_batch_of_one_ = engine.tensors().IsBatchOfOne(inputs.tensors());
-  const Status status = engine.tensors().Parse({.inputs = inputs.tensors(),
+  std::vector<InputTensor> inputs;
+  std::vector<std::string_view> bytes;
+  RETURN_IF_ERROR(ReadInputs(asked, &inputs, &bytes));
+  is_batch_of_one_ = engine.tensors().IsBatchOfOne(inputs);
+  const Status status = engine.tensors().Parse({.inputs = inputs,
                                                 .outputs = outputs,
                                                 .num_examples = parameters.num_examples,
                                                 .priority = parameters.priority},
