@@ -38,7 +38,7 @@ struct ModelLoaderOptions {
   // At most as fast are files read while others are served. 0: as fast as they can be.
   double load_bytes_per_second = 0;
 
-  // When a load is given up, and how many such loads may hang.
+  // When a load is given up.
   LoadRunnerOptions load = {};
 
   // Told on the thread that loads. Must not throw.

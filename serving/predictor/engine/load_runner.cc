@@ -122,8 +122,8 @@ Status LoadRunner::Refusal(const LoadTask& task) {
     }
     names += (names.empty() ? "" : ", ") + each.name;
   }
-  if (hung_.size() < options_.hung_max) return {};
-  return Exhausted("expected fewer than " + std::to_string(options_.hung_max) +
+  if (hung_.size() < hung_max_) return {};
+  return Exhausted("expected fewer than " + std::to_string(hung_max_) +
                    " loads that were given up and still hang, got " + std::to_string(hung_.size()) +
                    " (" + names + "); restart the server to load more");
 }

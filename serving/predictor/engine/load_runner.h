@@ -22,9 +22,6 @@ struct LoadRunnerOptions {
   // A load is given up after this long without a step (see ReadControl). 0: never.
   Clock::duration timeout{0};
 
-  // Most loads that were given up and have not ended. One more load is refused.
-  size_t hung_max = 2;
-
   // Tests have a clock of their own.
   std::function<Clock::time_point()> now = Clock::now;
 };
@@ -39,7 +36,9 @@ struct LoadTask {
 // then. Not thread-safe, but for Stop() and hung().
 class LoadRunner {
  public:
-  explicit LoadRunner(LoadRunnerOptions options) : options_(std::move(options)) {}
+  // `hung_max`: most loads that were given up and have not ended. One more load is refused.
+  LoadRunner(LoadRunnerOptions options, size_t hung_max)
+      : options_(std::move(options)), hung_max_(hung_max) {}
   LoadRunner(const LoadRunner&) = delete;
   LoadRunner& operator=(const LoadRunner&) = delete;
   ~LoadRunner();
@@ -90,6 +89,7 @@ class LoadRunner {
   bool is_stopped() const;
 
   const LoadRunnerOptions options_;
+  const size_t hung_max_;
   std::shared_ptr<Worker> worker_;  // Null: none was needed yet, or it was left behind.
   std::thread thread_;              // Of worker_.
 

@@ -17,11 +17,6 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-LoadRunnerOptions OneHung(LoadRunnerOptions options) {
-  options.hung_max = 1;
-  return options;
-}
-
 // For example "model 'ranker' version 3".
 std::string VersionText(const std::string& model, int64_t version) {
   return "model '" + model + "' version " + std::to_string(version);
@@ -34,8 +29,8 @@ ModelLoader::ModelLoader(ServedModels* served, std::shared_ptr<ModelSource> sour
     : served_(served),
       source_(std::move(source)),
       options_(std::move(options)),
-      reads_(OneHung(options_.load)),
-      loads_(options_.load),
+      reads_(options_.load, /*hung_max=*/1),
+      loads_(options_.load, /*hung_max=*/2),
       memory_(options_.memory_budget) {}
 
 void ModelLoader::Stop() {

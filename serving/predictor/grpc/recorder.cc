@@ -21,21 +21,18 @@ namespace {
 constexpr char kMagic[] = "embershard recording";
 constexpr uint32_t kFormat = 2;
 
-// Little endian, into the first bytes behind `to`.
-template <typename Number>
-void Put(Number number, char* to) {
-  for (size_t i = 0; i < sizeof(number); ++i) to[i] = static_cast<char>(number >> (8 * i));
-}
-
 // A message as it stands in the file.
 std::string Framed(const google::protobuf::MessageLite& message) {
   constexpr size_t kSizeBytes = 4, kFrameBytes = 16;
   std::string bytes(kFrameBytes, '\0');
   message.AppendToString(&bytes);
-  const size_t size = bytes.size() - kFrameBytes;
-  Put(static_cast<uint32_t>(size), bytes.data());
-  Put(static_cast<uint32_t>(XXH3_64bits(bytes.data(), kSizeBytes)), bytes.data() + kSizeBytes);
-  Put(XXH3_64bits(bytes.data() + kFrameBytes, size), bytes.data() + 8);
+  const auto size = static_cast<uint32_t>(bytes.size() - kFrameBytes);
+  const auto put = [&bytes](size_t at, auto number) {
+    std::memcpy(bytes.data() + at, &number, sizeof(number));  // Little endian.
+  };
+  put(0, size);
+  put(kSizeBytes, static_cast<uint32_t>(XXH3_64bits(bytes.data(), kSizeBytes)));
+  put(8, XXH3_64bits(bytes.data() + kFrameBytes, size));
   return bytes;
 }
 
@@ -145,7 +142,7 @@ void Recorder::Offer(const v1::PredictRequest& request, const Status& status,
 
 bool Recorder::Sampled() {
   const uint64_t place = ++offered_;
-  return options_.share >= 1 || UnitInterval(SplitMix64(options_.seed, place)) < options_.share;
+  return options_.share >= 1 || UnitInterval(SplitMix64(0, place)) < options_.share;
 }
 
 bool Recorder::Reserve(size_t bytes) {

@@ -37,9 +37,6 @@ struct RecorderOptions {
   // over more time.
   double share = 1.0;
 
-  // Which calls make up the share.
-  uint64_t seed = 0;
-
   // Memory of calls that are not written yet. Beyond it calls are left out.
   size_t max_waiting_bytes = 64 << 20;
 

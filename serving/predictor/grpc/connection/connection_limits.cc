@@ -14,6 +14,9 @@ constexpr int kNever = std::numeric_limits<int>::max();  // To gRPC.
 // A peer has this long to begin to speak the protocol.
 constexpr int kHandshakeMilliseconds = 10000;
 
+// Calls of a connection that has become too old have this long to end.
+constexpr int kAgeGraceMilliseconds = 30000;
+
 // Pings that come too soon before the connection is closed.
 constexpr int kPingStrikes = 2;
 
@@ -35,7 +38,7 @@ void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_calls);
   set(GRPC_ARG_MAX_CONNECTION_IDLE_MS, MillisecondsOrNever(limits.idle));
   set(GRPC_ARG_MAX_CONNECTION_AGE_MS, MillisecondsOrNever(limits.age));
-  set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, MillisecondsOrNever(limits.age_grace));
+  set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kAgeGraceMilliseconds);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, MillisecondsOrNever(limits.keepalive));
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, MillisecondsOrNever(limits.keepalive_timeout));
   // Without this, pings of a connection without calls are too many whenever they come.

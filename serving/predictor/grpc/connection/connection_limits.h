@@ -35,10 +35,9 @@ struct ConnectionLimits {
   std::chrono::milliseconds idle{std::chrono::minutes(5)};
 
   // After this long, spread by a tenth, a connection is closed: calls that are open have
-  // age_grace to end, and clients connect again. 0: never. Set it where connections, not calls,
+  // half a minute to end, and clients connect again. 0: never. Set it where connections, not calls,
   // are spread over servers, so that a new server gets its share.
   std::chrono::milliseconds age{0};
-  std::chrono::milliseconds age_grace{std::chrono::seconds(30)};
 
   // A peer that has calls open and says nothing for this long is asked (HTTP/2 ping) whether it
   // is there, and closed if it does not say so within keepalive_timeout. 0: it is not
