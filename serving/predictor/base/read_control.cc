@@ -32,10 +32,8 @@ Status ReadControl::Advance() {
 }
 
 void ReadControl::Stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopped_ = true;
-  }
+  const MutexLock lock(mutex_);
+  stopped_ = true;
   changed_.NotifyAll();
 }
 

@@ -65,10 +65,8 @@ class SlowLog {
 
   // Ends every Wait(), now and later.
   void Close() {
-    {
-      const MutexLock lock(mutex_);
-      closed_ = true;
-    }
+    const MutexLock lock(mutex_);
+    closed_ = true;
     changed_.NotifyAll();
   }
 
@@ -86,11 +84,9 @@ class SlowLog {
 
   // False, and nothing kept, where there is no room.
   bool Add(SlowRequest request) {
-    {
-      const MutexLock lock(mutex_);
-      if (waiting_.size() == kCapacity) return false;
-      waiting_.push_back(std::move(request));
-    }
+    const MutexLock lock(mutex_);
+    if (waiting_.size() == kCapacity) return false;
+    waiting_.push_back(std::move(request));
     changed_.NotifyOne();
     return true;
   }
