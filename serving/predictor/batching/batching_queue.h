@@ -21,7 +21,6 @@
 #include "base/mutex.h"
 #include "batching/batch_former.h"
 #include "batching/dispatch_policy.h"
-#include "batching/early_completion.h"
 #include "batching/forecast.h"
 #include "batching/request.h"
 #include "batching/running_batch.h"

@@ -7,8 +7,8 @@
 #include "base/status.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
-#include "batching/early_completion.h"
 #include "batching/request.h"
+#include "batching/running_batch.h"
 #include "engine/batch_executor.h"
 #include "telemetry/telemetry.h"
 

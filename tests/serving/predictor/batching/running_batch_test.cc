@@ -5,8 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "batching/early_completion.h"
-
 namespace embershard {
 namespace {
 
