@@ -17,7 +17,7 @@
 #include "batching/find_names.h"
 #include "batching/request.h"
 #include "batching/worker_pool.h"
-#include "engine/load_context.h"
+#include "engine/load_runner.h"
 #include "engine/self_check.h"
 #include "lookup/lookup.h"
 #include "model/model.h"

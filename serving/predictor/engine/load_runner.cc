@@ -10,10 +10,6 @@
 #include <sstream>
 #include <system_error>
 
-#include "base/background.h"
-#include "base/mutex.h"
-#include "base/read_control.h"
-
 namespace embershard {
 namespace {
 

@@ -11,12 +11,22 @@
 #include <utility>
 #include <vector>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/read_control.h"
 #include "base/status.h"
-#include "engine/load_context.h"
 
 namespace embershard {
+
+// Where and how fast one load is done. Owns nothing; both outlive the load.
+struct LoadContext {
+  // Reads and computes with idle scheduling priority. Null: on the calling thread.
+  Background* background = nullptr;
+
+  // Paces reads, counts progress, stops the load. Null: nobody does.
+  ReadControl* control = nullptr;
+};
 
 struct LoadRunnerOptions {
   // A load is given up after this long without a step (see ReadControl). 0: never.

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "engine/load_context.h"
+#include "engine/load_runner.h"
 #include "model/model.h"
 #include "package/labels.h"
 #include "package/package.h"
