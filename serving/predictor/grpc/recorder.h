@@ -26,16 +26,13 @@ class PredictResponse;
 namespace embershard::rpc {
 
 struct RecorderOptions {
-  // The file to make. Empty: nothing is recorded.
-  std::string path = {};
+  std::string path = {};  // The file to make. Empty: nothing is recorded.
 
   // The file ends with whichever is reached first. Bytes are those of the file.
   uint64_t max_requests = 10'000;
   uint64_t max_bytes = uint64_t{1} << 30;
 
-  // Share of the calls that are recorded, above 0, at most 1. Lower it to spread the file
-  // over more time.
-  double share = 1.0;
+  double share = 1.0;  // Of the calls that are recorded, above 0, at most 1.
 
   // Memory of calls that are not written yet. Beyond it calls are left out.
   size_t max_waiting_bytes = 64 << 20;

@@ -21,52 +21,32 @@ class ModelControl;
 
 namespace embershard::rpc {
 
+// docs/cli.md says of each what it is for, and when to change it.
 struct ServerOptions {
-  // A name or address of this machine. "0.0.0.0" lets other machines in.
   std::string host = "127.0.0.1";
-
-  // 0: a free one.
-  int port = 0;
-
-  // Deadline of a request without one. Raise it where a batch takes long.
+  int port = 0;  // 0: a free one.
   std::chrono::milliseconds default_timeout{1000};
 
-  // Largest message taken. Larger ones are answered RESOURCE_EXHAUSTED by gRPC.
+  // Larger messages are answered RESOURCE_EXHAUSTED by gRPC.
   int max_message_bytes = 64 << 20;
 
-  // Memory for messages on their way in, in bytes: of all connections together, and about,
-  // since it is gRPC that counts. Beyond it gRPC reads more slowly and ends calls with
-  // RESOURCE_EXHAUSTED. Raise it where many large messages arrive at once.
+  // Of all connections together, and about, since it is gRPC that counts.
   size_t max_receiving_bytes = 512 << 20;
 
-  // How many connections, and what each may do.
   ConnectionLimits connections = {};
 
-  // After how long a client that was refused to protect others may try again, at the least:
-  // about the time of a few batches. It is asked to wait longer where what is before it is
-  // foreseen to take longer.
+  // At the least: a client waits longer where what is before it is foreseen to take longer.
   std::chrono::milliseconds retry_pushback{20};
 
-  // Most requests of one stream that are read and not answered yet, at least 1. Beyond it nothing
-  // more is read from the stream, and its client waits. Raise it where one stream carries a lot.
+  // At least 1. Beyond it nothing more is read from the stream.
   size_t stream_in_flight = 256;
 
-  // How long an answer on a stream may wait for its client to take it before the stream is
-  // cancelled, so that who reads nothing does not hold answers for ever.
+  // How long an answer waits for its client to take it before the stream is cancelled.
   std::chrono::milliseconds stream_stalled{std::chrono::seconds(30)};
 
-  // A sample of the calls goes to a file. Without a path none does.
   RecorderOptions record = {};
-
-  // Who is let in.
   SecurityOptions security = {};
-
-  // Whether clients that are let in may have models loaded and unloaded, and so decide what is
-  // served to all. Turn it on where they should.
   bool model_control = false;
-
-  // Whether clients may ask which services and messages there are (gRPC server reflection). Turn it
-  // on for tools that know no .proto file, such as grpcurl.
   bool reflection = false;
 };
 

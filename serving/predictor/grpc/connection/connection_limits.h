@@ -14,39 +14,26 @@ class ServerBuilder;
 
 namespace embershard::rpc {
 
+// docs/cli.md says of each what it is for, and when to change it.
 struct ConnectionLimits {
-  // Open at once. One more is closed as it comes, which its client sees as UNAVAILABLE;
-  // those that are there are served on. 0: as many as the process may open files. Raise it
-  // where more clients connect, each of whom takes a file and some tens of kB.
+  // 0: as many as the process may open files. One more is closed as it comes.
   size_t max_connections = 4096;
 
   // Gets words for the log while connections are refused, once a minute at most. Called by the
   // thread that accepts connections: must not block for long.
   std::function<void(const std::string& words)> report = {};
 
-  // Calls open at once on one connection. Clients are told and hold further calls back until
-  // one ends; a connection that opens more all the same is closed. At least 1. Raise it where one
-  // client has more requests in flight.
-  int max_calls = 10000;
+  int max_calls = 10000;                                    // At least 1.
+  std::chrono::milliseconds idle{std::chrono::minutes(5)};  // 0: for ever.
 
-  // How long a connection may be without a call before it is closed, so that peers which stay for
-  // nothing do not use up the file descriptors. Clients of gRPC connect again by themselves.
-  // 0: for ever.
-  std::chrono::milliseconds idle{std::chrono::minutes(5)};
-
-  // After this long, spread by a tenth, a connection is closed: calls that are open have
-  // half a minute to end, and clients connect again. 0: never. Set it where connections, not calls,
-  // are spread over servers, so that a new server gets its share.
+  // Spread by a tenth; calls that are open have half a minute more to end. 0: for ever.
   std::chrono::milliseconds age{0};
 
-  // A peer that has calls open and says nothing for this long is asked (HTTP/2 ping) whether it
-  // is there, and closed if it does not say so within keepalive_timeout. 0: it is not
-  // asked. Lower it where clients vanish without a word and hold much.
+  // 0: a peer that has calls open and says nothing is not asked whether it is there.
   std::chrono::milliseconds keepalive{std::chrono::minutes(1)};
   std::chrono::milliseconds keepalive_timeout{std::chrono::seconds(20)};
 
-  // How often a peer may ask in turn, with calls open or without. Who asks sooner three times is
-  // closed, with the word "too_many_pings". 0: as often as it likes.
+  // Who asks sooner three times is closed. 0: as often as it likes.
   std::chrono::milliseconds min_ping{std::chrono::seconds(10)};
 };
 

@@ -10,16 +10,13 @@ namespace embershard::rpc {
 
 // What connections and calls must show. By default nothing, and all goes as it is.
 struct SecurityOptions {
-  // PEM files. `certificate` (with those between it and its root, in order) and `key`: TLS. With
-  // `client_ca` too, connections need a certificate that one of those in it has signed.
-  // Their content is looked at as each connection comes, so that new files hold for the next one.
+  // PEM files: TLS with the first two, and with `client_ca` connections need a certificate that one
+  // of those in it has signed. Looked at as each connection comes.
   std::string certificate;
   std::string key;
   std::string client_ca;
 
-  // A file of one token, which every call but those for health must carry, as
-  // "authorization: Bearer TOKEN". Reread each second.
-  std::string token_file;
+  std::string token_file;  // Of one token, which every call but those for health must carry.
 
   // Gets a sentence when files have changed and cannot be used; what was read before holds on.
   // From any thread, of which it must not take long.
