@@ -99,7 +99,7 @@ class OurLookup {
  public:
   OurLookup(const Package& package, size_t bags, size_t threads)
       : columns_(package.schema().example_pooled_columns), pooled_(bags * columns_) {
-    auto lookup = MakeShardedLookup(package, {.threads = static_cast<int>(threads)});
+    auto lookup = ShardedLookup::Make(package, {.threads = static_cast<int>(threads)});
     if (!lookup.ok()) Fail(lookup.status().message());
     lookup_ = std::move(*lookup);
   }
@@ -115,7 +115,7 @@ class OurLookup {
  private:
   size_t columns_;
   std::vector<float> pooled_;
-  std::unique_ptr<Lookup> lookup_;
+  std::unique_ptr<ShardedLookup> lookup_;
 };
 
 using Named = std::map<std::string, c10::IValue>;

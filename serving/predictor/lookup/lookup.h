@@ -1,4 +1,4 @@
-// From rows to pooled vectors and sequences, over the devices of a plan.
+// What a lookup takes and gives: from rows to pooled vectors and sequences.
 
 #pragma once
 
@@ -6,9 +6,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
-
-#include "base/status.h"
 
 namespace embershard {
 
@@ -42,20 +39,6 @@ struct DeviceLoad {
   uint64_t lookup_ns = 0;    // Sum of the time its lookups took.
   uint64_t batches = 0;
   uint64_t rows = 0;  // Looked up.
-};
-
-// Final implementations: ShardedLookup.
-class Lookup {
- public:
-  virtual ~Lookup() = default;
-
-  // Fills the matrices completely. `sparse` has one entry for each sparse input of
-  // the schema. An empty bag gives zeros, and so does kZeroRow in a sequence; every other
-  // vector of a sequence is the row's float(scale * code + bias). One call at a time.
-  virtual Status Run(std::span<const JaggedRows> sparse, const LookupMatrices& out) = 0;
-
-  // Those that tables lie on, in the plan's order. Any thread, at any time.
-  virtual std::vector<DeviceLoad> device_loads() const { return {}; }
 };
 
 }  // namespace embershard

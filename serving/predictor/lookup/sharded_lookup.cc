@@ -4,96 +4,11 @@
 #include <exception>
 #include <limits>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "base/core_count.h"
-#include "lookup/batch_cut.h"
-#include "lookup/lookup_device.h"
-#include "lookup/lookup_part.h"
-#include "lookup/piece_sums.h"
 
 namespace embershard {
 namespace {
-
-class ShardedLookup final : public Lookup {
- public:
-  // Of the devices, one for each of the plan, the thread that calls Run() works for `own`.
-  ShardedLookup(const std::vector<SequenceSpec>& sequences, std::vector<LookupPart> parts,
-                std::vector<std::unique_ptr<LookupDevice>> devices, size_t own,
-                uint64_t alone_bytes)
-      : parts_(std::move(parts)),
-        cut_(parts_, devices.size()),
-        own_(own),
-        alone_bytes_(alone_bytes),
-        devices_(std::move(devices)) {
-    for (const SequenceSpec& each : sequences) inputs_of_sequences_.push_back(each.sparse_input);
-  }
-
-  Status Run(std::span<const JaggedRows> sparse, const LookupMatrices& out) override {
-    Gather(sparse, out);
-    cut_.Cut(parts_, lists_, matrices_);
-    if (further_.size() < cut_.further_size()) further_.resize(cut_.further_size());
-    const LookupBatch batch{parts_, lists_, matrices_, &cut_, further_.data()};
-    Status status = RunPhase(LookupPhase::kSum, batch);
-    if (status.ok() && cut_.further_size() > 0) status = RunPhase(LookupPhase::kAdd, batch);
-    return status;
-  }
-
-  std::vector<DeviceLoad> device_loads() const override {
-    std::vector<DeviceLoad> loads;
-    for (const auto& device : devices_) {
-      DeviceLoad load = device->load();
-      if (load.table_bytes > 0) loads.push_back(std::move(load));
-    }
-    return loads;
-  }
-
- private:
-  // Fills what LookupBatch has of a batch.
-  void Gather(std::span<const JaggedRows> sparse, const LookupMatrices& out) {
-    matrices_.assign({out.request, out.example});
-    matrices_.insert(matrices_.end(), out.sequences.begin(), out.sequences.end());
-    size_t ids = 0;
-    for (const LookupMatrix& sequence : out.sequences) ids = std::max(ids, sequence.bags);
-    while (ones_.size() <= ids) ones_.push_back(static_cast<int64_t>(ones_.size()));
-    lists_.assign(sparse.begin(), sparse.end());
-    for (const size_t input : inputs_of_sequences_) {
-      lists_.push_back({.rows = sparse[input].rows, .offsets = ones_.data()});
-    }
-  }
-
-  Status RunPhase(LookupPhase phase, const LookupBatch& batch) {
-    const bool alone = cut_.bytes() < alone_bytes_;
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      devices_[i]->Begin(phase, batch, cut_.shares()[i]);
-      if (!alone) devices_[i]->Wake(i == own_ ? 1 : 0);
-    }
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      if (alone || i == own_) devices_[i]->Work(0);
-    }
-    Status first;
-    for (const auto& device : devices_) {
-      Status status = device->End();
-      if (first.ok()) first = std::move(status);
-    }
-    return first;
-  }
-
-  const std::vector<LookupPart> parts_;
-  std::vector<size_t> inputs_of_sequences_;
-  BatchCut cut_;
-  std::vector<float> further_;
-
-  // Of the batch. Their memory is kept.
-  std::vector<JaggedRows> lists_;
-  std::vector<LookupMatrix> matrices_;
-  std::vector<int64_t> ones_;  // 0, 1, 2, ...: offsets of lists of one id.
-
-  const size_t own_;
-  const uint64_t alone_bytes_;
-  std::vector<std::unique_ptr<LookupDevice>> devices_;
-};
 
 // The bytes of the rows on each device of the plan, replicas on each of theirs.
 std::vector<uint64_t> BytesOfDevices(const Package& package) {
@@ -134,8 +49,8 @@ std::vector<size_t> ThreadsOfDevices(const std::vector<uint64_t>& bytes, size_t 
 
 }  // namespace
 
-Result<std::unique_ptr<Lookup>> MakeShardedLookup(const Package& package,
-                                                  const ShardedLookupOptions& options) {
+Result<std::unique_ptr<ShardedLookup>> ShardedLookup::Make(const Package& package,
+                                                           const ShardedLookupOptions& options) {
   Result<std::vector<LookupPart>> parts = LookupPartsOf(package);
   if (!parts.ok()) return parts.status();
   const std::vector<uint64_t> bytes = BytesOfDevices(package);
@@ -154,11 +69,55 @@ Result<std::unique_ptr<Lookup>> MakeShardedLookup(const Package& package,
                                                        std::max<size_t>(1, threads[i]),
                                                        callers ? 1 : 0, kernel));
     }
-    return std::unique_ptr<Lookup>(std::make_unique<ShardedLookup>(
-        package.schema().sequences, std::move(*parts), std::move(devices), own, alone_bytes));
+    return std::make_unique<ShardedLookup>(package.schema().sequences, std::move(*parts),
+                                           std::move(devices), own, alone_bytes);
   } catch (const std::exception& error) {
     return Internal(std::string("lookup: ") + error.what());
   }
+}
+
+Status ShardedLookup::Run(std::span<const JaggedRows> sparse, const LookupMatrices& out) {
+  matrices_.assign({out.request, out.example});
+  matrices_.insert(matrices_.end(), out.sequences.begin(), out.sequences.end());
+  size_t ids = 0;
+  for (const LookupMatrix& sequence : out.sequences) ids = std::max(ids, sequence.bags);
+  while (ones_.size() <= ids) ones_.push_back(static_cast<int64_t>(ones_.size()));
+  lists_.assign(sparse.begin(), sparse.end());
+  for (const size_t input : inputs_of_sequences_) {
+    lists_.push_back({.rows = sparse[input].rows, .offsets = ones_.data()});
+  }
+  cut_.Cut(parts_, lists_, matrices_);
+  if (further_.size() < cut_.further_size()) further_.resize(cut_.further_size());
+  const LookupBatch batch{parts_, lists_, matrices_, &cut_, further_.data()};
+  Status status = RunPhase(LookupPhase::kSum, batch);
+  if (status.ok() && cut_.further_size() > 0) status = RunPhase(LookupPhase::kAdd, batch);
+  return status;
+}
+
+std::vector<DeviceLoad> ShardedLookup::device_loads() const {
+  std::vector<DeviceLoad> loads;
+  for (const auto& device : devices_) {
+    DeviceLoad load = device->load();
+    if (load.table_bytes > 0) loads.push_back(std::move(load));
+  }
+  return loads;
+}
+
+Status ShardedLookup::RunPhase(LookupPhase phase, const LookupBatch& batch) {
+  const bool alone = cut_.bytes() < alone_bytes_;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    devices_[i]->Begin(phase, batch, cut_.shares()[i]);
+    if (!alone) devices_[i]->Wake(i == own_ ? 1 : 0);
+  }
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (alone || i == own_) devices_[i]->Work(0);
+  }
+  Status first;
+  for (const auto& device : devices_) {
+    Status status = device->End();
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
 }
 
 }  // namespace embershard

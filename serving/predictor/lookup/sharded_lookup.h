@@ -5,10 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "lookup/bag_sums.h"
+#include "lookup/batch_cut.h"
 #include "lookup/lookup.h"
+#include "lookup/lookup_device.h"
+#include "lookup/lookup_part.h"
+#include "lookup/piece_sums.h"
 #include "package/package.h"
 
 namespace embershard {
@@ -26,9 +33,50 @@ struct ShardedLookupOptions {
   const BagSumsKernel* kernel = nullptr;
 };
 
-// `package` must outlive the lookup. kBadPackage where the plan has a shard on a device that
-// is no cpu.
-Result<std::unique_ptr<Lookup>> MakeShardedLookup(const Package& package,
-                                                  const ShardedLookupOptions& options);
+// One call of Run() at a time.
+class ShardedLookup {
+ public:
+  // `package` must outlive the lookup. kBadPackage where the plan has a shard on a device that
+  // is no cpu.
+  static Result<std::unique_ptr<ShardedLookup>> Make(const Package& package,
+                                                     const ShardedLookupOptions& options);
+
+  // Of the devices, one for each of the plan, the thread that calls Run() works for `own`.
+  ShardedLookup(const std::vector<SequenceSpec>& sequences, std::vector<LookupPart> parts,
+                std::vector<std::unique_ptr<LookupDevice>> devices, size_t own,
+                uint64_t alone_bytes)
+      : parts_(std::move(parts)),
+        cut_(parts_, devices.size()),
+        own_(own),
+        alone_bytes_(alone_bytes),
+        devices_(std::move(devices)) {
+    for (const SequenceSpec& each : sequences) inputs_of_sequences_.push_back(each.sparse_input);
+  }
+
+  // Fills the matrices completely. `sparse` has one entry for each sparse input of
+  // the schema. An empty bag gives zeros, and so does kZeroRow in a sequence; every other
+  // vector of a sequence is the row's float(scale * code + bias).
+  Status Run(std::span<const JaggedRows> sparse, const LookupMatrices& out);
+
+  // Those that tables lie on, in the plan's order. Any thread, at any time.
+  std::vector<DeviceLoad> device_loads() const;
+
+ private:
+  Status RunPhase(LookupPhase phase, const LookupBatch& batch);
+
+  const std::vector<LookupPart> parts_;
+  std::vector<size_t> inputs_of_sequences_;
+  BatchCut cut_;
+  std::vector<float> further_;
+
+  // Of the batch. Their memory is kept.
+  std::vector<JaggedRows> lists_;
+  std::vector<LookupMatrix> matrices_;
+  std::vector<int64_t> ones_;  // 0, 1, 2, ...: offsets of lists of one id.
+
+  const size_t own_;
+  const uint64_t alone_bytes_;
+  std::vector<std::unique_ptr<LookupDevice>> devices_;
+};
 
 }  // namespace embershard

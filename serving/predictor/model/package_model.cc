@@ -27,8 +27,8 @@ struct LoadedProgram {
 class PackageModel final : public Model {
  public:
   // `lookups`: one for each slot, over the same tables. `program` takes as many calls at once.
-  PackageModel(std::shared_ptr<const Package> package, std::vector<std::unique_ptr<Lookup>> lookups,
-               LoadedProgram loaded)
+  PackageModel(std::shared_ptr<const Package> package,
+               std::vector<std::unique_ptr<ShardedLookup>> lookups, LoadedProgram loaded)
       : package_(std::move(package)), loaded_(std::move(loaded)) {
     for (auto& lookup : lookups) lanes_.push_back({.lookup = std::move(lookup)});
   }
@@ -72,7 +72,7 @@ class PackageModel final : public Model {
  private:
   // What one slot's runs need beside it.
   struct Lane {
-    std::unique_ptr<Lookup> lookup;
+    std::unique_ptr<ShardedLookup> lookup;
 
     // Views of the slot, kept for their memory.
     std::vector<JaggedRows> sparse = {};
@@ -224,9 +224,9 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& fol
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options) {
   const Shares shares = SharesOf(options);
-  std::vector<std::unique_ptr<Lookup>> lookups;
+  std::vector<std::unique_ptr<ShardedLookup>> lookups;
   for (int slot = 0; slot < shares.slots; ++slot) {
-    ASSIGN_OR_RETURN(auto lookup, MakeShardedLookup(*package, {.threads = shares.threads}));
+    ASSIGN_OR_RETURN(auto lookup, ShardedLookup::Make(*package, {.threads = shares.threads}));
     lookups.push_back(std::move(lookup));
   }
   LoadedProgram loaded;

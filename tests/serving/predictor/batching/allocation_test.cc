@@ -33,7 +33,7 @@ class Summing final : public Model {
     auto package = Package::Open(folder_.path(), {});
     EXPECT_TRUE(package.ok()) << package.status().message();
     package_ = std::move(*package);
-    auto lookup = MakeShardedLookup(*package_, {.threads = 2, .alone_bytes = 0});
+    auto lookup = ShardedLookup::Make(*package_, {.threads = 2, .alone_bytes = 0});
     EXPECT_TRUE(lookup.ok()) << lookup.status().message();
     lookup_ = std::move(*lookup);
   }
@@ -62,7 +62,7 @@ class Summing final : public Model {
  private:
   testing::ScratchFolder folder_;
   std::unique_ptr<Package> package_;
-  std::unique_ptr<Lookup> lookup_;
+  std::unique_ptr<ShardedLookup> lookup_;
   std::vector<JaggedRows> sparse_;
 };
 

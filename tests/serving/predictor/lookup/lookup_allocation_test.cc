@@ -76,7 +76,7 @@ TEST(LookupAllocation, ALookupAllocatesNothingOnceItHasSeenItsLargestBatch) {
        shard("split", {40, 90}, {8, 16}, {0}), shard("copied", {0, 90}, {0, 64}, {1, 0})});
   const OpenLookup open(builder, {}, {.threads = 4, .alone_bytes = 0});
   ASSERT_TRUE(open.made().ok());
-  Lookup& lookup = **open.made();
+  ShardedLookup& lookup = **open.made();
   const Schema& schema = open.package().schema();
 
   std::mt19937 random(5);

@@ -40,7 +40,7 @@ Merged Merge(const std::vector<Bag>& bags) {
 OpenLookup::OpenLookup(PackageBuilder builder, const PackageOptions& options,
                        const ShardedLookupOptions& lookup)
     : package_(Open(std::move(builder), folder_.path(), options)),
-      lookup_(MakeShardedLookup(*package_, lookup)) {}
+      lookup_(ShardedLookup::Make(*package_, lookup)) {}
 
 Pooled OpenLookup::Run(const Bags& bags) const {
   Pooled pooled;

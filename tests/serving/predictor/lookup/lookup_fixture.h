@@ -47,7 +47,7 @@ class OpenLookup {
                       const ShardedLookupOptions& lookup = {.threads = 1});
 
   const Package& package() const { return *package_; }
-  const Result<std::unique_ptr<Lookup>>& made() const { return lookup_; }
+  const Result<std::unique_ptr<ShardedLookup>>& made() const { return lookup_; }
 
   // Fails the test where the lookup was not made or fails.
   Pooled Run(const Bags& bags) const;
@@ -56,7 +56,7 @@ class OpenLookup {
  private:
   ScratchFolder folder_;
   std::unique_ptr<Package> package_;
-  Result<std::unique_ptr<Lookup>> lookup_;
+  Result<std::unique_ptr<ShardedLookup>> lookup_;
 };
 
 // Bags of up to `longest` rows, kZeroRow among them now and then.

@@ -35,7 +35,7 @@ class PooledModel final : public Model {
  public:
   explicit PooledModel(std::shared_ptr<const Package> package)
       : package_(std::move(package)),
-        lookup_(std::move(*MakeShardedLookup(*package_, {.threads = 2}))) {}
+        lookup_(std::move(*ShardedLookup::Make(*package_, {.threads = 2}))) {}
 
   const Manifest& manifest() const override { return package_->manifest(); }
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
@@ -62,7 +62,7 @@ class PooledModel final : public Model {
 
  private:
   const std::shared_ptr<const Package> package_;
-  const std::unique_ptr<Lookup> lookup_;
+  const std::unique_ptr<ShardedLookup> lookup_;
 };
 
 // As many lists, of up to `longest` ids.
