@@ -36,7 +36,7 @@ class NoopModel final : public Model {
     slot.outputs.resize(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
       const size_t rows = outputs[i].scope == Scope::kRequest ? slot.requests : slot.examples;
-      slot.outputs[i].values.assign(rows * outputs[i].width, 0.0F);
+      slot.outputs[i].assign(rows * outputs[i].width, 0.0F);
     }
     return {};
   }

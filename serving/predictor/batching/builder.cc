@@ -142,8 +142,7 @@ std::vector<ResponseOutput> CutOutputs(const Schema& schema, const Slot& slot,
     const OutputSpec& spec = schema.outputs[wanted];
     const size_t first = spec.scope == Scope::kRequest ? index : first_example;
     const size_t count = ListCount(spec.scope, request.num_examples);
-    const auto begin =
-        slot.outputs[wanted].values.begin() + static_cast<ptrdiff_t>(first * spec.width);
+    const auto begin = slot.outputs[wanted].begin() + static_cast<ptrdiff_t>(first * spec.width);
     const auto end = begin + static_cast<ptrdiff_t>(count * spec.width);
     outputs.push_back({wanted, std::vector<float>(begin, end)});
   }

@@ -1,19 +1,17 @@
 #include "dense/aot_program.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/InferenceMode.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <exception>
 #include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/core_count.h"
 #include "base/memory_file.h"
 #include "dense/tensors.h"
 
@@ -38,53 +36,30 @@ std::vector<at::Tensor> AtLeastOne(std::vector<at::Tensor> inputs) {
   return inputs;
 }
 
-class AotProgram final : public DenseProgram {
+class AotProgram final : public TorchProgram {
  public:
   // `options` without zeros.
   AotProgram(const std::string& path, const Schema& schema, const DenseProgramOptions& options)
-      : loader_(path, "model", /*run_single_threaded=*/options.slots == 1,
-                /*num_runners=*/static_cast<size_t>(options.slots)),
-        schema_(schema),
-        threads_(options.threads) {}
-
-  Status Run(const DenseProgramInputs& inputs, std::span<std::vector<float>*> outputs) override {
-    try {
-      const c10::InferenceMode no_gradients;
-      UseThreads(threads_, at::get_num_threads, at::set_num_threads);
-      return Copy(loader_.run(Arguments(inputs)), inputs, outputs);
-    } catch (const std::exception& error) {
-      return Internal("dense program: " + Reason(error));
-    }
-  }
+      : TorchProgram(schema, options.threads),
+        loader_(path, "model", /*run_single_threaded=*/options.slots == 1,
+                /*num_runners=*/static_cast<size_t>(options.slots)) {}
 
  private:
-  std::vector<at::Tensor> Arguments(const DenseProgramInputs& inputs) const {
+  std::vector<at::Tensor> Forward(const DenseProgramInputs& inputs) override {
     std::vector<at::Tensor> arguments = AtLeastOne(InputsOfScope(schema_, Scope::kRequest, inputs));
     std::vector<at::Tensor> example = AtLeastOne(InputsOfScope(schema_, Scope::kExample, inputs));
     std::move(example.begin(), example.end(), std::back_inserter(arguments));
     arguments.push_back(RequestOfExample(inputs));
     if (inputs.examples == 0) arguments.back() = OneMore(arguments.back());
-    return arguments;
-  }
-
-  Status Copy(const std::vector<at::Tensor>& found, const DenseProgramInputs& inputs,
-              std::span<std::vector<float>*> outputs) const {
-    if (found.size() != schema_.outputs.size()) {
-      return Internal("dense program: expected " + std::to_string(schema_.outputs.size()) +
-                      " outputs, got " + std::to_string(found.size()));
+    std::vector<at::Tensor> outputs = loader_.run(arguments);
+    if (inputs.examples > 0) return outputs;
+    for (size_t i = 0; i < std::min(outputs.size(), schema_.outputs.size()); ++i) {
+      if (schema_.outputs[i].scope == Scope::kExample) outputs[i] = outputs[i].narrow(0, 0, 0);
     }
-    for (size_t i = 0; i < found.size(); ++i) {
-      const bool none = schema_.outputs[i].scope == Scope::kExample && inputs.examples == 0;
-      Status status = CopyOutput(schema_.outputs[i], none ? found[i].narrow(0, 0, 0) : found[i],
-                                 inputs, outputs[i]);
-      if (!status.ok()) return status;
-    }
-    return {};
+    return outputs;
   }
 
   torch::inductor::AOTIModelPackageLoader loader_;
-  const Schema schema_;
-  const int threads_;
 };
 
 }  // namespace

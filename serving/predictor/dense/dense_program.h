@@ -38,10 +38,11 @@ class DenseProgram {
  public:
   virtual ~DenseProgram() = default;
 
-  // Writes each output of the schema, in order, into `outputs[i]`, resized to
-  // [R or B] x width. Inputs are read only. As many calls at a time as it was loaded
-  // for. A program that throws or gives a wrong shape is answered kInternal with the output's name.
-  virtual Status Run(const DenseProgramInputs& inputs, std::span<std::vector<float>*> outputs) = 0;
+  // Writes the outputs of the schema, in order, each [R or B] x width. Inputs are read only. As
+  // many calls at a time as it was loaded for. A program that throws or gives a wrong shape is
+  // answered kInternal with the output's name.
+  virtual Status Run(const DenseProgramInputs& inputs,
+                     std::vector<std::vector<float>>* outputs) = 0;
 };
 
 struct DenseProgramOptions {

@@ -1,7 +1,9 @@
 #include "dense/tensors.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -26,6 +28,24 @@ std::string ShapeText(at::IntArrayRef shape) {
   std::ostringstream text;
   text << shape;
   return text.str();
+}
+
+// Copies `output` into `values`. kInternal where it is not as `spec` says.
+Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
+                  const DenseProgramInputs& inputs, std::vector<float>* values) {
+  if (!output.defined()) return Internal("dense program: no output '", spec.name, "'");
+  std::vector<int64_t> shape = {
+      static_cast<int64_t>(spec.scope == Scope::kRequest ? inputs.requests : inputs.examples)};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  if (output.sizes() != shape || output.scalar_type() != at::kFloat) {
+    return Internal("dense program: output '" + spec.name + "': expected Float " +
+                    ShapeText(shape) + ", got " + toString(output.scalar_type()) + " " +
+                    ShapeText(output.sizes()));
+  }
+  const at::Tensor together = output.contiguous();
+  values->resize(static_cast<size_t>(together.numel()));
+  std::memcpy(values->data(), together.const_data_ptr<float>(), together.nbytes());
+  return {};
 }
 
 // Zeros in place of sequences, `ids` in each list.
@@ -95,20 +115,23 @@ at::Tensor RequestOfExample(const DenseProgramInputs& inputs) {
   return View(inputs.request_of_example, {static_cast<int64_t>(inputs.examples)});
 }
 
-Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
-                  const DenseProgramInputs& inputs, std::vector<float>* values) {
-  std::vector<int64_t> shape = {
-      static_cast<int64_t>(spec.scope == Scope::kRequest ? inputs.requests : inputs.examples)};
-  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-  if (output.sizes() != shape || output.scalar_type() != at::kFloat) {
-    return Internal("dense program: output '" + spec.name + "': expected Float " +
-                    ShapeText(shape) + ", got " + toString(output.scalar_type()) + " " +
-                    ShapeText(output.sizes()));
+Status TorchProgram::Run(const DenseProgramInputs& inputs,
+                         std::vector<std::vector<float>>* outputs) {
+  try {
+    const c10::InferenceMode no_gradients;
+    UseThreads(threads_, at::get_num_threads, at::set_num_threads);
+    const std::vector<at::Tensor> found = Forward(inputs);
+    outputs->resize(schema_.outputs.size());
+    if (found.size() != outputs->size()) {
+      return Internal("dense program: expected ", outputs->size(), " outputs, got ", found.size());
+    }
+    for (size_t i = 0; i < found.size(); ++i) {
+      RETURN_IF_ERROR(CopyOutput(schema_.outputs[i], found[i], inputs, &(*outputs)[i]));
+    }
+    return {};
+  } catch (const std::exception& error) {
+    return Internal("dense program: ", Reason(error));
   }
-  const at::Tensor together = output.contiguous();
-  values->resize(static_cast<size_t>(together.numel()));
-  std::memcpy(values->data(), together.const_data_ptr<float>(), together.nbytes());
-  return {};
 }
 
 int ThreadsOf(int threads) { return threads > 0 ? threads : CoreCount(); }
@@ -122,9 +145,7 @@ Status TryOnce(DenseProgram& program, const Schema& schema) {
   std::vector<float> example_pooled(kExamples * schema.example_pooled_columns);
   const std::vector<int64_t> request_of_example = {0, 0, 1};
   const ZeroSequences sequences(schema, kRequests, kExamples, /*ids=*/2);
-  std::vector<std::vector<float>> values(schema.outputs.size());
-  std::vector<std::vector<float>*> outputs;
-  for (std::vector<float>& output : values) outputs.push_back(&output);
+  std::vector<std::vector<float>> outputs;
   return program.Run({.requests = kRequests,
                       .examples = kExamples,
                       .request_dense = request_dense.data(),
@@ -133,7 +154,7 @@ Status TryOnce(DenseProgram& program, const Schema& schema) {
                       .example_pooled = example_pooled.data(),
                       .request_of_example = request_of_example.data(),
                       .sequences = sequences.inputs()},
-                     outputs);
+                     &outputs);
 }
 
 }  // namespace embershard

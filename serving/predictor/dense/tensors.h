@@ -23,9 +23,23 @@ std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
 
 at::Tensor RequestOfExample(const DenseProgramInputs& inputs);
 
-// Copies `output` into `values`. kInternal where it is not as `spec` says.
-Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
-                  const DenseProgramInputs& inputs, std::vector<float>* values);
+// What all programs do before torch's part of a run and after it.
+class TorchProgram : public DenseProgram {
+ public:
+  Status Run(const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs) final;
+
+ protected:
+  TorchProgram(const Schema& schema, int threads) : schema_(schema), threads_(threads) {}
+
+  // What the program gives, in the order of Schema::outputs; undefined where it lacks one. May
+  // throw.
+  virtual std::vector<at::Tensor> Forward(const DenseProgramInputs& inputs) = 0;
+
+  const Schema schema_;
+
+ private:
+  const int threads_;
+};
 
 // `threads`, or CoreCount() where it is 0.
 int ThreadsOf(int threads);

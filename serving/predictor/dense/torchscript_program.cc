@@ -1,13 +1,14 @@
 #include <ATen/Parallel.h>
-#include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
 #include <exception>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/core_count.h"
 #include "dense/dense_program.h"
@@ -17,54 +18,33 @@
 namespace embershard {
 namespace {
 
-class TorchScriptProgram final : public DenseProgram {
+class TorchScriptProgram final : public TorchProgram {
  public:
   TorchScriptProgram(torch::jit::Module module, const Schema& schema, int threads)
-      : module_(std::move(module)),
-        forward_(module_.get_method("forward")),
-        schema_(schema),
-        threads_(threads) {}
-
-  Status Run(const DenseProgramInputs& inputs, std::span<std::vector<float>*> outputs) override {
-    try {
-      const c10::InferenceMode no_gradients;
-      // Frozen, the graph has had its optimizations. The executor's own would cost the
-      // second run a compilation and gain nothing that could be measured.
-      const torch::jit::GraphOptimizerEnabledGuard no_profiling(false);
-      UseThreads(threads_, at::get_num_threads, at::set_num_threads);
-      return Copy(forward_(Arguments(inputs)).toGenericDict(), inputs, outputs);
-    } catch (const std::exception& error) {
-      return Internal("dense program: " + Reason(error));
-    }
-  }
+      : TorchProgram(schema, threads),
+        module_(std::move(module)),
+        forward_(module_.get_method("forward")) {}
 
  private:
-  std::vector<c10::IValue> Arguments(const DenseProgramInputs& inputs) const {
-    return {c10::List<at::Tensor>(InputsOfScope(schema_, Scope::kRequest, inputs)),
-            c10::List<at::Tensor>(InputsOfScope(schema_, Scope::kExample, inputs)),
-            RequestOfExample(inputs)};
-  }
-
-  Status Copy(const c10::Dict<c10::IValue, c10::IValue>& named, const DenseProgramInputs& inputs,
-              std::span<std::vector<float>*> outputs) const {
-    if (named.size() != schema_.outputs.size()) {
-      return Internal("dense program: expected " + std::to_string(schema_.outputs.size()) +
-                      " outputs, got " + std::to_string(named.size()));
+  std::vector<at::Tensor> Forward(const DenseProgramInputs& inputs) override {
+    // Frozen, the graph has had its optimizations. The executor's own would cost the
+    // second run a compilation and gain nothing that could be measured.
+    const torch::jit::GraphOptimizerEnabledGuard no_profiling(false);
+    const auto named =
+        forward_({c10::List<at::Tensor>(InputsOfScope(schema_, Scope::kRequest, inputs)),
+                  c10::List<at::Tensor>(InputsOfScope(schema_, Scope::kExample, inputs)),
+                  RequestOfExample(inputs)})
+            .toGenericDict();
+    std::vector<at::Tensor> outputs(named.size());
+    for (size_t i = 0; i < std::min(outputs.size(), schema_.outputs.size()); ++i) {
+      const auto found = named.find(schema_.outputs[i].name);
+      if (found != named.end()) outputs[i] = found->value().toTensor();
     }
-    for (size_t i = 0; i < schema_.outputs.size(); ++i) {
-      const OutputSpec& spec = schema_.outputs[i];
-      const auto found = named.find(spec.name);
-      if (found == named.end()) return Internal("dense program: no output '" + spec.name + "'");
-      Status status = CopyOutput(spec, found->value().toTensor(), inputs, outputs[i]);
-      if (!status.ok()) return status;
-    }
-    return {};
+    return outputs;
   }
 
   const torch::jit::Module module_;
   torch::jit::Method forward_;
-  const Schema schema_;
-  const int threads_;
 };
 
 // forward(List[Tensor], List[Tensor], Tensor) -> Dict[str, Tensor]

@@ -20,8 +20,8 @@ Status CheckOutputs(const Schema& schema, const Slot& slot) {
   for (size_t i = 0; i < schema.outputs.size(); ++i) {
     const OutputSpec& output = schema.outputs[i];
     const size_t rows = output.scope == Scope::kRequest ? slot.requests : slot.examples;
-    if (slot.outputs[i].values.size() == rows * output.width) continue;
-    return Internal("output '", output.name, "': the model gave ", slot.outputs[i].values.size(),
+    if (slot.outputs[i].size() == rows * output.width) continue;
+    return Internal("output '", output.name, "': the model gave ", slot.outputs[i].size(),
                     " values, expected ", rows * output.width);
   }
   return {};

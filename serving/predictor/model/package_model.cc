@@ -78,7 +78,6 @@ class PackageModel final : public Model {
     std::vector<JaggedRows> sparse = {};
     std::vector<LookupMatrix> vectors = {};
     std::vector<SequenceInput> sequences = {};
-    std::vector<std::vector<float>*> outputs = {};
   };
 
   Status RunLookup(Slot& slot, Lane* lane) {
@@ -110,9 +109,6 @@ class PackageModel final : public Model {
   }
 
   Status RunProgram(Slot& slot, Lane* lane) {
-    slot.outputs.resize(package_->schema().outputs.size());
-    lane->outputs.clear();
-    for (SlotOutput& output : slot.outputs) lane->outputs.push_back(&output.values);
     lane->sequences.clear();
     for (size_t i = 0; i < slot.sequences.size(); ++i) {
       const SlotSparse& lists = slot.sparse[package_->schema().sequences[i].sparse_input];
@@ -128,7 +124,7 @@ class PackageModel final : public Model {
                                  .example_pooled = slot.example_pooled.data(),
                                  .request_of_example = slot.request_of_example.data(),
                                  .sequences = lane->sequences},
-                                lane->outputs);
+                                &slot.outputs);
   }
 
   const std::shared_ptr<const Package> package_;  // First: the lookups read its tables.

@@ -75,9 +75,7 @@ Result<std::vector<double>> TimePrograms(const std::vector<std::unique_ptr<Dense
                                          ReadControl* control) {
   std::deque<Inputs> inputs;  // They hold pointers into themselves.
   for (const SampleRequest& sample : samples) inputs.emplace_back(schema, sample);
-  std::vector<std::vector<float>> values(schema.outputs.size());
-  std::vector<std::vector<float>*> outputs;
-  for (std::vector<float>& output : values) outputs.push_back(&output);
+  std::vector<std::vector<float>> outputs;
   std::vector<double> least(programs.size(), std::numeric_limits<double>::infinity());
   const Clock::time_point start = Clock::now();
   const auto since = [](Clock::time_point then) {
@@ -88,7 +86,7 @@ Result<std::vector<double>> TimePrograms(const std::vector<std::unique_ptr<Dense
     for (size_t i = 0; i < programs.size(); ++i) {
       const Clock::time_point begin = Clock::now();
       for (Inputs& each : inputs) {
-        RETURN_IF_ERROR(programs[i]->Run(each.views(), outputs));
+        RETURN_IF_ERROR(programs[i]->Run(each.views(), &outputs));
       }
       least[i] = std::min(least[i], since(begin));
     }

@@ -19,11 +19,6 @@ struct SlotSparse {
   std::vector<float> weights;    // [total] where the input is weighted, else empty.
 };
 
-// One output of the dense program for the whole batch, row-major.
-struct SlotOutput {
-  std::vector<float> values;  // [R or B, width]
-};
-
 struct Slot {
   // In which of the model's slots the batch runs, below Model::slots().
   size_t number = 0;
@@ -42,8 +37,8 @@ struct Slot {
 
   std::vector<std::vector<float>> sequences;  // Of Schema::sequences, each [total, dim].
 
-  // Filled by the dense program, in the order of Schema::outputs.
-  std::vector<SlotOutput> outputs;
+  // Filled by the dense program, in the order of Schema::outputs, each [R or B, width], row-major.
+  std::vector<std::vector<float>> outputs;
 
   // How long the two halves took.
   uint32_t lookup_us = 0;

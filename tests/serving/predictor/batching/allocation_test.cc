@@ -51,7 +51,7 @@ class Summing final : public Model {
       sparse_.push_back({input.rows.data(), input.offsets.data(), input.weights.data()});
     }
     slot.outputs.resize(1);
-    slot.outputs[0].values.assign(slot.examples, 0.5F);
+    slot.outputs[0].assign(slot.examples, 0.5F);
     return lookup_->Run(
         sparse_,
         {.request = {slot.request_pooled.data(), slot.requests, schema.request_pooled_columns},

@@ -125,20 +125,20 @@ class FakeModel final : public Model {
     if (Status status = before_run(slot); !status.ok()) return status;
     std::vector<float> of_request(slot.requests);
     slot.outputs.resize(2);
-    slot.outputs[0].values.assign(slot.examples, 0);
-    slot.outputs[1].values.assign(slot.requests * 2, 0);
+    slot.outputs[0].assign(slot.examples, 0);
+    slot.outputs[1].assign(slot.requests * 2, 0);
     for (size_t r = 0; r < slot.requests; ++r) {
       const float age = slot.request_dense[r];
       const float rows = SumBag(slot.sparse[0], r) + SumBag(slot.sparse[2], r);
       of_request[r] = age + rows;
-      slot.outputs[1].values[2 * r] = age;
-      slot.outputs[1].values[2 * r + 1] = BagSize(slot.sparse[0], r) + BagSize(slot.sparse[2], r);
+      slot.outputs[1][2 * r] = age;
+      slot.outputs[1][2 * r + 1] = BagSize(slot.sparse[0], r) + BagSize(slot.sparse[2], r);
     }
     for (size_t b = 0; b < slot.examples; ++b) {
-      slot.outputs[0].values[b] = of_request[static_cast<size_t>(slot.request_of_example[b])] +
-                                  slot.example_dense[2 * b] + slot.example_dense[2 * b + 1] +
-                                  SumBag(slot.sparse[1], b) + SumBag(slot.sparse[3], b) +
-                                  SumBag(slot.sparse[4], b);
+      slot.outputs[0][b] = of_request[static_cast<size_t>(slot.request_of_example[b])] +
+                           slot.example_dense[2 * b] + slot.example_dense[2 * b + 1] +
+                           SumBag(slot.sparse[1], b) + SumBag(slot.sparse[3], b) +
+                           SumBag(slot.sparse[4], b);
     }
     slot.lookup_us = 11;
     slot.dense_us = 22;

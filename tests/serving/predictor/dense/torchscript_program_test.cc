@@ -60,8 +60,11 @@ struct Outputs {
 };
 
 Status RunProgram(DenseProgram& program, const DenseProgramInputs& inputs, Outputs* outputs) {
-  std::vector<float>* all[] = {&outputs->score, &outputs->pair, &outputs->user};
-  return program.Run(inputs, all);
+  std::vector<std::vector<float>> all;
+  RETURN_IF_ERROR(program.Run(inputs, &all));
+  EXPECT_EQ(all.size(), 3);
+  *outputs = {.score = all[0], .pair = all[1], .user = all[2]};
+  return {};
 }
 
 Status LoadStatus(const std::string& name) {

@@ -104,7 +104,7 @@ TEST(EngineSnapshot, OfABatchThatFailedKnowsHowLongItsRequestsWaited) {
 TEST(EngineSnapshot, CountsUnknownIdsOfAnswersOnly) {
   auto model = std::make_unique<FakeModel>();
   model->after_run = [](Slot* slot) {
-    slot->outputs[0].values[0] = std::numeric_limits<float>::quiet_NaN();
+    slot->outputs[0][0] = std::numeric_limits<float>::quiet_NaN();
   };
   const auto engine = StartWith(std::move(model));
   std::vector<std::unique_ptr<Request>> requests;

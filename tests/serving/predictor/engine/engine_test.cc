@@ -86,8 +86,8 @@ TEST(Engine, AnswersARequestWhoseOutputsAreNotFiniteAloneWithWhere) {
   auto model = std::make_unique<FakeModel>();
   model->after_run = [](Slot* slot) {
     if (slot->requests != 3) return;
-    slot->outputs[0].values[1] = std::numeric_limits<float>::quiet_NaN();  // The first's second.
-    slot->outputs[1].values[5] = std::numeric_limits<float>::infinity();   // The third's.
+    slot->outputs[0][1] = std::numeric_limits<float>::quiet_NaN();  // The first's second.
+    slot->outputs[1][5] = std::numeric_limits<float>::infinity();   // The third's.
   };
   const auto engine = StartWith(std::move(model));
   std::vector<std::unique_ptr<Request>> requests;
@@ -109,7 +109,7 @@ TEST(Engine, AnswersARequestWhoseOutputsAreNotFiniteAloneWithWhere) {
 TEST(Engine, AnswersWithoutAnOutputThatIsNotFiniteWhereItIsNotWanted) {
   auto model = std::make_unique<FakeModel>();
   model->after_run = [](Slot* slot) {
-    slot->outputs[0].values[0] = std::numeric_limits<float>::quiet_NaN();
+    slot->outputs[0][0] = std::numeric_limits<float>::quiet_NaN();
   };
   const auto engine = StartWith(std::move(model));
   auto [request, answer] = Ask(GoodInputs());
@@ -120,7 +120,7 @@ TEST(Engine, AnswersWithoutAnOutputThatIsNotFiniteWhereItIsNotWanted) {
 
 TEST(Engine, RefusesToCutOutputsOfTheWrongSize) {
   auto model = std::make_unique<FakeModel>();
-  model->after_run = [](Slot* slot) { slot->outputs[0].values.pop_back(); };
+  model->after_run = [](Slot* slot) { slot->outputs[0].pop_back(); };
   const auto engine = StartWith(std::move(model));
   const Answer answer = Predict(engine.get(), GoodInputs()).get();
   EXPECT_EQ(answer.status.code(), StatusCode::kInternal);

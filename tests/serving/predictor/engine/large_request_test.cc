@@ -196,7 +196,7 @@ TEST(LargeRequest, RefusalsAndFailuresNameTheExampleOfTheWhole) {
   model->after_run = [](Slot* slot) {
     for (size_t b = 0; b < slot->examples; ++b) {
       if (slot->example_dense[2 * b] == 29) {  // Its price.
-        slot->outputs[0].values[b] = std::numeric_limits<float>::infinity();
+        slot->outputs[0][b] = std::numeric_limits<float>::infinity();
       }
     }
   };

@@ -144,7 +144,7 @@ TEST(SelfCheck, AllowsLayersThatRoundAThousandTimesAsMuch) {
 
 TEST(SelfCheck, RefusesAModelThatIsRightOnlyWhenAlone) {
   const Status status = StartStatus({GoodSample(), GoodSample()}, [](Slot* slot) {
-    if (slot->requests > 1) slot->outputs[1].values[3] = 4;
+    if (slot->requests > 1) slot->outputs[1][3] = 4;
   });
   EXPECT_EQ(status.code(), StatusCode::kBadPackage);
   EXPECT_EQ(status.message(),
@@ -154,7 +154,7 @@ TEST(SelfCheck, RefusesAModelThatIsRightOnlyWhenAlone) {
 
 TEST(SelfCheck, RefusesAModelThatGivesNan) {
   const Status status = StartStatus({GoodSample()}, [](Slot* slot) {
-    slot->outputs[0].values[0] = std::numeric_limits<float>::quiet_NaN();
+    slot->outputs[0][0] = std::numeric_limits<float>::quiet_NaN();
   });
   EXPECT_EQ(status.code(), StatusCode::kBadPackage);
   EXPECT_EQ(status.message(),

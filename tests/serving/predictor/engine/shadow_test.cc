@@ -109,7 +109,7 @@ class Shadowing {
 
 TEST(Shadow, ComparesTheScoresOfACopyWithThoseGiven) {
   auto model = ShadowModel();
-  model->after_run = [](Slot* slot) { slot->outputs[0].values[0] += 0.25F; };
+  model->after_run = [](Slot* slot) { slot->outputs[0][0] += 0.25F; };
   Shadowing shadowing(std::move(model));
   const Answer answer = shadowing.Ask();
   ASSERT_TRUE(answer.status.ok()) << answer.status.message();
@@ -160,7 +160,7 @@ TEST(Shadow, OneThatThrowsTouchesNoAnswer) {
 TEST(Shadow, OneThatGivesNanTouchesNoAnswer) {
   auto model = ShadowModel();
   model->after_run = [](Slot* slot) {
-    for (float& value : slot->outputs[0].values) value = std::numeric_limits<float>::quiet_NaN();
+    for (float& value : slot->outputs[0]) value = std::numeric_limits<float>::quiet_NaN();
   };
   Shadowing shadowing(std::move(model));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(shadowing.Ask().response.outputs[0].values, kGoodScores);

@@ -34,7 +34,7 @@ std::unique_ptr<FakeModel> Moody(std::unique_ptr<FakeModel> model) {
   };
   model->after_run = [](Slot* slot) {
     if (slot->request_dense[0] != kGivesNan) return;
-    slot->outputs[0].values[0] = std::numeric_limits<float>::quiet_NaN();
+    slot->outputs[0][0] = std::numeric_limits<float>::quiet_NaN();
   };
   return model;
 }

@@ -104,17 +104,16 @@ TEST_F(PackageModelTest, RunsTheLookupAndTheProgramOverASlot) {
   ASSERT_TRUE(status.ok()) << status.message();
 
   ASSERT_EQ(slot.outputs.size(), 3);
-  ASSERT_EQ(slot.outputs[0].values.size(), 3);
+  ASSERT_EQ(slot.outputs[0].size(), 3);
   const double tolerance = 1e-4;  // Of sums around a few hundred, in float.
-  EXPECT_NEAR(slot.outputs[0].values[0], 100 + UserSum(3) + 10 + 2 * ItemSum(4), tolerance);
-  EXPECT_NEAR(slot.outputs[0].values[1], 200 + 20 + 2 * ItemSum(5), tolerance);
-  EXPECT_NEAR(slot.outputs[0].values[2], 200 + 30 + 2 * ItemSum(6), tolerance);
-  EXPECT_EQ(slot.outputs[1].values,
-            (std::vector<float>{2 * Item(4, 0), 2 * Item(4, 1), 2 * Item(5, 0), 2 * Item(5, 1),
-                                2 * Item(6, 0), 2 * Item(6, 1)}));
-  ASSERT_EQ(slot.outputs[2].values.size(), 8);
-  EXPECT_EQ(slot.outputs[2].values[0], static_cast<float>(2 * users_.row(3)[0]));
-  EXPECT_EQ(slot.outputs[2].values[4], 0);
+  EXPECT_NEAR(slot.outputs[0][0], 100 + UserSum(3) + 10 + 2 * ItemSum(4), tolerance);
+  EXPECT_NEAR(slot.outputs[0][1], 200 + 20 + 2 * ItemSum(5), tolerance);
+  EXPECT_NEAR(slot.outputs[0][2], 200 + 30 + 2 * ItemSum(6), tolerance);
+  EXPECT_EQ(slot.outputs[1], (std::vector<float>{2 * Item(4, 0), 2 * Item(4, 1), 2 * Item(5, 0),
+                                                 2 * Item(5, 1), 2 * Item(6, 0), 2 * Item(6, 1)}));
+  ASSERT_EQ(slot.outputs[2].size(), 8);
+  EXPECT_EQ(slot.outputs[2][0], static_cast<float>(2 * users_.row(3)[0]));
+  EXPECT_EQ(slot.outputs[2][4], 0);
 }
 
 // Threads of this process.
@@ -149,7 +148,7 @@ TEST_F(PackageModelTest, ASlotMayBeUsedAgainForASmallerBatch) {
   ASSERT_TRUE(model.ok()) << model.status().message();
   Slot slot = SlotOfThree();
   ASSERT_TRUE((*model)->Run(slot).ok());
-  const std::vector<float> first = slot.outputs[0].values;
+  const std::vector<float> first = slot.outputs[0];
 
   slot.requests = 1;
   slot.examples = 1;
@@ -159,8 +158,8 @@ TEST_F(PackageModelTest, ASlotMayBeUsedAgainForASmallerBatch) {
                  {.rows = {4}, .offsets = {0, 1}, .weights = {2}}};
   slot.request_of_example = {0};
   ASSERT_TRUE((*model)->Run(slot).ok());
-  EXPECT_EQ(slot.outputs[0].values, std::vector<float>{first[0]});
-  EXPECT_EQ(slot.outputs[2].values.size(), 4);
+  EXPECT_EQ(slot.outputs[0], std::vector<float>{first[0]});
+  EXPECT_EQ(slot.outputs[2].size(), 4);
 }
 
 TEST_F(PackageModelTest, KnowsItsManifestIdMapsAndSamples) {

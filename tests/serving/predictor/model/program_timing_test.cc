@@ -19,8 +19,7 @@ class FakeProgram final : public DenseProgram {
   FakeProgram(std::vector<Call>* calls, Status status)
       : calls_(calls), status_(std::move(status)) {}
 
-  Status Run(const DenseProgramInputs& inputs, std::span<std::vector<float>*> outputs) override {
-    EXPECT_EQ(outputs.size(), 1);
+  Status Run(const DenseProgramInputs& inputs, std::vector<std::vector<float>>*) override {
     const SequenceInput& sequence = inputs.sequences[0];
     calls_->push_back({inputs.requests,
                        inputs.examples,

@@ -261,9 +261,7 @@ TEST_F(ExecutionTest, AChunkThatFailsFailsItsRequestOnce) {
 
 TEST_F(ExecutionTest, AnOutputThatIsNotFiniteFailsItsRequestAlone) {
   Start();
-  after_run_ = [](Slot* slot) {
-    slot->outputs[0].values[2] = std::numeric_limits<float>::quiet_NaN();
-  };
+  after_run_ = [](Slot* slot) { slot->outputs[0][2] = std::numeric_limits<float>::quiet_NaN(); };
   const std::vector<Fate> fates = Execute({GoodRequest(), GoodRequest(), GoodRequest()});
   ExpectGood(fates[0]);
   ExpectFailed(fates[1], TRITONSERVER_ERROR_INTERNAL, "output 'score' at example 0 is not finite");

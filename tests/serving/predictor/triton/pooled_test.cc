@@ -44,18 +44,18 @@ class PooledModel final : public Model {
   Status Run(Slot& slot) override {
     const Schema& schema = package_->schema();
     slot.outputs.resize(2);
-    slot.outputs[0].values.resize(slot.requests * schema.request_pooled_columns);
-    slot.outputs[1].values.resize(slot.examples * schema.example_pooled_columns);
+    slot.outputs[0].resize(slot.requests * schema.request_pooled_columns);
+    slot.outputs[1].resize(slot.examples * schema.example_pooled_columns);
     std::vector<JaggedRows> rows;
     for (const SlotSparse& input : slot.sparse) {
       rows.push_back({.rows = input.rows.data(),
                       .offsets = input.offsets.data(),
                       .weights = input.weights.data()});
     }
-    return lookup_->Run(rows, {.request = {.values = slot.outputs[0].values.data(),
+    return lookup_->Run(rows, {.request = {.values = slot.outputs[0].data(),
                                            .bags = slot.requests,
                                            .columns = schema.request_pooled_columns},
-                               .example = {.values = slot.outputs[1].values.data(),
+                               .example = {.values = slot.outputs[1].data(),
                                            .bags = slot.examples,
                                            .columns = schema.example_pooled_columns}});
   }
