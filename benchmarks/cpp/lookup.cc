@@ -34,7 +34,7 @@
 
 #include "base/status.h"
 #include "benchmarks/cpp/blocks.h"
-#include "dense/fbgemm_operators.h"
+#include "dense/dense_program.h"
 #include "lookup/sharded_lookup.h"
 #include "package/package.h"
 

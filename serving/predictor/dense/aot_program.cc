@@ -1,5 +1,3 @@
-#include "dense/aot_program.h"
-
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>

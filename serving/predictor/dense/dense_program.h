@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,5 +71,20 @@ struct ProgramBytes {
 Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes program,
                                                              const Schema& schema,
                                                              const DenseProgramOptions& options);
+
+// A program that AOTInductor compiled: `embershard compile` makes them. Unpacks the bytes into a
+// new folder below the one for temporary files, which this user alone may enter, and loads the
+// library in it. kBadPackage when they are not a program of the shape that docs/format.md
+// describes. REQUIRES: this version of torch and a processor like this compiled it (ChooseProgram):
+// another's may end the process.
+Result<std::unique_ptr<DenseProgram>> LoadAotProgram(ProgramBytes program, const Schema& schema,
+                                                     const DenseProgramOptions& options);
+
+// Of the torch in this process, as a manifest states it: "2.13.0".
+std::string TorchVersion();
+
+// Loads FBGEMM's operator libraries from `folder` (the installed fbgemm_gpu) into
+// the process, for programs that use some. Safe to call more than once, from any thread.
+Status LoadFbgemmOperators(const std::filesystem::path& folder);
 
 }  // namespace embershard

@@ -1,11 +1,11 @@
-#include "dense/fbgemm_operators.h"
-
 #include <dlfcn.h>
 
 #include <array>
 #include <mutex>
 #include <string>
 #include <system_error>
+
+#include "dense/dense_program.h"
 
 namespace embershard {
 namespace {

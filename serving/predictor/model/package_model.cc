@@ -7,13 +7,10 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/core_count.h"
-#include "dense/aot_program.h"
 #include "dense/dense_program.h"
-#include "dense/fbgemm_operators.h"
 #include "lookup/sharded_lookup.h"
 #include "model/model.h"
 #include "model/program_choice.h"
-#include "model/program_timing.h"
 
 namespace embershard {
 namespace {

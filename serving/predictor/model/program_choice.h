@@ -2,13 +2,17 @@
 
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/read_control.h"
 #include "base/status.h"
+#include "dense/dense_program.h"
 #include "package/manifest.h"
+#include "package/samples.h"
 
 namespace embershard {
 
@@ -42,6 +46,15 @@ struct ProgramChoices {
 //   2. TorchScript; if its layers are in bfloat16, which `host` does not multiply, in float32 first
 Result<ProgramChoices> ChoosePrograms(const Manifest& manifest, const std::string& target,
                                       const ProgramHost& host);
+
+// Runs the programs in turns over each sample's number of examples and lengths of sequences, with
+// made-up values, for a quarter of a second or 200 turns. The least seconds that each took for all
+// samples together. `control` counts each turn, and stops it; null: nobody does. Fails as a program
+// does.
+Result<std::vector<double>> TimePrograms(const std::vector<std::unique_ptr<DenseProgram>>& programs,
+                                         const Schema& schema,
+                                         const std::vector<SampleRequest>& samples,
+                                         ReadControl* control);
 
 // Which of several programs to run, by the seconds that each takes: the first, unless another takes
 // less than 0.95 of it.

@@ -1,11 +1,11 @@
 // How a compiled program runs: tests/cli/test_compile.py, which compiles one.
 
-#include "dense/aot_program.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
+
+#include "dense/dense_program.h"
 
 namespace embershard {
 namespace {

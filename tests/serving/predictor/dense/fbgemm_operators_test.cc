@@ -1,7 +1,6 @@
-#include "dense/fbgemm_operators.h"
-
 #include <gtest/gtest.h>
 
+#include "dense/dense_program.h"
 #include "testing/paths.h"
 #include "testing/scratch_folder.h"
 
