@@ -53,21 +53,10 @@ enum TRITONSERVER_LogLevel {
 };
 
 enum TRITONSERVER_DataType {
-  TRITONSERVER_TYPE_INVALID,
-  TRITONSERVER_TYPE_BOOL,
-  TRITONSERVER_TYPE_UINT8,
-  TRITONSERVER_TYPE_UINT16,
-  TRITONSERVER_TYPE_UINT32,
-  TRITONSERVER_TYPE_UINT64,
-  TRITONSERVER_TYPE_INT8,
-  TRITONSERVER_TYPE_INT16,
-  TRITONSERVER_TYPE_INT32,
-  TRITONSERVER_TYPE_INT64,
-  TRITONSERVER_TYPE_FP16,
-  TRITONSERVER_TYPE_FP32,
-  TRITONSERVER_TYPE_FP64,
-  TRITONSERVER_TYPE_BYTES,
-  TRITONSERVER_TYPE_BF16
+  TRITONSERVER_TYPE_INVALID = 0,
+  TRITONSERVER_TYPE_INT32 = 8,
+  TRITONSERVER_TYPE_INT64 = 9,
+  TRITONSERVER_TYPE_FP32 = 11
 };
 
 enum TRITONSERVER_MemoryType {
@@ -158,6 +147,9 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
     TRITONBACKEND_ModelInstance* instance, uint64_t batch_size, uint64_t exec_start_ns,
     uint64_t compute_start_ns, uint64_t compute_end_ns, uint64_t exec_end_ns);
+
+// As protocols write the type: a constant.
+const char* TRITONSERVER_DataTypeString(TRITONSERVER_DataType datatype);
 
 // A request: what these give lives until it is released.
 

@@ -1,6 +1,5 @@
 #include "triton/triton_request.h"
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -30,20 +29,6 @@ Status AddOutput(TRITONBACKEND_Response* made, const OutputTensor& tensor) {
   }
   if (!tensor.bytes.empty()) std::memcpy(buffer, tensor.bytes.data(), tensor.bytes.size());
   return {};
-}
-
-// As protocols write the types, in the order of TRITONSERVER_DataType.
-constexpr std::array<std::string_view, 15> kDatatypes = {
-    "INVALID", "BOOL",  "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16",
-    "INT32",   "INT64", "FP16",  "FP32",   "FP64",   "BYTES",  "BF16"};
-static_assert(kDatatypes[TRITONSERVER_TYPE_INT32] == kInt32);
-static_assert(kDatatypes[TRITONSERVER_TYPE_INT64] == kInt64);
-static_assert(kDatatypes[TRITONSERVER_TYPE_FP32] == kFp32);
-static_assert(kDatatypes[TRITONSERVER_TYPE_BF16] == "BF16");
-
-std::string_view NameOf(TRITONSERVER_DataType datatype) {
-  const auto index = static_cast<size_t>(datatype);
-  return kDatatypes[index < kDatatypes.size() ? index : 0];
 }
 
 ParameterValue ValueOf(TRITONSERVER_ParameterType type, const void* value) {
@@ -165,8 +150,10 @@ Status RequestReader::ReadInputs(TRITONBACKEND_Request* request) {
     uint64_t bytes = 0;
     RETURN_IF_ERROR(FromTriton(TRITONBACKEND_InputProperties(input.handle, &name, &datatype, &shape,
                                                              &dims, &bytes, &input.buffers)));
-    inputs_.push_back(
-        {.name = name, .datatype = NameOf(datatype), .shape = {shape, dims}, .buffers = {}});
+    inputs_.push_back({.name = name,
+                       .datatype = TRITONSERVER_DataTypeString(datatype),
+                       .shape = {shape, dims},
+                       .buffers = {}});
     handles_.push_back(input);
   }
   return {};

@@ -146,6 +146,20 @@ TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { retu
 
 const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
 
+const char* TRITONSERVER_DataTypeString(TRITONSERVER_DataType datatype) {
+  switch (datatype) {
+    case TRITONSERVER_TYPE_INT32:
+      return "INT32";
+    case TRITONSERVER_TYPE_INT64:
+      return "INT64";
+    case TRITONSERVER_TYPE_FP32:
+      return "FP32";
+    case TRITONSERVER_TYPE_INVALID:
+      break;
+  }
+  return "<invalid>";
+}
+
 TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Message** message,
                                                               const char* json, size_t bytes) {
   *message = TheServer().messages.Add({std::string(json, bytes)});
