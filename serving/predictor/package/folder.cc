@@ -1,6 +1,5 @@
 #include "package/folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <set>
 #include <vector>
 
@@ -42,42 +40,63 @@ File OpenFolder(const File& root, std::string_view path) {
   return here;
 }
 
-struct CloseFolder {
-  void operator()(DIR* folder) const { closedir(folder); }
-};
-
 using FileSizes = std::map<std::string, uint64_t>;
 
-// Adds the files of one folder to `files` and its folders to `folders`; paths from the root.
-Status ListFolder(const File& root, const std::string& path, FileSizes* files,
-                  std::vector<std::string>* folders) {
-  File opened = OpenFolder(root, path);
-  std::unique_ptr<DIR, CloseFolder> folder(opened.is_open() ? fdopendir(dup(opened.descriptor()))
-                                                            : nullptr);
-  if (folder == nullptr) return NotOpened(PrintableAscii(path), "a folder that can be read");
-  while (const dirent* entry = readdir(folder.get())) {
-    const std::string name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    const std::string entry_path = path.empty() ? name : path + "/" + name;
-    struct stat status;
-    if (fstatat(opened.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-      return NotOpened(PrintableAscii(entry_path), "a regular file");
+// The files below `root`, by their paths from there.
+Result<FileSizes> ListFiles(const File& root) {
+  namespace fs = std::filesystem;
+  const fs::path base = "/proc/self/fd/" + std::to_string(root.descriptor()) + "/";
+  FileSizes files;
+  std::string path;
+  try {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(base)) {
+      path = entry.path().lexically_relative(base);
+      const fs::file_type type = entry.symlink_status().type();
+      if (type == fs::file_type::directory) continue;  // It is stepped into next.
+      if (type != fs::file_type::regular) {
+        return Refusal(PrintableAscii(path), "file", "a regular file",
+                       type == fs::file_type::symlink ? "a symbolic link" : "something else");
+      }
+      files.emplace(path, entry.file_size());
     }
-    if (S_ISDIR(status.st_mode)) {
-      folders->push_back(entry_path);
-    } else if (S_ISREG(status.st_mode)) {
-      files->emplace(entry_path, status.st_size);
-    } else {
-      return Refusal(PrintableAscii(entry_path), "file", "a regular file",
-                     S_ISLNK(status.st_mode) ? "a symbolic link" : "something else");
-    }
+  } catch (const fs::filesystem_error& error) {
+    return Refusal(PrintableAscii(path), "file", "one that can be read", error.code().message());
   }
-  return {};
+  return files;
+}
+
+// Of what is no regular file.
+const char* KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  return S_ISFIFO(mode) ? "a FIFO" : "a device";
 }
 
 constexpr size_t kPieceBytes = size_t{1} << 18;  // Still in the cache when it is hashed.
 
 }  // namespace
+
+Result<File> OpenRegular(int folder, const std::string& path, std::string_view name) {
+  File file(openat(folder, path.c_str(), kFileFlags));
+  if (!file.is_open() && errno == ENOENT) return file;
+  struct stat status;
+  if (!file.is_open() || fstat(file.descriptor(), &status) != 0) {
+    return NotOpened(name, "a regular file");
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return Refusal(name, "file", "a regular file", KindOf(status.st_mode));
+  }
+  return file;
+}
+
+Result<std::string> ReadWhole(const File& file, std::string_view name, uint64_t bytes_max) {
+  const uint64_t size = file.size_bytes();
+  if (size > bytes_max) {
+    return Refusal(name, "bytes", "at most " + std::to_string(bytes_max), std::to_string(size));
+  }
+  std::string bytes(size, '\0');
+  bytes.resize(file.ReadAt(0, bytes.data(), size));
+  return bytes;
+}
 
 Result<PackageFolder> PackageFolder::Open(const std::filesystem::path& path, ReadControl* control) {
   File folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -91,23 +110,13 @@ Result<File> PackageFolder::OpenFile(std::string_view file) const {
   const std::string name(file.substr(parent.empty() ? 0 : slash + 1));
   const File folder = OpenFolder(folder_, parent);
   if (!folder.is_open()) return NotOpened(file, "a file");
-  File opened(openat(folder.descriptor(), name.c_str(), kFileFlags));
-  if (!opened.is_open()) return NotOpened(file, "a file");
-  struct stat status;
-  if (fstat(opened.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return Refusal(file, "file", "a regular file", "something else");
-  }
+  ASSIGN_OR_RETURN(File opened, OpenRegular(folder.descriptor(), name, file));
+  if (!opened.is_open()) return BadPackage(file, ": missing file");
   return opened;
 }
 
 Status PackageFolder::CheckFiles(const Manifest& manifest) const {
-  FileSizes found;
-  std::vector<std::string> folders = {""};
-  while (!folders.empty()) {
-    const std::string path = folders.back();
-    folders.pop_back();
-    RETURN_IF_ERROR(ListFolder(folder_, path, &found, &folders));
-  }
+  ASSIGN_OR_RETURN(const FileSizes found, ListFiles(folder_));
   std::set<std::string> listed = {kManifestFile, kManifestDigestFile};
   for (const auto& [file, spec] : manifest.files) listed.insert(file);
   for (const std::string& file : listed) {

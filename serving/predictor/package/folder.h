@@ -16,6 +16,13 @@
 
 namespace embershard {
 
+// Opens a regular file, following no link at its end; the result is not open where there is none.
+// `folder`: the descriptor that `path` starts from, as openat() takes it. `name`: for refusals.
+Result<File> OpenRegular(int folder, const std::string& path, std::string_view name);
+
+// The bytes of a file that no manifest lists. Refuses more than `bytes_max`.
+Result<std::string> ReadWhole(const File& file, std::string_view name, uint64_t bytes_max);
+
 // Holds the folder itself open, so that it stays the same one when its name changes.
 // Refusals are kBadPackage and name the file.
 class PackageFolder {

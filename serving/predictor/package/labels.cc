@@ -1,17 +1,13 @@
 #include "package/labels.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
+#include "package/folder.h"
 #include "package/json.h"
-#include "package/refusal.h"
 
 namespace embershard {
 namespace {
@@ -20,12 +16,6 @@ constexpr std::array<std::string_view, 3> kLabels = {"canary", "shadow", "stable
 
 // Three labels with numbers; the rest would be white space.
 constexpr uint64_t kBytesMax = 4096;
-
-// Of what is no regular file.
-const char* KindOf(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  return S_ISFIFO(mode) ? "a FIFO" : "a device";
-}
 
 }  // namespace
 
@@ -47,26 +37,9 @@ Result<Labels> ParseLabels(std::string_view json) {
 
 Result<Labels> ReadLabels(const std::filesystem::path& model_folder) {
   const std::filesystem::path path = model_folder / kLabelsFile;
-  const File file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file.is_open() && errno == ENOENT) return Labels();
-  if (!file.is_open()) {
-    return Refusal(kLabelsFile, "file", "a regular file",
-                   errno == ELOOP ? "a symbolic link" : std::strerror(errno));
-  }
-  struct stat status = {};
-  if (fstat(file.descriptor(), &status) != 0) {
-    return Refusal(kLabelsFile, "file", "a regular file", std::strerror(errno));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    return Refusal(kLabelsFile, "file", "a regular file", KindOf(status.st_mode));
-  }
-  const auto size = static_cast<uint64_t>(status.st_size);
-  if (size > kBytesMax) {
-    return Refusal(kLabelsFile, "bytes", "at most " + std::to_string(kBytesMax),
-                   std::to_string(size));
-  }
-  std::string text(size, '\0');
-  text.resize(file.ReadAt(0, text.data(), size));
+  ASSIGN_OR_RETURN(const File file, OpenRegular(AT_FDCWD, path, kLabelsFile));
+  if (!file.is_open()) return Labels();
+  ASSIGN_OR_RETURN(const std::string text, ReadWhole(file, kLabelsFile, kBytesMax));
   return ParseLabels(text);
 }
 

@@ -22,16 +22,10 @@ namespace {
 // that they do not belong together, which is no damage: the package is opened again.
 constexpr int kTries = 3;
 
-// Reads a file that no manifest lists: the manifest itself and its digest.
+// The manifest itself or its digest.
 Result<std::string> ReadOwnFile(const PackageFolder& folder, const char* name) {
   ASSIGN_OR_RETURN(File file, folder.OpenFile(name));
-  const uint64_t size = file.size_bytes();
-  if (size > kJsonBytesMax) {
-    return Refusal(name, "bytes", "at most " + std::to_string(kJsonBytesMax), std::to_string(size));
-  }
-  std::string bytes(size, '\0');
-  bytes.resize(file.ReadAt(0, bytes.data(), size));
-  return bytes;
+  return ReadWhole(file, name, kJsonBytesMax);
 }
 
 using CheckLine = std::function<Status(const std::string& line)>;

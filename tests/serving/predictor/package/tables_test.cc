@@ -122,7 +122,7 @@ TEST_P(TablesOf, AreRefusedWhereAFileIsALink) {
   std::filesystem::create_symlink(draft.folder() / "moved", draft.folder() / file);
   const auto tables = TableStore::Open(FolderOf(draft), GoldenManifest(), GetParam());
   EXPECT_EQ(tables.status().message(),
-            "tables/items/00000.safetensors: file: expected a file, got a symbolic link");
+            "tables/items/00000.safetensors: file: expected a regular file, got a symbolic link");
 }
 
 TEST_P(TablesOf, AreRefusedWhereAFolderIsALink) {
