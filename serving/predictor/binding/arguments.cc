@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -14,17 +13,17 @@ namespace {
 
 constexpr double kNumberMax = (1U << 31) - 1;
 
-// REQUIRES: the GIL. Everything is raised as Python's TypeError or, of numbers out of range,
-// as RequestError; all of it names the keyword.
+// REQUIRES: the GIL. What is raised names the keyword: Python's KeyError where it is missing,
+// TypeError, or RequestError of numbers out of range.
 class Keywords {
  public:
   // `call`: what messages name first.
   Keywords(std::string call, const py::kwargs& given) : call_(std::move(call)), given_(given) {}
 
-  // Refuses a keyword that is missing or of a type that is not the field's.
+  // Refuses a value of a type that is not the field's.
   template <class T>
   void Read(const char* name, T* field) {
-    const py::object value = Value(name);
+    const py::object value = given_[name];
     try {
       *field = value.cast<T>();
     } catch (const py::cast_error&) {
@@ -38,25 +37,7 @@ class Keywords {
     *field = std::chrono::ceil<Duration>(std::chrono::duration<double, Unit>(Number(name)));
   }
 
-  // Refuses a keyword that nobody has read.
-  void CheckAllRead() const {
-    for (const auto& [key, value] : given_) {
-      const auto name = key.cast<std::string>();
-      if (std::ranges::find(read_, name) != read_.end()) continue;
-      std::string known;
-      for (const std::string& each : read_) known += (known.empty() ? "" : ", ") + each;
-      throw py::type_error(call_ + ": no keyword '" + name + "', expected " + known);
-    }
-  }
-
  private:
-  py::object Value(const char* name) {
-    read_.emplace_back(name);
-    if (!given_.contains(name))
-      throw py::type_error(call_ + ": expected the keyword '" + name + "'");
-    return given_[name];
-  }
-
   double Number(const char* name) {
     double value = 0;
     Read(name, &value);
@@ -70,7 +51,6 @@ class Keywords {
 
   const std::string call_;
   const py::kwargs given_;
-  std::vector<std::string> read_;
 };
 
 void Read(Keywords& keywords, ModelOptions* to) {
@@ -172,7 +152,6 @@ PredictorArguments PredictorArgumentsFrom(const py::kwargs& given) {
   Keywords keywords("LocalPredictor", given);
   keywords.Read("folder", &arguments.folder);
   Read(keywords, &arguments.model);
-  keywords.CheckAllRead();
   return arguments;
 }
 
@@ -189,7 +168,6 @@ ServerArguments ServerArgumentsFrom(const py::kwargs& given) {
   keywords.Read("traffic_label", &arguments.traffic.label);
   keywords.Read("traffic_share", &arguments.traffic.share);
   arguments.model.package.trusted = ReadTrustedKey(keywords);
-  keywords.CheckAllRead();
   return arguments;
 }
 
@@ -197,7 +175,6 @@ rpc::SecurityOptions SecurityOptionsFrom(const py::kwargs& given) {
   rpc::SecurityOptions options;
   Keywords keywords("check_security", given);
   Read(keywords, &options);
-  keywords.CheckAllRead();
   return options;
 }
 

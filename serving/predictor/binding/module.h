@@ -88,8 +88,7 @@ struct ServerArguments {
   rpc::ServerOptions server;
 };
 
-// What serving/server.py and serving/local.py pass: keywords. Every one is needed, and no other
-// taken.
+// What serving/server.py and serving/local.py pass: keywords. Every one is needed.
 PredictorArguments PredictorArgumentsFrom(const py::kwargs& given);
 ServerArguments ServerArgumentsFrom(const py::kwargs& given);
 rpc::SecurityOptions SecurityOptionsFrom(const py::kwargs& given);
