@@ -15,9 +15,9 @@ constexpr size_t kRun = 256;  // Ids that are looked at together.
 class IdentityMap final : public IdMap {
  public:
   explicit IdentityMap(const IdMapSpec& spec)
-      : known_(static_cast<uint64_t>(KnownIds(spec))),
-        unknown_row_(UnknownRow(spec)),
-        rejects_(spec.unknown == UnknownIds::kReject) {}
+      : IdMap(spec.unknown == UnknownIds::kReject),
+        known_(static_cast<uint64_t>(KnownIds(spec))),
+        unknown_row_(UnknownRow(spec)) {}
 
   size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
     size_t unknown = 0;
@@ -36,14 +36,6 @@ class IdentityMap final : public IdMap {
     return unknown;
   }
 
-  size_t FirstRefused(Unaligned<int64_t> ids) const override {
-    if (!rejects_) return ids.size();
-    size_t i = 0;
-    while (i + kRun <= ids.size() && AreKnown(ids.Slice(i, kRun))) i += kRun;
-    while (i < ids.size() && IsKnown(ids[i])) ++i;
-    return i;
-  }
-
  private:
   // Negative ids are larger than any row when seen as unsigned.
   bool IsKnown(int64_t id) const { return static_cast<uint64_t>(id) < known_; }
@@ -60,13 +52,12 @@ class IdentityMap final : public IdMap {
 
   const uint64_t known_;
   const int64_t unknown_row_;
-  const bool rejects_;
 };
 
 class HashMap final : public IdMap {
  public:
   explicit HashMap(const IdMapSpec& spec)
-      : rows_(static_cast<uint64_t>(spec.rows)), seed_(spec.seed) {}
+      : IdMap(false), rows_(static_cast<uint64_t>(spec.rows)), seed_(spec.seed) {}
 
   size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -76,8 +67,6 @@ class HashMap final : public IdMap {
     return 0;
   }
 
-  size_t FirstRefused(Unaligned<int64_t> ids) const override { return ids.size(); }
-
  private:
   const uint64_t rows_;
   const uint64_t seed_;
@@ -86,9 +75,9 @@ class HashMap final : public IdMap {
 class VocabMap final : public IdMap {
  public:
   VocabMap(const IdMapSpec& spec, std::shared_ptr<const Vocabulary> vocabulary)
-      : vocabulary_(std::move(vocabulary)),
-        unknown_row_(UnknownRow(spec)),
-        rejects_(spec.unknown == UnknownIds::kReject) {}
+      : IdMap(spec.unknown == UnknownIds::kReject),
+        vocabulary_(std::move(vocabulary)),
+        unknown_row_(UnknownRow(spec)) {}
 
   size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
     vocabulary_->FindAll(ids, rows);
@@ -101,27 +90,23 @@ class VocabMap final : public IdMap {
     return unknown;
   }
 
-  size_t FirstRefused(Unaligned<int64_t> ids) const override {
-    if (!rejects_) return ids.size();
-    // In runs: FindAll() fetches their memory together, and a bad one ends it early.
-    std::array<int64_t, kRun> rows;
-    for (size_t first = 0; first < ids.size(); first += kRun) {
-      const size_t count = std::min(kRun, ids.size() - first);
-      vocabulary_->FindAll(ids.Slice(first, count), rows.data());
-      const auto end = rows.begin() + count;
-      const auto unknown = std::find(rows.begin(), end, kZeroRow);
-      if (unknown != end) return first + static_cast<size_t>(unknown - rows.begin());
-    }
-    return ids.size();
-  }
-
  private:
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const int64_t unknown_row_;
-  const bool rejects_;
 };
 
 }  // namespace
+
+// In runs: a map looks at a run's ids together, and a bad one ends it early.
+size_t IdMap::FirstRefused(Unaligned<int64_t> ids) const {
+  std::array<int64_t, kRun> rows;
+  for (size_t first = 0; rejects_ && first < ids.size(); first += kRun) {
+    const size_t count = std::min(kRun, ids.size() - first);
+    if (Map(ids.Slice(first, count), rows.data()) == 0) continue;
+    return first + static_cast<size_t>(std::ranges::find(rows, kZeroRow) - rows.begin());
+  }
+  return ids.size();
+}
 
 std::unique_ptr<IdMap> MakeIdMap(const IdMapSpec& spec,
                                  std::shared_ptr<const Vocabulary> vocabulary) {

@@ -28,7 +28,14 @@ class IdMap {
 
   // Position of the first id that must be refused; ids.size() when there is none.
   // Cheap for policies that refuse nothing.
-  virtual size_t FirstRefused(Unaligned<int64_t> ids) const = 0;
+  size_t FirstRefused(Unaligned<int64_t> ids) const;
+
+ protected:
+  // `rejects`: whether unknown ids are refused.
+  explicit IdMap(bool rejects) : rejects_(rejects) {}
+
+ private:
+  const bool rejects_;
 };
 
 // The map that `spec` describes. Identity: the id is the row. Hash: XXH3-64 of the id's eight

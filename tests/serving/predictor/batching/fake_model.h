@@ -29,7 +29,8 @@ namespace embershard {
 // Ids 0..known-1 are their rows.
 class FakeIdMap final : public IdMap {
  public:
-  FakeIdMap(const IdMapSpec& spec, int64_t known) : spec_(spec), known_(known) {}
+  FakeIdMap(const IdMapSpec& spec, int64_t known)
+      : IdMap(spec.unknown == UnknownIds::kReject), spec_(spec), known_(known) {}
 
   size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
     size_t unknown = 0;
@@ -38,12 +39,6 @@ class FakeIdMap final : public IdMap {
       unknown += Knows(ids[i]) ? 0 : 1;
     }
     return unknown;
-  }
-
-  size_t FirstRefused(Unaligned<int64_t> ids) const override {
-    size_t i = 0;
-    while (i < ids.size() && (spec_.unknown != UnknownIds::kReject || Knows(ids[i]))) ++i;
-    return i;
   }
 
  private:
