@@ -156,6 +156,7 @@ def lookup_seconds(
     numbers. ``offsets``: ``[bags + 1]``, of every batch; first 0, last ``ids``."""
     import numpy as np
 
+    assert ids.shape[1] == offsets[-1] > 0
     found = load_extension().lookup_seconds(
         rows=np.ascontiguousarray(rows).reshape(-1),
         weights=weights,

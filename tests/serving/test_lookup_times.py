@@ -28,21 +28,8 @@ def test_every_batch_has_its_time(weights, dim):
 @cases(
     ("changes", "error", "words"),
     {
-        "dim": ({"dim": 0}, RequestError, "dim: expected at least 1"),
-        "rows": (
-            {"rows": np.ones(7, np.uint8)},
-            RequestError,
-            "rows: expected whole rows of 20 bytes, got 7",
-        ),
-        "first": ({"offsets": np.array([1, 5])}, RequestError, "offsets: expected 0 first"),
-        "descending": ({"offsets": np.array([0, 3, 2])}, RequestError, "offsets: expected 0 first"),
-        "ids": (
-            {"ids": np.zeros(7, np.int64)},
-            RequestError,
-            "ids: expected whole batches of 5, got 7",
-        ),
         "dtype": (
-            {"ids": np.zeros(5, np.int32)},
+            {"ids": np.zeros((1, 5), np.int32)},
             RequestError,
             "ids: expected one contiguous dimension of 8",
         ),
@@ -51,10 +38,10 @@ def test_every_batch_has_its_time(weights, dim):
             RequestError,
             "weights: expected int8, int4, fp16 or fp32, got 'int2'",
         ),
-        "row": ({"ids": np.full(5, 10, np.int64)}, InternalError, "10"),
+        "row": ({"ids": np.full((1, 5), 10, np.int64)}, InternalError, "10"),
     },
 )
 def test_what_does_not_fit_is_refused(changes, error, words):
-    given = {"rows": rows_of("int8", 16), "ids": np.zeros(5, np.int64), "offsets": OFFSETS}
+    given = {"rows": rows_of("int8", 16), "ids": np.zeros((1, 5), np.int64), "offsets": OFFSETS}
     with pytest.raises(error, match=words):
         lookup_seconds(**{**given, "weights": "int8", "dim": 16, **changes})

@@ -1,7 +1,6 @@
 #include "lookup/lookup_times.h"
 
 #include <algorithm>
-#include <string>
 
 #include "base/clock.h"
 #include "lookup/batch_cut.h"
@@ -31,31 +30,11 @@ LookupPart WholeTable(const MeasuredTable& table, size_t row_bytes) {
   return part;
 }
 
-Status Check(const MeasuredTable& table, size_t row_bytes, std::span<const int64_t> ids,
-             std::span<const int64_t> offsets) {
-  if (table.dim == 0) return InvalidArgument("dim: expected at least 1, got 0");
-  if (table.rows.empty() || table.rows.size() % row_bytes != 0) {
-    return InvalidArgument("rows: expected whole rows of " + std::to_string(row_bytes) +
-                           " bytes, got " + std::to_string(table.rows.size()) + " bytes");
-  }
-  const bool ascending = std::ranges::is_sorted(offsets);
-  if (offsets.size() < 2 || offsets.front() != 0 || !ascending || offsets.back() == 0) {
-    return InvalidArgument("offsets: expected 0 first, and ascending");
-  }
-  const auto of_batch = static_cast<size_t>(offsets.back());
-  if (ids.empty() || ids.size() % of_batch != 0) {
-    return InvalidArgument("ids: expected whole batches of " + std::to_string(of_batch) + ", got " +
-                           std::to_string(ids.size()));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::vector<double>> LookupTimes(const MeasuredTable& table, std::span<const int64_t> ids,
                                         std::span<const int64_t> offsets) {
   const size_t row_bytes = ColumnByte(table.weights, StoredColumns(table.dim));
-  if (Status status = Check(table, row_bytes, ids, offsets); !status.ok()) return status;
   std::vector<LookupPart> parts = {WholeTable(table, row_bytes)};
   const size_t bags = offsets.size() - 1;
   const size_t columns = std::max(table.dim, std::min(kMatrixColumns, kMatrixValues / bags));

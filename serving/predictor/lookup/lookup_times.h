@@ -20,8 +20,9 @@ struct MeasuredTable {
 };
 
 // Seconds of CPU time of one lookup of each batch, as a device of a plan does it: `ids` holds the
-// batches concatenated, each of offsets.back() row numbers. kInvalidArgument where the sizes do not
-// fit; kInternal where a row is not one of the table.
+// batches concatenated, each of offsets.back() row numbers. kInternal where a row is not one of the
+// table. REQUIRES: whole rows and whole batches, at least one of each, and ascending offsets from
+// 0.
 Result<std::vector<double>> LookupTimes(const MeasuredTable& table, std::span<const int64_t> ids,
                                         std::span<const int64_t> offsets);
 
