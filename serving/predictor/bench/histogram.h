@@ -1,12 +1,11 @@
-// Latencies in fixed memory: counts per bucket, buckets as wide as 1/128 of the value.
+// Latencies: counts per bucket, buckets as wide as 1/128 of the value.
 
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace embershard::bench {
@@ -30,13 +29,13 @@ class Histogram {
 
   void Add(int64_t value) {
     value = std::clamp<int64_t>(value, 0, kMaxValue);
-    ++counts_[IndexOf(value)];
+    ++counts_[value >> ShiftOf(value) << ShiftOf(value)];
     ++count_;
     max_ = std::max(max_, value);
   }
 
   void Merge(const Histogram& other) {
-    for (size_t i = 0; i < kBuckets; ++i) counts_[i] += other.counts_[i];
+    for (const auto& [low, count] : other.counts_) counts_[low] += count;
     count_ += other.count_;
     max_ = std::max(max_, other.max_);
   }
@@ -47,10 +46,9 @@ class Histogram {
   // Those that are not empty, smallest first. The last one's `high` is max().
   std::vector<Bucket> Buckets() const {
     std::vector<Bucket> filled;
-    for (size_t i = 0; i < kBuckets; ++i) {
-      if (counts_[i] == 0) continue;
-      filled.push_back(BucketAt(i));
-      filled.back().count = counts_[i];
+    for (const auto& [low, count] : counts_) {
+      filled.push_back(
+          {.low = low, .high = low + (int64_t{1} << ShiftOf(low)) - 1, .count = count});
     }
     if (!filled.empty()) filled.back().high = max_;
     return filled;
@@ -58,32 +56,14 @@ class Histogram {
 
  private:
   static constexpr int kPrecisionBits = 8;  // Leading bits of a value that tell its bucket.
-  static constexpr int kValueBits = 44;
-  static constexpr size_t kBuckets =
-      (size_t{1} << kPrecisionBits) +
-      (kValueBits - kPrecisionBits) * (size_t{1} << (kPrecisionBits - 1));
 
-  static size_t IndexOf(int64_t value) {
-    const int bits = std::bit_width(static_cast<uint64_t>(value));
-    if (bits <= kPrecisionBits) return static_cast<size_t>(value);
-    const int shift = bits - kPrecisionBits;
-    constexpr size_t half = size_t{1} << (kPrecisionBits - 1);
-    const size_t leading = static_cast<size_t>(value >> shift);  // half .. 2 * half - 1
-    return 2 * half + static_cast<size_t>(shift - 1) * half + (leading - half);
+  // How many low bits of a value its bucket leaves out.
+  static int ShiftOf(int64_t value) {
+    return std::max(
+        0, static_cast<int>(std::bit_width(static_cast<uint64_t>(value))) - kPrecisionBits);
   }
 
-  static Bucket BucketAt(size_t index) {
-    constexpr size_t half = size_t{1} << (kPrecisionBits - 1);
-    if (index < 2 * half) {
-      const auto value = static_cast<int64_t>(index);
-      return {.low = value, .high = value, .count = 0};
-    }
-    const size_t shift = (index - 2 * half) / half + 1;
-    const auto leading = static_cast<int64_t>((index - 2 * half) % half + half);
-    return {.low = leading << shift, .high = ((leading + 1) << shift) - 1, .count = 0};
-  }
-
-  std::array<uint64_t, kBuckets> counts_{};
+  std::map<int64_t, uint64_t> counts_;  // By the smallest value of a bucket.
   uint64_t count_ = 0;
   int64_t max_ = 0;
 };
