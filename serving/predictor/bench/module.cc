@@ -16,7 +16,6 @@
 
 #include "bench/grpc_carrier.h"
 #include "bench/grpc_load_run.h"
-#include "bench/histogram.h"
 #include "bench/load_options.h"
 #include "bench/tally.h"
 

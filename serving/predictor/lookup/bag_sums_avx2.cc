@@ -6,7 +6,6 @@
 #include "lookup/bag_sums_loop.h"
 #include "lookup/exact_codes.h"
 #include "lookup/exact_sums.h"
-#include "lookup/rows_outside.h"
 
 namespace embershard {
 namespace {

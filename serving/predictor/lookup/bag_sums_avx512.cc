@@ -8,7 +8,6 @@
 #include "lookup/bytes_512.h"
 #include "lookup/exact_codes.h"
 #include "lookup/exact_sums.h"
-#include "lookup/rows_outside.h"
 
 namespace embershard {
 namespace {

@@ -5,7 +5,6 @@
 #include "lookup/bag_sums_loop.h"
 #include "lookup/exact_sums.h"
 #include "lookup/half.h"
-#include "lookup/rows_outside.h"
 
 namespace embershard {
 namespace {

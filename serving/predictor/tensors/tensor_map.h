@@ -17,7 +17,7 @@
 #include "batching/find_names.h"
 #include "batching/request.h"
 #include "package/manifest.h"
-#include "tensors/tensor.h"
+#include "tensors/tensor_specs.h"
 
 namespace embershard {
 

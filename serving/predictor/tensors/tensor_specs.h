@@ -1,29 +1,47 @@
-// Which tensors a model takes and gives. docs/protocols.md is the manual.
-//
-//   tensor            datatype  shape                 holds
-//   <dense>           FP32      [B], request scope [1]
-//   <sparse>.values   INT64     [V]                   a KeyedJaggedTensor's words, of one key
-//   <sparse>.lengths  INT32     [B], request scope [1]
-//   <sparse>.weights  FP32      [V]                   weighted inputs alone
-//   DENSE             FP32      [B, F_e]              all dense inputs in example scope
-//   REQUEST_DENSE     FP32      [F_r]                 all dense inputs in request scope
-//   LENGTHS           INT32     [L]                   of all sparse inputs in order: B each, or 1
-//   VALUES            INT64     [V]                   of all sparse inputs in order
-//   WEIGHTS           FP32      [W]                   of the weighted ones in order
-//
-// B examples; F_e, F_r dense inputs in example and in request scope.
+// Tensors as inference protocols have them, free of any protocol, and which of them a model takes
+// and gives. docs/protocols.md is the manual.
 
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "package/manifest.h"
-#include "tensors/tensor.h"
 
 namespace embershard {
 
+// Types as KServe and Triton write them. Values are little endian.
+inline constexpr std::string_view kFp32 = "FP32";
+inline constexpr std::string_view kInt32 = "INT32";
+inline constexpr std::string_view kInt64 = "INT64";
+
+// One input of a request. Owns nothing.
+struct InputTensor {
+  std::string_view name;
+  std::string_view datatype;
+  std::span<const int64_t> shape;
+  std::span<const std::string_view> buffers;  // Its bytes, row by row, concatenated.
+};
+
+// One output of an answer. Owns its shape alone.
+struct OutputTensor {
+  std::string_view name;  // Of datatype FP32.
+  std::vector<int64_t> shape;
+  std::string_view bytes;
+};
+
+// What a model says of one of its tensors.
+struct TensorSpec {
+  std::string name;
+  std::string_view datatype;
+  std::vector<int64_t> shape;  // -1: of any size.
+};
+
+// What packs all inputs of a kind.
 inline constexpr std::string_view kDense = "DENSE";
 inline constexpr std::string_view kRequestDense = "REQUEST_DENSE";
 inline constexpr std::string_view kLengths = "LENGTHS";

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "batching/request.h"
 #include "tensors/request_parameters.h"
-#include "tensors/tensor.h"
+#include "tensors/tensor_specs.h"
 #include "triton/api.h"
 #include "triton/triton_model.h"
 

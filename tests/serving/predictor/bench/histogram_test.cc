@@ -1,9 +1,9 @@
-#include "bench/histogram.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <vector>
+
+#include "bench/tally.h"
 
 namespace embershard::bench {
 namespace {
