@@ -16,17 +16,11 @@ std::string Shown(std::string_view text) {
 
 Status Refusal(std::string_view file, std::string_view field, std::string_view expected,
                std::string_view got) {
-  std::string message(file);
-  message.append(": ").append(field);
-  message.append(": expected ").append(Shown(expected));
-  message.append(", got ").append(Shown(got));
-  return BadPackage(std::move(message));
+  return BadPackage(file, ": ", field, ": expected ", Shown(expected), ", got ", Shown(got));
 }
 
 Status Unexpected(std::string_view file, std::string_view field, std::string_view what) {
-  std::string message(file);
-  message.append(": ").append(field).append(": unexpected ").append(what);
-  return BadPackage(std::move(message));
+  return BadPackage(file, ": ", field, ": unexpected ", what);
 }
 
 }  // namespace embershard

@@ -1,12 +1,5 @@
 // How a package is refused: the file, the field, what was expected and what is there.
-//
-// Fields that are about a file as a whole rather than about something in it:
-//
-//   file     it is missing, unexpected, or no regular file
-//   bytes    its size
-//   sha256   its digest
-//   json     it is no JSON, or JSON that two readers could read differently
-//   header   the head of a safetensors file
+// docs/format.md lists the fields that are about a file as a whole.
 
 #pragma once
 

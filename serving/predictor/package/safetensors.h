@@ -1,9 +1,4 @@
-// The part of the safetensors format that packages use.
-//
-//   bytes 0 .. 7   N, uint64 little endian
-//   8 .. 8 + N     JSON: {"rows": {"dtype": "U8", "shape": [3, 20], "data_offsets": [0, 60]}},
-//                  padded with spaces so that the data start at a multiple of `align`
-//   then           the tensors, concatenated, without holes
+// The part of the safetensors format that packages use: docs/format.md.
 
 #pragma once
 

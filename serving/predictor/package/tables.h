@@ -1,8 +1,5 @@
-// The rows of every table, each table in an address range of its own, chunk behind chunk.
-//
-//   rows(0) ── chunk 0 │ chunk 1 │ .. ── one readable page     rows(1) ── chunk 0 │ .. ── one page
-//              page-aligned, rows         (kernels may read
-//              follow one another          past the last row)
+// The rows of every table, each table in an address range of its own, chunk behind chunk and then
+// one readable page: kernels may read past the last row.
 
 #pragma once
 

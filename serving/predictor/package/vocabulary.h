@@ -1,7 +1,4 @@
-// The keys and rows of one ids/<name>.safetensors.
-//
-//   keys   I64 [n]   strictly increasing as signed numbers
-//   rows   I64 [n]   every one of 0 .. n - 1 once
+// The keys and rows of one ids/<name>.safetensors: docs/format.md.
 
 #pragma once
 
@@ -23,7 +20,7 @@ namespace embershard {
 // inside one. Immutable: any thread may call.
 class Vocabulary {
  public:
-  // `bytes`: the whole file. Refuses anything but keys and rows as above.
+  // `bytes`: the whole file. Refuses anything but keys and rows of the format.
   static Result<std::shared_ptr<const Vocabulary>> Parse(std::string bytes, std::string_view file);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
