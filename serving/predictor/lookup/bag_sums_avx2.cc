@@ -3,7 +3,6 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "lookup/bag_sums_loop.h"
 #include "lookup/exact_codes.h"
 #include "lookup/exact_sums.h"
 
@@ -75,17 +74,9 @@ struct Avx2 {
   static Floats Codes(__m128i codes) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes)); }
 };
 
-void SumInt8(const BagSumsCall& call) {
-  SumExactly<Int8Codes<Bytes256>>(call, SumBags<Avx2, Int8Row>);
-}
-void SumInt4(const BagSumsCall& call) {
-  SumExactly<Int4Codes<Bytes256>>(call, SumBags<Avx2, Int4Row>);
-}
-
 }  // namespace
 
-const BagSumsKernel kAvx2BagSums = {
-    "avx2", SumInt8, SumInt4, SumBags<Avx2, Fp16Row>, SumBags<Avx2, Fp32Row>, AnyOutside};
+const BagSumsKernel kAvx2BagSums = KernelOf<Avx2, Int8Codes<Bytes256>, Int4Codes<Bytes256>>("avx2");
 
 }  // namespace embershard
 #endif

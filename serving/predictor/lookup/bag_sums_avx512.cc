@@ -4,7 +4,6 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "lookup/bag_sums_loop.h"
 #include "lookup/bytes_512.h"
 #include "lookup/exact_codes.h"
 #include "lookup/exact_sums.h"
@@ -55,25 +54,16 @@ struct Avx512 {
 };
 
 // Rows of up to 32 bytes fill vectors of 32, of which these processors do more at once.
-void SumInt8(const BagSumsCall& call) {
-  if (call.columns <= 32) return SumExactly<Int8Codes<Bytes256>>(call, SumBags<Avx512, Int8Row>);
-  SumExactly<Int8Codes<Bytes512>>(call, SumBags<Avx512, Int8Row>);
-}
-void SumInt4(const BagSumsCall& call) {
-  if (call.columns <= 64) return SumExactly<Int4Codes<Bytes256>>(call, SumBags<Avx512, Int4Row>);
-  SumExactly<Int4Codes<Bytes512>>(call, SumBags<Avx512, Int4Row>);
-}
+constexpr auto KernelNamed = KernelOf<Avx512, Int8Codes<Bytes512>, Int4Codes<Bytes512>,
+                                      Int8Codes<Bytes256>, Int4Codes<Bytes256>>;
 
 }  // namespace
 
 #if defined(EMBERSHARD_VNNI)
-const BagSumsKernel kVnniBagSums = {
-    "avx512_vnni",
+const BagSumsKernel kVnniBagSums = KernelNamed("avx512_vnni");
 #else
-const BagSumsKernel kAvx512BagSums = {
-    "avx512",
+const BagSumsKernel kAvx512BagSums = KernelNamed("avx512");
 #endif
-    SumInt8,       SumInt4, SumBags<Avx512, Fp16Row>, SumBags<Avx512, Fp32Row>, AnyOutside};
 
 }  // namespace embershard
 #endif

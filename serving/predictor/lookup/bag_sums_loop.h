@@ -24,11 +24,15 @@ namespace {
 
 // What a row's codes mean: made from its first bytes, gives n values at a time.
 template <class V, WeightType kType>
-struct QuantizedRow {
-  static constexpr WeightType kWeights = kType;
+struct Row {
+  static constexpr bool kQuantized = kType == WeightType::kInt8 || kType == WeightType::kInt4;
 
-  explicit QuantizedRow(const std::byte* row) : scale(V::Half(row)), bias(V::Half(row + 2)) {}
+  explicit Row(const std::byte* row)
+      : scale(kQuantized ? V::Half(row) : V::Zero()),
+        bias(kQuantized ? V::Half(row + 2) : V::Zero()) {}
   typename V::Floats Values(const std::byte* at, size_t n) const {
+    if constexpr (kType == WeightType::kFp16) return V::Fp16(at, n);
+    if constexpr (kType == WeightType::kFp32) return V::Fp32(at, n);
     return V::MultiplyAdd(scale, kType == WeightType::kInt8 ? V::Int8(at, n) : V::Int4(at, n),
                           bias);
   }
@@ -36,29 +40,9 @@ struct QuantizedRow {
   const typename V::Floats scale;
   const typename V::Floats bias;
 };
-template <class V>
-using Int8Row = QuantizedRow<V, WeightType::kInt8>;
-template <class V>
-using Int4Row = QuantizedRow<V, WeightType::kInt4>;
-
-template <class V>
-struct Fp16Row {
-  static constexpr WeightType kWeights = WeightType::kFp16;
-
-  explicit Fp16Row(const std::byte*) {}
-  typename V::Floats Values(const std::byte* at, size_t n) const { return V::Fp16(at, n); }
-};
-
-template <class V>
-struct Fp32Row {
-  static constexpr WeightType kWeights = WeightType::kFp32;
-
-  explicit Fp32Row(const std::byte*) {}
-  typename V::Floats Values(const std::byte* at, size_t n) const { return V::Fp32(at, n); }
-};
 
 // Columns from `first` on: kVectors vectors, each of kWidth columns or, with kTail, of n.
-template <class V, template <class> class Row, size_t kVectors, bool kWeighted, bool kTail>
+template <class V, WeightType kType, size_t kVectors, bool kWeighted, bool kTail>
 void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
   const size_t n = kTail ? n_of_tail : V::kWidth;
   const std::byte* const table = call.table;
@@ -67,10 +51,9 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
   const int64_t* const offsets = call.offsets;
   const int64_t* const mean_offsets = call.mean_offsets;
   const float* const weights = call.weights;
-  constexpr WeightType kWeights = Row<V>::kWeights;
-  constexpr size_t kVectorBytes = ColumnByte(kWeights, V::kWidth) - ColumnByte(kWeights, 0);
-  const size_t begin_byte = call.first_column == 0 ? 0 : ColumnByte(kWeights, call.first_column);
-  const size_t end_byte = ColumnByte(kWeights, call.first_column + call.columns);
+  constexpr size_t kVectorBytes = ColumnByte(kType, V::kWidth) - ColumnByte(kType, 0);
+  const size_t begin_byte = call.first_column == 0 ? 0 : ColumnByte(kType, call.first_column);
+  const size_t end_byte = ColumnByte(kType, call.first_column + call.columns);
   const size_t bags = call.bags;
   const size_t stride = call.stride;
   const int64_t ahead_rows = call.rows_ahead;  // They cross from bag to bag.
@@ -78,7 +61,7 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
   const int64_t last = offsets[bags + call.later_bags];
   const int64_t prefetched = first == 0 ? last - ahead_rows : INT64_MIN;
   const int64_t prefetched_far = first == 0 && call.rows_far > 0 ? last - far_rows : INT64_MIN;
-  const std::byte* const block = table + ColumnByte(kWeights, call.first_column + first);
+  const std::byte* const block = table + ColumnByte(kType, call.first_column + first);
 
   float* sums = call.sums + first;
   int64_t i = offsets[0];
@@ -95,7 +78,7 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
         Prefetch<kSecondCache>(far + begin_byte, far + end_byte);
       }
       const size_t offset = static_cast<size_t>(rows[i]) * row_bytes;
-      const Row<V> row(table + offset);
+      const Row<V, kType> row(table + offset);
       const std::byte* at = block + offset;
       const auto weight = kWeighted ? V::Set(weights[i]) : V::Zero();
       for (size_t v = 0; v < kVectors; ++v) {
@@ -115,37 +98,37 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
 }
 
 // The block of `vectors` vectors, one of 1 .. kVectors.
-template <class V, template <class> class Row, bool kWeighted, size_t kVectors>
+template <class V, WeightType kType, bool kWeighted, size_t kVectors>
 void SumBlockOf(size_t vectors, const BagSumsCall& call, size_t first) {
   if (vectors == kVectors) {
-    SumBlock<V, Row, kVectors, kWeighted, false>(call, first, V::kWidth);
+    SumBlock<V, kType, kVectors, kWeighted, false>(call, first, V::kWidth);
   } else if constexpr (kVectors > 1) {
-    SumBlockOf<V, Row, kWeighted, kVectors - 1>(vectors, call, first);
+    SumBlockOf<V, kType, kWeighted, kVectors - 1>(vectors, call, first);
   }
 }
 
 // Blocks of as many vectors as sums find room in registers, then what is left of a vector.
-template <class V, template <class> class Row, bool kWeighted>
+template <class V, WeightType kType, bool kWeighted>
 void SumColumns(const BagSumsCall& call) {
   constexpr size_t kVectorsMax = 8;
   size_t first = 0;
   while (call.columns - first >= V::kWidth) {
     const size_t vectors = (call.columns - first) / V::kWidth;
     const size_t summed = vectors < kVectorsMax ? vectors : kVectorsMax;
-    SumBlockOf<V, Row, kWeighted, kVectorsMax>(summed, call, first);
+    SumBlockOf<V, kType, kWeighted, kVectorsMax>(summed, call, first);
     first += summed * V::kWidth;
   }
   if (first < call.columns) {
-    SumBlock<V, Row, 1, kWeighted, true>(call, first, call.columns - first);
+    SumBlock<V, kType, 1, kWeighted, true>(call, first, call.columns - first);
   }
 }
 
-template <class V, template <class> class Row>
+template <class V, WeightType kType>
 void SumBags(const BagSumsCall& call) {
   if (call.weights != nullptr) {
-    SumColumns<V, Row, true>(call);
+    SumColumns<V, kType, true>(call);
   } else {
-    SumColumns<V, Row, false>(call);
+    SumColumns<V, kType, false>(call);
   }
 }
 

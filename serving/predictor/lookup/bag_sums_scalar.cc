@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "lookup/bag_sums_loop.h"
 #include "lookup/exact_sums.h"
 #include "lookup/half.h"
 
@@ -120,16 +119,9 @@ struct Codes {
   }
 };
 
-void SumInt8(const BagSumsCall& call) {
-  SumExactly<Codes<WeightType::kInt8>>(call, SumBags<Scalar, Int8Row>);
-}
-void SumInt4(const BagSumsCall& call) {
-  SumExactly<Codes<WeightType::kInt4>>(call, SumBags<Scalar, Int4Row>);
-}
-
 }  // namespace
 
-const BagSumsKernel kScalarBagSums = {
-    "scalar", SumInt8, SumInt4, SumBags<Scalar, Fp16Row>, SumBags<Scalar, Fp32Row>, AnyOutside};
+const BagSumsKernel kScalarBagSums =
+    KernelOf<Scalar, Codes<WeightType::kInt8>, Codes<WeightType::kInt4>>("scalar");
 
 }  // namespace embershard

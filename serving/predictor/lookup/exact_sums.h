@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "lookup/bag_sums.h"
+#include "lookup/bag_sums_loop.h"
 #include "lookup/exact_rows.h"
 #include "lookup/half.h"
 #include "lookup/prefetch.h"
@@ -203,6 +204,21 @@ void SumExactly(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&)
       SumGroups<C>(run, sum_plainly);
     }
   }
+}
+
+// Rows of up to 32 bytes are summed by Narrow8 and Narrow4.
+template <class V, class Int8, class Int4, class Narrow8 = Int8, class Narrow4 = Int4>
+constexpr BagSumsKernel KernelOf(const char* name) {
+  const auto int8 = [](const BagSumsCall& call) {
+    if (call.columns <= 32) return SumExactly<Narrow8>(call, SumBags<V, WeightType::kInt8>);
+    SumExactly<Int8>(call, SumBags<V, WeightType::kInt8>);
+  };
+  const auto int4 = [](const BagSumsCall& call) {
+    if (call.columns <= 64) return SumExactly<Narrow4>(call, SumBags<V, WeightType::kInt4>);
+    SumExactly<Int4>(call, SumBags<V, WeightType::kInt4>);
+  };
+  return {name,      int8, int4, SumBags<V, WeightType::kFp16>, SumBags<V, WeightType::kFp32>,
+          AnyOutside};
 }
 
 }  // namespace
