@@ -109,7 +109,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
                 self._replicas.append(parameter)
         for groups, parameter in shards:
             self._sharded.setdefault(groups, []).append(parameter)
-        devices = [each.device for each in self.params.values()]
+        devices = [each.device for each in self.params.values() if each.requires_grad]
         devices += [_DEVICES.get(group, "cpu") for groups in self._sharded for group in groups]
         self._device = devices[0] if devices else "cpu"
 

@@ -69,38 +69,6 @@ class CombinedOptimizer(KeyedOptimizer):
         for _, each in self._optims:
             each.step(closure)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Of all, by name with prefix."""
-        found: dict[str, Any] = {"state": {}}
-        for prefix, each in self._optims:
-            part = each.state_dict()
-            found["state"] |= {_prefixed(prefix, name): of for name, of in part["state"].items()}
-            if self.defaults["_save_param_groups"]:
-                found.setdefault("param_groups", []).extend(
-                    group | {"params": [_prefixed(prefix, name) for name in group["params"]]}
-                    for group in part["param_groups"]
-                )
-        return found
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """As of ``KeyedOptimizer``; nothing has changed if one of them refuses its part."""
-        self.check_state_dict(state_dict)
-        for prefix, each in self._optims:
-            own = each.state_dict()
-            part: dict[str, Any] = {
-                "state": {
-                    name: state_dict["state"][_prefixed(prefix, name)] for name in own["state"]
-                }
-            }
-            if self.defaults["_save_param_groups"]:
-                given = {tuple(of["params"]): of for of in state_dict["param_groups"]}
-                part["param_groups"] = [
-                    given[tuple(_prefixed(prefix, name) for name in group["params"])]
-                    | {"params": group["params"]}
-                    for group in own["param_groups"]
-                ]
-            each.load_state_dict(part)
-
     def post_load_state_dict(self) -> None:
         for _, each in self._optims:
             each.post_load_state_dict()

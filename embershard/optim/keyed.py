@@ -216,16 +216,6 @@ class OptimizerWrapper(KeyedOptimizer):
     def step(self, closure: Any = None) -> Any:
         return self._optimizer.step(closure)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self._optimizer.state_dict()
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self._optimizer.load_state_dict(state_dict)
-        self.post_load_state_dict()
-
-    def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self._optimizer.check_state_dict(state_dict)
-
     def post_load_state_dict(self) -> None:
         self._optimizer.post_load_state_dict()
 

@@ -116,6 +116,16 @@ class WarmupOptimizer(OptimizerWrapper):
         self._set_learning_rate()
 
     @property
+    def params(self) -> Mapping[str, Tensor]:  # type: ignore[override]
+        """Of the optimizer, and the progress."""
+        return {**super().params, self._param_name: self._progress}
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """Of the optimizer, and the progress: a new dict of the values in use."""
+        return {**super().state, self._progress: {"warmup": self._progress}}
+
+    @property
     def progress(self) -> tuple[str, Tensor]:
         """Key in the state dict, and the steps done and the stage: int64 ``(2,)``, in use."""
         return self._param_name, self._progress
@@ -132,29 +142,6 @@ class WarmupOptimizer(OptimizerWrapper):
         self._set_learning_rate()
         return result
 
-    def state_dict(self) -> dict[str, Any]:
-        """Of the optimizer, and the progress."""
-        found = super().state_dict()
-        state = {**found["state"], self._param_name: {"warmup": self._progress}}
-        return {**found, "state": state}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Of the optimizer and the progress; sets the learning rate.
-
-        Raises:
-            InputError: no progress, or what the optimizer refuses. Nothing has changed then.
-        """
-        self.check_state_dict(state_dict)
-        self._progress.copy_(state_dict["state"][self._param_name]["warmup"])
-        super().load_state_dict(_without(state_dict, self._param_name))
-
-    def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """See ``load_state_dict``."""
-        state = state_dict["state"]
-        if self._param_name not in state:
-            raise InputError(f"optimizer state: expected {self._param_name!r}, got {sorted(state)}")
-        super().check_state_dict(_without(state_dict, self._param_name))
-
     def post_load_state_dict(self) -> None:
         """Of the optimizer; then set the learning rate."""
         super().post_load_state_dict()
@@ -164,8 +151,3 @@ class WarmupOptimizer(OptimizerWrapper):
         done, stage = self._progress.tolist()
         for group in self.param_groups:
             group[self._lr_param] = self._lr * self._stages[stage].factor(done)
-
-
-def _without(state_dict: Mapping[str, Any], name: str) -> dict[str, Any]:
-    state = {key: value for key, value in state_dict["state"].items() if key != name}
-    return {**state_dict, "state": state}

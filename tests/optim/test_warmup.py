@@ -71,11 +71,17 @@ def test_a_resumed_schedule_goes_on_where_it_was_saved():
     assert rates(second, 3) == whole[5:]
 
 
+def test_two_schedules_need_names_of_their_own():
+    first, second = (WarmupOptimizer(of, []) for of in (sgd(), CombinedOptimizer([("d", sgd())])))
+    with pytest.raises(InputError, match="duplicate parameter '__warmup'"):
+        CombinedOptimizer([first, second])
+
+
 def test_stages_that_do_not_follow_are_refused():
     with pytest.raises(InputError, match=r"stages.1.max_iters: expected over 3, got 3"):
         WarmupOptimizer(sgd(), [WarmupStage(max_iters=3), WarmupStage(max_iters=3)])
 
 
 def test_a_state_without_progress_is_refused():
-    with pytest.raises(InputError, match=r"expected '__warmup', got \[\]"):
+    with pytest.raises(InputError, match=r"expected \['__warmup'\], got \[\]"):
         WarmupOptimizer(sgd(), []).load_state_dict({"state": {}})
