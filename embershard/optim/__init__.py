@@ -1,8 +1,8 @@
 """Optimizers whose state goes by parameter name, and what wraps them; names follow TorchRec."""
 
 from embershard.optim.clipping import GradientClipping, GradientClippingOptimizer
-from embershard.optim.combined import CombinedOptimizer
 from embershard.optim.keyed import (
+    CombinedOptimizer,
     FusedKeyedOptimizer,
     KeyedOptimizer,
     KeyedOptimizerWrapper,

@@ -12,8 +12,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from embershard.collectives import collective
 from embershard.errors import InputError
-from embershard.optim.combined import CombinedOptimizer
-from embershard.optim.keyed import FusedKeyedOptimizer, KeyedOptimizer, OptimizerWrapper
+from embershard.optim.keyed import (
+    CombinedOptimizer,
+    FusedKeyedOptimizer,
+    KeyedOptimizer,
+    OptimizerWrapper,
+)
 
 _DEVICES: Any = WeakIdKeyDictionary()
 """Group of a model's ranks -> its device."""
