@@ -37,7 +37,7 @@ from embershard.sharding import (
     table_wise,
 )
 from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
-from embershard.sharding.lookup_clock import LookupClock
+from embershard.sharding.tables import LookupClock
 
 MESSAGE_BYTES = (1 << 12, 1 << 18, 1 << 22)
 REPEATS = 20

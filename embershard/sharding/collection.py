@@ -12,13 +12,12 @@ from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingConfig
 from embershard.modules.tables import Table, TableDict, embedding_names
 from embershard.optim import FusedKeyedOptimizer
-from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.incoming import Incoming, Receiver
 from embershard.sharding.input_dist import InputDist
 from embershard.sharding.layout import build_layout
 from embershard.sharding.outgoing import Sorter
-from embershard.sharding.tables import LocalShard, ShardedTables, fill_shard
+from embershard.sharding.tables import AccessCounts, LocalShard, ShardedTables, fill_shard
 from embershard.sharding.types import ParameterSharding, ShardingType, whole_shard
 from embershard.sharding.vector_exchange import Exchange, distribute
 

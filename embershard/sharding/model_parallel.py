@@ -19,10 +19,10 @@ from embershard.optim.clipping import tell_shards
 from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.devices import checked_device
 from embershard.sharding.environment import ShardingEnv, agree
-from embershard.sharding.lookup_clock import LookupClock
 from embershard.sharding.model_inputs import ModelInputs
 from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder, get_default_sharders
+from embershard.sharding.tables import LookupClock
 from embershard.sharding.types import ShardingPlan, tables_of
 
 

@@ -2,10 +2,11 @@
 train them."""
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import torch
@@ -16,15 +17,71 @@ from embershard.errors import InputError
 from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
 from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
-from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.environment import CPU, ShardingEnv
 from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout, Part
-from embershard.sharding.lookup_clock import LookupClock
 from embershard.sharding.types import shape_of
 
 ROWS_OF_BLOCK = 1 << 16
 """Rows that are initialized with one seed."""
+
+
+class AccessCounts:
+    """How often each row is looked up in training: counts of several tables in one buffer, 8 bytes
+    a row.
+
+    Args:
+        rows: of each table.
+        lookups: the table each lookup reads, by position in ``rows``.
+        device: of the counts.
+    """
+
+    def __init__(self, rows: Sequence[int], lookups: Sequence[int], device: torch.device) -> None:
+        self._counts = torch.zeros(sum(rows), dtype=torch.int64, device=device)
+        self.tables = list(torch.split(self._counts, list(rows)))
+        """int64 ``(rows,)`` of each table: views, written in place."""
+        firsts = list(accumulate(rows, initial=0))
+        self._firsts = torch.tensor([firsts[table] for table in lookups], device=device)
+
+    def add(self, ids: Tensor, ends: Tensor) -> None:
+        """Count lookups.
+
+        Args:
+            ids: int64 ``(total,)``: rows, lookup after lookup.
+            ends: int64 ``(lookups + 1,)``: where each lookup begins in ``ids``, and their end.
+        """
+        if not len(ids):
+            return
+        places = ids + self._firsts.repeat_interleave(ends.diff(), output_size=len(ids))
+        self._counts.index_add_(0, places, torch.ones_like(places))
+
+
+class LookupClock:
+    """CPU seconds of the kernels of one collection in training, for a comparison with its plan: of
+    all threads of the process."""
+
+    def __init__(self) -> None:
+        self.lookup_seconds = 0.0
+        self.update_seconds = 0.0
+        self._started = 0.0
+
+    def timed(self, look_up: Callable[[], Tensor]) -> Tensor:
+        """Call ``look_up`` and count it; count the kernel of its backward pass, too."""
+        if not torch.is_grad_enabled():
+            return look_up()
+        started = time.process_time()
+        found = look_up()
+        self.lookup_seconds += time.process_time() - started
+        if (node := found.grad_fn) is not None:
+            node.register_prehook(self._begin)
+            node.register_hook(self._end)
+        return found
+
+    def _begin(self, _: Any) -> None:
+        self._started = time.process_time()
+
+    def _end(self, *_: Any) -> None:
+        self.update_seconds += time.process_time() - self._started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
