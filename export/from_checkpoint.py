@@ -27,8 +27,7 @@ from embershard.training import (
     load_checkpoint,
     load_state,
 )
-from embershard.training.checkpoint import STATE, STATE_METADATA
-from embershard.training.state import read_state
+from embershard.training.checkpoint import STATE, STATE_METADATA, read_state
 
 PICKLED = (".pt", ".pth", ".bin")
 

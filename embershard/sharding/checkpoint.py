@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from embershard.collectives import collective
 from embershard.errors import DataError, InputError
-from embershard.sharding.block_files import read_blocks, read_saved, write_blocks
-from embershard.sharding.block_planners import Block
+from embershard.sharding.block_files import Block, read_blocks, read_saved, write_blocks
 from embershard.sharding.dense_state import (
     class_block,
     optimizer_fault,

@@ -18,8 +18,7 @@ from embershard.optim import (
     OptimizerWrapper,
     WarmupOptimizer,
 )
-from embershard.sharding.block_files import SavedTensor
-from embershard.sharding.block_planners import Block
+from embershard.sharding.block_files import Block, SavedTensor
 from embershard.sharding.held_tables import STATE, HeldTable, inner_module, whole_tensors
 from embershard.sharding.optimizers import RowWiseAdagrad
 from embershard.sharding.tables import LocalShard

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from embershard.collectives import collective
 from embershard.modules import FusedEmbeddingBagCollection, FusedEmbeddingCollection
 from embershard.package.rectangles import Shard
-from embershard.sharding.block_files import read_blocks, read_saved
-from embershard.sharding.block_planners import Block
+from embershard.sharding.block_files import Block, read_blocks, read_saved
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.sharders import tables_in
 from embershard.sharding.tables import LocalShard

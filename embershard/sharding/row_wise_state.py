@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from embershard.errors import DataError
-from embershard.sharding.block_files import SavedTensor
-from embershard.sharding.block_planners import Block
+from embershard.sharding.block_files import Block, SavedTensor
 
 Range = tuple[int, int]
 

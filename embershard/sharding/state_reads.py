@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from embershard.errors import DataError
 from embershard.optim import KeyedOptimizer
 from embershard.package.rectangles import Shard
-from embershard.sharding.block_files import SavedTensor
-from embershard.sharding.block_planners import Block
+from embershard.sharding.block_files import Block, SavedTensor
 from embershard.sharding.dense_state import (
     DenseReads,
     SavedState,

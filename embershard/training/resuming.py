@@ -20,8 +20,7 @@ from torch import nn
 from embershard.errors import DataError, PackageError
 from embershard.package.validation import parse_model
 from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_blocks
-from embershard.sharding.block_files import file_fault, read_blocks, read_saved
-from embershard.sharding.block_planners import Block
+from embershard.sharding.block_files import Block, file_fault, read_blocks, read_saved
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import (
     DOCUMENT,

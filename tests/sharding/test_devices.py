@@ -8,8 +8,7 @@ import torch
 from embershard.errors import InputError
 from embershard.modules import EmbeddingConfig
 from embershard.sharding import AsyncStateWriter, column_wise, row_wise, table_wise
-from embershard.sharding.block_files import read_blocks
-from embershard.sharding.block_planners import Block
+from embershard.sharding.block_files import Block, read_blocks
 from embershard.sharding.devices import InputStream, checked_device
 from embershard.sharding.tables import fill_shard
 from embershard.sharding.types import whole_shard

@@ -21,9 +21,8 @@ from embershard.training import (
     load_checkpoint,
     load_state,
     score,
-    state,
 )
-from embershard.training.checkpoint import Contents, write_checkpoint
+from embershard.training.checkpoint import Contents, write_checkpoint, write_state
 from embershard.training.parts import model_arguments
 from tests.cases import cases
 from tests.training.runs import config, dataset
@@ -328,5 +327,5 @@ def test_other_warnings_are_still_seen(saved, monkeypatch):
 
     monkeypatch.setattr(block_files.state_dict_saver, "save", warn)
     with pytest.warns(UserWarning, match="something else") as seen:
-        state.write_state(saved[1], saved[0])
+        write_state(saved[1], saved[0])
     assert len(seen) == 1
