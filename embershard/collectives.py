@@ -47,8 +47,7 @@ def collective(group: Any, *, only_starts: bool = False) -> Iterator[None]:
     rank said of it.
 
     Args:
-        group: of the collectives.
-        only_starts: whether they are asynchronous, and another block waits for them.
+        only_starts: whether the collectives are asynchronous, and another block waits for them.
 
     Raises:
         LostRankError: one of them failed.

@@ -29,7 +29,6 @@ class DelimitedFile:
     """All rows of one file, split but not yet converted.
 
     Args:
-        path: the file.
         columns: the names that will be asked for, with their position from 0. None: the first
             line is a header of ``name:type`` and columns are found by name.
         width: cells per row; 0 takes the header's.

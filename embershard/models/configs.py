@@ -27,7 +27,6 @@ class _Config(Part, ABC):
 
         Args:
             tables: of ``embedding_dim``.
-            schema: of the inputs.
             fused: how tables train in backward. None: plain tables.
 
         Raises:

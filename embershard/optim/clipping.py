@@ -34,8 +34,6 @@ def tell_shards(
     Args:
         shards: that this rank holds, maybe none.
         replicas: the other parameters of the model, the same on every rank.
-        group: of the model's ranks.
-        device: of the model.
     """
     _DEVICES[group] = device
     for is_shard, parameters in ((True, shards), (False, replicas)):

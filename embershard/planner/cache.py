@@ -35,7 +35,6 @@ def missed_shares(
 
     Args:
         tables: that share the caches.
-        row_bytes: of each table.
         caches: bytes of each.
     """
     rates = np.concatenate([each.rates for each in tables])

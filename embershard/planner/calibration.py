@@ -107,7 +107,6 @@ def calibrate_gpu(device: torch.device, *, progress: Callable[[str], None]) -> M
 
     Args:
         device: the current CUDA device.
-        progress: told what is measured next.
 
     Raises:
         InputError: the device has too little memory.

@@ -13,8 +13,6 @@ def check_number(where: str, value: object, low: float, high: float, expected: s
     """Refuse anything but a number of a range.
 
     Args:
-        where: it was given.
-        value: that was given.
         low, high: of the range, both included.
         expected: in words. Empty: the range.
 
@@ -28,8 +26,6 @@ def check_integer(where: str, value: object, low: int, high: int) -> None:
     """Refuse anything but an integer of a range.
 
     Args:
-        where: it was given.
-        value: that was given.
         low, high: of the range, both included.
 
     Raises:
@@ -42,9 +38,6 @@ def check_kind(where: str, value: object, kind: Any, expected: str) -> None:
     """Refuse anything but an object of a type; text is no sequence.
 
     Args:
-        where: it was given.
-        value: that was given.
-        kind: the type.
         expected: in words.
 
     Raises:

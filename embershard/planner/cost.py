@@ -142,8 +142,6 @@ def price(
     which half of the exchange's seconds are, the second with the updates.
 
     Args:
-        table: that is cut.
-        work: of the ranks.
         spans: rows and columns of each shard.
         compute_kernel: says where the rows lie.
     """
@@ -206,7 +204,6 @@ def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> fl
     """Of a rank's own batch, a step, whatever the plan.
 
     Args:
-        tables: of the plan.
         cost: ``Machine.batch``.
         world_size: ranks, which have batches of one size.
     """

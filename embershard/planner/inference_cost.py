@@ -50,8 +50,6 @@ def served_tables(
     """The tables of a package, with costs.
 
     Args:
-        tables: of the manifest.
-        load: of them.
         machine: whose ``lookups`` are used.
         devices: that have a cache each.
 
@@ -106,8 +104,6 @@ def device_seconds(
     Args:
         shards: that tile the tables.
         tables: by name.
-        batches: what they look up.
-        devices: of the plan.
     """
     seconds = np.zeros((len(batches.ids), devices))
     read = np.zeros_like(seconds)

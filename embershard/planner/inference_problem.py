@@ -146,9 +146,7 @@ def inference_options(
     """Cuts without replicas.
 
     Args:
-        table: to cut.
         mean: one batch.
-        devices: of the plan.
         cuts: to choose from. None: whole, and by columns.
         rows: without ``cuts`` also by rows, which rounds sums elsewhere.
 

@@ -88,14 +88,7 @@ def size_load(
     batches: Batches,
     devices: int,
 ) -> SizeLoad:
-    """Batches of one size under a plan.
-
-    Args:
-        shards: of the plan.
-        tables: by name.
-        batches: of that size.
-        devices: of the plan.
-    """
+    """Batches of one size under a plan."""
     seconds, read = device_seconds(shards, tables, batches, devices)
     alone = read.sum(1) < ALONE_BYTES
     taken = np.where(alone, seconds.sum(1), seconds.max(1))

@@ -133,7 +133,6 @@ def row_classes(ids: NDArray[np.int64], rows: int) -> RowRates:
 
     Args:
         ids: that were looked up, int64; a row each.
-        rows: of the table.
     """
     if not len(ids):
         return RowRates(np.array([1 / rows]), np.array([float(rows)]))

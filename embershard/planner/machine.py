@@ -77,8 +77,6 @@ class RowCost(Part):
         """Of passes, without the start.
 
         Args:
-            ids: looked up.
-            bags: that they are pooled into.
             row_bytes: of the shard's columns.
             rows: distinct rows among the ids, of a pass that reaches each once. None: it reaches
                 the row of every id.
@@ -241,9 +239,6 @@ class Machine(Part):
 def line_bytes(row_bytes: Amount) -> NDArray[np.float64]:
     """Of the cache lines that a row lies in, in the mean over the rows of a table, which lie end
     to end from the start of a line.
-
-    Args:
-        row_bytes: of the row.
     """
     step = np.gcd(np.maximum(np.rint(row_bytes), 1).astype(np.int64), LINE_BYTES)
     return np.asarray(row_bytes + LINE_BYTES - step, float)

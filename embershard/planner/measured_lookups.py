@@ -49,7 +49,6 @@ def measure_lookups(
 
     Args:
         lookup_seconds: looks rows up with the server's kernels.
-        progress: told what is measured next.
 
     Returns:
         Costs by kind of rows.

@@ -41,7 +41,6 @@ def model_tables(
     Args:
         module: the model, on any device.
         sharders: of its collections; they say which optimizer a table has.
-        topology: the ranks.
         constraints: by table name.
         batch_size: examples of a rank's batch.
         count_accesses: whether accesses of each row are counted in memory.

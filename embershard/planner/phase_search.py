@@ -49,8 +49,6 @@ def balance_phases(options: Options, found: Found, end: float) -> None:
     shortens the step.
 
     Args:
-        options: of each table.
-        found: the placement.
         end: by ``time.perf_counter``: no change is looked for once it is past.
     """
     loads, shards = phase_loads(options, found, found.bins.speeds), Shards(options, found)

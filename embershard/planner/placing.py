@@ -79,8 +79,6 @@ def place(option: Option, bins: Bins, *, limit: float = np.inf) -> list[int] | N
     """Ranks of a table's shards, which are put there: the heaviest first, or bound to hosts.
 
     Args:
-        option: how the table is cut.
-        bins: the ranks.
         limit: seconds. None is returned once a shard loads its rank to as many; those before it
             are left where they are.
 

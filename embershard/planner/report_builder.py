@@ -62,7 +62,6 @@ def build_report(
     """The report.
 
     Args:
-        given: of the search.
         unit: what takes the seconds of the options.
         common_seconds: of every rank, whatever the plan.
         dense_seconds: of these, the dense part's.

@@ -73,11 +73,7 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
     def recalibrated(self, machine: Machine) -> Machine:
-        """The machine with costs of lookups that explain what was measured in sum.
-
-        Args:
-            machine: that the estimate is of.
-        """
+        """The machine with costs of lookups that explain what was measured in sum."""
         lookups = {name: cost.scaled(self.factor) for name, cost in machine.lookups.items()}
         return machine.model_copy(update={"lookups": lookups})
 
@@ -87,7 +83,6 @@ def read_batches(text: str, *, model: str, version: int, source: str) -> ServedB
 
     Args:
         text: in Prometheus' format.
-        model, version: that are served.
         source: where the text comes from, for messages.
 
     Raises:
@@ -127,11 +122,7 @@ def compare_devices(
     """The estimate of a plan beside what a server measured that serves it.
 
     Args:
-        plan: that is served.
-        tables: of its package.
-        load: of the requests.
         machine: whose ``lookups`` are used.
-        measured: by the server.
 
     Raises:
         InputError: the server has other devices than the plan has tables on.

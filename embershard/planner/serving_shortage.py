@@ -18,10 +18,8 @@ def serving_shortage(
     """Which tables do not fit, by how much, and what would.
 
     Args:
-        tables: of the package.
         fleet: with a cap on memory.
         constraints: by table: cuts to choose from.
-        error: of the search.
         fits: whether so many bytes more on each device hold the tables.
     """
     assert fleet.memory_bytes is not None

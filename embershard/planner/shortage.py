@@ -69,7 +69,6 @@ def shortage(
 
     Args:
         tables: that do not fit.
-        options: of each.
         caps: usable bytes of each kind of memory and rank, ``(kinds, ranks)``.
         error: of the search. None: the smallest cuts are larger than all ranks.
         reserved: share of each rank's memory that is not usable.

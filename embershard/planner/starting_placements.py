@@ -61,7 +61,6 @@ def starting_placements(
     """Placements that are to be improved.
 
     Args:
-        options: of each table.
         empty: the ranks.
         bound: seconds that no placement undercuts.
         end: by ``time.perf_counter``: once it is past, no placement but the first is made.

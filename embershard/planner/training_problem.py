@@ -80,7 +80,6 @@ class TrainingProblem:
         """The ways of cutting each of some tables.
 
         Args:
-            tables: of the problem.
             end: by ``time.perf_counter``: once it is past, a table whose cut is free and that
                 some rank has memory for lies whole on a rank.
 
@@ -106,7 +105,6 @@ class TrainingProblem:
         """The best placement that is found.
 
         Args:
-            options: of each table.
             end: by ``time.perf_counter``: of the search for a better one.
 
         Raises:

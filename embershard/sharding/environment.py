@@ -149,7 +149,6 @@ def agree(
         group: the ranks. None: this process alone, whose exceptions are raised as they are.
         build: may raise.
         describe: lines of what was built; equal if it is the same. By default nothing is compared.
-        error: what to raise.
         what: is built, for the message.
 
     Raises:
@@ -211,7 +210,6 @@ def from_rank_0(
     Args:
         group: the ranks. None: this process alone, whose exceptions are raised as they are.
         build: called on rank 0; gives what can be pickled.
-        error: what to raise.
 
     Raises:
         InputError: it raised: the same message on every rank. It is an ``error``, of the class

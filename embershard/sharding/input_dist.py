@@ -38,7 +38,6 @@ class InputDist:
     builds them with the same collections in the same order.
 
     Args:
-        env: the ranks.
         requests: for each collection what sorts and receives it, and its input. None of them: the
             ranks tell each other only whether they have a batch.
         failure: why this rank has no batch. None: it has one.

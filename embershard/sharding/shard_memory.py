@@ -26,8 +26,6 @@ def state_bytes(
     """Of what is kept beside a shard's weights.
 
     Args:
-        rows: of the shard.
-        columns: likewise.
         state_columns: as ``FusedOptimizer.state_columns``.
         count_accesses: whether accesses of each row are counted.
     """
@@ -46,9 +44,6 @@ def received_bytes(
     """Of a step: ids and bags that a shard's rank receives; vectors and their gradients.
 
     Args:
-        columns: of the shard.
-        ids: that are looked up in it.
-        bags: likewise.
         is_pooled: whether a vector a bag is returned, or a vector an id.
         batches_ahead: of a pipeline, whose ids and bags are there, too.
     """

@@ -31,9 +31,7 @@ class AccessCounts:
     a row.
 
     Args:
-        rows: of each table.
         lookups: the table each lookup reads, by position in ``rows``.
-        device: of the counts.
     """
 
     def __init__(self, rows: Sequence[int], lookups: Sequence[int], device: torch.device) -> None:
