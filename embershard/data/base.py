@@ -145,8 +145,10 @@ class Dataset:
         """SHA-256 of the examples of all splits, in hex."""
         found = hashlib.sha256()
         for split in (self.train, self.valid, self.test):
-            columns = [part for name in sorted(split.sparse) for part in split.sparse[name]]
-            for array in (split.labels, split.request, split.dense, *columns):
+            arrays: list[NDArray[Any]] = [split.labels, split.request, split.dense]
+            for name in sorted(split.sparse):
+                arrays += split.sparse[name].values, split.sparse[name].offsets
+            for array in arrays:
                 found.update(str(array.shape).encode())
                 found.update(np.ascontiguousarray(array).data)
         return found.hexdigest()
