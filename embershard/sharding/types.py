@@ -106,6 +106,10 @@ class ShardingPlan:
     plan: dict[str, EmbeddingModuleShardingPlan] = field(default_factory=dict)
     """Path of the collection in the model -> its plan."""
 
+    def get_plan_for_module(self, module_path: str) -> EmbeddingModuleShardingPlan | None:
+        """The plan of the collection at ``module_path``. None: it is not sharded."""
+        return self.plan.get(module_path)
+
     def to_json(self) -> str:
         """As text, for ``from_json``. Equal plans for equally many ranks give equal text.
 

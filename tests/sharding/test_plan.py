@@ -147,6 +147,8 @@ def test_a_plan_is_equal_after_json(tmp_path):
     read = ShardingPlan.load(tmp_path / "plan.json")
     assert read == plan
     assert read.plan["model.sparse"].world_size == 4
+    assert plan.get_plan_for_module("model.sparse") == cut
+    assert plan.get_plan_for_module("model.dense") is None
 
 
 def test_a_plan_without_its_world_size_is_checked_by_its_ranks():
