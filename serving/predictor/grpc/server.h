@@ -21,7 +21,7 @@ class ModelControl;
 
 namespace embershard::rpc {
 
-// docs/cli.md says of each what it is for, and when to change it.
+// Of those with a flag docs/cli.md says what they are for, and when to change them.
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: a free one.

@@ -76,7 +76,8 @@ struct Avx2 {
 
 }  // namespace
 
-const BagSumsKernel kAvx2BagSums = KernelOf<Avx2, Int8Codes<Bytes256>, Int4Codes<Bytes256>>("avx2");
+constinit const BagSumsKernel kAvx2BagSums =
+    KernelOf<Avx2, Int8Codes<Bytes256>, Int4Codes<Bytes256>>("avx2");
 
 }  // namespace embershard
 #endif

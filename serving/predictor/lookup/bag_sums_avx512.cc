@@ -60,9 +60,9 @@ constexpr auto KernelNamed = KernelOf<Avx512, Int8Codes<Bytes512>, Int4Codes<Byt
 }  // namespace
 
 #if defined(EMBERSHARD_VNNI)
-const BagSumsKernel kVnniBagSums = KernelNamed("avx512_vnni");
+constinit const BagSumsKernel kVnniBagSums = KernelNamed("avx512_vnni");
 #else
-const BagSumsKernel kAvx512BagSums = KernelNamed("avx512");
+constinit const BagSumsKernel kAvx512BagSums = KernelNamed("avx512");
 #endif
 
 }  // namespace embershard

@@ -121,7 +121,7 @@ struct Codes {
 
 }  // namespace
 
-const BagSumsKernel kScalarBagSums =
+constinit const BagSumsKernel kScalarBagSums =
     KernelOf<Scalar, Codes<WeightType::kInt8>, Codes<WeightType::kInt4>>("scalar");
 
 }  // namespace embershard

@@ -1,5 +1,6 @@
 #include "package/folder.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -40,35 +42,44 @@ File OpenFolder(const File& root, std::string_view path) {
   return here;
 }
 
-using FileSizes = std::map<std::string, uint64_t>;
-
-// The files below `root`, by their paths from there.
-Result<FileSizes> ListFiles(const File& root) {
-  namespace fs = std::filesystem;
-  const fs::path base = "/proc/self/fd/" + std::to_string(root.descriptor()) + "/";
-  FileSizes files;
-  std::string path;
-  try {
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(base)) {
-      path = entry.path().lexically_relative(base);
-      const fs::file_type type = entry.symlink_status().type();
-      if (type == fs::file_type::directory) continue;  // It is stepped into next.
-      if (type != fs::file_type::regular) {
-        return Refusal(PrintableAscii(path), "file", "a regular file",
-                       type == fs::file_type::symlink ? "a symbolic link" : "something else");
-      }
-      files.emplace(path, entry.file_size());
-    }
-  } catch (const fs::filesystem_error& error) {
-    return Refusal(PrintableAscii(path), "file", "one that can be read", error.code().message());
-  }
-  return files;
-}
-
 // Of what is no regular file.
 const char* KindOf(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
+  if (S_ISLNK(mode)) return "a symbolic link";
   return S_ISFIFO(mode) ? "a FIFO" : "a device";
+}
+
+using FileSizes = std::map<std::string, uint64_t>;
+
+struct CloseFolder {
+  void operator()(DIR* folder) const { closedir(folder); }
+};
+
+// Adds the files of one folder to `files` and its folders to `folders`; paths from the root, which
+// may be longer than the system takes.
+Status ListFolder(const File& root, const std::string& path, FileSizes* files,
+                  std::vector<std::string>* folders) {
+  File opened = OpenFolder(root, path);
+  std::unique_ptr<DIR, CloseFolder> folder(opened.is_open() ? fdopendir(dup(opened.descriptor()))
+                                                            : nullptr);
+  if (folder == nullptr) return NotOpened(PrintableAscii(path), "a folder that can be read");
+  while (const dirent* entry = readdir(folder.get())) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    const std::string entry_path = path.empty() ? name : path + "/" + name;
+    struct stat status;
+    if (fstatat(opened.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+      return NotOpened(PrintableAscii(entry_path), "a regular file");
+    }
+    if (S_ISDIR(status.st_mode)) {
+      folders->push_back(entry_path);
+    } else if (S_ISREG(status.st_mode)) {
+      files->emplace(entry_path, status.st_size);
+    } else {
+      return Refusal(PrintableAscii(entry_path), "file", "a regular file", KindOf(status.st_mode));
+    }
+  }
+  return {};
 }
 
 constexpr size_t kPieceBytes = size_t{1} << 18;  // Still in the cache when it is hashed.
@@ -116,7 +127,13 @@ Result<File> PackageFolder::OpenFile(std::string_view file) const {
 }
 
 Status PackageFolder::CheckFiles(const Manifest& manifest) const {
-  ASSIGN_OR_RETURN(const FileSizes found, ListFiles(folder_));
+  FileSizes found;
+  std::vector<std::string> folders = {""};
+  while (!folders.empty()) {
+    const std::string path = folders.back();
+    folders.pop_back();
+    RETURN_IF_ERROR(ListFolder(folder_, path, &found, &folders));
+  }
   std::set<std::string> listed = {kManifestFile, kManifestDigestFile};
   for (const auto& [file, spec] : manifest.files) listed.insert(file);
   for (const std::string& file : listed) {

@@ -14,7 +14,7 @@ class ServerBuilder;
 
 namespace embershard::rpc {
 
-// docs/cli.md says of each what it is for, and when to change it.
+// Of those with a flag docs/cli.md says what they are for, and when to change them.
 struct ConnectionLimits {
   // 0: as many as the process may open files. One more is closed as it comes.
   size_t max_connections = 4096;

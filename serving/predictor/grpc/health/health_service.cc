@@ -192,12 +192,11 @@ class HealthService::Call final : public StreamReactor {
 };
 
 HealthService::HealthService(const HealthLimits& limits)
-    : RawService("grpc.health.v1.Health"),
-      limits_(limits),
-      sweeper_([this] { CancelOverdueCalls(); }) {
+    : RawService("grpc.health.v1.Health"), limits_(limits) {
   AddStream("Check", [this](Context* context) { return Open(context, Method::kCheck); });
   AddStream("Watch", [this](Context* context) { return Open(context, Method::kWatch); });
   SetServing("", true);
+  sweeper_ = std::thread([this] { CancelOverdueCalls(); });  // Last: nothing throws behind it.
 }
 
 HealthService::~HealthService() {

@@ -1,6 +1,8 @@
 #include "package/package.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/sha256.h"
 #include "package/golden.h"
 
@@ -101,6 +104,17 @@ TEST(Package, RefusesTheFileThatIsNotListed) {
   const Draft draft;
   testing::WriteFile(draft.folder() / "tables" / "extra\n", "x");
   EXPECT_EQ(VerifyPackage(draft.folder()).message(), "tables/extra?: unexpected file");
+}
+
+TEST(Package, TakesEmptyFoldersThatLieDeeperThanAPathIsLong) {
+  const Draft draft;
+  File here(open(draft.folder().c_str(), O_RDONLY | O_DIRECTORY));
+  for (int depth = 0; depth < 1500; ++depth) {
+    ASSERT_EQ(mkdirat(here.descriptor(), "folder", 0700), 0);
+    here = File(openat(here.descriptor(), "folder", O_RDONLY | O_DIRECTORY));
+    ASSERT_TRUE(here.is_open());
+  }
+  EXPECT_EQ(VerifyPackage(draft.folder()).message(), "");
 }
 
 TEST(Package, RefusesAVocabularyOfAnotherSizeThanItsInputs) {
