@@ -7,10 +7,11 @@ def main() -> int:
     """The command line, and a quiet end of what is interrupted before it is there."""
     try:
         from embershard.cli import main as run
+
+        return run()
     except KeyboardInterrupt:
         print("embershard: interrupted", file=sys.stderr)
         return 130
-    return run()
 
 
 if __name__ == "__main__":

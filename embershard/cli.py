@@ -56,21 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return 141
-    except (EmbershardError, OSError, MemoryError) as error:
-        return _failed(given, error, f"{type(error).__name__}: {error}", 1)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in TRAINING_ONLY:
-            raise
-        needs = f"it needs {missing}, which is not installed: pip install 'embershard[cpu]'"
-        print(f"embershard {given.command}: {needs}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt as interrupt:
         return _failed(given, interrupt, str(interrupt) or signals.words, signals.exit_code)
     except Exception as error:
-        if signals.came is None:
+        if signals.came is not None:
+            return _failed(given, error, signals.words, signals.exit_code)
+        if isinstance(error, ModuleNotFoundError):
+            missing = (error.name or "").partition(".")[0]
+            if missing not in TRAINING_ONLY:
+                raise
+            said = f"it needs {missing}, which is not installed: pip install 'embershard[cpu]'"
+        elif isinstance(error, EmbershardError | OSError | MemoryError):
+            said = f"{type(error).__name__}: {error}"
+        else:
             raise
-        return _failed(given, error, signals.words, signals.exit_code)
+        return _failed(given, error, said, 1)
     return _end(given, 0)
 
 

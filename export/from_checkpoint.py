@@ -174,7 +174,10 @@ def _load_weights(module: nn.Module, path: Path, mapped: MappedTables) -> None:
         if state.keys() != expected.keys():
             state = {uncompiled_name(name): tensor for name, tensor in state.items()}
             held_by = wrapper_of(state, expected)
-            state = {name.removeprefix(held_by): tensor for name, tensor in state.items()}
+            state = {
+                name if name in expected else name.removeprefix(held_by): tensor
+                for name, tensor in state.items()
+            }
         check_state(module, {name: tensor.shape for name, tensor in state.items()}, where=path)
         _check_kinds(module, state, path)
         module.load_state_dict(state)

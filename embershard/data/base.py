@@ -147,6 +147,7 @@ class Dataset:
         for split in (self.train, self.valid, self.test):
             arrays: list[NDArray[Any]] = [split.labels, split.request, split.dense]
             for name in sorted(split.sparse):
+                found.update(name.encode())
                 arrays += split.sparse[name].values, split.sparse[name].offsets
             for array in arrays:
                 found.update(str(array.shape).encode())

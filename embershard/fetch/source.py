@@ -45,6 +45,7 @@ class Source:
 
         Raises:
             ConfigError: no URL, or one for which a Python package is missing; no such timeout.
+            UnavailableError: a protocol that connects at once cannot.
         """
         self.url, self._pause, self._clock = url.rstrip("/"), pause, clock
         self._stall_seconds = stall_seconds

@@ -233,7 +233,11 @@ class Machine(Part):
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON. A file that is there is replaced once all is written."""
-        replace_file(Path(path), (self.model_dump_json(indent=1) + "\n").encode())
+        data, path = (self.model_dump_json(indent=1) + "\n").encode(), Path(path)
+        if path.exists() and not path.is_file():  # A pipe, say.
+            path.write_bytes(data)
+        else:
+            replace_file(path.resolve(), data)
 
 
 def line_bytes(row_bytes: Amount) -> NDArray[np.float64]:

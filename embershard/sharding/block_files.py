@@ -239,7 +239,8 @@ def _failures(error: BaseException) -> tuple[int, list[BaseException]]:
 def _ignore_remarks() -> None:
     """Ignore what torch remarks on when it saves or loads without a process group.
 
-    Warning filters are the process's, and an asynchronous save runs beside others: they stay set.
+    Warning filters are the process's, and an asynchronous save runs beside others: nothing here
+    resets them.
     """
     for said in ("torch.distributed is (disabled|unavail)", "TypedStorage is deprecated"):
         warnings.filterwarnings("ignore", message=f".*{said}")

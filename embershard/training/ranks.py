@@ -151,16 +151,20 @@ def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """In the block SIGTERM ends this process at once. What waits in C++ calls no handler of
-    Python's."""
+    """In the block signals that say stop end this process at once: a wait in C++ calls no
+    handler of Python's."""
+    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in stops}
+    taken = {number: action for number, action in before.items() if callable(action)}
     if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        taken = {}
     try:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, action in taken.items():
+            signal.signal(number, action)
 
 
 def own_gpu() -> torch.device:

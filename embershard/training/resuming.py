@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -85,9 +84,8 @@ class LastCheckpoints:
         self.has_own = True
         """False: what lies here is of an earlier run."""
 
-        self._earlier = list[tuple[Path, int]]()
-        self._forget: Callable[[], None] | None = None
-        self._dropping = threading.Lock()
+        self._earlier = list[Path]()
+        self._forget: Callable[[], None] = lambda: None
 
     @property
     def latest(self) -> Path | None:
@@ -137,21 +135,29 @@ class LastCheckpoints:
 
     def replace_earlier(self, forget: Callable[[], None]) -> None:
         """Have all checkpoints of an earlier run deleted once this one has its first, and then
-        ``forget`` called. Every rank calls it."""
-        self.has_own = False
-        found = [*checkpoints_in(self._folder), *checkpoints_in(self._folder.parent)]
-        self._earlier, self._forget = [(each, each.stat().st_ino) for each in found], forget
+        ``forget`` called; now if there are none. Every rank calls it."""
 
-    def drop_earlier(self) -> None:
-        """This run has a first checkpoint. Rank 0 calls it."""
-        with self._dropping:  # The best one is published in the thread that trains.
-            if self._forget is None:
-                return
-            for path, number in self._earlier:
-                if path.exists() and path.stat().st_ino == number:  # Else it is this run's.
-                    shutil.rmtree(path)
-            self._forget()
-            self._forget = None
+        def find() -> bool:
+            self._earlier = [
+                *checkpoints_in(self._folder),
+                *checkpoints_in(self._folder.parent),
+            ]
+            if not self._earlier:
+                forget()
+            return bool(self._earlier)
+
+        self.has_own = not from_rank_0(self._group, find, error=DataError)
+        self._forget = forget
+
+    def drop_earlier(self, own: Path) -> None:
+        """This run has its first checkpoint, ``own``. Rank 0 calls it."""
+        if not self._earlier:
+            return
+        for path in self._earlier:
+            if path != own:
+                shutil.rmtree(path)
+        self._forget()
+        self._earlier = []
 
     def clear_partial(self) -> None:
         """Delete the folders that a killed run left behind; other files of such names stay."""
@@ -176,7 +182,7 @@ class LastCheckpoints:
     def _publish(self, partial: Path, path: Path) -> None:
         def publish() -> None:
             move_checkpoint(partial, path)
-            self.drop_earlier()
+            self.drop_earlier(path)
             for old in checkpoints_in(self._folder)[: -self._keep]:
                 shutil.rmtree(old)
 

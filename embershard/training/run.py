@@ -308,13 +308,17 @@ class Run:
         if self._best is not None and found.auc <= self._best.auc:
             self._looks_without_gain += 1
             return
+        if (
+            self._best is None
+        ):  # One first checkpoint at a time takes the place of an earlier run's.
+            self._last.wait()
         path = self._folder / str(self._step)
         write_checkpoint(path, self._module, self._contents(found), group=self._group)
         # Only now: what `best_checkpoint` names is there, whenever Ctrl-C comes.
         self._best, self._best_step, self._looks_without_gain = found, self._step, 0
 
         def clean() -> None:
-            self._last.drop_earlier()
+            self._last.drop_earlier(path)
             self._delete_old()
 
         from_rank_0(self._group, clean, error=DataError)

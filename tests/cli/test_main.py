@@ -12,6 +12,7 @@ import pytest
 import embershard
 from embershard import cli
 from embershard.commands import packages
+from embershard.errors import InputError
 from tests.cases import cases
 from tests.cli.running import ROOT, run
 
@@ -117,6 +118,18 @@ def test_an_interrupt_that_ends_as_another_error_is_told(number, code, words, mo
     finally:
         signal.signal(signal.SIGTERM, before)
     assert capsys.readouterr().err == f"embershard inspect: {words}\n"
+
+
+def test_an_interrupt_that_ends_as_an_error_of_ours_is_told(monkeypatch, capsys):
+    def interrupted(given):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt as interrupt:
+            raise InputError("the factory raised KeyboardInterrupt") from interrupt
+
+    monkeypatch.setattr(packages, "_inspect", interrupted)
+    assert cli.main(["inspect", "."]) == 130
+    assert capsys.readouterr().err == "embershard inspect: interrupted\n"
 
 
 def test_another_error_is_a_bug_and_stays_one(monkeypatch):

@@ -83,6 +83,21 @@ class Ranker(nn.Module):
         return torch.sigmoid(self.over(torch.cat([user, item], dim=1))).squeeze(1)
 
 
+class Holder(nn.Module):
+    """Its weights' names begin with ``model.``."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        return self.model(dense, sparse)
+
+
+def make_ranker_held():
+    return Holder(Ranker()), SCHEMA
+
+
 def make_ranker():
     """A factory as `export_checkpoint` takes it."""
     torch.manual_seed(1)  # Other weights than those that a test saves.

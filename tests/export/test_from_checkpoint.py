@@ -12,7 +12,7 @@ from embershard.package import Package, verify_package
 from embershard.sharding import save_state
 from embershard.training.checkpoint import Contents, write_checkpoint
 from tests.cases import cases
-from tests.export.models import REQUEST, SCHEMA, Ranker
+from tests.export.models import REQUEST, SCHEMA, Holder, Ranker
 
 FACTORY = "tests.export.models:make_ranker"
 
@@ -232,6 +232,13 @@ def test_state_dict_of_a_compiled_module_is_read(tmp_path):
     pairs = zip(Package.open(out).samples(), Package.open(expected).samples(), strict=True)
     for got, sample in pairs:
         np.testing.assert_array_equal(got.outputs["score"], sample.outputs["score"])
+
+
+def test_a_compiled_module_whose_own_weights_begin_with_model_is_read(tmp_path):
+    torch.save(torch.compile(Holder(trained_ranker())).state_dict(), tmp_path / "weights.pt")
+    out = export_checkpoint(tmp_path / "weights.pt", tmp_path / "m" / "1", model=f"{FACTORY}_held")
+    export_model(Holder(trained_ranker()), SCHEMA, tmp_path / "expected" / "1")
+    assert files_of(out) == files_of(tmp_path / "expected" / "1")
 
 
 def test_a_state_dict_in_the_old_format_of_torch_is_read(tmp_path):
