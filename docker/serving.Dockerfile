@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The server. From the root of the checkout: docker build -f docker/serving.Dockerfile -t embershard-serving:0.1.0 .
-# docs/operations.md says how to run it.
+# docs/deployment.md says how to run it.
 #
 # TORCH_INDEX: where pip finds torch, such as PyTorch's CPU-only index. Without it pip decides, which
 # may bring a build for CUDA that is some GB larger.

@@ -13,7 +13,7 @@ Generated from the parser by `make docs`. Every command also has `--help`.
 
 Exit codes: 0; 1 after an error, which is one line on standard error; 2 for a wrong command line;
 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
-[Operations](operations.md#kubernetes) lists those of `serve`.
+[Deployment](deployment.md#kubernetes) lists those of `serve`.
 """
 
 

@@ -1,4 +1,4 @@
-# Which gRPC: EMBERSHARD_GRPC chooses. docs/operations.md says how to build one for `vendored`.
+# Which gRPC: EMBERSHARD_GRPC chooses. docs/deployment.md says how to build one for `vendored`.
 #
 # Afterwards find_package(Protobuf), pkg-config and find_program find that gRPC's parts; all come
 # from one place, since generated code must fit the library.
@@ -12,7 +12,7 @@ if(EMBERSHARD_GRPC STREQUAL "vendored")
     if(NOT EXISTS "${EMBERSHARD_GRPC_PREFIX}/${part}")
       message(FATAL_ERROR "EMBERSHARD_GRPC=vendored: expected an installed gRPC in "
         "EMBERSHARD_GRPC_PREFIX, got '${EMBERSHARD_GRPC_PREFIX}', where ${part} is missing; "
-        "docs/operations.md says how to build one")
+        "docs/deployment.md says how to build one")
     endif()
   endforeach()
   list(PREPEND CMAKE_PREFIX_PATH "${EMBERSHARD_GRPC_PREFIX}")

@@ -171,7 +171,7 @@ def test_a_disk_error_does_not_end_the_watch(far, here, monkeypatch):
 def test_the_page_lists_every_event():
     written = re.findall(r'_write\("(\w+)"', (ROOT / "embershard/fetch/watching.py").read_text())
     assert len(written) > 5
-    listed = re.findall(r"`(\w+)`", (ROOT / "docs" / "operations.md").read_text())
+    listed = re.findall(r"`(\w+)`", (ROOT / "docs" / "fetch.md").read_text())
     assert {*written} - {*listed} == set()
 
 

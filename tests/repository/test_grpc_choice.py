@@ -42,7 +42,7 @@ def test_what_is_missing_is_named_with_where_it_was_looked_for(tmp_path, missing
     done = choose(EMBERSHARD_GRPC="vendored", EMBERSHARD_GRPC_PREFIX=tmp_path)
     said = " ".join(done.stderr.split())
     assert done.returncode == 1
-    assert f"got '{tmp_path}', where {missing} is missing; docs/operations.md says" in said
+    assert f"got '{tmp_path}', where {missing} is missing; docs/deployment.md says" in said
 
 
 def test_an_unknown_choice_is_refused():
