@@ -236,7 +236,7 @@ class CombinedOptimizer(KeyedOptimizer):
             ``dense.w``.
 
     Raises:
-        InputError: two parameters of one name.
+        InputError: two parameters of one name, or one parameter in two optimizers.
     """
 
     def __init__(self, optims: Sequence[KeyedOptimizer | tuple[str, KeyedOptimizer]]) -> None:
@@ -246,6 +246,13 @@ class CombinedOptimizer(KeyedOptimizer):
         for name, count in Counter(names).items():
             if count > 1:
                 raise InputError(f"optimizers: duplicate parameter {name!r}")
+        first = dict[Tensor, str]()
+        for name, parameter in self.params.items():
+            if first.setdefault(parameter, name) != name:
+                raise InputError(
+                    f"optimizers: expected each parameter in one optimizer, got {name!r} and "
+                    f"{first[parameter]!r}, which are one"
+                )
         self.save_param_groups(False)
 
     @property

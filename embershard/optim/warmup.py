@@ -91,7 +91,8 @@ class WarmupOptimizer(OptimizerWrapper):
         param_name: key in the state dict.
 
     Raises:
-        InputError: a stage that does not end after the one before it.
+        InputError: a stage that does not end after the one before it, or a ``param_name`` that the
+            optimizer has.
     """
 
     def __init__(
@@ -103,6 +104,10 @@ class WarmupOptimizer(OptimizerWrapper):
         param_name: str = "__warmup",
     ) -> None:
         super().__init__(optimizer)
+        if param_name in optimizer.params:
+            raise InputError(
+                f"warm-up: param_name: expected one of no parameter, got {param_name!r}"
+            )
         end = 0
         for place, stage in enumerate(stages):
             if stage.max_iters <= end:

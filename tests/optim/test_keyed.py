@@ -151,6 +151,13 @@ def test_a_scheduler_sets_the_rate_of_all_parts():
     assert [group["lr"] for group in combined.param_groups] == pytest.approx([0.05, 0.05])
 
 
+def test_one_parameter_in_two_optimizers_is_refused():
+    shared = parameter(1.0)
+    message = "got 'b.w' and 'a.w', which are one"
+    with pytest.raises(InputError, match=message):
+        CombinedOptimizer([("a", adam(w=shared)), ("b", adam(w=shared))])
+
+
 def test_two_parameters_of_one_name_are_refused():
     with pytest.raises(InputError, match=r"duplicate parameter 'w'"):
         CombinedOptimizer([adam(w=parameter(1.0)), adam(w=parameter(2.0))])
