@@ -64,7 +64,7 @@ def begin(
         group,
         # One process cuts no table, yet a plan that is not there is an error.
         lambda: (read_plan(config),),
-        lambda _: [*_lines(config, dataset), f"data of SHA-256 {data:.8}"],
+        lambda _: _lines(config, dataset),
         what="configuration and data",
         error=ConfigError,
     )

@@ -97,6 +97,16 @@ def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
     assert capsys.readouterr().err == f"embershard inspect: {words}\n"
 
 
+@pytest.fixture
+def usual_signals():
+    """What SIGINT and SIGTERM do in a shell, whatever the test runner has set."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, action) for number, action in usual.items()}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
+
+
 @cases(
     ("number", "code", "words"),
     {
@@ -104,6 +114,7 @@ def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
         "SIGTERM": (signal.SIGTERM, 143, "ended by SIGTERM"),
     },
 )
+@pytest.mark.usefixtures("usual_signals")
 def test_an_interrupt_that_ends_as_another_error_is_told(number, code, words, monkeypatch, capsys):
     def interrupted(given):
         changed = threading.Condition()
@@ -111,15 +122,12 @@ def test_an_interrupt_that_ends_as_another_error_is_told(number, code, words, mo
             changed.release()
             os.kill(os.getpid(), number)
 
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     monkeypatch.setattr(packages, "_inspect", interrupted)
-    try:
-        assert cli.main(["inspect", "."]) == code
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    assert cli.main(["inspect", "."]) == code
     assert capsys.readouterr().err == f"embershard inspect: {words}\n"
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_an_interrupt_that_ends_as_an_error_of_ours_is_told(monkeypatch, capsys):
     def interrupted(given):
         try:

@@ -16,7 +16,7 @@ def test_the_examples_export_packages(tmp_path, monkeypatch):
     names = {}
     exec(plain, names)
     model = names["model"]
-    assert Package.open("repository/ranker/1").schema() == names["schema"]
+    assert Package.open("repository/migrated/1").schema() == names["schema"]
     assert set(model.state_dict()) >= {
         "embeddings.embedding_bags.users.weight",
         "embeddings.embedding_bags.items.weight",

@@ -19,6 +19,7 @@ from embershard.client.status import ERRORS, error_of
 from embershard.data import load_movielens
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package import Package, add_plan, make_plan
+from embershard.planner import PlannerError
 from embershard.serving import LocalPredictor, Server, ServerOptions
 from embershard.training import read_config
 from tests.serving.asking import named, random_request
@@ -31,8 +32,18 @@ EXAMPLES = [line for block in EXAMPLE_BLOCKS for line in block.splitlines()]
 
 
 def test_the_tree_is_that_of_the_library():
-    drawn = errors.__doc__.split("::\n\n")[1]
-    assert "".join(line[4:] for line in drawn.splitlines(keepends=True)) == TREE
+    shown, above = dict[str, str](), list[str]()
+    for line in TREE.splitlines():
+        depth, name = re.fullmatch(r"([│├└─ ]*)(?:planner\.)?(\w+).*", line).groups()
+        above[len(depth) // 4 :] = [name]
+        shown[name] = above[-2] if len(above) > 1 else "Exception"
+    known = {**vars(errors), "PlannerError": PlannerError}
+    real = {
+        name: each.__bases__[0].__name__
+        for name, each in known.items()
+        if isinstance(each, type) and issubclass(each, errors.EmbershardError)
+    }
+    assert shown == real
 
 
 def test_every_status_is_listed_with_what_is_raised():
@@ -43,8 +54,8 @@ def test_every_status_is_listed_with_what_is_raised():
 
 def test_commands_print_the_line_that_the_page_gives(tmp_path, capsys):
     (form,) = re.findall(r"`(embershard <.*?>)`, on standard error and end with 1", PAGE)
-    assert cli.main(["inspect", str(tmp_path)]) == 1
-    message = "manifest.sha256: missing file"
+    assert cli.main(["inspect", str(tmp_path / "nowhere")]) == 1
+    message = f"{tmp_path}/nowhere: missing folder of a package"
     parts = {"<command>": "inspect", "<class>": "PackageError", "<message>": message}
     for name, value in parts.items():
         form = form.replace(name, value)
