@@ -86,6 +86,7 @@ def test_two_watches_of_one_repository_leave_it_whole(far, here, tmp_path):
         WatchProcess(far.as_uri(), here, tmp_path / "log0", "--watch", 0.05) as first,
         WatchProcess(far.as_uri(), here, tmp_path / "log1", "--watch", 0.05) as second,
     ):
+        until(lambda: first.count("watching") and second.count("watching"))
         for version in range(1, 8):
             label(far, stable=version)
             until(lambda version=version: read_labels(here / "small") == {"stable": version})
