@@ -19,7 +19,7 @@ from embershard.export.tables import Weights
 from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
 from embershard.sharding.held_tables import read_access_counts
-from embershard.sharding.state_reads import wrapper_of
+from embershard.sharding.state_reads import wrapper_prefix
 from embershard.training import (
     MappedTables,
     check_state,
@@ -173,9 +173,9 @@ def _load_weights(module: nn.Module, path: Path, mapped: MappedTables) -> None:
         state, expected = _read_state(path), module.state_dict()
         if state.keys() != expected.keys():
             state = {uncompiled_name(name): tensor for name, tensor in state.items()}
-            held_by = wrapper_of(state, expected)
+            prefix = wrapper_prefix(state, expected)
             state = {
-                name if name in expected else name.removeprefix(held_by): tensor
+                name if name in expected else name.removeprefix(prefix): tensor
                 for name, tensor in state.items()
             }
         check_state(module, {name: tensor.shape for name, tensor in state.items()}, where=path)

@@ -186,27 +186,26 @@ def saved_weights(
     """The weights in a folder, beside which optimizer state and more may lie.
 
     Returns:
-        By name, of which ``expected`` may be saved behind the name of a module that held theirs:
-        key in the folder, and shape. None: it is no tensor.
+        By name, without a wrapper's prefix: key in the folder, and shape. None: it is no tensor.
     """
     found = dict[str, tuple[str, tuple[int, ...] | None]]()
-    held_by = wrapper_of(saved, expected)
+    prefix = wrapper_prefix(saved, expected)
     for key, each in saved.items():
-        name = key.removeprefix(held_by) if key not in expected else key
+        name = key.removeprefix(prefix) if key not in expected else key
         if key in expected or not key.startswith(NO_WEIGHTS):
             named = name if name in expected else key
             found[named] = (key, each.size if each else None)
     return found
 
 
-def wrapper_of(names: Collection[str], expected: Collection[str]) -> str:
-    """What stands before the names of all expected weights, as in the state dict of a module that
-    holds theirs: ``model.``, say. ``model.`` also where that of one is missing."""
+def wrapper_prefix(names: Collection[str], expected: Collection[str]) -> str:
+    """The prefix under which a wrapper's state dict has all expected weights: ``net.`` of a module
+    whose attribute ``net`` is theirs. ``model.`` if there is no such prefix."""
     first = next(iter(expected), "")
     for name in names:
-        wrapper = name.removesuffix(first)
-        if wrapper.endswith(".") and all(wrapper + each in names for each in expected):
-            return wrapper
+        prefix = name.removesuffix(first)
+        if prefix.endswith(".") and all(prefix + each in names for each in expected):
+            return prefix
     return MODEL
 
 

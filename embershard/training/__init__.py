@@ -11,7 +11,7 @@ from embershard.training.config import RunConfig, read_config
 from embershard.training.dry_run_report import DryRun, dry_run
 from embershard.training.mapped_tables import MappedTables
 from embershard.training.metrics import Evaluation, area_under_curve, evaluate_logits
-from embershard.training.run import TrainingProgress, TrainingResult
+from embershard.training.progress import TrainingProgress, TrainingResult
 from embershard.training.scoring import score
 from embershard.training.trainer import train
 

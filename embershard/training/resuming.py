@@ -154,7 +154,7 @@ class LastCheckpoints:
         if not self._earlier:
             return
         for path in self._earlier:
-            if path != own:
+            if path != own and path.exists():  # An interrupted call has deleted some.
                 shutil.rmtree(path)
         self._forget()
         self._earlier = []

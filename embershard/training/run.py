@@ -1,4 +1,4 @@
-"""The steps of a training run, on one rank or several, and what it tells its caller."""
+"""The steps of a training run, on one rank or several."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from embershard.data.requests import sample_requests
 from embershard.data.row_batches import Batch, batches, to_rows
 from embershard.errors import ConfigError, DataError
-from embershard.planner import EmbeddingShardingPlanner, MeasuredRun
+from embershard.planner import EmbeddingShardingPlanner
 from embershard.planner.measured_run import FILE as MEASURED
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
@@ -31,6 +31,7 @@ from embershard.training.parts import (
     steps_of,
     training_steps,
 )
+from embershard.training.progress import TrainingProgress, TrainingResult
 from embershard.training.resuming import LastCheckpoints, RunState, settings_of
 from embershard.training.run_folder import folder_of, keep_job
 from embershard.training.scoring import Scorer
@@ -42,52 +43,6 @@ SAMPLES = 8
 
 # Of the loss that progress shows: how much the latest step counts.
 LOSS_SMOOTHING = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingProgress:
-    """How far a run is."""
-
-    step: int
-    steps_max: int
-    """If it never stops early."""
-
-    loss: float
-    """Mean log loss of the latest batches, in nats."""
-
-    examples_per_second: float
-    """Since the start, evaluation included."""
-
-    seconds_left: float
-    """If it never stops early."""
-
-    best_auc: float | None
-    """On validation. None: not looked at yet."""
-
-    stopped_early: bool = False
-    """This was the last step, for want of a better validation AUC."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResult:
-    """What a run came to."""
-
-    checkpoint: Path
-    """Of the step that was best on validation."""
-
-    valid: Evaluation
-    test: Evaluation
-    best_step: int
-    steps: int
-    stopped_early: bool
-    examples_per_second: float
-
-    notes: tuple[str, ...] = ()
-    """What resuming did to optimizer state of another plan, a line for each column range."""
-
-    measured: MeasuredRun | None = None
-    """On rank 0, of a run with ``sharding.plan = "auto"``: lookups and updates beside the plan's
-    estimate."""
 
 
 class Run:
@@ -308,10 +263,8 @@ class Run:
         if self._best is not None and found.auc <= self._best.auc:
             self._looks_without_gain += 1
             return
-        if (
-            self._best is None
-        ):  # One first checkpoint at a time takes the place of an earlier run's.
-            self._last.wait()
+        if self._best is None:
+            self._last.wait()  # It may be this run's first checkpoint and drop the earlier run's.
         path = self._folder / str(self._step)
         write_checkpoint(path, self._module, self._contents(found), group=self._group)
         # Only now: what `best_checkpoint` names is there, whenever Ctrl-C comes.

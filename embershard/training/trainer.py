@@ -11,7 +11,8 @@ from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import from_rank_0
 from embershard.training.config import RunConfig
-from embershard.training.run import Run, TrainingProgress, TrainingResult
+from embershard.training.progress import TrainingProgress, TrainingResult
+from embershard.training.run import Run
 from embershard.training.run_folder import begin, locked_folder
 from embershard.training.setup import set_up
 
