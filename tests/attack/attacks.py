@@ -92,6 +92,20 @@ def without_token(stream: int) -> bytes:
     return begin(stream, call_headers(PREDICT)) + empty_message(stream)
 
 
+def indexed(stream: int) -> bytes:
+    """Without a token, in 15 bytes: the first call puts its headers into the connection's table."""
+    if stream > 1:
+        return begin(stream, b"\x83\x86\xc1\xc0\xbf\xbe")
+    named = [
+        (b":path", PREDICT),
+        (b":authority", b"localhost"),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+    ]
+    added = (b"\x40" + literal(name, value)[1:] for name, value in named)
+    return begin(stream, b"\x83\x86" + b"".join(added))  # POST, http.
+
+
 def watch(stream: int) -> bytes:
     return begin(stream, call_headers(WATCH)) + empty_message(stream)
 
@@ -115,6 +129,7 @@ ATTACKS: dict[str, tuple[Callable[[int], bytes], bytes]] = {
     "header references": (references, b""),
     "unread answers": (unread_answer, struct.pack(">HI", 4, 0)),  # INITIAL_WINDOW_SIZE = 0.
     "calls without a token": (without_token, b""),
+    "indexed calls": (indexed, b""),
     "health watches": (watch, b""),
     "half-sent calls": (half_sent, b""),
     "resets": (reset, b""),

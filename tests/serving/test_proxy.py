@@ -58,3 +58,19 @@ def test_a_call_with_header_references_ends_at_the_proxy(proxied, block, is_answ
         except ConnectionError:
             assert not is_answered
     assert (SERVING in received) == is_answered
+
+
+@pytest.mark.parametrize("is_client", [True, False], ids=["client", "stranger"])
+def test_a_stranger_is_cut_off_after_500_calls_in_ten_seconds(proxied, is_client):
+    """Health calls alone make no client of an address: they need no token."""
+    with grpc.insecure_channel(proxied, options=[("grpc.enable_retries", 0)]) as channel:
+        if is_client:
+            model = channel.unary_unary("/embershard.v1.Predictor/GetModel")
+            assert model(b"", timeout=REST_SECONDS)
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        answered = 0
+        for _ in range(12):
+            calls = [check.future(b"", timeout=REST_SECONDS) for _ in range(50)]
+            answered += sum(each.exception() is None for each in calls)
+    # What is open when the connection is closed gets no answer either.
+    assert answered == 600 if is_client else 450 <= answered <= 500

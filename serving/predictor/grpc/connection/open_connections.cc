@@ -1,5 +1,6 @@
 #include "grpc/connection/open_connections.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace embershard::rpc {
@@ -7,10 +8,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenSweeps{10};
 constexpr std::chrono::minutes kBetweenReports{1};
-constexpr std::chrono::seconds kCountPeriod{1};
+constexpr std::chrono::seconds kBetweenLooks{1};
 constexpr std::chrono::milliseconds kBetweenFloodLooks{5};
 constexpr size_t kSweepConnections = 1024;
-constexpr uint64_t kWakeCalls = 64;  // The watcher wakes once for as many unauthenticated calls.
+constexpr int64_t kWakeCalls = 32;  // The watcher wakes once for as many unauthenticated calls.
 
 // gRPC writes an IPv6 address with its brackets escaped.
 std::string WithBrackets(std::string peer) {
@@ -22,6 +23,16 @@ std::string WithBrackets(std::string peer) {
 }
 
 }  // namespace
+
+bool FloodRate::IsAbove(int64_t calls, Clock::time_point now) {
+  const auto passed = std::max<Clock::duration>(now - since_, kPeriod);
+  const bool is_above = (calls - counted_) * kPeriod > kCalls * passed;
+  if (is_above || now - since_ >= kPeriod) {
+    counted_ = calls;
+    since_ = now;
+  }
+  return is_above;
+}
 
 OpenConnections::~OpenConnections() { Stop(); }
 
@@ -80,9 +91,10 @@ void OpenConnections::Start(Take take, bool reset_flooding) {
 }
 
 void OpenConnections::Admit(int listening, File connection, Clock::time_point now) {
-  if (!Add(connection, now)) return;
+  std::string network;
+  if (watcher_.joinable()) network = PeerOf(connection.descriptor()).network;
+  if (!Add(connection, now)) return;  // From here on it may be reset, and has no peer then.
   if (watcher_.joinable()) {
-    std::string network = PeerOf(connection.descriptor()).network;
     MutexLock lock(mutex_);
     if (flooding_.contains(network)) {
       waiting_.push_back({std::move(network), listening, std::move(connection)});
@@ -93,7 +105,8 @@ void OpenConnections::Admit(int listening, File connection, Clock::time_point no
 }
 
 void OpenConnections::CountUnauthenticatedCall() {
-  if (unauthenticated_calls_.fetch_add(1, std::memory_order_relaxed) % kWakeCalls == 0) {
+  if (unauthenticated_calls_.fetch_add(1, std::memory_order_relaxed) % kWakeCalls == 0 &&
+      !is_pacing_.load(std::memory_order_relaxed)) {
     changed_.NotifyAll();
   }
 }
@@ -105,34 +118,34 @@ void OpenConnections::SetAuthenticated(const std::string& peer) {
 }
 
 void OpenConnections::WatchForFloods() {
-  uint64_t counted = 0;  // Unauthenticated calls before `since`.
-  Clock::time_point since = Clock::now();
-  Clock::time_point flood_end = since;
-  Clock::time_point next_report = since;
+  const Clock::time_point started = Clock::now();
+  FloodRate rate(started);
+  Clock::time_point flood_end = started;
+  Clock::time_point next_report = started;
   MutexLock lock(mutex_);
   while (!stopping_) {
-    const uint64_t calls = unauthenticated_calls_.load(std::memory_order_relaxed);
+    const int64_t calls = unauthenticated_calls_.load(std::memory_order_relaxed);
     const Clock::time_point now = Clock::now();
-    const bool is_above = calls - counted > kFloodCalls;
+    const bool is_above = rate.IsAbove(calls, now);
     if (is_above) {
       flood_end = now + kFloodPeriod;
       Sweep();
-    }
-    if (is_above || now - since >= kCountPeriod) {
-      counted = calls;
-      since = now;
     }
     const bool is_flood = now < flood_end;
     lock.Unlock();
     if (is_above && report_ && now >= next_report) {
       next_report = now + kBetweenReports;
-      report_("a flood of calls without a token: over " + std::to_string(kFloodCalls) +
-              " in a second; connections that make them are reset");
+      report_("a flood of calls without a token: over " + std::to_string(FloodRate::kCalls) +
+              " in " + std::to_string(FloodRate::kPeriod.count()) +
+              " ms; connections that send over " + std::to_string(kUnauthenticatedBytes >> 10) +
+              " KiB without a token are reset");
     }
     Pace(now, is_flood);
     lock.Lock();
+    const bool is_pacing = is_flood || !flooding_.empty();
+    is_pacing_.store(is_pacing, std::memory_order_relaxed);
     if (!stopping_)
-      changed_.WaitUntil(mutex_, now + (is_flood ? kBetweenFloodLooks : kCountPeriod));
+      changed_.WaitUntil(mutex_, now + (is_pacing ? kBetweenFloodLooks : kBetweenLooks));
   }
 }
 
@@ -142,9 +155,11 @@ void OpenConnections::Pace(Clock::time_point now, bool is_flood) {
     MutexLock lock(mutex_);
     if (is_flood) {
       flooding = Flooding(now);
-    } else {
-      flooding_.clear();
+    } else if (now >= next_quiet_look_) {
+      next_quiet_look_ = now + kBetweenLooks;
+      for (Counted& each : counted_) each.quiet_bytes = ReceivedBytes(each.socket.descriptor);
     }
+    CalmDown(now);
   }
   for (const File& connection : flooding) Reset(connection.descriptor());
   std::vector<Waiting> admitted;
@@ -158,32 +173,61 @@ void OpenConnections::Pace(Clock::time_point now, bool is_flood) {
 std::vector<OpenConnections::Waiting> OpenConnections::Admitted(Clock::time_point now) {
   std::erase_if(waiting_,
                 [](const Waiting& each) { return IsClosedByPeer(each.connection.descriptor()); });
+  for (auto& [_, network] : flooding_) network.waiting = 0;
   std::vector<Waiting> admitted;
   std::deque<Waiting> waiting;
   for (Waiting& each : waiting_) {
-    const auto found = flooding_.find(each.network);
-    if (found != flooding_.end() && now < found->second) {
-      waiting.push_back(std::move(each));
-      continue;
+    if (const auto found = flooding_.find(each.network); found != flooding_.end()) {
+      Network& network = found->second;
+      if (now < network.last_admission + network.admission_period) {
+        ++network.waiting;
+        waiting.push_back(std::move(each));
+        continue;
+      }
+      network.last_admission = now;
     }
-    if (found != flooding_.end()) found->second = now + kAdmissionPeriod;
     admitted.push_back(std::move(each));
   }
   waiting_ = std::move(waiting);
   return admitted;
 }
 
+void OpenConnections::CalmDown(Clock::time_point now) {
+  for (auto& [_, network] : flooding_) {
+    if (now < network.last_change + kFloodPeriod) continue;
+    network.last_change = now;
+    network.admission_period = std::max(network.admission_period / 2, kBetweenFloodLooks);
+  }
+  std::erase_if(flooding_, [](const auto& each) {
+    return each.second.admission_period < kAdmissionPeriodMin && each.second.waiting == 0;
+  });
+}
+
 std::vector<File> OpenConnections::Flooding(Clock::time_point now) {
+  std::unordered_set<std::string> shared;  // Networks of good clients.
+  for (const Counted& counted : counted_) {
+    if (authenticated_.contains(counted.peer.name)) shared.insert(counted.peer.network);
+  }
   std::vector<File> flooding;
   for (const Counted& counted : counted_) {
-    if (authenticated_.contains(counted.peer.name) ||
-        ReceivedBytes(counted.socket.descriptor) <= kUnauthenticatedBytes) {
-      continue;
-    }
+    if (authenticated_.contains(counted.peer.name)) continue;
+    const std::string& address = counted.peer.network;
+    const bool is_shared = shared.contains(address);
+    const uint64_t most =
+        flooding_.contains(address) && !is_shared ? kFloodingNetworkBytes : kUnauthenticatedBytes;
+    if (ReceivedBytes(counted.socket.descriptor) <= counted.quiet_bytes + most) continue;
     File same = counted.socket.Duplicate();
     if (!same.is_open()) continue;
     flooding.push_back(std::move(same));
-    flooding_.try_emplace(counted.peer.network, now + kAdmissionPeriod);
+    const Network first = {kAdmissionPeriodMin, now, now};
+    Network& network = flooding_.try_emplace(address, first).first->second;
+    if (is_shared) {
+      network.admission_period = kAdmissionPeriodMin;
+    } else if (network.last_change != now) {  // Once in each look.
+      network.admission_period =
+          std::clamp(2 * network.admission_period, kAdmissionPeriodMin, kAdmissionPeriodMax);
+    }
+    network.last_change = now;
   }
   return flooding;
 }

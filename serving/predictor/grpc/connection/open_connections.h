@@ -22,17 +22,37 @@
 
 namespace embershard::rpc {
 
+// Whether calls come faster than kCalls in kPeriod. Not thread-safe.
+class FloodRate {
+ public:
+  static constexpr int64_t kCalls = 100;
+  static constexpr std::chrono::milliseconds kPeriod{100};
+
+  explicit FloodRate(Clock::time_point now) : since_(now) {}
+
+  // `calls`: all so far. Of those since the last look that was kPeriod after the one before.
+  bool IsAbove(int64_t calls, Clock::time_point now);
+
+ private:
+  int64_t counted_ = 0;
+  Clock::time_point since_;
+};
+
 // gRPC owns a connection once it has it, and says nothing when it closes it. The descriptor
 // tells: it is no longer open, or is another file. Thread-safe.
 //
-// A flood is more than kFloodCalls unauthenticated calls in a second, those of the health service
-// among them, and ends kFloodPeriod after the last such second. gRPC 1.51 has no bound for what it
-// reads ahead of them. During a flood:
-//   - A connection that has sent more than kUnauthenticatedBytes and has made no authenticated call
-//     is reset, also while it waits. Its network floods. A new client whose first message is that
-//     large may be reset with them, and connects again.
-//   - gRPC gets one new connection of a network that floods each kAdmissionPeriod, in their order.
-//     The others wait, unread: the address may be a proxy's, with other clients behind it.
+// A flood is unauthenticated calls above FloodRate, those of the health service among them, and
+// ends kFloodPeriod after the last of it. gRPC 1.51 has no bound for what it reads ahead of them,
+// and answers hundreds of calls of a connection before it turns to others. During a flood:
+//   - A connection that has made no authenticated call is reset if it sends more than
+//     kUnauthenticatedBytes, also while it waits. Its network floods: its further connections may
+//     send kFloodingNetworkBytes, unless it has a connection with an authenticated call, too. A new
+//     client whose first message is larger may be reset with them, and connects again.
+//   - gRPC gets new connections of a network that floods one by one, in their order, with a pause
+//     of kAdmissionPeriodMin. The pause doubles up to kAdmissionPeriodMax while further connections
+//     are reset, but for a network with an authenticated connection, and halves in each
+//     kFloodPeriod without a reset; at last the network floods no more. The others wait, unread:
+//     the address may be a proxy's, with other clients behind it.
 class OpenConnections {
  public:
   // Gets words for an operator: who is refused here learns nothing but that. May be empty.
@@ -41,10 +61,11 @@ class OpenConnections {
   // Gets a connection and the descriptor that it came to.
   using Take = std::function<void(int listening, File connection)>;
 
-  static constexpr uint64_t kFloodCalls = 1000;
   static constexpr uint64_t kUnauthenticatedBytes = 32 << 10;
+  static constexpr uint64_t kFloodingNetworkBytes = 8 << 10;
   static constexpr std::chrono::seconds kFloodPeriod{3};
-  static constexpr std::chrono::milliseconds kAdmissionPeriod{50};
+  static constexpr std::chrono::milliseconds kAdmissionPeriodMin{50};
+  static constexpr std::chrono::milliseconds kAdmissionPeriodMax{2000};
 
   // `most`: 0: any number. `report` is called once a minute at most of each matter, by the thread
   // that calls Add() or by the one that Start() starts.
@@ -83,7 +104,14 @@ class OpenConnections {
  private:
   struct Counted {
     SocketId socket;
-    Peer peer;  // Empty unless flooding connections are reset.
+    Peer peer;                 // Empty unless flooding connections are reset.
+    uint64_t quiet_bytes = 0;  // Received while there was no flood.
+  };
+  struct Network {  // That floods.
+    std::chrono::milliseconds admission_period;
+    Clock::time_point last_admission;
+    Clock::time_point last_change;  // Of the period.
+    size_t waiting = 0;             // At the last look.
   };
   struct Waiting {
     std::string network;
@@ -95,12 +123,14 @@ class OpenConnections {
   // Resets connections and gives away those whose time has come.
   void Pace(Clock::time_point now, bool is_flood) EXCLUDES(mutex_);
   std::vector<File> Flooding(Clock::time_point now) REQUIRES(mutex_);
+  void CalmDown(Clock::time_point now) REQUIRES(mutex_);
   std::vector<Waiting> Admitted(Clock::time_point now) REQUIRES(mutex_);
 
   const size_t most_;
   const Report report_;
   std::atomic<uint64_t> refused_ = 0;
-  std::atomic<uint64_t> unauthenticated_calls_ = 0;
+  std::atomic<int64_t> unauthenticated_calls_ = 0;
+  std::atomic<bool> is_pacing_ = false;  // The watcher looks every few milliseconds.
 
   Mutex mutex_;
   CondVar changed_;  // Signalled during a flood and at the end.
@@ -111,8 +141,8 @@ class OpenConnections {
   size_t open_after_sweep_ GUARDED_BY(mutex_) = 0;
   Clock::time_point next_sweep_ GUARDED_BY(mutex_) = Clock::time_point::min();
   std::unordered_set<std::string> authenticated_ GUARDED_BY(mutex_);  // Peers.
-  // Networks that flood, and when the next connection of each may be given away.
-  std::unordered_map<std::string, Clock::time_point> flooding_ GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Network> flooding_ GUARDED_BY(mutex_);
+  Clock::time_point next_quiet_look_ GUARDED_BY(mutex_) = Clock::time_point::min();
   std::deque<Waiting> waiting_ GUARDED_BY(mutex_);  // Oldest first.
 
   std::thread watcher_;  // Not started unless flooding connections are reset.
