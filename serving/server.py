@@ -87,7 +87,7 @@ class Server:
             security_report=LOG.error,
             **native_keywords(replace(self._options, memory_budget=budget)),
         )
-        self._state: Literal["serving", "draining", "stopped"] = "serving"
+        self._state: Literal["serving", "draining", "stopped"] = "serving"  # Or failed.
 
     @property
     def packages(self) -> list[ServedPackage]:
@@ -112,9 +112,10 @@ class Server:
         return f"{f'[{host}]' if bare_ipv6 else host}:{self._native.port}"
 
     @property
-    def state(self) -> Literal["serving", "draining", "stopped"]:
-        """``draining``: `stop` is at work."""
-        return self._state
+    def state(self) -> Literal["serving", "failed", "draining", "stopped"]:
+        """``failed``: batches do not end, and as many workers as slots were replaced; what is
+        served is answered. ``draining``: `stop` is at work."""
+        return "failed" if self._state == "serving" and self._native.exhausted else self._state
 
     def metrics(self) -> Metrics:
         """Everything counted since the start, as of now. docs/metrics.md describes each metric."""

@@ -1,6 +1,8 @@
 """One pool of workers runs the batches of all models and versions of `embershard serve`."""
 
 import time
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -94,3 +96,6 @@ def test_second_model_recovers_from_a_looping_canary(tmp_path):
             looping.result()  # UNAVAILABLE, which the client retries.
         assert predict(client).version == 1
         assert metric(server.metrics, "embershard_default_version") == 2
+        with pytest.raises(urllib.error.HTTPError) as refusal:  # No worker is left to replace.
+            urllib.request.urlopen(f"{server.metrics}healthz", timeout=60)
+        assert (refusal.value.code, refusal.value.read()) == (503, b"failed\n")

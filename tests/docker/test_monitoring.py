@@ -33,6 +33,7 @@ def matchers(query):
 
 def test_there_is_an_alert_for_each_way_to_fail():
     assert set(ALERTS) == {
+        "EmbershardDown",
         "EmbershardServesNothing",
         "EmbershardModelWithdrawn",
         "EmbershardLoadFailed",

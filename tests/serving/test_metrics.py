@@ -168,6 +168,7 @@ def test_requests_are_counted_by_code_and_reason(traffic):
         ("DEADLINE_EXCEEDED", "expired"): 0,
         ("DEADLINE_EXCEEDED", "abandoned"): 0,
         ("UNAVAILABLE", "shutting_down"): 0,
+        ("UNAVAILABLE", "withdrawn"): 0,
         ("INTERNAL", "model_failed"): 0,
         ("INTERNAL", "not_finite"): 0,
         ("INTERNAL", "out_of_memory"): 0,

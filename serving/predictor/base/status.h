@@ -34,9 +34,10 @@ enum class StatusReason {
   kTooLarge,            // kInvalidArgument: more than the queue can hold at all.
   kDeadlineInfeasible,  // kResourceExhausted: would not have been answered by its deadline.
   kAbandoned,           // kDeadlineExceeded: the client disconnected or cancelled.
-  kNotFinite,           // kInternal: the model gave a NaN or an infinity.
-  kOutOfMemory,         // kInternal.
-  kOtherDevices,        // kBadPackage: the plan is for devices that are not served here.
+  kWithdrawn,     // kUnavailable: the version was withdrawn, as one of its batches does not end.
+  kNotFinite,     // kInternal: the model gave a NaN or an infinity.
+  kOutOfMemory,   // kInternal.
+  kOtherDevices,  // kBadPackage: the plan is for devices that are not served here.
 };
 
 class [[nodiscard]] Status {

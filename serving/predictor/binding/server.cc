@@ -145,6 +145,10 @@ class Server {
     return MetricList(server);
   }
 
+  bool Exhausted() const {
+    return Released([&] { return parts_->served->exhausted(); });
+  }
+
   // Those served. As in Index().
   py::list Served() const {
     return Described(Released([&] {
@@ -246,6 +250,7 @@ void DefineServer(py::module_& module) {
         return std::make_unique<Server>(ServerArgumentsFrom(given));
       }))
       .def_property_readonly("port", &Server::port)
+      .def_property_readonly("exhausted", &Server::Exhausted)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
       .def("metrics", &Server::Metrics)
       .def("served", &Server::Served)

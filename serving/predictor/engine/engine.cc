@@ -46,7 +46,8 @@ TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& b
 }  // namespace
 
 Status VersionWithdrawn() {
-  return {StatusCode::kUnavailable, "the version was withdrawn: one of its batches does not end"};
+  return {StatusCode::kUnavailable, "the version was withdrawn: one of its batches does not end",
+          StatusReason::kWithdrawn};
 }
 
 Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shutting down"}; }

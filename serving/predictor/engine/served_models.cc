@@ -52,7 +52,8 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
     return Status(StatusCode::kUnavailable,
                   "model '" + model.name + "': the default version " +
                       std::to_string(model.default_version) +
-                      " was withdrawn as failed, and no stable version is left");
+                      " was withdrawn as failed, and no stable version is left",
+                  StatusReason::kWithdrawn);
   }
   return NotFound("version ", version, " is not served here, expected ", VersionsText(model));
 }

@@ -135,6 +135,12 @@ class ServedModels {
   // Calls that were answered well by versions that have ended.
   uint64_t answered_by_ended() const { return destruction_.answered(); }
 
+  // Whether the pool replaces no more workers: the process should be started anew.
+  bool exhausted() const {
+    const MutexLock lock(changing_);
+    return exhausted_;
+  }
+
  private:
   using Models = std::map<std::string, ServedModel, std::less<>>;
 

@@ -30,6 +30,7 @@ constexpr Row kRows[] = {
     {{"DEADLINE_EXCEEDED", "expired", "REJECTED"}, kDeadlineExceeded},
     {{"DEADLINE_EXCEEDED", "abandoned", "CANCELED"}, kDeadlineExceeded, kAbandoned},
     {{"UNAVAILABLE", "shutting_down", "REJECTED"}, kUnavailable},
+    {{"UNAVAILABLE", "withdrawn", "REJECTED"}, kUnavailable, kWithdrawn},
     {{"INTERNAL", "model_failed", "BACKEND"}, kInternal},
     {{"INTERNAL", "not_finite", "BACKEND"}, kInternal, kNotFinite},
     {{"INTERNAL", "out_of_memory", "BACKEND"}, kInternal, kOutOfMemory},

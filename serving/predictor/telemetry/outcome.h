@@ -20,6 +20,7 @@ enum class Outcome {
   kExpired,             // The deadline passed before it was answered.
   kAbandoned,           // The client left before it was answered.
   kShuttingDown,        // Came after the server had begun to stop.
+  kWithdrawn,           // Its version was withdrawn, as a batch does not end.
   kModelFailed,
   kNotFinite,  // The model gave a NaN or an infinity.
   kOutOfMemory,

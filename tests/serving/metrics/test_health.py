@@ -19,7 +19,7 @@ def asked(metrics):
 
 
 @pytest.mark.parametrize(
-    ("state", "status"), [("serving", 200), ("draining", 503), ("stopped", 503)]
+    ("state", "status"), [("serving", 200), ("failed", 503), ("draining", 503), ("stopped", 503)]
 )
 def test_health_is_good_while_the_server_serves(state, status):
     with MetricsPort(port=0) as metrics:

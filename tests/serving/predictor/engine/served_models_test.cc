@@ -365,7 +365,9 @@ TEST(ServedModels, WithdrawnDefaultVersionSendsNoRequestToTheCanary) {
 
 TEST(ServedModels, NothingIsServedToHealthOnceAsManyWorkersAsSlotsWereReplaced) {
   Looping one({.slots = 1});
+  EXPECT_FALSE(one.served.exhausted());
   one.Withdraw();
+  EXPECT_TRUE(one.served.exhausted());
   EXPECT_TRUE(one.told.contains("") && !one.told.at(""));
   ExpectGood(one.Send("other").get());  // What is served is answered all the same.
 }

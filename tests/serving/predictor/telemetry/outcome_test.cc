@@ -37,6 +37,7 @@ const Case kCases[] = {
     {StatusCode::kDeadlineExceeded, StatusReason::kAbandoned, "DEADLINE_EXCEEDED", "abandoned",
      "CANCELED"},
     {StatusCode::kUnavailable, StatusReason::kUnstated, "UNAVAILABLE", "shutting_down", "REJECTED"},
+    {StatusCode::kUnavailable, StatusReason::kWithdrawn, "UNAVAILABLE", "withdrawn", "REJECTED"},
     {StatusCode::kInternal, StatusReason::kUnstated, "INTERNAL", "model_failed", "BACKEND"},
     {StatusCode::kInternal, StatusReason::kNotFinite, "INTERNAL", "not_finite", "BACKEND"},
     {StatusCode::kInternal, StatusReason::kOutOfMemory, "INTERNAL", "out_of_memory", "BACKEND"},
