@@ -56,7 +56,8 @@ def add_bench(commands: Any) -> None:
         "number in flight it sends one request after the other.",
     )
     add = command.add_argument
-    add("--target", required=True, metavar="HOST:PORT", help="a loopback address")
+    target_help = "a loopback address, or any with --allow-remote"
+    add("--target", required=True, metavar="HOST:PORT", help=target_help)
     add("--model", default="", help="(default: the only one served)")
     add("--version", type=int, metavar="N", help="(default: the default version, also after swaps)")
     add("--label", metavar="LABEL", help="measure the version with that label, as canary")

@@ -32,7 +32,8 @@ def add_plan_command(commands: Any) -> None:
         "--devices",
         metavar="DEVICES",
         help="how many, of what kind, and the memory of each: 4xcpu, 2xcpu:8GiB, 8xcuda:80GB; "
-        "without memory, cpu devices have no cap. The threads of a batch are shared out among them",
+        "without memory, cpu devices have no cap. The threads of a batch are shared out among "
+        "them. No server runs plans for cuda yet: they are estimates",
     )
     add(
         "--strategy",

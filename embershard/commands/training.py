@@ -31,7 +31,11 @@ def add_train(commands: Any) -> None:
         help="data, model, training and checkpoint; paths in it count from the current folder",
     )
     command.add_argument(
-        "--data", type=Path, metavar="FOLDER", help="of the data, in place of the file's data.path"
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="where movielens lies, in place of the file's data.path; other data sets have no "
+        "folder, and data of your own needs a training loop of your own",
     )
     command.add_argument(
         "--overwrite",

@@ -48,9 +48,17 @@ def test_the_example_plans_trains_resumes_and_serves_the_models_scores():
 
 
 def test_the_snippets_of_both_pages_are_its_code():
-    found = snippets("training.md") + snippets("planner.md")
-    assert len(found) == 5
+    found = snippets("training.md") + snippets("planner.md")[:1]
+    assert len(found) == 6
     assert all(code in EXAMPLE.read_text() for code in found)
+
+
+def test_the_snippet_of_a_plan_for_gpus_runs_without_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(snippets("planner.md")[1], {})
+    assert "rank 3" in capsys.readouterr().out
+    plans = ShardingPlan.load(tmp_path / "plan.json").plan.values()
+    assert [each.world_size for each in plans] == [4]
 
 
 @pytest.fixture
