@@ -131,11 +131,14 @@ TEST(PredictorTelemetry, CountsEachCallOnceByWhatBecameOfIt) {
 
   const TelemetrySnapshot read = Counted(&serving);
   const std::vector<std::pair<Outcome, uint64_t>> expected = {
-      {Outcome::kOk, 3},           {Outcome::kMalformed, 1},         {Outcome::kRefused, 1},
-      {Outcome::kTooLarge, 1},     {Outcome::kNotFound, 2},          {Outcome::kStaleSchema, 1},
-      {Outcome::kQueueFull, 1},    {Outcome::kExpired, 1},           {Outcome::kAbandoned, 1},
-      {Outcome::kModelFailed, 1},  {Outcome::kNotFinite, 1},         {Outcome::kOutOfMemory, 1},
-      {Outcome::kShuttingDown, 0}, {Outcome::kDeadlineInfeasible, 0}};
+      {Outcome::kOk, 3},           {Outcome::kMalformed, 1},
+      {Outcome::kRefused, 1},      {Outcome::kTooLarge, 1},
+      {Outcome::kNotFound, 2},     {Outcome::kStaleSchema, 1},
+      {Outcome::kQueueFull, 1},    {Outcome::kExpired, 1},
+      {Outcome::kAbandoned, 1},    {Outcome::kModelFailed, 1},
+      {Outcome::kNotFinite, 1},    {Outcome::kOutOfMemory, 1},
+      {Outcome::kShuttingDown, 0}, {Outcome::kDeadlineInfeasible, 0},
+      {Outcome::kWithdrawn, 0}};
   ASSERT_EQ(expected.size(), kOutcomes);
   uint64_t calls = 0;
   for (const auto& [outcome, count] : expected) {
