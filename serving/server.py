@@ -87,7 +87,7 @@ class Server:
             security_report=LOG.error,
             **native_keywords(replace(self._options, memory_budget=budget)),
         )
-        self._state: Literal["serving", "draining", "stopped"] = "serving"  # Or failed.
+        self._state: Literal["serving", "draining", "stopped"] = "serving"
 
     @property
     def packages(self) -> list[ServedPackage]:

@@ -22,7 +22,7 @@ def checked(listen):
 
 @pytest.mark.needs_proxy
 def test_each_word_of_listen_is_an_argument(tmp_path):
-    assert checked(":50051") == (True, "")
+    assert checked(":50051")[0]
     missing = tmp_path / "server.pem"
     is_valid, words = checked(f":50051 ssl crt {missing} alpn h2")
     assert not is_valid  # As one word it would listen without TLS.

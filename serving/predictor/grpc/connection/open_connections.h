@@ -133,7 +133,7 @@ class OpenConnections {
   std::atomic<bool> is_pacing_ = false;  // The watcher looks every few milliseconds.
 
   Mutex mutex_;
-  CondVar changed_;  // Signalled during a flood and at the end.
+  CondVar changed_;  // Signalled as calls without a token come, and at the end.
   Take take_;        // Set by Start().
   bool stopping_ GUARDED_BY(mutex_) = false;
   Clock::time_point next_report_ GUARDED_BY(mutex_) = Clock::time_point::min();
