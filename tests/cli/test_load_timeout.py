@@ -14,7 +14,7 @@ from tests.serving.versions import publish, version_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 GIVEN_UP = (
-    "loading: expected progress (bytes read, samples run) within 30 s "
+    "loading: expected progress (bytes read, samples run) within 10 s "
     "(--load-timeout-seconds), got none"
 )
 MESSAGE = f"model 'ranker' version 2: {GIVEN_UP}"
@@ -39,7 +39,7 @@ def repository(published, tmp_path):
 def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repository, tmp_path):
     write_label(repository, "ranker", "stable", 1)
     socket = tmp_path / "control"
-    flags = ["--threads", 1, "--control", socket, "--load-timeout-seconds", 30]
+    flags = ["--threads", 1, "--control", socket, "--load-timeout-seconds", 10]
     with (
         serving(repository, *flags) as server,
         Client(server.address, timeout_seconds=60) as client,
@@ -58,7 +58,7 @@ def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repo
 
 def test_server_does_not_start_if_its_default_version_never_ends_loading(repository):
     write_label(repository, "ranker", "stable", 2)
-    ended = run("serve", repository, "--port", 0, "--threads", 1, "--load-timeout-seconds", 30)
+    ended = run("serve", repository, "--port", 0, "--threads", 1, "--load-timeout-seconds", 10)
     assert ended.returncode == 1
     assert f"embershard serve: DeadlineError: {MESSAGE}" in ended.stderr
 
@@ -66,7 +66,7 @@ def test_server_does_not_start_if_its_default_version_never_ends_loading(reposit
 def test_server_starts_without_a_labelled_version_that_never_ends_loading(repository):
     write_label(repository, "ranker", "stable", 1)
     write_label(repository, "ranker", "canary", 2)
-    flags = ["--threads", 1, "--load-timeout-seconds", 30]
+    flags = ["--threads", 1, "--load-timeout-seconds", 10]
     with (
         serving(repository, *flags) as server,
         Client(server.address, timeout_seconds=60) as client,

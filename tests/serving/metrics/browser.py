@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 TIMEOUT_SECONDS = 60
+DRIVER_STARTS = 5
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -111,16 +112,8 @@ class Browser:
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A browser of its own, with an empty profile; gone when the block ends."""
-    driver = subprocess.Popen(
-        ["chromedriver", "--port=0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    driver, port = _driver()
     try:
-        said = iter(driver.stdout.readline, "")
-        started = (re.search(r"started successfully on port (\d+)", line) for line in said)
-        port = next(found for found in started if found)[1]
         window = Browser(f"http://127.0.0.1:{port}")
         try:
             yield window
@@ -129,3 +122,23 @@ def browser() -> Iterator[Browser]:
     finally:
         driver.terminate()
         driver.communicate(timeout=TIMEOUT_SECONDS)
+
+
+def _driver() -> tuple[subprocess.Popen[str], int]:
+    """A driver and its port. One that ends before it has a port, as where another program took it
+    first, is started again."""
+    for _ in range(DRIVER_STARTS):
+        driver = subprocess.Popen(
+            ["chromedriver", "--port=0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert driver.stdout is not None
+        said = []
+        for line in driver.stdout:
+            said.append(line)
+            if found := re.search(r"started successfully on port (\d+)", line):
+                return driver, int(found[1])
+        driver.wait(TIMEOUT_SECONDS)
+    raise AssertionError(f"chromedriver: expected a port, got {''.join(said)!r}")
