@@ -6,6 +6,7 @@ and bytes of a shard, and in the rows that do not lie in each of a few caches.
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -205,6 +206,11 @@ class Machine(Part):
             hint = "`embershard calibrate` measures this machine"
             return f"costs that ship, of {self.processor}; {hint}"
         return f"costs of {self.processor}"
+
+    @property
+    def digest(self) -> str:
+        """Of all costs: 16 hex digits."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def kernel(self, optimizer: str) -> Kernel:
         """Of one optimizer.

@@ -47,6 +47,8 @@ class MeasuredRun(Part):
     estimated: tuple[RankSeconds, ...]
     measured: tuple[RankSeconds, ...]
     step: StepSeconds
+    costs: str | None = None
+    """`Machine.digest` of those that it was planned by. None: an earlier version wrote this."""
 
     @property
     def lookup_factor(self) -> float:
@@ -125,9 +127,15 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
         machine: by whose costs the run was planned.
 
     Raises:
-        InputError: as ``compare``; or the machine has no costs of the run's optimizer.
+        InputError: as ``compare``; or the run was planned by other costs, or the machine has none
+            of the run's optimizer.
     """
     found = compare(run)
+    if found.costs not in (None, machine.digest):
+        raise InputError(
+            f"recalibrate: expected the costs that {run} was planned by (its sharding.machine, or "
+            f"those that ship), got {machine.origin}"
+        )
     kernel = machine.kernel(found.optimizer)
     scaled = Kernel(
         forward=kernel.forward.scaled(found.lookup_factor),

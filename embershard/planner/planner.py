@@ -14,6 +14,7 @@ from embershard.errors import InputError
 from embershard.planner.checked_arguments import check_integer, check_kind, check_number
 from embershard.planner.cost import FUSED, Table, batch_seconds, kernel_seconds
 from embershard.planner.host_memory import HOST_KERNELS
+from embershard.planner.machine import Machine
 from embershard.planner.model_tables import UNCONSTRAINED, model_tables
 from embershard.planner.options import DATA_PARALLEL, Option, priced, replicas
 from embershard.planner.rank_load import RankLoad
@@ -103,6 +104,11 @@ class EmbeddingShardingPlanner:
         self._planned: _Planned | None = None
 
     @property
+    def machine(self) -> Machine:
+        """By whose costs it plans."""
+        return self._topology.machine
+
+    @property
     def kernel_seconds(self) -> NDArray[np.float64]:
         """Of the last plan: CPU seconds of lookups and of updates of each rank's shards, a step."""
         found = np.zeros((self._topology.world_size, 2))
@@ -129,7 +135,7 @@ class EmbeddingShardingPlanner:
         if self._planned is None:
             raise InputError("planner: report: expected a plan before it, got none")
         problem, options, placed, seconds = self._planned
-        machine, ranks = self._topology.machine, self._topology.world_size
+        machine, ranks = self.machine, self._topology.world_size
         warnings = self._topology.warnings
         if placed.timed_out:
             warnings += (f"search: ended by timeout_seconds, {self._timeout:g}",)

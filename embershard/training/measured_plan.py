@@ -61,6 +61,7 @@ class PlanClock:
                 estimated=self._planner.report.step_seconds,
                 measured=max(float(each[2]) for each in everyone),
             ),
+            costs=self._planner.machine.digest,
         )
         found.save(folder)
         return found

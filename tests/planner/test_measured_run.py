@@ -38,6 +38,7 @@ def run(tmp_path):
         estimated=seconds((1e-3, 2e-3), (3e-3, 2e-3)),
         measured=seconds((3e-3, 1e-3), (5e-3, 1e-3)),
         step=StepSeconds(estimated=8e-3, measured=1e-2),
+        costs=machine().digest,
     ).save(tmp_path)
     return tmp_path
 
@@ -65,6 +66,19 @@ def test_recalibration_scales_the_costs_of_the_optimizer_alone(run):
     kernel = found.kernels["sgd"]
     assert kernel.forward == RowCost(start=2e-4, id=2e-8, id_byte=0, bag=0, bag_byte=4e-11)
     assert kernel.backward.id == pytest.approx(5e-9)
+
+
+def test_recalibration_refuses_other_costs_than_those_of_the_plan(run):
+    other = machine().model_copy(update={"caches": (2.0,)})
+    with pytest.raises(InputError, match=r"was planned by .*, got costs of test$"):
+        recalibrate(run, other)
+
+
+def test_measurements_of_an_earlier_version_are_not_held_to_costs(run):
+    content = json.loads((run / "sharding.json").read_text())
+    del content["costs"]
+    (run / "sharding.json").write_text(json.dumps(content))
+    assert recalibrate(run, machine()).kernels["adagrad"] == KERNEL
 
 
 def test_a_run_without_measurements_is_refused(tmp_path):
