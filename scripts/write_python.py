@@ -26,8 +26,10 @@ with Client("127.0.0.1:50051") as client:
     print(answer["score"], answer.timing.total_us)
 ```
 
-`AsyncClient` has the same arguments and methods, to be awaited. [Errors](protocols.md#errors) says
-what is raised when, and [what is sent again](protocols.md#from-grpc).
+`AsyncClient` has the same arguments and methods, to be awaited, and belongs to the event loop in
+which it is made. Its `stream.predict` gives the answer, no future: `asyncio.gather` sends many at
+once. `Lists` and all others are in `embershard.client`. [Errors](protocols.md#errors) says what is
+raised when, and [what is sent again](protocols.md#from-grpc).
 """
 CALLED: dict[type, tuple[str, ...]] = {
     client.Client: ("get_model", "predict", "stream", "close"),

@@ -61,18 +61,17 @@ class Tls:
         """``ca``, ``certificate`` and ``key``, each empty where there is none.
 
         Raises:
-            InputError: a file that cannot be read.
+            InputError: a file that cannot be read, or is no PEM.
         """
         ca, certificate, key = (
-            b"" if path is None else _bytes_of("tls", path)
-            for path in (self.ca, self.certificate, self.key)
+            b"" if path is None else _pem_of(path) for path in (self.ca, self.certificate, self.key)
         )
         return ca, certificate, key
 
     def credentials(self) -> grpc.ChannelCredentials:
         """
         Raises:
-            InputError: a file that cannot be read.
+            InputError: as of `texts`.
         """
         ca, certificate, key = self.texts()
         return grpc.ssl_channel_credentials(
@@ -83,9 +82,9 @@ class Tls:
 
 
 def check_token(token: object) -> str:
-    """The token itself. Empty: none."""
-    if isinstance(token, str) and TOKEN.fullmatch(token):
-        return token
+    """The token itself, without white space around it, as a file's end of line. Empty: none."""
+    if isinstance(token, str) and TOKEN.fullmatch(stripped := token.strip()):
+        return stripped
     raise InputError(
         f"token: expected at most {TOKEN_CHARS_MAX} printable ASCII characters without spaces"
     )
@@ -93,7 +92,7 @@ def check_token(token: object) -> str:
 
 def read_token(path: str | Path) -> str:
     """What the file holds, white space around it aside."""
-    token = check_token(_bytes_of("token", path).decode("latin-1").strip())
+    token = check_token(_bytes_of("token", path).decode("latin-1"))
     if not token:
         raise InputError(f"token: {path}: expected a token, got an empty file")
     return token
@@ -114,9 +113,18 @@ def open_channel(address: str, tls: Tls | None, kind: Any, options: Any = CHANNE
     `InputError`: a file that cannot be read."""
     if tls is None:
         return kind.insecure_channel(address, options=options)
+    if not isinstance(tls, Tls):
+        raise InputError(f"tls: expected a Tls or None, got {type(tls).__name__}")
     if tls.server_name:
         options = (*options, ("grpc.ssl_target_name_override", tls.server_name))
     return kind.secure_channel(address, tls.credentials(), options=options)
+
+
+def _pem_of(path: str | Path) -> bytes:
+    text = _bytes_of("tls", path)
+    if b"-----BEGIN " not in text:
+        raise InputError(f"tls: {path}: expected PEM, which has a line -----BEGIN, got none")
+    return text
 
 
 def _bytes_of(what: str, path: str | Path) -> bytes:

@@ -43,13 +43,23 @@ class BlockingCore(ClientCore):
 
     def check_open(self) -> None:
         """`InputError`: the client is closed, or another process made it."""
-        if os.getpid() != self._process:  # Calls might never end: gRPC's threads are not here.
+        if self._is_inherited():  # Calls might never end: gRPC's threads are not here.
             raise InputError(
                 f"{self.address}: expected the process that made the client, got a child of it; "
                 "make another there"
             )
         if self.closed.is_set():
             raise InputError(f"{self.address}: expected an open client, got a closed one")
+
+    def close(self) -> None:
+        """As `Client.close`."""
+        if self._is_inherited():  # Threads that are not here may hold its locks.
+            return
+        self.closed.set()
+        self.channel.close()
+
+    def _is_inherited(self) -> bool:
+        return os.getpid() != self._process
 
 
 class Client:
@@ -186,6 +196,8 @@ class Client:
                 answers = [stream.predict(sparse={"item": [[item]]}) for item in items]
             scores = [answer.result()["score"] for answer in answers]
 
+        Close it: its two threads live until it ends, or the client is closed.
+
         Args:
             model, version, label: of all its requests; as in :meth:`get_model`.
             in_flight: requests without an answer, at least 1; one more waits for room.
@@ -203,9 +215,9 @@ class Client:
             raise
 
     def close(self) -> None:
-        """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
-        self._core.closed.set()
-        self._core.channel.close()
+        """End the connection. Calls under way fail with UnavailableError. Safe to repeat. It does
+        nothing in a child of the process that made the client."""
+        self._core.close()
 
     def __enter__(self) -> Self:
         return self

@@ -36,7 +36,7 @@ from embershard.client.status import (
     remaining_seconds,
     retry_seconds,
 )
-from embershard.errors import EmbershardError, RequestError
+from embershard.errors import EmbershardError, RequestError, UnavailableError
 
 Future = TypeVar("Future")
 
@@ -232,6 +232,8 @@ class ClientCore(ABC):
         failure, code = message.failure, code_of(message.failure.code)
         if code is STALE:
             self._models.pop(names_in(request), None)  # The next request asks for it.
+            words = f"the model was replaced; send the request again ({failure.message})"
+            return UnavailableError(f"{self.address}: {words}")
         error = error_for(
             code,
             failure.message or "no details",

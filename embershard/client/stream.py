@@ -83,7 +83,7 @@ class PredictStream:
             DeadlineError: no room, or no schema, until the deadline.
             UnavailableError: the stream has ended.
         """
-        if os.getpid() != self._process:  # Its threads did not come along.
+        if self._is_inherited():  # Its threads did not come along.
             raise InputError(
                 f"{self._address}: expected the process that opened the stream, got a child of it; "
                 "open another there, with a client of its own"
@@ -105,7 +105,10 @@ class PredictStream:
 
     def close(self) -> None:
         """Wait for the answers to what was sent, each until its deadline, and end the stream. Safe
-        to repeat, but not from a future's callback."""
+        to repeat, but not from a future's callback; in a child of the process that opened it, it
+        does nothing."""
+        if self._is_inherited():
+            return
         with self._lock:
             if self._ended is None:
                 self._end(lambda: InputError(f"{self._address}: expected an open stream"))
@@ -115,7 +118,10 @@ class PredictStream:
         self.cancel()
 
     def cancel(self) -> None:
-        """End the stream now. What has no answer fails with UnavailableError."""
+        """End the stream now. What has no answer fails with UnavailableError. In a child of the
+        process that opened it, it does nothing."""
+        if self._is_inherited():
+            return
         self._call.cancel()
         _join(self._reader)
         _join(self._watch)
@@ -128,6 +134,9 @@ class PredictStream:
             self.close()
         else:
             self.cancel()
+
+    def _is_inherited(self) -> bool:
+        return os.getpid() != self._process
 
     def _wait_for_room(self, deadline: float) -> None:
         """REQUIRES: the lock is held."""

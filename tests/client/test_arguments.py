@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from embershard.client import Client, Lists, Tls
-from embershard.client.channel import read_token
+from embershard.client.channel import check_token, read_token
 from embershard.errors import InputError, RequestError
 from tests.cases import cases
 from tests.client.fake_server import INPUTS, describes, fake_server, scores
@@ -57,6 +57,10 @@ def test_arguments_of_another_kind(fake, wrong, message):
             lambda folder: Tls(ca=folder / "ca").texts(),
             "tls: {folder}/ca: cannot be read: No such file or directory",
         ),
+        "no-pem": (
+            lambda folder: Tls(ca=folder / "token").texts(),
+            "tls: {folder}/token: expected PEM, which has a line -----BEGIN, got none",
+        ),
         "no-token": (
             lambda folder: read_token(folder / "token"),
             "token: {folder}/token: expected a token, got an empty file",
@@ -68,6 +72,15 @@ def test_keys_and_tokens_that_are_not_there_are_named(make, message, tmp_path):
     with pytest.raises(InputError) as raised:
         make(tmp_path)
     assert str(raised.value) == message.format(folder=tmp_path)
+
+
+def test_tls_is_no_switch():
+    with pytest.raises(InputError, match=r"^tls: expected a Tls or None, got bool$"):
+        Client("127.0.0.1:1", tls=True)
+
+
+def test_the_end_of_a_line_is_no_part_of_a_token():
+    assert check_token("a-token\n") == "a-token"
 
 
 @pytest.mark.parametrize("wrong", [{"timeout_seconds": "1"}, {"max_attempts": "1"}])

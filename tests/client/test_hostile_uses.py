@@ -4,6 +4,7 @@ import asyncio
 import logging
 import multiprocessing
 import threading
+from contextlib import nullcontext
 
 import grpc
 import numpy as np
@@ -277,6 +278,35 @@ def test_a_child_process_is_told_to_make_a_client_of_its_own():
             finally:
                 child.kill()
                 child.join()
+
+
+def end_in_child(stream, client, told):
+    stream.cancel()
+    stream.close()
+    client.close()
+    told.send("ended")
+
+
+@pytest.mark.parametrize("held", ["_lock", "nothing"])
+def test_a_child_process_ends_what_it_inherited_at_once(held):
+    forking = multiprocessing.get_context("fork")
+    with (
+        fake_server(stream=echo) as fake,
+        Client(fake.address, timeout_seconds=30) as client,
+        client.stream("ranker") as stream,
+    ):
+        stream.predict(**INPUTS).result(WAIT_SECONDS)
+        heard, told = forking.Pipe(duplex=False)
+        child = forking.Process(target=end_in_child, args=(stream, client, told))
+        with getattr(stream, held, nullcontext()):  # As another thread may hold it at the fork.
+            child.start()
+        try:
+            assert heard.poll(WAIT_SECONDS)
+            assert heard.recv() == "ended"
+        finally:
+            child.kill()
+            child.join()
+        stream.predict(**INPUTS).result(WAIT_SECONDS)  # The parent's goes on.
 
 
 def test_lengths_whose_sum_begins_at_0_again_are_refused():

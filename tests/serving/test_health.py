@@ -18,7 +18,9 @@ def check(server):
         yield channel.unary_unary("/grpc.health.v1.Health/Check")
 
 
-@pytest.mark.parametrize("name", ["", "embershard.v1.Predictor", "inference.GRPCInferenceService"])
+@pytest.mark.parametrize(
+    "name", ["", "embershard.v1.Predictor", "inference.GRPCInferenceService", "predictor.Predictor"]
+)
 def test_is_serving(check, name):
     assert check(service(name), timeout=60) == SERVING
 

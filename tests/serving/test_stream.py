@@ -1,7 +1,9 @@
 """Streams of the clients, on a server: the answers and errors of `predict`, many at a time."""
 
 import asyncio
+import queue
 
+import grpc
 import numpy as np
 import pytest
 
@@ -40,6 +42,20 @@ def test_futures_hold_the_answers_that_predict_gives(client):
         assert answer.done()  # A closed stream has answered all.
         assert answer.result().request_id == f"r{seed}"
         same(answer.result(), client.predict("ranker", **inputs(seed)))
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["embershard.v1.Predictor/PredictStream", "inference.GRPCInferenceService/ModelStreamInfer"],
+)
+def test_headers_come_before_the_first_request(server, method):
+    sent = queue.SimpleQueue()  # Nothing: the client waits for headers.
+    with grpc.insecure_channel(server.address) as channel:
+        call = channel.stream_stream(f"/{method}")(iter(sent.get, None), timeout=TIMEOUT_SECONDS)
+        call.initial_metadata()  # Waits for them.
+        assert call.is_active()
+        sent.put(None)
+        assert call.code() is grpc.StatusCode.OK
 
 
 def test_a_bad_request_fails_alone_as_predict_fails(client):

@@ -119,6 +119,7 @@ Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> serv
   HealthService* const health = &state->health;
   health->SetServing("embershard.v1.Predictor", true);
   health->SetServing("inference.GRPCInferenceService", true);
+  health->SetServing("predictor.Predictor", true);
   // An empty model means the whole server to both.
   state->served->Watch(
       [health](const std::string& model, bool served) { health->SetServing(model, served); });

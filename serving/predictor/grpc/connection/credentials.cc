@@ -33,6 +33,7 @@ namespace {
 constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 
 constexpr char kNoToken[] = "authorization: expected one header 'Bearer TOKEN', got none";
+constexpr char kTokens[] = "authorization: expected one header 'Bearer TOKEN', got several";
 constexpr char kOtherToken[] = "authorization: the token is not this server's";
 
 std::string_view TextOf(const grpc_slice& slice) {
@@ -253,8 +254,8 @@ class FileSecurity final : public Security {
       return;
     }
     ++security->refused_calls_;
-    done(call, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED,
-         is_one ? kOtherToken : kNoToken);
+    const char* const why = is_one ? kOtherToken : num_shown == 0 ? kNoToken : kTokens;
+    done(call, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED, why);
   }
 
   // Nothing: as before.

@@ -51,8 +51,9 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
         held_by_all_(held_by_all),
         done_(std::move(done)) {}
 
-  // Reads the first message. REQUIRES: called once.
+  // Sends headers, for which some clients wait, and reads the first message. REQUIRES: called once.
   void Start() {
+    StartSendInitialMetadata();
     {
       MutexLock lock(mutex_);
       ++busy_;
