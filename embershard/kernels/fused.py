@@ -121,7 +121,7 @@ class FusedTables:
             float32 ``(B, sum of the lookups' dims)``, lookup after lookup.
         """
         assert self._pooled, "gather() is for these"
-        self._count()
+        self.count()
         return self._look_up(rows, offsets, weights)
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class FusedTables:
             float32 ``(total, dim)``.
         """
         assert not self._pooled, "lookup() is for these"
-        self._count()
+        self.count()
         return self._look_up(rows, offsets)
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -157,7 +157,8 @@ class FusedTables:
             self._kernel.flush()
             self._kernel.reset_cache_states()
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Count a lookup that trains, if the optimizer ``counts_steps``."""
         if not self.optimizer.counts_steps:
             return
         step = count_lookup(self._steps)

@@ -79,6 +79,11 @@ class MixedFusedTables:
         """Not called: tables that are not pooled have one dim."""
         raise AssertionError("expected tables of one dim")
 
+    def count(self) -> None:
+        """As ``FusedTables.count``."""
+        for tables, _ in self._parts:
+            tables.count()
+
     def set_learning_rate(self, learning_rate: float) -> None:
         """As ``FusedTables.set_learning_rate``."""
         for tables, _ in self._parts:

@@ -51,14 +51,16 @@ class TorchFusedTables:
         """As ``FusedTables.states``."""
         for states, shape in zip(self.states, shapes, strict=True):
             for name, by_value in zip(STATES, optimizer.state_columns, strict=False):
-                states[name] = torch.zeros(shape if by_value else shape[:1], device=device)
+                states[name] = torch.zeros(
+                    shape if by_value else shape[:1], dtype=torch.float32, device=device
+                )
 
         # Autograd calls a function's backward only if an input of it requires a gradient.
         self._anchor = torch.zeros(0, device=device, requires_grad=True)
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted sums of rows; see ``FusedTables.lookup``."""
-        self._count()
+        self.count()
         pooled = list[Tensor]()
         for table, bags in self._bags_of_tables(offsets):
             first, end = int(bags[0]), int(bags[-1])
@@ -77,7 +79,7 @@ class TorchFusedTables:
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
         """Rows as they are, of tables of one dim; see ``FusedTables.gather``."""
-        self._count()
+        self.count()
         vectors = [
             self._gather(table, rows[int(bags[0]) : int(bags[-1])])
             for table, bags in self._bags_of_tables(offsets)
@@ -110,7 +112,8 @@ class TorchFusedTables:
     def flush(self) -> None:
         """As ``FusedTables.flush``: there is no cache."""
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """As ``FusedTables.count``."""
         if self.optimizer.counts_steps:
             move_averages(self.optimizer, self.weights, count_lookup(self._steps))
 

@@ -86,7 +86,8 @@ class _Lookup(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(rows, offsets, weights)
         ctx.update = update
-        found: Tensor = update.kernel(rows, offsets, per_sample_weights=weights)
+        with torch.inference_mode(False), torch.no_grad():  # FBGEMM has no kernel of that mode.
+            found: Tensor = update.kernel(rows, offsets, per_sample_weights=weights)
         return found
 
     @staticmethod

@@ -154,27 +154,34 @@ def read_lists(features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig
 
 
 def rows_in(features: KeyedJaggedTensor) -> Tensor:
-    """int64 ``(total,)``: the values, which are rows of tables. `InputError`: values that are no
-    integers, or of several numbers each."""
+    """int64 ``(total,)``, side by side in memory: the values, which are rows of tables.
+    `InputError`: values that are no integers, or of several numbers each."""
     values = features.values()
     if values.dim() != 1 or values.dtype not in ROW_DTYPES:
         raise InputError(
             f"features {features.keys()}: values: expected integers of shape [total], got "
             f"{values.dtype} of shape {list(values.shape)}"
         )
-    return values.long()
+    return _side_by_side(values.long())
 
 
 def weights_in(features: KeyedJaggedTensor) -> Tensor | None:
-    """``(total,)``: the weights. None: there are none. `InputError`: weights of several numbers
-    each."""
+    """``(total,)``, side by side in memory: the weights, if any. `InputError`: weights of several
+    numbers each."""
     weights = features.weights_or_none()
     if weights is not None and weights.dim() != 1:
         raise InputError(
             f"features {features.keys()}: weights: expected shape [total], got "
             f"{list(weights.shape)}"
         )
-    return weights
+    return None if weights is None else _side_by_side(weights)
+
+
+def _side_by_side(numbers: Tensor) -> Tensor:
+    """As the kernels read them. A column of a matrix, say, is copied."""
+    if numbers.stride(0) == 1:
+        return numbers
+    return numbers.clone(memory_format=torch.contiguous_format)
 
 
 def _check_rows(rows: Tensor, lengths: Tensor, *, where: str, table: EmbeddingConfig) -> None:

@@ -63,8 +63,7 @@ def save_state(
         OSError: some rank cannot write. On every rank.
     """
     group = group_of(model, group)
-    blocks = agree(group, lambda: state_blocks(model, optimizer=optimizer, group=group))
-    write_blocks(blocks, Path(folder), group=group)
+    write_blocks(state_blocks(model, optimizer=optimizer, group=group), Path(folder), group=group)
 
 
 def load_state(
@@ -116,10 +115,21 @@ def state_blocks(
 ) -> list[Block]:
     """What ``save_state`` writes from this rank: views, so the next step changes them.
 
-    Args as there: every rank calls it.
+    Args as there: every rank calls it, and raises ``InputError`` as there.
     """
-    group, tables = group_of(model, group), held_tables(model)
-    blocks = list[Block]()
+    group = group_of(model, group)
+    blocks = agree(group, lambda: _own_blocks(model, optimizer, group))
+    accesses = list(saved_replica_accesses(model, group))
+    if group is None or dist.get_rank(group) == 0:
+        blocks += accesses
+    return blocks
+
+
+def _own_blocks(
+    model: nn.Module, optimizer: torch.optim.Optimizer | None, group: Any
+) -> list[Block]:
+    """All but the sums over the ranks."""
+    tables, blocks = held_tables(model), list[Block]()
     if optimizer is not None and (fault := optimizer_fault(model, tables, optimizer)):
         raise InputError(fault)
     for table in tables:
@@ -154,9 +164,7 @@ def state_blocks(
                     if state.dim() == 1
                     else [table.block(key, local.shard, state)]
                 )
-    accesses = list(saved_replica_accesses(model, group))  # A collective.
     if group is None or dist.get_rank(group) == 0:
-        blocks += accesses
         blocks += (Block.whole(name, tensor) for name, tensor in whole_tensors(model))
         blocks += whole_state(model, optimizer)
     if fault := meta_fault(blocks):
@@ -191,7 +199,7 @@ class AsyncStateWriter:
         """
         self.wait()
         # Row-wise state stands in several blocks; it is copied once.
-        memory = dict[tuple[int, ...], Tensor]()
+        memory = dict[tuple[object, ...], Tensor]()
         copies = [replace(block, tensor=_copied(block.tensor, memory)) for block in blocks]
         self._running = self._thread.submit(self._write, copies, folder, then)
 
@@ -202,16 +210,17 @@ class AsyncStateWriter:
             running.result()
 
     def close(self) -> None:
-        """End the thread; what was started is written first."""
+        """End the thread; what was started is written first. Raises as ``wait``."""
         self._thread.shutdown()
+        self.wait()
 
     def _write(self, blocks: list[Block], folder: Path, then: Callable[[], None]) -> None:
         write_blocks(blocks, folder, group=self._group)
         then()
 
 
-def _copied(tensor: Tensor, memory: dict[tuple[int, ...], Tensor]) -> Tensor:
-    key = (tensor.data_ptr(), *tensor.shape)
+def _copied(tensor: Tensor, memory: dict[tuple[object, ...], Tensor]) -> Tensor:
+    key = (tensor.data_ptr(), tensor.dtype, *tensor.shape)
     if key not in memory:
         memory[key] = torch.empty(tensor.shape, dtype=tensor.dtype, device=CPU)
         memory[key].copy_(tensor.detach())

@@ -4,7 +4,7 @@ dense kernel in the coordinates of the table, under the same keys, so that each 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any, TypeAlias
@@ -97,15 +97,24 @@ def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> It
 
 
 def warmup_progress(optimizer: torch.optim.Optimizer) -> Iterator[Block]:
-    """Of every ``WarmupOptimizer`` in an optimizer."""
+    """Of every ``WarmupOptimizer`` in an optimizer, under its ``param_name``; where several have
+    one, behind the prefixes of the ``CombinedOptimizer`` around them."""
+    found = list(_warmups(optimizer, ""))
+    uses = Counter(name for _, name, _ in found)
+    for prefix, name, progress in found:
+        key = name if uses[name] == 1 else prefix + name
+        yield Block.whole(f"{STATE}{key}.warmup", progress)
+
+
+def _warmups(optimizer: torch.optim.Optimizer, prefix: str) -> Iterator[tuple[str, str, Tensor]]:
+    """Of each: prefixes, ``param_name``, progress."""
     if isinstance(optimizer, WarmupOptimizer):
-        name, progress = optimizer.progress
-        yield Block.whole(f"{STATE}{name}.warmup", progress)
+        yield prefix, *optimizer.progress
     if isinstance(optimizer, OptimizerWrapper):
-        yield from warmup_progress(optimizer.optimizer)
+        yield from _warmups(optimizer.optimizer, prefix)
     elif isinstance(optimizer, CombinedOptimizer):
-        for _, each in optimizer.optimizers:
-            yield from warmup_progress(each)
+        for part, each in optimizer.optimizers:
+            yield from _warmups(each, f"{prefix}{part}." if part else prefix)
 
 
 def trainers(optimizer: torch.optim.Optimizer) -> dict[int, Trainer]:

@@ -12,9 +12,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from embershard.collectives import collective
+from embershard.errors import InputError
 from embershard.modules import FusedEmbeddingBagCollection, FusedEmbeddingCollection
 from embershard.package.rectangles import Shard
 from embershard.sharding.block_files import Block, read_blocks, read_saved
+from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.sharders import tables_in
 from embershard.sharding.tables import LocalShard
@@ -59,9 +61,15 @@ def inner_module(model: nn.Module) -> nn.Module:
 
 def group_of(model: nn.Module, group: Any) -> Any:
     """The ranks that save and load a model: ``group``, or those of a ``DistributedModelParallel``.
-    None: the model lies in this process."""
-    if group is None and isinstance(model, DistributedModelParallel):
-        return model.env.process_group
+    None: the model lies in this process. `InputError`: it holds sharded tables, of which only the
+    ``DistributedModelParallel`` itself knows which shard is whose."""
+    if isinstance(model, DistributedModelParallel):
+        return model.env.process_group if group is None else group
+    if any(isinstance(each, ShardedCollection) for each in model.modules()):
+        raise InputError(
+            f"model: expected the DistributedModelParallel itself, got {type(model).__name__}, "
+            "which has its sharded tables in it"
+        )
     return group
 
 

@@ -117,7 +117,9 @@ class DenseTables:
         self, shapes: Sequence[tuple[int, int]], lookups: Sequence[int], device: torch.device
     ) -> None:
         self._lookups = list(lookups)
-        self.weights = [nn.Parameter(torch.zeros(shape, device=device)) for shape in shapes]
+        self.weights = [
+            nn.Parameter(torch.zeros(shape, dtype=torch.float32, device=device)) for shape in shapes
+        ]
         """float32 ``(rows, dim)`` per table."""
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
@@ -181,7 +183,7 @@ class ShardedTables:
         ):
             self._add_group(optimizer, data_type, compute_kernel, list(parts))
         # Autograd calls backward only if an input requires a gradient, on ranks without tables too.
-        self._anchor = torch.zeros(0, device=env.device, requires_grad=True)
+        self._anchor = torch.zeros(0, dtype=torch.float32, device=env.device, requires_grad=True)
 
     def lookup(self, incoming: Incoming) -> Tensor:
         """float32 ``(examples of all ranks, columns of all parts)``: sums of bags."""
@@ -207,11 +209,15 @@ class ShardedTables:
 
     def gather(self, incoming: Incoming) -> Tensor:
         """float32, flat: the rows of all ids, part after part, rank after rank."""
-        found = [
-            self._timed(partial(tables.gather, incoming.ids[ids], offsets)).flatten()
-            for tables, ids, offsets in self._calls(incoming)
-            if ids.start < ids.stop
-        ]
+        found = list[Tensor]()
+        for tables, ids, offsets in self._calls(incoming):
+            if len(offsets) == 1:  # No examples.
+                continue
+            if ids.start < ids.stop or isinstance(tables, DenseTables):
+                rows = self._timed(partial(tables.gather, incoming.ids[ids], offsets))
+                found.append(rows.flatten())
+            else:  # A step all the same.
+                tables.count()
         return torch.cat([self._anchor, *found]) if len(found) != 1 else found[0]
 
     def _timed(self, look_up: Callable[[], Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ from embershard.errors import DataError, PackageError
 from embershard.package.validation import parse_model
 from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_blocks
 from embershard.sharding.block_files import Block, file_fault, read_blocks, read_saved
-from embershard.sharding.environment import from_rank_0
+from embershard.sharding.environment import agree, from_rank_0
 from embershard.training.checkpoint import (
     DOCUMENT,
     PARTIAL,
@@ -128,7 +128,8 @@ class LastCheckpoints:
         said = load_state(self._model, path / STATE, optimizer=self._optimizer, group=self._group)
         key = _rng_key(self._rank)
         numbers = torch.get_rng_state()
-        saved = [Block.whole(key, numbers)] if key in read_saved(path / STATE) else []
+        has_own = agree(self._group, lambda: key in read_saved(path / STATE), error=DataError)
+        saved = [Block.whole(key, numbers)] if has_own else []
         read_blocks(saved, path / STATE, group=self._group)
         torch.set_rng_state(numbers)
         return said
@@ -175,7 +176,10 @@ class LastCheckpoints:
 
     def close(self) -> None:
         """Wait until all is written, or cannot be; nothing is left of what cannot."""
-        self._writer.close()
+        try:
+            self._writer.close()
+        except Exception as error:  # The run has ended, or has an error of its own.
+            LOG.warning("%s: the last checkpoint is not written: %s", self._folder, error)
         if self._rank == 0 and self._partial is not None:
             shutil.rmtree(self._partial, ignore_errors=True)  # Published, it has another name.
 

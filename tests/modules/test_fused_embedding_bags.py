@@ -45,6 +45,37 @@ def batch(device="cpu"):
     )
 
 
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_ids_and_weights_may_be_columns_of_matrices(is_weighted):
+    config = EmbeddingBagConfig(
+        name="t",
+        num_embeddings=10,
+        embedding_dim=4,
+        feature_names=["u"],
+        init_fn=torch.nn.init.zeros_,
+    )
+    collection = FusedEmbeddingBagCollection(
+        [config], is_weighted=is_weighted, optimizer="sgd", learning_rate=1.0
+    )
+    ids = torch.tensor([[1, 7], [2, 1_700_000_000], [3, -5], [4, 6]])[:, 0]
+    weights = torch.tensor([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0], [4.0, 9.0]])[:, 0]
+    given = weights if is_weighted else None
+    features = KeyedJaggedTensor(
+        keys=["u"], values=ids, weights=given, lengths=torch.tensor([1, 3])
+    )
+    collection(features).values().sum().backward()
+    expected = torch.zeros(10, 4)
+    expected[1:5] = -(weights if is_weighted else torch.ones(4)).unsqueeze(1)
+    assert torch.equal(collection.embedding_bags["t"].weight, expected)
+
+
+def test_inference_mode_looks_up():
+    collection = FusedEmbeddingBagCollection(TABLES, optimizer="sgd", learning_rate=1.0)
+    expected = collection(batch()).values().detach()
+    with torch.inference_mode():
+        assert torch.equal(collection(batch()).values(), expected)
+
+
 def loss_of(collection, features, target):
     return (collection(features).values() - target).square().mean()
 

@@ -71,6 +71,33 @@ def test_an_optimizer_with_parts_and_warm_up_goes_on_from_its_step(tmp_path):
     assert torch.equal(other.weight, model.weight)
 
 
+def two_warm_ups(model):
+    def warmed(name, rates):
+        dense = KeyedOptimizerWrapper({name: model[name].weight}, torch.optim.SGD)
+        stages = [
+            WarmupStage(WarmupPolicy.CONSTANT, max_iters=2 * place, value=rate)
+            for place, rate in enumerate(rates, 1)
+        ]
+        return WarmupOptimizer(dense, stages, lr=1.0)
+
+    parts = {"a": warmed("first", [0.5, 0.25]), "b": warmed("second", [0.125])}
+    return CombinedOptimizer(list(parts.items()))
+
+
+def test_each_of_several_warm_ups_keeps_its_own_progress(tmp_path):
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(1, 1) for name in ("first", "second")})
+    optimizer = two_warm_ups(model)
+    for _ in range(4):
+        optimizer.step()
+    save_state(model, tmp_path / "state", optimizer=optimizer)
+    resumed = two_warm_ups(model)
+    assert load_state(model, tmp_path / "state", optimizer=resumed) == []
+    for each in optimizer, resumed:
+        assert [group["lr"] for group in each.param_groups] == [0.25, 1.0]
+        progress = [part.progress[1].tolist() for _, part in each.optimizers]
+        assert progress == [[4, 1], [4, 1]]
+
+
 def unsharded(case):
     module = FusedEmbeddingBagCollection(
         [

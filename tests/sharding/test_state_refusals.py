@@ -10,8 +10,11 @@ import torch
 from embershard.errors import DataError, InputError
 from embershard.optim import KeyedOptimizerWrapper, WarmupOptimizer
 from embershard.sharding import (
+    AsyncStateWriter,
     RowWiseAdagrad,
     block_files,
+    column_wise,
+    data_parallel,
     folder_claim,
     load_state,
     row_wise,
@@ -19,6 +22,7 @@ from embershard.sharding import (
     state_blocks,
 )
 from embershard.sharding.folder_claim import LOCK, claimed_folder
+from embershard.training import resuming
 from tests.cases import cases
 from tests.sharding.cases import plan_of, sharded
 from tests.sharding.reference import make_case
@@ -308,8 +312,73 @@ def test_a_save_of_ranks_into_a_folder_in_use_is_one_message_on_all(workers, tmp
     assert workers.run(2, save_plain, tmp_path) == [None, None]
 
 
+class Task(torch.nn.Module):
+    def __init__(self, parallel):
+        super().__init__()
+        self.parallel = parallel
+
+
+def save_and_load_around(env, case, plan, folder):
+    parallel, said = sharded(env, case, plan), []
+    for model in (Task(parallel), parallel.module):
+        for act in (save_state, load_state):
+            with pytest.raises(InputError) as raised:
+                act(model, folder)
+            said.append(str(raised.value))
+    return said
+
+
+def test_sharded_tables_are_saved_by_what_shards_them(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=0, optimizer="sgd")
+    expected = [
+        f"model: expected the DistributedModelParallel itself, got {kind}, which has its sharded "
+        "tables in it"
+        for kind in ("Task", "Task", "ModuleDict", "ModuleDict")
+    ]
+    plan = plan_of(case, row_wise())
+    for said in workers.run(2, save_and_load_around, case, plan, tmp_path / "state"):
+        assert said == expected
+
+
+def close_after_a_failed_write(env, folder):
+    model, writer = torch.nn.Linear(2, 1), AsyncStateWriter(env.checkpoint_group)
+    for _ in range(2):
+        writer.start(state_blocks(model, group=env.process_group), folder, lambda: None)
+    with pytest.raises(InputError) as raised:
+        writer.close()
+    return str(raised.value)
+
+
+def test_a_failed_write_is_an_error_of_close_at_the_latest(workers, tmp_path):
+    said = f"rank 0: {tmp_path}/state: expected a new folder, got one of save_state"
+    assert workers.run(2, close_after_a_failed_write, tmp_path / "state") == [said, said]
+
+
+def restore_where_rank_1_cannot_read(env, folder):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    save_state(model, folder / "last" / "5" / "state", optimizer=optimizer, group=env.process_group)
+    last = resuming.LastCheckpoints(folder, 2, model, optimizer, env)
+
+    def refuse(path):
+        raise DataError("no metadata here")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if env.rank == 1:
+            patch.setattr(resuming, "read_saved", refuse)
+        with pytest.raises(DataError) as raised:
+            last.restore(folder / "last" / "5")
+    last.close()
+    return str(raised.value)
+
+
+def test_a_rank_that_cannot_read_metadata_is_one_message_on_all(workers, tmp_path):
+    said = "rank 1: no metadata here"
+    assert workers.run(2, restore_where_rank_1_cannot_read, tmp_path) == [said, said]
+
+
 def save_by_adafactor(env, case, plan, folder):
-    parallel = sharded(env, case, plan)
+    parallel = sharded(env, case, plan, count_accesses=True)
     optimizer = torch.optim.Adafactor(parallel.parameters())
     for parameter in parallel.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -323,7 +392,8 @@ def save_by_adafactor(env, case, plan, folder):
 
 def test_state_of_rows_of_a_shard_is_refused(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=0, optimizer="rowwise_adagrad")
-    plan = plan_of(case, row_wise(compute_kernel="dense"))
+    # Rank 0 alone has a fault; the counts of replicas are summed over the ranks.
+    plan = plan_of(case, column_wise([0, 0], compute_kernel="dense"), items=data_parallel())
     first, second = workers.run(2, save_by_adafactor, case, plan, tmp_path / "state")
     assert first == second
     assert re.search(

@@ -33,6 +33,7 @@ struct Table {
 };
 
 std::span<const int64_t> Integers(const Tensor& tensor) {
+  TORCH_CHECK(tensor.is_contiguous(), "ids and offsets: expected contiguous ones");
   return {tensor.const_data_ptr<int64_t>(), static_cast<size_t>(tensor.numel())};
 }
 
@@ -60,6 +61,7 @@ struct Batch {
                   "expected a dim that is a multiple of 4 and under 2**32 rows");
       lookups = std::max(lookups, table.end_lookup);
     }
+    TORCH_CHECK(!id_weights || id_weights->is_contiguous(), "weights: expected contiguous ones");
     TORCH_CHECK(gradient.is_contiguous() && gradient.numel() / 4 <= 0xffffffff,
                 "gradients: expected at most 2**34 contiguous values, got ", gradient.sizes());
     examples = lookups > 0 ? (bag_offsets.numel() - 1) / lookups : 0;
