@@ -88,6 +88,7 @@ class _Pipeline(Generic[In, Out]):
             StopIteration: the data has ended, on every rank.
             InputError: the batch of some rank is bad, its data raised, or has ended while that of
                 others has not: the same message on every rank. The next call takes the next batch.
+                Or the model returned something else than the loss and the output.
         """
         losses, output = self._forward(dataloader_iter)
         if self._model.training:
@@ -101,7 +102,7 @@ class _Pipeline(Generic[In, Out]):
 
         Raises:
             StopIteration: the data of all ranks has ended.
-            InputError: the same message on every rank.
+            InputError: a bad batch, the same message on every rank; or the model returned no pair.
         """
         is_known = self._AHEAD > 0 and self._inputs.compare()
         with self._stream.entered(after_model=not self._queue):
@@ -111,8 +112,12 @@ class _Pipeline(Generic[In, Out]):
             running = step.exchange.placed(found)
         else:
             running = self._inputs.observed({"batch": step.batch})
-        with running:
-            return self._call(step.batch)
+        trains = torch.is_grad_enabled() and self._model.training
+        with running, torch.set_grad_enabled(trains):  # With it lookups count as training.
+            returned: object = self._call(step.batch)
+        if not isinstance(returned, tuple | list) or len(returned) != 2:
+            raise InputError(f"the model returned {_kind(returned)}; expected (loss, output)")
+        return returned[0], returned[1]
 
     def _take(self, source: Iterator[Any], ahead: int) -> tuple[_Step, list[Incoming]]:
         """The next step, and what the collections look up in it."""
@@ -165,6 +170,14 @@ class _Pipeline(Generic[In, Out]):
             self._send(step)
         self._queue.clear()
         raise StopIteration
+
+
+def _kind(value: object) -> str:
+    """What a model returned, for messages."""
+    if isinstance(value, Tensor):
+        return f"a Tensor of shape {list(value.shape)}"
+    name = type(value).__name__
+    return f"a {name} of {len(value)}" if isinstance(value, tuple | list) else f"a {name}"
 
 
 @final

@@ -18,7 +18,11 @@ from embershard.sharding import (
 from tests.sharding.cases import collection_of, count_exchanges, features_of
 
 CPU = torch.device("cpu")
-PIPELINES = {"base": TrainPipelineBase, "sparse": TrainPipelineSparseDist}
+PIPELINES = {
+    "base": TrainPipelineBase,
+    "sparse": TrainPipelineSparseDist,
+    "eval": EvalPipelineSparseDist,
+}
 
 
 @dataclass
@@ -51,13 +55,36 @@ class ComputedInput(Model):
         return (output**2).sum() * batch.factor, output.detach()
 
 
-def build(env, case, plans, kind=Model):
-    settings = {"optimizer": "rowwise_adagrad", "learning_rate": 0.1}
+class Scores(Model):
+    """Returns its scores alone, one an example."""
+
+    def forward(self, batch):
+        return super().forward(batch)[1].sum(dim=1).requires_grad_()
+
+
+class Attached(Model):
+    """Its output is not detached."""
+
+    def forward(self, batch):
+        loss, _ = super().forward(batch)
+        return loss, loss
+
+
+class Triple(Model):
+    """Returns more than the loss and the output."""
+
+    def forward(self, batch):
+        return [*super().forward(batch), None]
+
+
+def build(env, case, plans, kind=Model, *, count_accesses=False, **settings):
+    settings = {"optimizer": "rowwise_adagrad", "learning_rate": 0.1, **settings}
     return DistributedModelParallel(
         kind(case),
         env,
         plan=ShardingPlan(dict(zip(["first", "second"], plans, strict=True))),
         sharders=[EmbeddingBagCollectionSharder(fused_params=settings)],
+        count_accesses=count_accesses,
     )
 
 
@@ -151,6 +178,36 @@ def progress_with_fault(env, case, plans, name, fault, at):
         except StopIteration:
             break
     return said
+
+
+def refused_output(env, case, plans, name, kind):
+    """What a pipeline says of what its model returns."""
+    parallel = build(env, case, plans, kind)
+    pipeline = PIPELINES[name](parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU)
+    try:
+        pipeline.progress(batches_of(env, case))
+    except InputError as error:
+        return str(error)
+
+
+def evaluate(env, case, plans, name):
+    """Weights and the state of tables before and after steps in eval mode."""
+    settings = {"optimizer": "ema_rowwise_adagrad", "ema_interval": 1}
+    parallel = build(env, case, plans, kind=Attached, count_accesses=True, **settings)
+    parallel.eval()
+    pipeline = PIPELINES[name](parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU)
+    before = [each.clone() for each in counted_state_of(parallel)]
+    outputs = drain(pipeline, batches_of(env, case))
+    return [each.requires_grad for each in outputs], before, counted_state_of(parallel)
+
+
+def counted_state_of(parallel):
+    return [
+        tensor
+        for module in parallel.sharded_modules().values()
+        for shard in module.local_shards()
+        for tensor in (shard.weight, shard.accesses, *shard.state.values())
+    ]
 
 
 def train_in_turns(env, case, plans, execute_all_batches):

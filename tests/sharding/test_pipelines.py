@@ -15,8 +15,12 @@ from tests.sharding.cases import plan_of
 from tests.sharding.pipeline_cases import (
     ComputedInput,
     Model,
+    Scores,
+    Triple,
+    evaluate,
     exchanges_begun,
     progress_with_fault,
+    refused_output,
     train_in_turns,
     train_two_epochs,
 )
@@ -77,6 +81,27 @@ def test_a_fault_of_one_ranks_data_is_an_error_of_its_step_on_every_rank(
 def test_the_batch_before_the_end_is_done_or_kept(workers, execute_all_batches, expected):
     found = workers.run(2, train_in_turns, CASE, PLANS, execute_all_batches)
     assert found == [expected, expected]
+
+
+@cases(
+    ("kind", "returned"),
+    {
+        "scores": (Scores, ["a Tensor of shape [5]", "a Tensor of shape [3]"]),
+        "three": (Triple, ["a list of 3", "a list of 3"]),
+    },
+)
+@pytest.mark.parametrize("name", ["base", "sparse", "eval"])
+def test_a_model_that_returns_no_loss_and_output_is_refused(workers, name, kind, returned):
+    said = workers.run(2, refused_output, CASE, PLANS, name, kind)
+    assert said == [f"the model returned {each}; expected (loss, output)" for each in returned]
+
+
+@pytest.mark.parametrize("name", ["base", "sparse"])
+def test_steps_in_eval_mode_change_neither_weights_nor_state_nor_counts(workers, name):
+    for requires_grad, before, after in workers.run(2, evaluate, CASE, PLANS, name):
+        assert requires_grad == [False] * len(CASE.batches)
+        for a, b in zip(before, after, strict=True):
+            assert torch.equal(a, b)
 
 
 def test_a_model_without_sharded_tables_is_refused():
