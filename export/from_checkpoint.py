@@ -19,7 +19,7 @@ from embershard.export.tables import Weights
 from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
 from embershard.sharding.held_tables import read_access_counts
-from embershard.sharding.state_reads import wrapper_prefix
+from embershard.sharding.state_reads import WRAPPERS, wrapper_prefix
 from embershard.training import (
     MappedTables,
     check_state,
@@ -50,7 +50,8 @@ def export_checkpoint(
     Args:
         path: a checkpoint's folder, or the folder of several: the highest step is taken. With
             ``model`` also a folder of ``save_state``, or a state dict in a file: ``.safetensors``,
-            or ``.pt`` as torch.save wrote it, which is read with weights_only=True.
+            or ``.pt`` as torch.save wrote it, which is read with weights_only=True; the state dict
+            may be an entry ``model`` or ``state_dict`` beside others.
         out: ``<repository>/<model>/<version>``.
         weights: how tables are stored.
         dense_dtype: what linear layers of the dense program take, fp32 or bf16.
@@ -220,10 +221,16 @@ def _read_state(file: Path) -> Mapping[str, Tensor]:
         ) from error
     except Exception as error:  # Damaged files fail in many ways.
         raise DataError(f"{file}: expected a state dict, got {error}") from error
+    if isinstance(state, Mapping):  # Beside the epoch, an optimizer's state and others.
+        nested = [state[name] for name in WRAPPERS if isinstance(state.get(name), Mapping)]
+        state = nested[0] if nested else state
     if not isinstance(state, Mapping) or not all(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items()
     ):
-        raise DataError(f"{file}: expected a dict from name to tensor, got {_described(state)}")
+        raise DataError(
+            f"{file}: expected a dict from name to tensor, by itself or as 'model' or "
+            f"'state_dict' of a dict, got {_described(state)}"
+        )
     return state
 
 

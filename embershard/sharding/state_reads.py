@@ -35,6 +35,8 @@ NO_WEIGHTS = ("optimizer.", "training.")
 """Begin of keys that are no weights, unless the module has some of that name."""
 MODEL = "model."
 """Before the names of weights that were saved as ``{"model": model.state_dict(), ...}``."""
+WRAPPERS = ("model", "state_dict")
+"""Names under which programs save a model's weights, beside entries of their own."""
 NAMES_SHOWN = 3
 """Of weights that do not fit, in a message."""
 
@@ -43,7 +45,8 @@ class StateReads:
     """The blocks to read into a model, and what remains to be done once they are read.
 
     Args:
-        strict: whether optimizer state that is not saved, or that of another optimizer, is refused.
+        strict: whether optimizer state that is not saved, or that of another optimizer, is refused,
+            and so are entries of neither the model nor its optimizer.
     """
 
     def __init__(
@@ -102,10 +105,19 @@ class StateReads:
     def _check(self, kind: str, tables: list[HeldTable], whole: Mapping[str, Tensor]) -> None:
         expected: dict[str, tuple[int, ...]] = {table.weight_key: table.size for table in tables}
         expected |= {name: tuple(tensor.shape) for name, tensor in whole.items()}
-        given = saved_weights(self._saved, expected)
+        given, hint = saved_weights(self._saved, expected, keep_others=True), ""
+        if others := other_entries(self._saved, expected):
+            told = _few(sorted({_top(key) for key in others}))
+            hint = (
+                "; entries of the model and 'optimizer' are read: strict=False ignores the others, "
+                f"{told}"
+            )
+            if not self._strict:
+                given = {name: each for name, each in given.items() if each[0] not in others}
+                self._said.append(f"neither of the model nor of 'optimizer': {told}; not read")
         self._keys = {name: key for name, (key, _) in given.items()}
         shapes = {name: shape for name, (_, shape) in given.items()}
-        check_shapes(expected, shapes, kind=kind, where=self._where)
+        check_shapes(expected, shapes, kind=kind, where=self._where, hint=hint)
 
     def _add_table(self, table: HeldTable) -> None:
         weight = self._saved[self._keys[table.weight_key]]
@@ -181,21 +193,45 @@ def _told(dims: Mapping[str, int], counts_steps: bool) -> str:
 
 
 def saved_weights(
-    saved: Mapping[str, SavedTensor | None], expected: Collection[str]
+    saved: Mapping[str, SavedTensor | None], expected: Collection[str], *, keep_others: bool = False
 ) -> dict[str, tuple[str, tuple[int, ...] | None]]:
     """The weights in a folder, beside which optimizer state and more may lie.
+
+    Args:
+        saved: by key.
+        expected: names of the model's weights.
+        keep_others: False: entries beside ``WRAPPERS`` are left out.
 
     Returns:
         By name, without a wrapper's prefix: key in the folder, and shape. None: it is no tensor.
     """
     found = dict[str, tuple[str, tuple[int, ...] | None]]()
     prefix = wrapper_prefix(saved, expected)
+    is_wrapped = _top(prefix) in WRAPPERS and any(prefix + each in saved for each in expected)
+    others = other_entries(saved, expected) if is_wrapped and not keep_others else frozenset()
     for key, each in saved.items():
         name = key.removeprefix(prefix) if key not in expected else key
-        if key in expected or not key.startswith(NO_WEIGHTS):
+        if key in expected or not (key.startswith(NO_WEIGHTS) or key in others):
             named = name if name in expected else key
             found[named] = (key, each.size if each else None)
     return found
+
+
+def other_entries(
+    saved: Mapping[str, SavedTensor | None], expected: Collection[str]
+) -> frozenset[str]:
+    """Keys of top-level entries that are neither the model's nor ``NO_WEIGHTS``: ``epoch`` of
+    ``{"model": ..., "epoch": 3}``, and also of weights without a prefix beside ``epoch``."""
+    prefix = wrapper_prefix(saved, expected)
+    own = {_top(each) for each in expected if each in saved}
+    if any(prefix + each in saved for each in expected):
+        own.add(_top(prefix))
+    others = (key for key in saved if _top(key) not in own and not key.startswith(NO_WEIGHTS))
+    return frozenset(others if own else ())
+
+
+def _top(key: str) -> str:
+    return key.partition(".")[0]
 
 
 def wrapper_prefix(names: Collection[str], expected: Collection[str]) -> str:
@@ -215,8 +251,10 @@ def check_shapes(
     *,
     kind: str,
     where: Path,
+    hint: str = "",
 ) -> None:
-    """Refuse weights that are not those of a module. Shapes are by name; None: it is no tensor."""
+    """Refuse weights that are not those of a module. Shapes are by name; None: it is no tensor.
+    ``hint`` ends the message if there are unknown names."""
     missing, unexpected = expected.keys() - given.keys(), given.keys() - expected.keys()
     if missing or unexpected:
         problems = [
@@ -225,7 +263,8 @@ def check_shapes(
             if names
         ]
         raise DataError(
-            f"{where}: expected the {len(expected)} weights of {kind}, got {' and '.join(problems)}"
+            f"{where}: expected the {len(expected)} weights of {kind}, got "
+            f"{' and '.join(problems)}{hint if unexpected else ''}"
         )
     for name, shape in given.items():
         if expected[name] != shape:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.distributed.checkpoint.state_dict_saver import save as save_dcp
 
 from embershard.errors import DataError, ExportError
 from embershard.export import export_checkpoint, export_model
@@ -159,6 +160,23 @@ def test_weights_of_a_module_that_holds_the_model_are_read(kind, name, tmp_path)
     assert files_of(out) == files_of(tmp_path / "expected/1")
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is:UserWarning")
+@pytest.mark.parametrize("name", ["model", "state_dict"])
+@pytest.mark.parametrize("kind", ["state", "pt"])
+def test_a_state_dict_beside_other_entries_is_read(kind, name, tmp_path):
+    ranker = trained_ranker()
+    export_model(ranker, SCHEMA, tmp_path / "expected/1")
+    adam = {"exp_avg": torch.ones(2), "lr": 0.1}
+    saved = {name: ranker.state_dict(), "optim": {"over.weight": adam}, "epoch": 3}
+    path = tmp_path / f"weights.{kind}"
+    if kind == "pt":
+        torch.save(saved, path)
+    else:
+        save_dcp(saved, checkpoint_id=path, no_dist=True)
+    out = export_checkpoint(path, tmp_path / "ranker/1", model=FACTORY, weights="int8")
+    assert files_of(out) == files_of(tmp_path / "expected/1")
+
+
 @cases(
     ("tensor", "got"),
     {
@@ -197,11 +215,11 @@ def test_a_module_that_cannot_be_imported_is_told(code, said, tmp_path, monkeypa
         "unknown": ("weights.npz", lambda f: f.write_bytes(b"x"), "ends in .safetensors or"),
         "damaged": ("w.pt", lambda f: f.write_bytes(b"x"), "expected a state dict"),
         "header": ("w.safetensors", lambda f: f.write_bytes(b"x"), "a state dict"),
-        "a-number": ("w.pt", lambda f: torch.save(7, f), "to tensor, got int"),
+        "a-number": ("w.pt", lambda f: torch.save(7, f), "of a dict, got int"),
         "nested": (
             "w.pt",
-            lambda f: torch.save({"model": {"w": torch.ones(1)}}, f),
-            "got a dict of {'model': 'dict'}",
+            lambda f: torch.save({"net": {"w": torch.ones(1)}}, f),
+            "by itself or as 'model' or 'state_dict' of a dict, got a dict of {'net': 'dict'}",
         ),
         "empty": ("w.pt", lambda f: f.write_bytes(b""), "a state dict, got an empty file$"),
         "a-module": (

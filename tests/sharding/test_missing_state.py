@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.distributed.checkpoint.state_dict_saver import save as save_dcp
 
 from embershard.errors import DataError
 from embershard.sharding import (
@@ -189,6 +190,41 @@ def test_state_of_the_callers_optimizer_is_none_of_a_kernel_nor_the_reverse(tmp_
     assert said.endswith(
         "expected that of Adagrad (step, sum), got that of a kernel (momentum1)" + KEEPS
     )
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is:UserWarning")
+@cases(
+    ("wrap", "others"),
+    {
+        "prefix": (
+            lambda state: {"model": state},
+            {"epoch": 3, "optim": {"weight": torch.ones(2)}},
+        ),
+        "none": (lambda state: state, {"epoch": 3, "step": torch.ones(())}),
+        "optimizer": (lambda state: {"model": state}, {"optimizer": {}, "epoch": 3, "dense": {}}),
+    },
+)
+def test_entries_beside_the_model_are_refused_or_ignored(tmp_path, wrap, others):
+    model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    saved = wrap(model.state_dict()) | others
+    save_dcp(saved, checkpoint_id=tmp_path / "state", no_dist=True)
+    said, ignored = refusal(other, tmp_path / "state")
+    names = ", ".join(repr(name) for name, each in sorted(others.items()) if each != {})
+    assert said.startswith(f"{tmp_path / 'state'}: expected the 2 weights of Linear, got unknown '")
+    assert said.endswith(
+        "; entries of the model and 'optimizer' are read: strict=False ignores the others, " + names
+    )
+    assert ignored == [f"neither of the model nor of 'optimizer': {names}; not read"]
+    assert torch.equal(other.weight, model.weight)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is:UserWarning")
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_weights_of_another_model_are_refused_without_strict(tmp_path, prefix):
+    state = {f"{prefix}{name}": torch.ones(1, 2) for name in ("weight", "bias.deep", "scale")}
+    save_dcp(state, checkpoint_id=tmp_path / "state", no_dist=True)
+    with pytest.raises(DataError, match="the 2 weights of Linear, got no 'bias'"):
+        load_state(torch.nn.Linear(2, 1), tmp_path / "state", strict=False)
 
 
 def test_missing_state_is_one_message_on_every_rank(workers, tmp_path):
