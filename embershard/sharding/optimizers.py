@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.kernels import FUSED_OPTIMIZERS, FusedOptimizer
+from embershard.kernels.fused_optimizer import MOMENTS
 
 FUSED = "_embershard_fused_optimizer"
 """Attribute of a parameter: how it is trained in backward."""
@@ -26,7 +27,7 @@ class RowWiseAdagrad(torch.optim.Optimizer):
     Args:
         params: of 2 dimensions.
         lr: step size.
-        eps: keeps the first step of a row finite.
+        eps: keeps the first step of a row finite. The default in backward is 1e-8.
 
     Raises:
         InputError: a parameter of other dimensions, or a setting outside its range.
@@ -36,7 +37,8 @@ class RowWiseAdagrad(torch.optim.Optimizer):
         self,
         params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
         lr: float = 0.01,
-        eps: float = 1e-8,
+        *,
+        eps: float = 1e-10,
     ) -> None:
         super().__init__(params, {"lr": lr, "eps": eps})
 
@@ -114,15 +116,18 @@ def apply_optimizer_in_backward(
             ``torch.optim.Adam``, ``PartialRowWiseAdam`` and ``LAMB`` have no CPU kernel: sharding
             refuses them there.
         params: weights of the tables, before they are sharded.
-        optimizer_kwargs: ``lr``, ``eps`` and the other settings of ``optimizer_of_params``.
+        optimizer_kwargs: ``lr``, ``eps`` and the other settings of ``optimizer_of_params``. They
+            are FBGEMM's by default, not those of the class: ``eps`` of Adagrad is 1e-8.
 
     Raises:
         InputError: another optimizer or setting.
     """
     if optimizer_class not in _NAMES:
-        known = ", ".join(kind.__name__ for kind in _NAMES)
+        on_cuda = [kind.__name__ for kind, name in _NAMES.items() if name in MOMENTS]
+        everywhere = [kind.__name__ for kind, name in _NAMES.items() if name not in MOMENTS]
         raise InputError(
-            f"optimizer in backward: expected one of {known}; got {optimizer_class.__name__}"
+            f"optimizer in backward: expected one of {', '.join(everywhere)} (on CUDA: "
+            f"{', '.join(on_cuda)}); got {optimizer_class.__name__}"
         )
     optimizer = _optimizer(_NAMES[optimizer_class], optimizer_kwargs)
     for parameter in params:
@@ -170,8 +175,6 @@ def _optimizer(name: str, given: Mapping[str, Any]) -> FusedOptimizer:
             f"optimizer in backward: {name}: expected settings of {sorted(known)}, "
             f"got {sorted(unknown)}"
         )
-    if "eps" not in settings and name == "adagrad":
-        settings["eps"] = 1e-10  # torch.optim.Adagrad's default
     return FusedOptimizer(name=name, **settings)
 
 

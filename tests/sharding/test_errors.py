@@ -288,8 +288,12 @@ def test_a_shard_of_too_many_rows_on_one_rank_is_refused_on_all(workers):
 
 
 def test_an_unknown_optimizer_in_backward_is_refused():
-    with pytest.raises(InputError, match=r"expected one of SGD, .*LAMB; got RMSprop"):
+    with pytest.raises(InputError) as raised:
         apply_optimizer_in_backward(torch.optim.RMSprop, [], {"lr": 0.1})
+    assert str(raised.value) == (
+        "optimizer in backward: expected one of SGD, Adagrad, RowWiseAdagrad (on CUDA: Adam, "
+        "PartialRowWiseAdam, LAMB); got RMSprop"
+    )
 
 
 @cases(
@@ -317,6 +321,13 @@ def test_fused_params_take_the_names_and_settings_of_fbgemm():
     assert optimizer_of_params(unclipped) == FusedOptimizer(name="sgd")
     average = optimizer_of_params({"optimizer": _FbgemmName.EMA, "ema_interval": 5})
     assert average == FusedOptimizer(name="ema_rowwise_adagrad", ema_interval=5)
+
+
+def test_eps_of_adagrad_in_backward_is_fbgemms_unless_given():
+    assert optimizer_of_params({"optimizer": "exact_adagrad"}).eps == 1e-8
+    weight = torch.nn.Parameter(torch.ones(1, 4))
+    apply_optimizer_in_backward(torch.optim.Adagrad, [weight], {"lr": 0.1})
+    assert optimizer_of(weight).eps == 1e-8
 
 
 def test_a_table_without_an_optimizer_is_refused():

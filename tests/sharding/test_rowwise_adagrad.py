@@ -28,6 +28,17 @@ def test_a_row_steps_by_the_root_of_its_mean_square():
     assert optimizer.state[module.weight]["sum"].tolist() == [[50.0], [0.0]]
 
 
+def test_eps_is_torchrecs_unless_given():
+    module = table()
+    optimizer = RowWiseAdagrad(module.parameters(), lr=1.0)
+    module.weight.grad = torch.full((2, 2), 1e-10)
+    optimizer.step()
+    # 1 - 1e-10 / (1e-10 + 1e-10)
+    torch.testing.assert_close(module.weight.detach(), torch.full((2, 2), 0.5))
+    with pytest.raises(TypeError):  # TorchRec's third is lr_decay.
+        RowWiseAdagrad(module.parameters(), 1.0, 1e-8)
+
+
 def test_a_parameter_without_a_gradient_stays_and_a_closure_gives_the_loss():
     module = table()
     optimizer = RowWiseAdagrad(module.parameters())
