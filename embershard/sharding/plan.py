@@ -183,21 +183,25 @@ def grid_shard(
 def construct_module_sharding_plan(
     module: nn.Module,
     per_param_sharding: Mapping[str, ParameterShardingGenerator],
-    *,
+    sharder: object = None,
     local_size: int | None = None,
     world_size: int | None = None,
+    device_type: str | None = None,
 ) -> EmbeddingModuleShardingPlan:
     """The plan of one collection, checked.
 
     Args:
         module: an ``EmbeddingBagCollection`` or ``EmbeddingCollection``, plain or fused.
         per_param_sharding: table name -> what one of the helpers gave; every table once.
+        sharder: of this kind of collection, as TorchRec takes it. Checked, and of no effect:
+            sharders are given to ``DistributedModelParallel``.
         local_size: ranks of a host. None: what torchrun says (``LOCAL_WORLD_SIZE``), or all.
         world_size: number of ranks. None: of torch.distributed's default group, or 1.
+        device_type: ``cpu`` or ``cuda``, as TorchRec takes it. Checked, and of no effect.
 
     Raises:
-        InputError: no collection, a table that is not there or has no sharding, or a cut that does
-            not fit its table or the ranks.
+        InputError: no collection, another sharder or device, a table that is not there or has no
+            sharding, or a cut that does not fit its table or the ranks.
     """
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1
@@ -217,6 +221,14 @@ def construct_module_sharding_plan(
             f"{type(per_param_sharding).__name__}"
         )
     tables, ranks = tables_of(module), Ranks(world_size, local_size)
+    can_shard = getattr(sharder, "can_shard", None)
+    if sharder is not None and not (can_shard is not None and can_shard(module)):
+        raise InputError(
+            f"sharder: expected None or one for {type(module).__name__}, "
+            f"got {type(sharder).__name__}"
+        )
+    if device_type not in (None, "cpu", "cuda"):
+        raise InputError(f"device_type: expected None, 'cpu' or 'cuda', got {device_type!r}")
     known = {table.name: table for table in tables}
     plan = EmbeddingModuleShardingPlan()
     plan.world_size = world_size

@@ -8,6 +8,8 @@ from embershard.errors import DataError, InputError
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package.rectangles import Shard
 from embershard.sharding import (
+    EmbeddingBagCollectionSharder,
+    EmbeddingCollectionSharder,
     EmbeddingModuleShardingPlan,
     ParameterSharding,
     ShardingPlan,
@@ -35,6 +37,14 @@ def rectangles(generator, world_size=4, local_size=2):
         collection(), {"t": generator}, world_size=world_size, local_size=local_size
     )
     return [(each.rows, each.columns, each.devices) for each in plan["t"].sharding_spec]
+
+
+def test_arguments_stand_in_torchrecs_order():
+    sharder = EmbeddingBagCollectionSharder()
+    cut = construct_module_sharding_plan(
+        collection(), {"t": table_row_wise(1)}, sharder, 2, 4, "cpu"
+    )
+    assert [each.devices for each in cut["t"].sharding_spec] == [(2,), (3,)]
 
 
 WHOLE = ((0, 10), (0, 16))
@@ -120,6 +130,18 @@ def test_each_sharding_type_cuts_its_rectangles(generator, expected):
         "world-size": (
             lambda: rectangles(row_wise(), world_size=0),
             "world_size: expected at least 1, got 0",
+        ),
+        "sharder": (
+            lambda: construct_module_sharding_plan(
+                collection(), {"t": row_wise()}, EmbeddingCollectionSharder(), world_size=2
+            ),
+            "sharder: expected None or one for EmbeddingBagC.*, got EmbeddingCollectionSharder$",
+        ),
+        "device-type": (
+            lambda: construct_module_sharding_plan(
+                collection(), {"t": row_wise()}, world_size=2, device_type="cuda:0"
+            ),
+            "device_type: expected None, 'cpu' or 'cuda', got 'cuda:0'",
         ),
         "local-size": (
             lambda: rectangles(row_wise(), local_size="2"),
