@@ -107,6 +107,10 @@ class EmbeddingConfig:
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise InputError(f"{where}: weight_init_min..max: expected a range, got {low}..{high}")
 
+    def num_features(self) -> int:
+        """How many features are looked up in it."""
+        return len(self.feature_names)
+
     def init_range(self) -> tuple[float, float]:
         """Least and greatest value of a new row, unless init_fn says otherwise."""
         bound = math.sqrt(1 / self.num_embeddings)

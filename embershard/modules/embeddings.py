@@ -175,6 +175,10 @@ class EmbeddingCollection(Collection):
         """The tables, in order."""
         return list(self._configs)
 
+    def embedding_dim(self) -> int:
+        """Values of each vector."""
+        return self._configs[0].embedding_dim
+
 
 def vectors_of_lists(vectors: Tensor, lists: JaggedTensor) -> JaggedTensor:
     """Lists of vectors ``(total, dim)`` in place of rows; where the row is -1, zeros and no

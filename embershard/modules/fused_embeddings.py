@@ -159,3 +159,7 @@ class FusedEmbeddingCollection(FusedCollection):
     def embedding_configs(self) -> list[EmbeddingConfig]:
         """The tables, in order."""
         return list(self._configs)
+
+    def embedding_dim(self) -> int:
+        """Values of each vector."""
+        return self._configs[0].embedding_dim

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,9 @@ from embershard.errors import InputError
 _ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
     {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
 )
+
+
+Activation: TypeAlias = str | nn.Module | type[nn.Module] | Callable[[Tensor], Tensor]
 
 
 class Perceptron(nn.Module):
@@ -63,29 +67,38 @@ class MLP(nn.Module):
     linear. ``activate_last`` decides it either way.
 
     Args:
-        in_features: width of the input.
+        in_features: width of the input, or ``in_size``, as TorchRec names it.
         layer_sizes: width of each layer's output, at least one.
         bias: whether layers add a learned constant.
-        activation: "relu", "sigmoid", "tanh", or a module, which all layers then share.
+        activation: "relu", "sigmoid", "tanh", a function of a tensor as ``torch.relu``, a class of
+            modules without arguments, or a module, which all layers then share.
         device: where the layers lie. None: torch's default.
         activate_last: whether the activation follows the last layer. None: where its width is
             over 1.
 
     Raises:
-        InputError: no layers, a width under 1, or an unknown activation.
+        InputError: no layers, a width under 1, two names of the first, or an unknown activation.
     """
 
     def __init__(
         self,
-        in_features: int,
-        layer_sizes: Sequence[int],
+        in_features: int | None = None,
+        layer_sizes: Sequence[int] = (),
         bias: bool = True,
-        activation: str | nn.Module = "relu",
+        activation: Activation = "relu",
         device: torch.device | str | None = None,
         *,
         activate_last: bool | None = None,
+        in_size: int | None = None,
     ) -> None:
         super().__init__()
+        if (in_features is None) is (in_size is None):
+            raise InputError(
+                "MLP: expected in_features or its other name in_size, got "
+                f"{'neither' if in_size is None else 'both'}"
+            )
+        in_features = in_size if in_features is None else in_features
+        assert in_features is not None
         if not layer_sizes or min(in_features, *layer_sizes) < 1:
             raise InputError(
                 "MLP: expected in_features and at least one of layer_sizes, all at least 1; "
@@ -119,10 +132,28 @@ class MLP(nn.Module):
         return output
 
 
-def _build_activation(activation: str | nn.Module) -> nn.Module:
+class _Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self._function(input)
+
+
+def _build_activation(activation: Activation) -> nn.Module:
     if isinstance(activation, nn.Module):
         return activation
+    if isinstance(activation, type):
+        built: nn.Module = activation()
+        return built
+    if not isinstance(activation, str) and callable(activation):
+        return _Function(activation)
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        raise InputError(f"activation: expected one of {known}, or a module; got {activation!r}")
+        raise InputError(
+            f"activation: expected one of {known}, a function or a module; got {activation!r}"
+        )
     return _ACTIVATIONS[activation]()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -21,12 +21,16 @@ class Table(nn.Module):
         self.weight = weight
 
 
+_VIEWS = ("keys", "values", "items")
+
+
 class TableDict(nn.Module):
     """Tables by name: ``tables["users"].weight``, or ``tables.users.weight``.
 
     Not a ``torch.nn.ModuleDict``, which refuses names like ``items`` and ``type``. Here every
     name works as a key and in a state dict, and as an attribute too unless ``nn.Module`` itself
-    has one of that name.
+    has one of that name. ``keys()``, ``values()`` and ``items()`` are those of a dictionary, in
+    order, unless a table has the name: then the attribute is the table.
     """
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
@@ -48,6 +52,11 @@ class TableDict(nn.Module):
     def __len__(self) -> int:
         return len(self._modules)
 
+    def __getattr__(self, name: str) -> Any:  # Called only if there is no such attribute.
+        if name in _VIEWS and name not in self._modules:
+            return getattr(self._modules, name)
+        return super().__getattr__(name)
+
 
 class Collection(nn.Module):
     """What all collections have: tables in order, and a name for each output."""
@@ -67,6 +76,11 @@ class Collection(nn.Module):
     def embedding_names(self) -> list[str]:
         """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
         return list(self._names)
+
+    def embedding_names_by_table(self) -> list[list[str]]:
+        """``embedding_names()`` of each table, in order."""
+        names = iter(self._names)
+        return [[next(names) for _ in table.feature_names] for table in self._configs]
 
     @property
     def device(self) -> torch.device:

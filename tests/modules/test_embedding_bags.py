@@ -1,6 +1,7 @@
 """Both collections against an oracle by hand: pooling, missing rows, names, initial weights."""
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -199,6 +200,24 @@ def test_tables_are_found_by_name(cls):
     assert "item" not in tables
     assert tables["type"].weight.shape == (5, 12)
     assert tables.items.weight is collection.get_parameter("embedding_bags.items.weight")
+
+
+@pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
+def test_tables_are_listed_as_of_a_dictionary(cls):
+    tables = deepcopy(cls(TABLES[1:]).embedding_bags)
+
+    assert list(tables.keys()) == ["type", "users"]
+    assert list(tables.values()) == [tables["type"], tables["users"]]
+    assert list(tables.items()) == [("type", tables["type"]), ("users", tables["users"])]
+    with pytest.raises(AttributeError, match="item"):
+        _ = tables.item
+
+
+@pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
+def test_output_names_are_told_by_table(cls):
+    expected = [["item@items", "history"], ["item@type"], ["user"]]
+    assert cls(TABLES).embedding_names_by_table() == expected
+    assert [table.num_features() for table in TABLES] == [2, 1, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -102,10 +102,9 @@ def test_no_ids_at_all_give_empty_sequences(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_dict_names_the_tables(kind):
     cls, device = kind
-    assert list(cls(TABLES, device=device).state_dict()) == [
-        "embeddings.items.weight",
-        "embeddings.users.weight",
-    ]
+    collection = cls(TABLES, device=device)
+    assert list(collection.state_dict()) == ["embeddings.items.weight", "embeddings.users.weight"]
+    assert collection.embedding_dim() == 4
 
 
 def loss_of(sequences):

@@ -33,6 +33,8 @@ def linear(x):
         "asked-not-to": ({"layer_sizes": [5, 3], "activate_last": False}, [torch.relu, linear]),
         "sigmoid": ({"layer_sizes": [3], "bias": False, "activation": "sigmoid"}, [torch.sigmoid]),
         "tanh": ({"layer_sizes": [3, 2], "activation": "tanh"}, [torch.tanh] * 2),
+        "a-function": ({"layer_sizes": [3, 2], "activation": torch.tanh}, [torch.tanh] * 2),
+        "a-class": ({"layer_sizes": [3], "activation": torch.nn.Sigmoid}, [torch.sigmoid]),
         "a-module": (
             {"layer_sizes": [3], "activation": torch.nn.SiLU()},
             [torch.nn.functional.silu],
@@ -45,6 +47,19 @@ def test_output_is_that_of_the_layers_by_hand(settings, activations):
     x = torch.randn(20, 4)
 
     assert_close(mlp(x), by_hand(mlp, x, activations))
+
+
+def test_the_input_width_has_torchrecs_name_too():
+    assert MLP(in_size=4, layer_sizes=[3]).layers[0].linear.in_features == 4
+
+
+@cases(
+    ("sizes", "got"),
+    {"both": ({"in_features": 4, "in_size": 4}, "both"), "neither": ({}, "neither")},
+)
+def test_two_input_widths_or_none_are_refused(sizes, got):
+    with pytest.raises(InputError, match=f"in_features or its other name in_size, got {got}$"):
+        MLP(layer_sizes=[3], **sizes)
 
 
 def test_state_dict_keys_are_torchrecs():
@@ -67,7 +82,7 @@ def test_without_bias_there_is_none():
         "width-0": ({"layer_sizes": [3, 0]}, r"at least 1; got 4 and \[3, 0\]"),
         "unknown-activation": (
             {"layer_sizes": [3], "activation": "gelu"},
-            "one of relu, sigmoid, tanh, or a module; got 'gelu'",
+            "one of relu, sigmoid, tanh, a function or a module; got 'gelu'",
         ),
     },
 )
