@@ -27,7 +27,7 @@ from embershard.errors import (
 from embershard.version import __version__
 
 if TYPE_CHECKING:
-    from embershard.client import AsyncClient, Client, Prediction, Tls
+    from embershard.client import AsyncClient, Client, Lists, Prediction, Tls
     from embershard.export import export_model
     from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
     from embershard.models import DIN, DLRM, DLRM_DCN, LogitModel, TwoTower
@@ -74,6 +74,7 @@ __all__ = [
     "JaggedTensor",
     "KeyedJaggedTensor",
     "KeyedTensor",
+    "Lists",
     "LogitModel",
     "MissingKeyError",
     "NotFoundError",
@@ -99,7 +100,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "embershard.client": ("AsyncClient", "Client", "Prediction", "Tls"),
+    "embershard.client": ("AsyncClient", "Client", "Lists", "Prediction", "Tls"),
     "embershard.export": ("export_model",),
     "embershard.jagged": ("JaggedTensor", "KeyedJaggedTensor", "KeyedTensor"),
     "embershard.models": ("DIN", "DLRM", "DLRM_DCN", "LogitModel", "TwoTower"),
