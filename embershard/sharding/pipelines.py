@@ -230,6 +230,20 @@ class TrainPipelineSparseDist(_Pipeline[In, Out]):
         super().__init__(model, optimizer, device, custom_model_fwd)
         self._is_drained = execute_all_batches
 
+    def detach(self) -> nn.Module:
+        """The model, for steps outside the pipeline. It is the one that was given, unchanged;
+        batches in flight are kept."""
+        return self._model
+
+    def attach(self, model: nn.Module | None = None) -> None:
+        """Go on after ``detach``, as in TorchRec; needed for nothing here.
+
+        Raises:
+            InputError: another model.
+        """
+        if model not in (None, self._model):
+            raise InputError("model: expected None or the pipeline's own, got another")
+
 
 @final
 class EvalPipelineSparseDist(_Pipeline[In, Out]):

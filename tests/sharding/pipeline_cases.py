@@ -137,6 +137,24 @@ def train_two_epochs(env, case, plans, name, kind=Model):
     return outputs, state_of(parallel)
 
 
+def train_detached(env, case, plans, is_detached):
+    """Outputs of a pipeline, whose model is called by itself after the second batch."""
+    parallel = build(env, case, plans)
+    pipeline = TrainPipelineSparseDist(
+        parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU
+    )
+    source = batches_of(env, case)
+    outputs = [pipeline.progress(source) for _ in range(2)]
+    if is_detached:
+        model = pipeline.detach()
+        assert model is parallel
+        with torch.no_grad():
+            model(next(batches_of(env, case)))
+        pipeline.attach(model)
+        pipeline.attach()
+    return outputs + drain(pipeline, source)
+
+
 def exchanges_begun(env, case, plans):
     """How many exchanges of inputs have begun when each batch is computed."""
     parallel = build(env, case, plans)

@@ -21,6 +21,7 @@ from tests.sharding.pipeline_cases import (
     exchanges_begun,
     progress_with_fault,
     refused_output,
+    train_detached,
     train_in_turns,
     train_two_epochs,
 )
@@ -81,6 +82,15 @@ def test_a_fault_of_one_ranks_data_is_an_error_of_its_step_on_every_rank(
 def test_the_batch_before_the_end_is_done_or_kept(workers, execute_all_batches, expected):
     found = workers.run(2, train_in_turns, CASE, PLANS, execute_all_batches)
     assert found == [expected, expected]
+
+
+def test_a_detached_model_is_called_between_two_steps(workers):
+    expected, found = (
+        workers.run(2, train_detached, CASE, PLANS, is_detached) for is_detached in (False, True)
+    )
+    for outputs, given in zip(expected, found, strict=True):
+        assert len(outputs) == len(CASE.batches)
+        assert all(map(torch.equal, outputs, given))
 
 
 @cases(
