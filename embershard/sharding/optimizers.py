@@ -166,10 +166,15 @@ def _optimizer(name: str, given: Mapping[str, Any]) -> FusedOptimizer:
         settings.setdefault("max_gradient", 1.0)
     else:
         settings.pop("max_gradient", None)
-    known = set(_SETTINGS)
-    if name in FUSED_OPTIMIZERS:
-        plain = FusedOptimizer(name=name)
-        known |= {*_AVERAGE} if plain.has_average else {*_MOMENTS} if plain.counts_steps else set()
+    if name not in FUSED_OPTIMIZERS:
+        everywhere = ", ".join(each for each in FUSED_OPTIMIZERS if each not in MOMENTS)
+        raise InputError(
+            f"optimizer in backward: expected one of {everywhere} (on CUDA: {', '.join(MOMENTS)}); "
+            f"got {name!r}"
+        )
+    plain = FusedOptimizer(name=name)
+    known = {*_SETTINGS}
+    known |= {*_AVERAGE} if plain.has_average else {*_MOMENTS} if plain.counts_steps else set()
     if unknown := settings.keys() - known:
         raise InputError(
             f"optimizer in backward: {name}: expected settings of {sorted(known)}, "

@@ -294,6 +294,12 @@ def test_an_unknown_optimizer_in_backward_is_refused():
         "optimizer in backward: expected one of SGD, Adagrad, RowWiseAdagrad (on CUDA: Adam, "
         "PartialRowWiseAdam, LAMB); got RMSprop"
     )
+    with pytest.raises(InputError) as raised:
+        EmbeddingBagCollectionSharder(fused_params={"optimizer": "rmsprop"})
+    assert str(raised.value) == (
+        "optimizer in backward: expected one of rowwise_adagrad, adagrad, sgd, ema_rowwise_adagrad "
+        "(on CUDA: adam, partial_rowwise_adam, lamb); got 'rmsprop'"
+    )
 
 
 @cases(
