@@ -58,7 +58,8 @@ class ShardingEnv:
     def from_process_group(
         pg: Any, *, timeout: timedelta = TIMEOUT, local_size: int | None = None
     ) -> ShardingEnv:
-        """The ranks of a group of torch.distributed. Every rank of the job calls it.
+        """The ranks of a group of torch.distributed. Every rank of ``pg`` calls it; ranks outside
+        may call it with a group of their own at the same time.
 
         Args:
             pg: the group.
@@ -77,11 +78,11 @@ class ShardingEnv:
                 "torch.distributed.init_process_group('gloo') first, under torchrun"
             )
         pg = pg or dist.group.WORLD
+        if _is_part(pg):
+            _equalize_group_counts(pg)
         backends = [dist.get_backend(pg), dist.get_backend(pg), "gloo"]
-        groups = [
-            dist.new_group(dist.get_process_group_ranks(pg), timeout=timeout, backend=backend)
-            for backend in backends
-        ]
+        ranks = dist.get_process_group_ranks(pg)
+        groups = [_new_group(pg, ranks, timeout, backend) for backend in backends]
         world_size = dist.get_world_size(pg)
         (local_size,) = agree(
             pg,
@@ -115,7 +116,7 @@ def _checked(local_size: int | None, world_size: int) -> int | None:
 def _local_size(pg: Any) -> int:
     """Ranks of each host of torchrun; all of ``pg`` if hosts differ."""
     world_size = dist.get_world_size(pg)
-    if world_size < dist.get_world_size():
+    if _is_part(pg):
         return world_size
     said = os.environ.get("LOCAL_WORLD_SIZE", "")
     everyone = [said] * world_size
@@ -126,13 +127,40 @@ def _local_size(pg: Any) -> int:
 
 
 def _cross_group(pg: Any, local_size: int, timeout: timedelta) -> Any:
-    """That of this rank; every rank takes part in making all of them."""
-    ranks = dist.get_process_group_ranks(pg)
-    groups = [
-        dist.new_group(ranks[place::local_size], timeout=timeout, backend=dist.get_backend(pg))
-        for place in range(local_size)
-    ]
-    return groups[dist.get_rank(pg) % local_size]
+    """That of this rank; every rank of ``pg`` takes part in making all of them."""
+    ranks, own = dist.get_process_group_ranks(pg), dist.get_rank(pg) % local_size
+    places = [own] if _is_part(pg) else range(local_size)
+    groups = {
+        place: _new_group(pg, ranks[place::local_size], timeout, dist.get_backend(pg))
+        for place in places
+    }
+    return groups[own]
+
+
+def _is_part(pg: Any) -> bool:
+    """Whether some ranks of the job are not in ``pg``: they take no part in making its groups."""
+    return dist.get_world_size(pg) < dist.get_world_size()
+
+
+def _new_group(pg: Any, ranks: list[int], timeout: timedelta, backend: str) -> Any:
+    """A group of some ranks of ``pg``."""
+    return dist.new_group(
+        ranks, timeout=timeout, backend=backend, use_local_synchronization=_is_part(pg)
+    )
+
+
+def _equalize_group_counts(pg: Any) -> None:
+    """Put every rank of ``pg`` in the same number of groups, by groups of one rank.
+
+    torch names a group with local synchronization by that number: ranks with different numbers
+    would wait for each other under different names.
+    """
+    count = len(dist.distributed_c10d._world.pg_names)
+    everyone = [count] * dist.get_world_size(pg)
+    with collective(pg):
+        dist.all_gather_object(everyone, count, group=pg)
+    for _ in range(count, max(everyone)):
+        dist.new_group([dist.get_rank()], backend="gloo", use_local_synchronization=True)
 
 
 def agree(
