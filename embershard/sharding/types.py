@@ -30,7 +30,7 @@ class ShardingType(Enum):
 
     | type | shards |
     |---|---|
-    | data_parallel | the whole table, on every rank; gradients are summed over the ranks |
+    | data_parallel | the whole table, on every rank; gradients are averaged over the ranks |
     | table_wise | the whole table, on one rank |
     | column_wise | column ranges, each on one rank |
     | row_wise | row ranges, over all ranks |
