@@ -31,7 +31,8 @@ class DistributedModelParallel(nn.Module):
 
     Built on every rank with the same model and plan; the collections of ``module`` are replaced.
     The rest gets the weights of rank 0. After each ``backward()`` its gradients are averaged over
-    the ranks in one all-reduce, in the order of the parameters.
+    the ranks in one all-reduce, in the order of the parameters. Parameters may be frozen or
+    unfrozen later, on every rank before the same ``forward()``.
 
     Args:
         module: on CPU; collections may be on device meta. What is not sharded moves to the device.
@@ -198,23 +199,35 @@ class _DenseGradients:
         replicas = [each for each in module.parameters() if each not in shards]
         if has_shards:
             tell_shards(shards, replicas, env.process_group, env.device)
-        self._parameters = [each for each in replicas if each.requires_grad]
+        self._replicas, self._collections = replicas, collections
+        self._parameters: list[nn.Parameter] = []
         self._is_queued = False
         with torch.no_grad(), collective(env.process_group):
             for tensor in [*replicas, *module.buffers()]:
                 dist.broadcast(tensor, group=env.process_group, group_src=0)
-        if env.world_size == 1:
-            return  # Its gradients are the averages.
-        parameter: Any
-        for parameter in self._parameters:
-            parameter.register_post_accumulate_grad_hook(self._queue)
-        if self._parameters:
-            for each in collections:
-                each.on_gradient = self._queue
+        self._register()
 
     def begin(self) -> None:
-        """Forget a backward pass that failed: autograd dropped its callback."""
+        """Forget a backward pass that failed: autograd dropped its callback. Register parameters
+        that were unfrozen since."""
         self._is_queued = False
+        self._register()
+
+    def _register(self) -> None:
+        """Average the replicas that are trainable now, and those that were once."""
+        if self._env.world_size == 1:
+            return  # Its gradients are the averages.
+        known = set(self._parameters)
+        trained = [each for each in self._replicas if each.requires_grad or each in known]
+        if len(trained) == len(known):
+            return
+        parameter: Any
+        for parameter in trained:
+            if parameter not in known:
+                parameter.register_post_accumulate_grad_hook(self._queue)
+        self._parameters = trained
+        for collection in self._collections:
+            collection.on_gradient = self._queue
 
     def _queue(self, _: Tensor) -> None:
         if not self._is_queued:

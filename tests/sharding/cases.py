@@ -173,9 +173,9 @@ class TwoCollections(nn.Module):
         return self.first(features).values(), self.second(features=others).values()
 
 
-def model_parallel(env, case, plans):
+def model_parallel(env, case, plans, model=None):
     return DistributedModelParallel(
-        TwoCollections(case),
+        TwoCollections(case) if model is None else model,
         env,
         plan=ShardingPlan(dict(zip(["first", "second"], plans, strict=True))),
         sharders=[EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})],
@@ -206,6 +206,22 @@ def gradient_that_rank_0_alone_has(env, case, plans):
     loss = first.sum() + second.sum()
     (loss if env.rank else parallel.module.scale * loss).sum().backward()
     return 0 if env.rank else loss.detach(), parallel.module.scale.grad
+
+
+def gradient_of_unfrozen(env, case, plans):
+    """The gradient of the scale for this rank's loss alone and after backward. It was frozen, as
+    all dense parameters, when the model was sharded and in its first step."""
+    model = TwoCollections(case)
+    for parameter in (model.scale, model.unused):
+        parameter.requires_grad_(False)
+    parallel = model_parallel(env, case, plans, model)
+    losses = []
+    for ranks in case.batches[:2]:
+        first, second = parallel(features_of(case, ranks[env.rank]))
+        losses.append(first.detach().sum() + second.detach().sum())
+        (model.scale * (first.sum() + second.sum())).sum().backward()
+        model.scale.requires_grad_(True)
+    return losses[1].reshape(1), model.scale.grad
 
 
 class BothKinds(nn.Module):

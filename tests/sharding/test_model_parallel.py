@@ -9,6 +9,7 @@ from tests.cases import cases
 from tests.sharding.cases import (
     exchanges_of_arguments,
     gradient_after_failed_backward,
+    gradient_of_unfrozen,
     gradient_that_rank_0_alone_has,
     gradients_of_two_types,
     plan_of,
@@ -95,6 +96,14 @@ def test_a_rank_whose_loss_reaches_no_dense_parameter_averages_with_the_others(w
     (own, averaged), (_, other) = workers.run(2, gradient_that_rank_0_alone_has, CASE, PLANS)
     torch.testing.assert_close(averaged, own.reshape(1) / 2)
     assert torch.equal(other, averaged)
+
+
+def test_gradients_of_parameters_unfrozen_later_are_averaged(workers):
+    results = workers.run(2, gradient_of_unfrozen, CASE, PLANS)
+    expected = torch.stack([own for own, _ in results]).mean(0)
+    assert not torch.equal(results[0][0], results[1][0])
+    for _, averaged in results:
+        torch.testing.assert_close(averaged, expected)
 
 
 def test_averaged_gradients_have_the_types_of_their_parameters(workers):
