@@ -41,13 +41,21 @@ def empty_like_keyed(kjt: KeyedJaggedTensor) -> KeyedJaggedTensor:
     if weights is not None:
         weights = weights[:0]
     keys: list[str] = []
+    strides: list[list[int]] = []
+    inverse: tuple[list[str], Tensor] | None = None
+    inverse_indices = kjt.inverse_indices_or_none()
+    if inverse_indices is not None:
+        inverse = (keys, inverse_indices[1][:0])
     return KeyedJaggedTensor(
         keys,
         kjt.values()[:0],
         weights,
         kjt.lengths()[:0],
         None,
-        kjt.stride(),
+        None if kjt.variable_stride_per_key() else kjt.stride(),
+        None,
+        strides if kjt.variable_stride_per_key() else None,
+        inverse,
     )
 
 
@@ -61,8 +69,17 @@ def concat_keyed(kjts: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
     lengths: list[Tensor] = []
     counts: list[int] = []
     counted = True
+    variable = kjts[0].variable_stride_per_key()
+    strides: list[list[int]] = []
     for kjt in kjts:
-        if kjt.stride() != kjts[0].stride():
+        if kjt.variable_stride_per_key() != variable:
+            raise InputError(
+                f"features {kjt.keys()}: expected stride_per_key_per_rank as in "
+                f"{kjts[0].keys()}, in all or in none"
+            )
+        if variable:
+            strides.extend(kjt.stride_per_key_per_rank())
+        elif kjt.stride() != kjts[0].stride():
             raise InputError(
                 f"features {kjt.keys()}: expected {kjts[0].stride()} examples "
                 f"as in {kjts[0].keys()}, got {kjt.stride()}"
@@ -88,9 +105,36 @@ def concat_keyed(kjts: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
         torch.cat(weights) if len(weights) != 0 else None,
         torch.cat(lengths),
         None,
-        kjts[0].stride(),
+        None if variable else kjts[0].stride(),
         counts if counted else None,
+        strides if variable else None,
+        _concat_inverse(kjts),
     )
+
+
+def _concat_inverse(kjts: list[KeyedJaggedTensor]) -> tuple[list[str], Tensor] | None:
+    """The inverse indices of all keys. None: there are none."""
+    keys: list[str] = []
+    parts: list[Tensor] = []
+    for kjt in kjts:
+        inverse = kjt.inverse_indices_or_none()
+        if (inverse is None) != (kjts[0].inverse_indices_or_none() is None):
+            raise InputError(
+                f"features {kjt.keys()}: expected inverse_indices as in {kjts[0].keys()}, "
+                "in all or in none"
+            )
+        if inverse is not None:
+            keys.extend(inverse[0])
+            parts.append(inverse[1])
+            if inverse[1].shape[1:] != parts[0].shape[1:]:
+                raise InputError(
+                    f"features {kjt.keys()}: inverse_indices: expected those of "
+                    f"{list(parts[0].shape[1:])} examples as in {kjts[0].keys()}, "
+                    f"got {list(inverse[1].shape[1:])}"
+                )
+    if len(parts) == 0:
+        return None
+    return keys, torch.cat(parts)
 
 
 @torch.fx.wrap

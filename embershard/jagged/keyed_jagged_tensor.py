@@ -126,7 +126,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
 
     @staticmethod
     def concat(kjt_list: list["KeyedJaggedTensor"]) -> "KeyedJaggedTensor":
-        """All keys, in order. Raises InputError for none, another stride, or a key twice."""
+        """All keys, in order. Raises InputError for none, parts that differ, or a key twice."""
         return joined.concat_keyed(kjt_list)
 
     @staticmethod
@@ -339,7 +339,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             None if strides is not None else self._stride,
             [counts[i] for i in indices],
             None if strides is None else [strides[i] for i in indices],
-            self.inverse_indices_or_none(),
+            segments.rows_of([self._keys[i] for i in indices], self._inverse_keys, self._inverse),
             True,
         )
 
@@ -467,7 +467,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             None if strides is not None else self._stride,
             counts[first:last],
             None if strides is None else strides[first:last],
-            self.inverse_indices_or_none(),
+            segments.rows_of(self._keys[first:last], self._inverse_keys, self._inverse),
             True,
         )
 

@@ -85,6 +85,29 @@ def gather_slices(tensor: Tensor, bounds: list[int], order: list[int]) -> Tensor
     return torch.cat([tensor[bounds[i] : bounds[i + 1]] for i in order])
 
 
+def rows_of(
+    names: list[str], keys: list[str], inverse: Tensor | None
+) -> tuple[list[str], Tensor] | None:
+    """The inverse indices of ``names`` in their order, from ``inverse`` [keys, B]; names that are
+    no ``keys`` are left out."""
+    if inverse is None:
+        return None
+    if inverse.dim() == 0 or inverse.size(0) != len(keys):
+        raise InputError(
+            f"inverse_indices: expected a row for each of {keys}, got shape {list(inverse.shape)}"
+        )
+    rows: dict[str, int] = {}
+    for i, key in enumerate(keys):
+        rows[key] = i
+    found: list[str] = []
+    order: list[int] = []
+    for name in names:
+        if name in rows:
+            found.append(name)
+            order.append(rows[name])
+    return found, gather_slices(inverse, list(range(len(keys) + 1)), order)
+
+
 def pad_jagged(
     values: Tensor, lengths: Tensor, offsets: Tensor, width: int | None, padding: float
 ) -> Tensor:

@@ -1,13 +1,15 @@
 """The contents of jagged tensors: checked to the last length, and compared."""
 
+from bisect import bisect_right
+
 import torch
 from torch import Tensor
 
 from embershard.errors import InputError
-from embershard.jagged.checks import jagged_fault, keys_fault, negative_fault, stride_fault
+from embershard.jagged.checks import jagged_fault, keys_fault, stride_fault
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
-from embershard.jagged.segments import counts_of_lengths
+from embershard.jagged.segments import counts_at
 
 
 def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
@@ -21,19 +23,21 @@ def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
     Raises:
         InputError: naming feature and example, and what was expected and got.
     """
-    keys, stride, values = kjt.keys(), kjt.stride(), kjt.values()
+    keys, values, is_variable = kjt.keys(), kjt.values(), kjt.variable_stride_per_key()
+    stride = None if is_variable else kjt.stride()
+    strides = kjt.stride_per_key() if is_variable else None
     lengths, offsets = kjt.lengths_or_none(), kjt.offsets_or_none()
     _refuse(keys_fault(keys))
     if lengths is not None:
         _refuse(jagged_fault(values, kjt.weights_or_none(), lengths, None))
-        _refuse(stride_fault(keys, values, lengths, None, stride, None, None)[0])
-        _refuse(_lengths_fault(keys, stride, lengths, values.size(0)))
+        _refuse(stride_fault(keys, values, lengths, None, stride, strides, None)[0])
+        _refuse(_lengths_fault(kjt, lengths))
     if offsets is not None:
         _refuse(jagged_fault(values, kjt.weights_or_none(), None, offsets))
-        _refuse(stride_fault(keys, values, None, offsets, stride, None, None)[0])
-        _refuse(_offsets_fault(keys, stride, offsets, values.size(0)))
+        _refuse(stride_fault(keys, values, None, offsets, stride, strides, None)[0])
+        _refuse(_offsets_fault(kjt, offsets))
         if lengths is not None:
-            _refuse(_agreement_fault(keys, stride, lengths, offsets.diff()))
+            _refuse(_agreement_fault(kjt, lengths, offsets.diff()))
     _refuse(_counts_fault(kjt))
 
 
@@ -42,23 +46,25 @@ def _refuse(fault: str) -> None:
         raise InputError(f"KeyedJaggedTensor {fault}")
 
 
-def _lengths_fault(keys: list[str], stride: int, lengths: Tensor, total: int) -> str:
-    negative = negative_fault(keys, stride, lengths)
-    if negative:
-        return negative
+def _lengths_fault(kjt: KeyedJaggedTensor, lengths: Tensor) -> str:
+    at = _first(lengths < 0)
+    if at is not None:
+        return f"{_where(kjt, at)}: expected a length of at least 0, got {int(lengths[at])}"
+    total = kjt.values().size(0)
     found = int(lengths.sum())  # int64 whatever the lengths are
     if found != total:
         return f"sum of lengths: expected {total}, the number of values, got {found}"
     return ""
 
 
-def _offsets_fault(keys: list[str], stride: int, offsets: Tensor, total: int) -> str:
+def _offsets_fault(kjt: KeyedJaggedTensor, offsets: Tensor) -> str:
     if int(offsets[0]) != 0:
         return f"offsets: expected the first to be 0, got {int(offsets[0])}"
     at = _first(offsets[1:] < offsets[:-1])
     if at is not None:
         begin, end = offsets[at : at + 2].tolist()
-        return f"{_where(keys, stride, at)}: expected offsets that never fall, got {begin}, {end}"
+        return f"{_where(kjt, at)}: expected offsets that never fall, got {begin}, {end}"
+    total = kjt.values().size(0)
     if int(offsets[-1]) != total:
         return (
             f"offsets: expected the last to be {total}, the number of values, "
@@ -67,12 +73,12 @@ def _offsets_fault(keys: list[str], stride: int, offsets: Tensor, total: int) ->
     return ""
 
 
-def _agreement_fault(keys: list[str], stride: int, lengths: Tensor, expected: Tensor) -> str:
+def _agreement_fault(kjt: KeyedJaggedTensor, lengths: Tensor, expected: Tensor) -> str:
     at = _first(lengths != expected)
     if at is None:
         return ""
     return (
-        f"{_where(keys, stride, at)}: expected length {int(expected[at])}, "
+        f"{_where(kjt, at)}: expected length {int(expected[at])}, "
         f"as offsets say, got {int(lengths[at])}"
     )
 
@@ -82,7 +88,7 @@ def _counts_fault(kjt: KeyedJaggedTensor) -> str:
     given = kjt.length_per_key_or_none()
     if given is None:
         return ""
-    actual = counts_of_lengths(kjt.lengths(), len(kjt.keys()))
+    actual = counts_at(kjt.offsets(), kjt.lengths_offset_per_key())
     if given != actual:
         return f"length_per_key: expected {actual}, the sums of the lengths, got {given}"
     return ""
@@ -94,8 +100,11 @@ def _first(mask: Tensor) -> int | None:
     return int(found[0]) if found.numel() else None
 
 
-def _where(keys: list[str], stride: int, at: int) -> str:
-    return f"feature '{keys[at // stride]}', example {at % stride}"
+def _where(kjt: KeyedJaggedTensor, at: int) -> str:
+    """Of the length at a position."""
+    begins = kjt.lengths_offset_per_key()
+    key = bisect_right(begins, at) - 1
+    return f"feature '{kjt.keys()[key]}', example {at - begins[key]}"
 
 
 def jt_is_equal(jt_1: JaggedTensor, jt_2: JaggedTensor) -> bool:
@@ -111,10 +120,14 @@ def jt_is_equal(jt_1: JaggedTensor, jt_2: JaggedTensor) -> bool:
 
 
 def kjt_is_equal(kjt_1: KeyedJaggedTensor, kjt_2: KeyedJaggedTensor) -> bool:
-    """The same keys in the same order, stride, and contents as in ``jt_is_equal``."""
+    """The same keys in the same order, examples of each, and contents as in ``jt_is_equal``.
+
+    Inverse indices are not compared.
+    """
     return (
         kjt_1.keys() == kjt_2.keys()
         and kjt_1.stride() == kjt_2.stride()
+        and kjt_1.stride_per_key() == kjt_2.stride_per_key()
         and _same(kjt_1.values(), kjt_2.values())
         and _same(kjt_1.lengths().to(torch.int64), kjt_2.lengths().to(torch.int64))
         and _same_or_none(kjt_1.weights_or_none(), kjt_2.weights_or_none())

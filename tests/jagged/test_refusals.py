@@ -173,6 +173,17 @@ def weighted(keys, stride=1):
     return KeyedJaggedTensor(keys, ints(), torch.empty(0), lengths=lengths)
 
 
+def variable(key, inverse=None):
+    return KeyedJaggedTensor(
+        [key],
+        ints(),
+        torch.empty(0),
+        lengths=ints(0),
+        stride_per_key_per_rank=[[1]],
+        inverse_indices=None if inverse is None else ([key], inverse.reshape(1, -1)),
+    )
+
+
 @cases(
     ("call", "message"),
     {
@@ -203,6 +214,29 @@ def weighted(keys, stride=1):
                 [weighted(["a"]), KeyedJaggedTensor(["b"], ints(), lengths=ints(0))]
             ),
             r"features \['b'\]: expected weights as in \['a'\], in all or in none",
+        ),
+        "concat-variable-in-one": (
+            lambda: KeyedJaggedTensor.concat([variable("a"), weighted(["b"])]),
+            r"features \['b'\]: expected stride_per_key_per_rank as in \['a'\], in all or in none",
+        ),
+        "concat-inverse-in-one": (
+            lambda: KeyedJaggedTensor.concat([variable("a", ints(0)), variable("b")]),
+            r"features \['b'\]: expected inverse_indices as in \['a'\], in all or in none",
+        ),
+        "concat-inverse-examples": (
+            lambda: KeyedJaggedTensor.concat([variable("a", ints(0)), variable("b", ints(0, 0))]),
+            r"features \['b'\]: inverse_indices: expected those of \[1\] examples as in \['a'\], "
+            r"got \[2\]",
+        ),
+        "split-inverse-rows": (
+            lambda: KeyedJaggedTensor(
+                ["a"],
+                ints(),
+                lengths=ints(0),
+                stride_per_key_per_rank=[[1]],
+                inverse_indices=(["a"], ints(0, 0)),
+            ).split([1]),
+            r"inverse_indices: expected a row for each of \['a'\], got shape \[2\]",
         ),
         "from-jt-dict-examples": (
             lambda: KeyedJaggedTensor.from_jt_dict(

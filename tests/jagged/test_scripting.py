@@ -160,6 +160,25 @@ def test_equality_can_be_scripted(kjt):
     assert torch.jit.script(jt_is_equal)(kjt["a"], kjt["a"])
 
 
+def test_variable_batches_are_split_and_joined_inside_too():
+    @torch.jit.script
+    def scripted(kjt: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        first, second = kjt.split([1, 1])
+        return KeyedJaggedTensor.concat([second, KeyedJaggedTensor.empty_like(kjt), first])
+
+    kjt = KeyedJaggedTensor(
+        ["a", "b"],
+        torch.arange(3),
+        lengths=torch.tensor([1, 0, 2]),
+        stride_per_key_per_rank=[[2], [1]],
+        inverse_indices=(["a", "b"], torch.tensor([[1, 0], [0, 0]])),
+    )
+    found = scripted(kjt)
+    assert kjt_is_equal(found, kjt.permute([1, 0]))
+    assert found.inverse_indices()[0] == ["b", "a"]
+    assert found.inverse_indices()[1].tolist() == [[0, 0], [1, 0]]
+
+
 def test_permute_may_repeat_a_key_inside_too(kjt):
     @torch.jit.script
     def scripted(kjt: KeyedJaggedTensor) -> list[KeyedJaggedTensor]:

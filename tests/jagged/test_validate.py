@@ -20,6 +20,11 @@ def by(lengths=None, offsets=None, **more):
     )
 
 
+def variable(lengths=None, offsets=None, **more):
+    """2 examples of ``user`` and 1 of ``item``."""
+    return by(lengths, offsets, stride_per_key_per_rank=[[2], [1]], **more)
+
+
 @cases(
     "kjt",
     {
@@ -28,6 +33,9 @@ def by(lengths=None, offsets=None, **more):
         "both": by(lengths=[1, 0, 3, 0], offsets=[0, 1, 1, 4, 4]),
         "counts": by(lengths=[1, 0, 3, 0], length_per_key=[1, 3]),
         "empty": KeyedJaggedTensor.empty(is_weighted=True),
+        "variable-lengths": variable(lengths=[1, 0, 3], length_per_key=[1, 3]),
+        "variable-offsets": variable(offsets=[0, 1, 1, 4]),
+        "variable-empty": variable(lengths=[1, 0, 3]).split([0, 2])[0],
     },
 )
 def test_consistent_input_passes(kjt):
@@ -51,6 +59,18 @@ def test_passes_whatever_was_computed_before():
         "lengths-too-short": (
             by(lengths=[1, 0, 2, 0]),
             "sum of lengths: expected 4, the number of values, got 3",
+        ),
+        "variable-negative-length": (
+            variable(lengths=[3, 2, -1]),
+            "feature 'item', example 0: expected a length of at least 0, got -1",
+        ),
+        "variable-falling-offsets": (
+            variable(offsets=[0, 4, 3, 4]),
+            "feature 'user', example 1: expected offsets that never fall, got 4, 3",
+        ),
+        "variable-counts": (
+            variable(lengths=[1, 0, 3], length_per_key=[3, 1]),
+            r"length_per_key: expected \[1, 3\], the sums of the lengths, got \[3, 1\]",
         ),
         "first-offset": (by(offsets=[1, 1, 1, 4, 4]), "offsets: expected the first to be 0, got 1"),
         "falling-offsets": (
