@@ -43,6 +43,7 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
         torch.cat([pad(each, (0, most - len(each))) for each in lengths]),
         stride=most,
         length_per_key=features.length_per_key(),
+        repeated_keys=True,
     )
 
 

@@ -168,7 +168,7 @@ class Sorter:
                     f"feature {lookup.feature!r} of table {lookup.table.name!r}: expected it in "
                     f"the input, got {features.keys()}"
                 )
-        lengths = features.lengths().long().view(len(keys), features.stride())
+        lengths = features.lengths().long().view(len(features.keys()), features.stride())
         if lengths.numel() and int(lengths.min()) < 0:
             raise InputError(negative_fault(features.keys(), lengths.shape[1], lengths.flatten()))
         # Raises unless the lengths sum to the number of values.

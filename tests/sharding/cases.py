@@ -146,6 +146,12 @@ def train(env, case, plan, variable=None):
     return outputs, shards, replicas
 
 
+def vectors_of_each(env, case, plan, batches):
+    """Of the pooled vectors of this rank, those of each batch."""
+    module = shard(env, collection_of(case), plan)
+    return [module(each).values().detach() for each in batches]
+
+
 def gradients_of_two_types(env, case, plan):
     """Of a parameter of each type, whose gradient on a rank is its number."""
     model = nn.ModuleDict({"sparse": collection_of(case)})

@@ -6,7 +6,13 @@ import torch
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import FusedEmbeddingBagCollection
-from tests.sharding.cases import collection_of, train, variable_features_of
+from tests.sharding.cases import (
+    collection_of,
+    features_of,
+    train,
+    variable_features_of,
+    vectors_of_each,
+)
 from tests.sharding.error_cases import bad_batch
 from tests.sharding.reference import make_case, make_variable, pool
 from tests.sharding.test_embeddingbag import KINDS, POOLINGS, check_close, check_equal, plan_of
@@ -39,6 +45,18 @@ def test_sharded_training_expands_a_variable_batch(workers, kind, pooling, is_we
     variable = make_variable(case)
     plan = plan_of(case, kind, 4)
     check_equal(case, plan, workers.run(4, train, case, plan, variable))
+
+
+@pytest.mark.parametrize("kind", ["data_parallel", "row_wise", "table_wise"])
+def test_a_repeated_key_of_permute_changes_no_vectors(workers, kind):
+    case = make_case(2, sizes=[3, 3], steps=1)
+    variable = variable_features_of(case, make_variable(case)[0][0])
+    plain = features_of(case, case.batches[0][0])
+    batches = [plain, plain.permute([0, 1, 2, 3, 0]), variable, variable.permute([3, 1, 1, 0, 2])]
+    expected = collection_of(case)(plain).values()
+    for vectors in workers.run(2, vectors_of_each, case, plan_of(case, kind, 2), batches):
+        for each in vectors:
+            check_close(each, expected.double())
 
 
 def test_inverse_indices_past_a_key_are_one_message_on_all(workers):
