@@ -131,7 +131,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
             factor = self._max_gradient / (self.gradient_norm() + 1e-6)
             for gradient in gradients:
                 gradient *= factor.clamp(max=1.0)
-        return super().step()
+        return self._optimizer.step()
 
     def gradient_norm(self) -> Tensor:
         """Of all gradients, over all ranks: float32, the same on each."""

@@ -3,7 +3,7 @@ joins them."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from copy import deepcopy
 from typing import Any, final
@@ -42,18 +42,41 @@ class KeyedOptimizer(Optimizer):
         state: MutableMapping[Any, Any],
         param_groups: Collection[dict[str, Any]],
     ) -> None:
+        self._prepare_hooks()
         self.params, self.state, self.param_groups = params, state, param_groups
         self.defaults = {"_save_param_groups": False}
-        if strangers := [key for key in state if key not in set(params.values())]:
+        known = set(params.values())
+        if strangers := [key for key in state if key not in known]:
             raise InputError(
                 f"optimizer state: expected that of parameters only, got {len(strangers)} others"
             )
+
+    def _prepare_hooks(self) -> None:
+        """What ``torch.optim.Optimizer.__init__`` makes for hooks. That is not called: it makes
+        state and groups of its own."""
+        self._optimizer_step_pre_hooks = OrderedDict()
+        self._optimizer_step_post_hooks = OrderedDict()
+        self._optimizer_state_dict_pre_hooks = OrderedDict()
+        self._optimizer_state_dict_post_hooks = OrderedDict()
+        self._optimizer_load_state_dict_pre_hooks = OrderedDict()
+        self._optimizer_load_state_dict_post_hooks = OrderedDict()
+        self._patch_step_function()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({sorted(self.params)})"
 
     def state_dict(self) -> dict[str, Any]:
-        """By name; see the class."""
+        """By name; see the class. Hooks may change it."""
+        for before in self._optimizer_state_dict_pre_hooks.values():
+            before(self)
+        found = self._own_state()
+        for after in self._optimizer_state_dict_post_hooks.values():
+            changed = after(self, found)
+            found = found if changed is None else changed
+        return found
+
+    def _own_state(self) -> dict[str, Any]:
+        """The state dict without hooks."""
         names = {parameter: name for name, parameter in self.params.items()}
         found: dict[str, Any] = {
             "state": {names[parameter]: state for parameter, state in self.state.items()}
@@ -70,8 +93,11 @@ class KeyedOptimizer(Optimizer):
         Raises:
             InputError: other parameters, keys, shapes or groups. Nothing has changed then.
         """
+        for before in self._optimizer_load_state_dict_pre_hooks.values():
+            changed = before(self, dict(state_dict))
+            state_dict = state_dict if changed is None else changed
         self.check_state_dict(state_dict)
-        for name, states in self.state_dict()["state"].items():
+        for name, states in self._own_state()["state"].items():
             for key, value in states.items():
                 given = state_dict["state"][name][key]
                 if isinstance(value, Tensor):
@@ -85,6 +111,8 @@ class KeyedOptimizer(Optimizer):
                 given = given_groups[tuple(_named(group, names)["params"])]
                 group |= {key: deepcopy(given[key]) for key in group if key != "params"}
         self.post_load_state_dict()
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
 
     def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Refuse a state dict that ``load_state_dict`` cannot copy.
@@ -92,7 +120,7 @@ class KeyedOptimizer(Optimizer):
         Raises:
             InputError: other parameters, keys, shapes or groups.
         """
-        own = self.state_dict()
+        own = self._own_state()
         _check_keys("optimizer state", own["state"], state_dict["state"])
         for name, states in own["state"].items():
             given = state_dict["state"][name]
@@ -189,6 +217,7 @@ class OptimizerWrapper(KeyedOptimizer):
                 f"{type(self).__name__}: expected a KeyedOptimizer, such as KeyedOptimizerWrapper "
                 f"makes of another, got {type(optimizer).__name__}"
             )
+        self._prepare_hooks()
         self._optimizer = optimizer
         self.defaults = optimizer.defaults
 
@@ -241,6 +270,7 @@ class CombinedOptimizer(KeyedOptimizer):
 
     def __init__(self, optims: Sequence[KeyedOptimizer | tuple[str, KeyedOptimizer]]) -> None:
         self._optims = [("", each) if isinstance(each, KeyedOptimizer) else each for each in optims]
+        self._prepare_hooks()
         self.defaults = {}
         names = [_prefixed(prefix, name) for prefix, each in self._optims for name in each.params]
         for name, count in Counter(names).items():
@@ -297,6 +327,16 @@ class CombinedOptimizer(KeyedOptimizer):
     def post_load_state_dict(self) -> None:
         for _, each in self._optims:
             each.post_load_state_dict()
+
+    def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
+        """Of each, as it does alone: schedules stay where they are.
+
+        Args:
+            sparse_grad_parameter_names: with prefixes.
+        """
+        sparse = set(sparse_grad_parameter_names or ())
+        for prefix, each in self._optims:
+            each.init_state([name for name in each.params if _prefixed(prefix, name) in sparse])
 
     def save_param_groups(self, save: bool) -> None:
         self.defaults["_save_param_groups"] = save

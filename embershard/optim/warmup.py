@@ -137,7 +137,7 @@ class WarmupOptimizer(OptimizerWrapper):
 
     def step(self, closure: Any = None) -> Any:
         """That of the optimizer; then set the learning rate of the next step."""
-        result = super().step(closure)
+        result = self._optimizer.step(closure)
         done, stage = self._progress.tolist()
         done += 1
         # As in TorchRec a stage holds at its last step, which is `max_iters`, too.

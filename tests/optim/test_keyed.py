@@ -8,9 +8,13 @@ from embershard.errors import InputError
 from embershard.optim import (
     CombinedOptimizer,
     FusedKeyedOptimizer,
+    GradientClipping,
+    GradientClippingOptimizer,
     KeyedOptimizer,
     KeyedOptimizerWrapper,
     OptimizerWrapper,
+    WarmupOptimizer,
+    WarmupStage,
 )
 from tests.cases import cases
 
@@ -99,6 +103,86 @@ def test_state_that_is_no_tensor_is_loaded_too():
     optimizer = KeyedOptimizer({"w": weight}, {weight: {"count": 3}}, [{"params": [weight]}])
     optimizer.load_state_dict({"state": {"w": {"count": 5}}})
     assert optimizer.state[weight] == {"count": 5}
+
+
+def warm(optimizer):
+    return WarmupOptimizer(optimizer, [WarmupStage(max_iters=4)])
+
+
+def clipped(optimizer):
+    return GradientClippingOptimizer(optimizer, GradientClipping.VALUE, 1.0)
+
+
+@cases(
+    "build",
+    {
+        "wrapper": lambda: adam(w=parameter(1.0)),
+        "passes-on": lambda: OptimizerWrapper(adam(w=parameter(1.0))),
+        "warm-up": lambda: warm(OptimizerWrapper(adam(w=parameter(1.0)))),
+        "clipping": lambda: clipped(OptimizerWrapper(adam(w=parameter(1.0)))),
+        "combined": lambda: CombinedOptimizer([("a", adam(w=parameter(1.0)))]),
+        "fused": lambda: FusedKeyedOptimizer({}, {}, [], lambda: None),
+    },
+)
+def test_hooks_run_once_around_a_step_and_a_state_dict(build):
+    optimizer, seen = build(), []
+    OptimizerWrapper(adam(w=parameter(1.0)))  # torch wraps the step of a class once it is built.
+    optimizer.register_step_pre_hook(lambda own, *_: seen.append(("before step", own)))
+    optimizer.register_step_post_hook(lambda own, *_: seen.append(("step", own)))
+    optimizer.register_state_dict_pre_hook(lambda own: seen.append(("before state", own)))
+    optimizer.register_state_dict_post_hook(lambda own, state: {**state, "more": 1})
+    optimizer.register_load_state_dict_pre_hook(
+        lambda own, state: seen.append(("before load", state["more"]))
+    )
+    optimizer.register_load_state_dict_post_hook(lambda own: seen.append(("load", own)))
+    step(optimizer)
+    state = optimizer.state_dict()
+    assert state["more"] == 1
+    optimizer.load_state_dict(state)
+    assert seen == [
+        ("before step", optimizer),
+        ("step", optimizer),
+        ("before state", optimizer),
+        ("before load", 1),
+        ("load", optimizer),
+    ]
+
+
+def test_a_hook_may_give_the_state_dict_that_is_loaded():
+    weight = parameter(1.0)
+    optimizer = KeyedOptimizer({"w": weight}, {weight: {"count": 3}}, [{"params": [weight]}])
+    optimizer.register_load_state_dict_pre_hook(lambda own, state: state["inner"])
+    optimizer.load_state_dict({"inner": {"state": {"w": {"count": 5}}}})
+    assert optimizer.state[weight] == {"count": 5}
+
+
+def test_sparse_names_of_a_combined_optimizer_have_prefixes():
+    built = {}
+
+    class Recording(KeyedOptimizerWrapper):
+        def init_state(self, names=()):
+            built[id(self)] = list(names)
+
+    def recording():
+        params = {"w": parameter(1.0), "v": parameter(2.0)}
+        return Recording(params, lambda each: torch.optim.SGD(each, lr=0.1))
+
+    first, second = recording(), recording()
+    CombinedOptimizer([("a", first), ("b", second)]).init_state(["a.w", "b.v"])
+    assert built == {id(first): ["w"], id(second): ["v"]}
+
+
+def test_the_state_of_many_parameters_is_checked_in_linear_time():
+    calls = []
+
+    class Counted(dict):
+        def values(self):
+            calls.append(1)
+            return super().values()
+
+    params = Counted({str(at): parameter(1.0) for at in range(5)})
+    KeyedOptimizer(params, {each: {} for each in dict.values(params)}, [])
+    assert len(calls) == 1
 
 
 def test_a_fused_optimizer_passes_learning_rates_on_after_a_load_and_in_zero_grad():

@@ -30,6 +30,18 @@ def rates(optimizer, steps):
     return found
 
 
+def test_making_state_uses_no_step_of_the_schedule():
+    def warm():
+        stage = WarmupStage(WarmupPolicy.LINEAR, max_iters=4, value=0.2)
+        return WarmupOptimizer(sgd(), [stage], lr=1.0)
+
+    alone, combined = warm(), CombinedOptimizer([("a", warm()), ("b", warm())])
+    for optimizer in (alone, combined):
+        optimizer.init_state()
+        assert rates(optimizer, 3) == pytest.approx([0.2, 0.4, 0.6])
+    assert [each.progress[1].tolist() for _, each in combined.optimizers] == [[3, 0]] * 2
+
+
 @cases(
     ("stage", "expected"),
     {
