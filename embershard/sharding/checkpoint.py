@@ -83,7 +83,8 @@ def load_state(
         group: the ranks, all of which call this. None: those of a ``DistributedModelParallel``;
             any other model is of this process alone.
         strict: False: optimizer state that the folder lacks, or has of another optimizer, keeps its
-            value, as with new optimizers over trained weights.
+            value, as with new optimizers over trained weights; entries of neither the model nor
+            its optimizer are ignored.
 
     Returns:
         What was done to optimizer state that does not fit as it is, a line for each column range;
