@@ -19,7 +19,7 @@ from embershard.sharding.layout import build_layout
 from embershard.sharding.outgoing import Sorter
 from embershard.sharding.tables import AccessCounts, LocalShard, ShardedTables, fill_shard
 from embershard.sharding.types import ParameterSharding, ShardingType, whole_shard
-from embershard.sharding.vector_exchange import Exchange, distribute
+from embershard.sharding.vector_exchange import VectorExchange, distribute
 
 AnyConfig = TypeVar("AnyConfig", bound=EmbeddingConfig)
 
@@ -102,7 +102,7 @@ class ShardedCollection(nn.Module):
         """Use another step size in all tables of fused kernels from the next backward on."""
         self.tables.set_learning_rate(learning_rate)
 
-    def distribute(self, vectors: Tensor, exchange: Exchange, *batch: Any) -> Tensor:
+    def distribute(self, vectors: Tensor, exchange: VectorExchange, *batch: Any) -> Tensor:
         """``distribute`` of vector_exchange, with ``on_gradient``."""
         output = distribute(vectors, exchange, *batch)
         if self.on_gradient is not None and output.requires_grad:

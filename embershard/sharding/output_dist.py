@@ -14,8 +14,8 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.layout import Copy, Layout
 from embershard.sharding.routes import Columns, build_routes
 from embershard.sharding.vector_exchange import (
-    Block,
     QCommsConfig,
+    VectorBlock,
     exchange_vectors,
     split_blocks,
 )
@@ -161,37 +161,42 @@ class OutputDist:
         flat = self._exchange(values, theirs, ours, group=group, is_backward=False)
         return split_blocks(flat, ours)
 
-    def _first_blocks(self, examples: Sequence[int]) -> tuple[list[list[Block]], list[list[Block]]]:
+    def _first_blocks(
+        self, examples: Sequence[int]
+    ) -> tuple[list[list[VectorBlock]], list[list[VectorBlock]]]:
         """Of step 1: what this rank sends to each in forward, and gets from each."""
         rank, routes = self.env.rank, self._routes
         direct, shared = routes.direct[rank].widths, routes.shared[rank].widths
         theirs = [
             [
-                Block(examples[to], direct),
-                *(Block(examples[each], shared) for each in self._relayed_by(to)),
+                VectorBlock(examples[to], direct),
+                *(VectorBlock(examples[each], shared) for each in self._relayed_by(to)),
             ]
             for to in range(len(examples))
         ]
-        ours = list[list[Block]]()
+        ours = list[list[VectorBlock]]()
         for source in range(len(examples)):
             is_local = source // self._local == rank // self._local
             relayed = self._relayed_by(rank) if is_local else []
             ours.append(
                 [
-                    Block(examples[rank], routes.direct[source].widths),
-                    *(Block(examples[each], routes.shared[source].widths) for each in relayed),
+                    VectorBlock(examples[rank], routes.direct[source].widths),
+                    *(
+                        VectorBlock(examples[each], routes.shared[source].widths)
+                        for each in relayed
+                    ),
                 ]
             )
         return theirs, ours
 
     def _second_blocks(
         self, examples: Sequence[int]
-    ) -> tuple[list[list[Block]], list[list[Block]]]:
+    ) -> tuple[list[list[VectorBlock]], list[list[VectorBlock]]]:
         """Of step 2, likewise."""
         rank, sums = self.env.rank, self._routes.sums
         own = sums[rank // self._local].widths
-        theirs = [[Block(examples[to], own)] for to in self._relayed_by(rank)]
-        return theirs, [[Block(examples[rank], columns.widths)] for columns in sums]
+        theirs = [[VectorBlock(examples[to], own)] for to in self._relayed_by(rank)]
+        return theirs, [[VectorBlock(examples[rank], columns.widths)] for columns in sums]
 
 
 def _select(rows: Tensor, columns: Columns) -> Tensor:

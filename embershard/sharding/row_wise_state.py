@@ -14,17 +14,16 @@ from torch import Tensor
 
 from embershard.errors import DataError
 from embershard.sharding.block_files import Block, SavedTensor
+from embershard.sharding.plan import Span
 
-Range = tuple[int, int]
 
-
-def column_ranges(columns: Iterable[Range]) -> list[Range]:
+def column_ranges(columns: Iterable[Span]) -> list[Span]:
     """The ranges between all edges, in order."""
     return list(pairwise(sorted({edge for each in columns for edge in each})))
 
 
 def row_wise_blocks(
-    key: str, num_rows: int, ranges: Sequence[Range], *, rows: Range, columns: Range, state: Tensor
+    key: str, num_rows: int, ranges: Sequence[Span], *, rows: Span, columns: Span, state: Tensor
 ) -> list[Block]:
     """The state ``(rows,)`` of one shard, a block for each of the table's column ranges that it
     contains."""
@@ -50,8 +49,8 @@ class RowWiseRead:
         saved: SavedTensor,
         weight: SavedTensor,
         *,
-        rows: Range,
-        columns: Range,
+        rows: Span,
+        columns: Span,
         state: Tensor,
     ) -> None:
         ranges = column_ranges(
@@ -64,7 +63,7 @@ class RowWiseRead:
                 f"{len(ranges)} column ranges; got shape {saved.size}"
             )
         self._columns, self._state = columns, state
-        self._ranges = list[Range]()
+        self._ranges = list[Span]()
         self.blocks = list[Block]()
         """To be read before ``finish``."""
         for place, (first, end) in enumerate(ranges):

@@ -17,7 +17,7 @@ from torch import Tensor
 from embershard.sharding.environment import CPU, ShardingEnv
 from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout
-from embershard.sharding.vector_exchange import Block, QCommsConfig, exchange_vectors
+from embershard.sharding.vector_exchange import QCommsConfig, VectorBlock, exchange_vectors
 
 
 class SequenceDist:
@@ -85,18 +85,18 @@ class SequenceDist:
         widths = (columns.stop - columns.start for columns in self._columns)
         return [len(at) * width for at, width in zip(rows, widths, strict=True)]
 
-    def _theirs(self, incoming: Incoming) -> list[list[Block]]:
+    def _theirs(self, incoming: Incoming) -> list[list[VectorBlock]]:
         """Of each rank: the vectors that this one returns to it, part after part."""
         widths = self._widths.tolist()
         return [
-            [Block(count, (width,)) for count, width in zip(counts, widths, strict=True)]
+            [VectorBlock(count, (width,)) for count, width in zip(counts, widths, strict=True)]
             for counts in incoming.counts.t().tolist()
         ]
 
-    def _ours(self, rows: list[Tensor]) -> list[list[Block]]:
+    def _ours(self, rows: list[Tensor]) -> list[list[VectorBlock]]:
         """Of each rank: the vectors that it returns to this one, part after part."""
         widths = (columns.stop - columns.start for columns in self._columns)
-        blocks = [Block(len(at), (width,)) for at, width in zip(rows, widths, strict=True)]
+        blocks = [VectorBlock(len(at), (width,)) for at, width in zip(rows, widths, strict=True)]
         ends = accumulate(self._parts_of_rank, initial=0)
         return [blocks[first:end] for first, end in pairwise(ends)]
 

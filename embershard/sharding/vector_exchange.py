@@ -96,7 +96,7 @@ def registered_comms(registry: Mapping[str, QCommsConfig] | None) -> Mapping[str
     return {**known, **(registry or {})}
 
 
-class Block(NamedTuple):
+class VectorBlock(NamedTuple):
     """Vectors of one rank for another: ``(rows, sum(widths))``."""
 
     rows: int
@@ -110,8 +110,8 @@ class Block(NamedTuple):
 
 def exchange_vectors(
     values: Tensor,
-    sent: Sequence[Sequence[Block]],
-    received: Sequence[Sequence[Block]],
+    sent: Sequence[Sequence[VectorBlock]],
+    received: Sequence[Sequence[VectorBlock]],
     *,
     group: Any,
     comms: QCommsConfig,
@@ -155,17 +155,17 @@ def exchange_vectors(
     return vectors if scale is None else vectors / scale
 
 
-def split_blocks(values: Tensor, blocks: Sequence[Sequence[Block]]) -> list[list[Tensor]]:
+def split_blocks(values: Tensor, blocks: Sequence[Sequence[VectorBlock]]) -> list[list[Tensor]]:
     """What ``exchange_vectors`` gave, as ``(rows, sum(widths))`` for each block."""
     parts = iter(torch.split(values, [block.values for of in blocks for block in of]))
     return [[next(parts).view(block.rows, sum(block.widths)) for block in of] for of in blocks]
 
 
-def _values(block: Block) -> int:
+def _values(block: VectorBlock) -> int:
     return block.values
 
 
-def _encoded_bytes(block: Block) -> int:
+def _encoded_bytes(block: VectorBlock) -> int:
     return block.values + block.rows * len(block.widths) * ROW_CODEC_BYTES
 
 
@@ -180,7 +180,7 @@ def _runs(widths: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _encode(values: Tensor, block: Block) -> Tensor:
+def _encode(values: Tensor, block: VectorBlock) -> Tensor:
     """uint8: run after run of vectors of one width."""
     rows = values.view(block.rows, sum(block.widths))
     runs = _runs(block.widths)
@@ -192,7 +192,7 @@ def _encode(values: Tensor, block: Block) -> Tensor:
     return torch.cat(encoded) if encoded else values.to(torch.uint8)
 
 
-def _decode(encoded: Tensor, block: Block) -> Tensor:
+def _decode(encoded: Tensor, block: VectorBlock) -> Tensor:
     """float32, row-major."""
     columns, at = list[Tensor](), 0
     for width, count in _runs(block.widths):
@@ -203,14 +203,14 @@ def _decode(encoded: Tensor, block: Block) -> Tensor:
     return torch.cat(columns, dim=1).flatten() if columns else encoded.float()
 
 
-class Exchange(Protocol):
+class VectorExchange(Protocol):
     """Vectors to the ranks that asked for them; gradients the same way in reverse."""
 
     def forward(self, vectors: Tensor, *batch: Any) -> Tensor: ...
     def backward(self, gradient: Tensor, *batch: Any) -> Tensor: ...
 
 
-def distribute(vectors: Tensor, exchange: Exchange, *batch: Any) -> Tensor:
+def distribute(vectors: Tensor, exchange: VectorExchange, *batch: Any) -> Tensor:
     """``exchange.forward(vectors, *batch)``, whose gradient is ``exchange.backward``'s. The vectors
     require a gradient, on ranks without tables too: every rank enters the collective of
     backward."""
@@ -220,7 +220,9 @@ def distribute(vectors: Tensor, exchange: Exchange, *batch: Any) -> Tensor:
 
 class _Distribute(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, exchange: Exchange, batch: tuple[Any, ...]) -> Tensor:
+    def forward(
+        ctx: Any, vectors: Tensor, exchange: VectorExchange, batch: tuple[Any, ...]
+    ) -> Tensor:
         ctx.exchange, ctx.batch = exchange, batch
         return exchange.forward(vectors, *batch)
 

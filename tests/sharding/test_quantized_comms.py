@@ -13,7 +13,7 @@ from embershard.sharding import (
     row_wise,
     table_wise,
 )
-from embershard.sharding.vector_exchange import Block, exchange_vectors
+from embershard.sharding.vector_exchange import VectorBlock, exchange_vectors
 from tests.sharding.cases import (
     collection_of,
     count_exchanges,
@@ -119,7 +119,7 @@ def test_a_loss_scale_keeps_small_gradients(workers):
 
 def exchange_value(env, config, value):
     """What arrives of a value."""
-    block = [[Block(1, (4,))], [Block(1, (4,))]]
+    block = [[VectorBlock(1, (4,))], [VectorBlock(1, (4,))]]
     values = torch.full((8,), value)
     received = exchange_vectors(
         values, block, block, group=env.output_group, comms=config, is_backward=True
@@ -135,7 +135,7 @@ def test_int8_vectors_that_are_not_finite_arrive_as_nan(workers):
 def exchange_infinite(env):
     values = torch.ones(16)
     values[[0, 8]] = float("inf")
-    blocks = [[Block(2, (4,))]] * dist.get_world_size(env.output_group)
+    blocks = [[VectorBlock(2, (4,))]] * dist.get_world_size(env.output_group)
     comms = QCommsConfig(forward_precision=CommType.INT8)
     received = exchange_vectors(
         values, blocks, blocks, group=env.output_group, comms=comms, is_backward=False
