@@ -152,7 +152,8 @@ class Client:
             sparse: from name to lists of ids (integers of 64 bits, or strings): ``num_examples``
                 lists in example scope, one in request scope; a list of one id may be given as the
                 id. :class:`Lists` or arrays for speed. An input left out is empty.
-            weights: from name to lists of weights, as many as ids; weighted inputs only.
+            weights: from name to lists of weights, as many as ids; weighted inputs only. Of ids in
+                :class:`Lists` likewise: ``Lists(lengths, weights)``.
             num_examples: None: as many as the inputs in example scope have, 1 where none is given.
                 0: no candidates, for ``outputs`` in request scope alone, as a user's vector is.
             outputs: names of those wanted. Empty: all.

@@ -204,12 +204,16 @@ def _weights(
             f"feature {item.name!r}: expected {ids.values.size} weights, one for each id, "
             f"got {given.values.size}"
         )
-    if ids.values.size and not np.array_equal(given.lengths, ids.lengths):
-        raise RequestError(
-            f"feature {item.name!r}: expected lists of weights as long as those of ids, "
-            f"got lengths {given.lengths.tolist()!s:.60} for {ids.lengths.tolist()!s:.60}"
-        )
-    return given.values
+    if not ids.values.size or np.array_equal(given.lengths, ids.lengths):
+        return given.values
+    if given.lengths.size != ids.lengths.size:
+        got = f"{given.lengths.size} lists for {ids.lengths.size}"
+    else:
+        at = int(np.flatnonzero(given.lengths != ids.lengths)[0])
+        got = f"{given.lengths[at]} weights for {ids.lengths[at]} ids in list {at}"
+    raise RequestError(
+        f"feature {item.name!r}: expected lists of weights as long as those of ids, got {got}"
+    )
 
 
 def _bytes(arrays: list[Array], dtype: str) -> bytes:

@@ -265,8 +265,12 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
         ),
         "weights-in-other-lists": (
             {"dense": DENSE, "sparse": {"tags": [[1], [2]]}, "weights": {"tags": [[1, 2], []]}},
-            r"feature 'tags': expected lists of weights as long as those of ids, got lengths "
-            r"\[2, 0\] for \[1, 1\]",
+            "feature 'tags': expected lists of weights as long as those of ids, got 2 weights "
+            "for 1 ids in list 0",
+        ),
+        "weights-in-fewer-lists": (
+            {"dense": DENSE, "sparse": {"tags": [[1], [2]]}, "weights": {"tags": [[1, 2]]}},
+            "feature 'tags': expected lists of weights as long as those of ids, got 1 lists for 2",
         ),
         "weights-that-are-strings": (
             {"dense": DENSE, "sparse": {"tags": [[1], [2]]}, "weights": {"tags": [["a"], ["b"]]}},
