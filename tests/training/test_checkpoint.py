@@ -95,6 +95,11 @@ def test_weights_of_fused_tables_load_into_plain_ones(saved):
     torch.testing.assert_close(score(plain, rows), score(module, rows))
 
 
+def test_other_users_may_read_a_checkpoint(saved):
+    path, _ = saved
+    assert path.stat().st_mode & 0o777 == 0o755
+
+
 def test_samples_come_back_as_they_were(saved):
     expected = sample_requests(DATA.valid, 2)
     for kept, sample in zip(load_checkpoint(saved[0]).samples, expected, strict=True):
