@@ -154,7 +154,7 @@ def read_lists(features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig
 
 
 def rows_in(features: KeyedJaggedTensor) -> Tensor:
-    """int64 ``(total,)``, side by side in memory: the values, which are rows of tables.
+    """int64 ``(total,)``, contiguous: the values, which are rows of tables.
     `InputError`: values that are no integers, or of several numbers each."""
     values = features.values()
     if values.dim() != 1 or values.dtype not in ROW_DTYPES:
@@ -162,23 +162,24 @@ def rows_in(features: KeyedJaggedTensor) -> Tensor:
             f"features {features.keys()}: values: expected integers of shape [total], got "
             f"{values.dtype} of shape {list(values.shape)}"
         )
-    return _side_by_side(values.long())
+    return _contiguous(values.long())
 
 
 def weights_in(features: KeyedJaggedTensor) -> Tensor | None:
-    """``(total,)``, side by side in memory: the weights, if any. `InputError`: weights of several
-    numbers each."""
+    """``(total,)``, contiguous: the weights, if any. `InputError`: weights of several numbers
+    each."""
     weights = features.weights_or_none()
     if weights is not None and weights.dim() != 1:
         raise InputError(
             f"features {features.keys()}: weights: expected shape [total], got "
             f"{list(weights.shape)}"
         )
-    return None if weights is None else _side_by_side(weights)
+    return None if weights is None else _contiguous(weights)
 
 
-def _side_by_side(numbers: Tensor) -> Tensor:
-    """As the kernels read them. A column of a matrix, say, is copied."""
+def _contiguous(numbers: Tensor) -> Tensor:
+    """As the kernels read them: a column of a matrix is copied. ``Tensor.contiguous`` would leave
+    one number as it is."""
     if numbers.stride(0) == 1:
         return numbers
     return numbers.clone(memory_format=torch.contiguous_format)

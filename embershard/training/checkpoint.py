@@ -151,7 +151,7 @@ def start_checkpoint(
             raise DataError(f"{path}: expected a folder or nothing, got a file or link")
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
-        partial.chmod(0o755)  # mkdtemp's 0700 would hide it from whoever exports or serves.
+        partial.chmod(0o755)  # mkdtemp's 0700 would hide it from other users.
         with _removed_on_error(partial, path):
             document = {
                 "format_version": FORMAT_VERSION,

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import multiprocessing
 import threading
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import grpc
 import numpy as np
@@ -248,64 +248,62 @@ def test_an_asyncio_client_belongs_to_the_loop_it_was_made_in():
     asyncio.run(used(asyncio.run(made())))
 
 
-def use_in_child(use, told):
-    try:
-        use()
-    except InputError as error:
-        told.send(str(error))
-
-
-def test_a_child_process_is_told_to_make_a_client_of_its_own():
-    """gRPC's threads do not come along when a process is forked: calls might wait for ever."""
+def answer_of_child(act, *, held=None):
+    """What a forked child sends: ``act(send)`` runs in it. ``held``: a lock that another thread
+    may hold at the fork."""
     forking = multiprocessing.get_context("fork")
+    heard, told = forking.Pipe(duplex=False)
+    child = forking.Process(target=act, args=(told.send,))
+    with held or nullcontext():
+        child.start()
+    try:
+        assert heard.poll(WAIT_SECONDS)
+        return heard.recv()
+    finally:
+        child.kill()
+        child.join()
+
+
+@contextmanager
+def used_stream():
+    """A client and a stream of it that has answered."""
     with (
         fake_server(stream=echo) as fake,
         Client(fake.address, timeout_seconds=30) as client,
         client.stream("ranker") as stream,
     ):
         stream.predict(**INPUTS).result(WAIT_SECONDS)
+        yield client, stream
+
+
+def test_a_child_process_is_told_to_make_a_client_of_its_own():
+    """gRPC's threads do not come along when a process is forked: calls might wait for ever."""
+    with used_stream() as (client, stream):
         for use in (
             lambda: stream.predict(**INPUTS),
             lambda: client.predict("ranker", **INPUTS),
             lambda: client.stream("ranker"),
         ):
-            heard, told = forking.Pipe(duplex=False)
-            child = forking.Process(target=use_in_child, args=(use, told))
-            child.start()
-            try:
-                assert heard.poll(WAIT_SECONDS)
-                assert "got a child of it" in heard.recv()
-            finally:
-                child.kill()
-                child.join()
+
+            def refused(send, use=use):
+                with pytest.raises(InputError) as raised:
+                    use()
+                send(str(raised.value))
+
+            assert "got a child of it" in answer_of_child(refused)
 
 
-def end_in_child(stream, client, told):
-    stream.cancel()
-    stream.close()
-    client.close()
-    told.send("ended")
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_a_child_process_ends_what_it_inherited_at_once(is_locked):
+    with used_stream() as (client, stream):
 
+        def end(send):
+            stream.cancel()
+            stream.close()
+            client.close()
+            send("ended")
 
-@pytest.mark.parametrize("held", ["_lock", "nothing"])
-def test_a_child_process_ends_what_it_inherited_at_once(held):
-    forking = multiprocessing.get_context("fork")
-    with (
-        fake_server(stream=echo) as fake,
-        Client(fake.address, timeout_seconds=30) as client,
-        client.stream("ranker") as stream,
-    ):
-        stream.predict(**INPUTS).result(WAIT_SECONDS)
-        heard, told = forking.Pipe(duplex=False)
-        child = forking.Process(target=end_in_child, args=(stream, client, told))
-        with getattr(stream, held, nullcontext()):  # As another thread may hold it at the fork.
-            child.start()
-        try:
-            assert heard.poll(WAIT_SECONDS)
-            assert heard.recv() == "ended"
-        finally:
-            child.kill()
-            child.join()
+        assert answer_of_child(end, held=stream._lock if is_locked else None) == "ended"
         stream.predict(**INPUTS).result(WAIT_SECONDS)  # The parent's goes on.
 
 

@@ -1,4 +1,4 @@
-"""Ranks that get few ids or none, and ids that do not lie side by side in memory."""
+"""Ranks that get few ids or none, and ids that are not contiguous."""
 
 import pytest
 import torch
@@ -30,38 +30,35 @@ OF_RANK_0 = KeyedJaggedTensor(
 """Rows of the first of two ranks alone."""
 
 
-class Sequences(nn.Module):
-    def __init__(self):
+class Model(nn.Module):
+    """The sum of all vectors of one table."""
+
+    def __init__(self, collection, config):
         super().__init__()
         torch.manual_seed(0)
-        config = EmbeddingConfig(
-            name="t", num_embeddings=ROWS, embedding_dim=DIM, feature_names=["a"]
-        )
-        self.sparse = EmbeddingCollection([config])
+        table = config(name="t", num_embeddings=ROWS, embedding_dim=DIM, feature_names=["a"])
+        self.sparse = collection([table])
 
     def forward(self, features):
-        return sum(each.values().sum() for each in self.sparse(features).values())
+        found = self.sparse(features)
+        parts = found.values() if isinstance(found, dict) else [found]
+        return sum(each.values().sum() for each in parts)
 
 
-class Pooled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        config = EmbeddingBagConfig(
-            name="t", num_embeddings=ROWS, embedding_dim=DIM, feature_names=["a"]
-        )
-        self.sparse = EmbeddingBagCollection([config])
+def sequences():
+    return Model(EmbeddingCollection, EmbeddingConfig)
 
-    def forward(self, features):
-        return self.sparse(features).values().sum()
+
+def pooled():
+    return Model(EmbeddingBagCollection, EmbeddingBagConfig)
 
 
 def parallel_of(env, module, cut, settings=None):
     plan = construct_module_sharding_plan(
         module.sparse, {"t": cut}, world_size=env.world_size, local_size=env.world_size
     )
-    pooled = isinstance(module, Pooled)
-    sharder = EmbeddingBagCollectionSharder if pooled else EmbeddingCollectionSharder
+    is_pooled = isinstance(module.sparse, EmbeddingBagCollection)
+    sharder = EmbeddingBagCollectionSharder if is_pooled else EmbeddingCollectionSharder
     return DistributedModelParallel(
         module, env, plan=ShardingPlan({"sparse": plan}), sharders=[sharder(settings)]
     )
@@ -80,7 +77,7 @@ def two_steps(module, optimizer):
 
 def decayed(env, kind, folder):
     def build():
-        parallel = parallel_of(env, Sequences(), row_wise(compute_kernel="dense"))
+        parallel = parallel_of(env, sequences(), row_wise(compute_kernel="dense"))
         return parallel, kind(parallel.parameters(), lr=0.1, weight_decay=0.1)
 
     parallel, optimizer = build()
@@ -93,7 +90,7 @@ def decayed(env, kind, folder):
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
 def test_rows_of_a_rank_without_ids_decay_as_those_of_the_others(workers, tmp_path, kind):
-    module = Sequences()
+    module = sequences()
     two_steps(module, kind(module.parameters(), lr=0.1, weight_decay=0.1))
     expected = module.sparse.embeddings["t"].weight.detach().split(ROWS // 2)
     results = workers.run(2, decayed, kind, tmp_path / "state")
@@ -105,7 +102,7 @@ def test_rows_of_a_rank_without_ids_decay_as_those_of_the_others(workers, tmp_pa
 
 def averaged(env):
     settings = {"optimizer": "ema_rowwise_adagrad", "learning_rate": 0.1, "ema_interval": 2}
-    parallel = parallel_of(env, Sequences(), row_wise(), settings)
+    parallel = parallel_of(env, sequences(), row_wise(), settings)
     for _ in range(4):
         parallel(OF_RANK_0).backward()
     (shard,) = parallel.sharded_modules()["sparse"].local_shards()
@@ -121,7 +118,7 @@ def test_steps_count_on_a_rank_without_ids(workers):
 
 def trained_by_a_column(env, count, cut, is_column):
     cuts = {"table_wise": table_wise(0), "row_wise": row_wise()}
-    parallel = parallel_of(env, Pooled(), cuts[cut], {"optimizer": "sgd", "learning_rate": 1.0})
+    parallel = parallel_of(env, pooled(), cuts[cut], {"optimizer": "sgd", "learning_rate": 1.0})
     ids = torch.tensor([[0, 7], [1, 6], [5, 7]])[: count if env.rank else 3, 0]
     ids = ids if is_column else ids.clone(memory_format=torch.contiguous_format)
     lengths = torch.tensor([len(ids), 0])
@@ -133,6 +130,6 @@ def trained_by_a_column(env, count, cut, is_column):
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_ids_may_be_a_column_of_a_matrix(workers, count, cut):
     column = workers.run(2, trained_by_a_column, count, cut, True)
-    side_by_side = workers.run(2, trained_by_a_column, count, cut, False)
-    for found, expected in zip(column, side_by_side, strict=True):
+    contiguous = workers.run(2, trained_by_a_column, count, cut, False)
+    for found, expected in zip(column, contiguous, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
