@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 
 namespace embershard::rpc {
 namespace {
@@ -127,10 +128,7 @@ void OpenConnections::WatchForFloods() {
     const int64_t calls = unauthenticated_calls_.load(std::memory_order_relaxed);
     const Clock::time_point now = Clock::now();
     const bool is_above = rate.IsAbove(calls, now);
-    if (is_above) {
-      flood_end = now + kFloodPeriod;
-      Sweep();
-    }
+    if (is_above) flood_end = now + kFloodPeriod;
     const bool is_flood = now < flood_end;
     lock.Unlock();
     if (is_above && report_ && now >= next_report) {
@@ -140,7 +138,10 @@ void OpenConnections::WatchForFloods() {
               " ms; connections that send over " + std::to_string(kUnauthenticatedBytes >> 10) +
               " KiB without a token are reset");
     }
-    Pace(now, is_flood);
+    try {
+      Pace(now, is_flood);
+    } catch (const std::exception&) {  // Memory has run out. There is a next look.
+    }
     lock.Lock();
     const bool is_pacing = is_flood || !flooding_.empty();
     is_pacing_.store(is_pacing, std::memory_order_relaxed);
@@ -154,6 +155,7 @@ void OpenConnections::Pace(Clock::time_point now, bool is_flood) {
   {
     MutexLock lock(mutex_);
     if (is_flood) {
+      Sweep();
       flooding = Flooding(now);
     } else if (now >= next_quiet_look_) {
       next_quiet_look_ = now + kBetweenLooks;

@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "grpc/health/v1/health.pb.h"
+#include "grpc/predict/wire_messages.h"
+#include "grpc/status_map.h"
 
 namespace embershard::rpc {
 namespace {

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/model_control.h"
 #include "grpc/predict/raw_service.h"
+#include "grpc/status_map.h"
 
 namespace embershard::rpc {
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "engine/served_models.h"
@@ -11,6 +12,7 @@
 #include "grpc/predict/raw_service.h"
 #include "grpc/recorder.h"
 #include "grpc/server.h"
+#include "grpc/status_map.h"
 
 namespace embershard::rpc {
 
@@ -27,7 +29,18 @@ class PredictService : public RawService {
                  const ServerOptions& options, OpenConnections* connections);
   ~PredictService() override;
 
-  using RawService::AddQuestion;
+  // answer(request, response): fills the response, and returns a Status.
+  template <class Request, class Response, class Answer>
+  void AddQuestion(const std::string& method, Answer answer) {
+    AddParsed<Request>(
+        method,
+        [answer](Context*, const Request& request, Bytes* bytes, Status* status) -> UnaryReactor* {
+          Response response;
+          *status = answer(request, &response);
+          if (status->ok()) *bytes = WriteMessage(response);
+          return nullptr;
+        });
+  }
   // A method that asks for one prediction, and one that asks for many: at most one of these.
   void AddPredict(const std::string& method, MakeMessages make_messages);
   void AddPredictStream(const std::string& method, MakeMessages make_messages);
@@ -38,6 +51,26 @@ class PredictService : public RawService {
   void WaitUntilDone(Clock::time_point deadline);
 
  protected:
+  // A method of another kind. What is no message is refused in words, and what would take far more
+  // memory than bytes is not parsed.
+  // handle(context, request, bytes, status): either gives the reactor of the call or null, and the
+  // call ends with the status at once.
+  template <class Request, class Handle>
+  void AddParsed(const std::string& method, Handle handle) {
+    AddUnary(method, [this, handle](Context* context, const Bytes* message, Bytes* bytes) {
+      UnaryReactor* reactor = nullptr;
+      const Status status = Guarded("the call failed: ", [&] {
+        handler_.SetAuthenticated(*context);
+        Request request;
+        // The message is gRPC's own, and no constant.
+        Status parsed = ParseMessage(const_cast<Bytes*>(message), &request);
+        if (parsed.ok()) reactor = handle(context, request, bytes, &parsed);
+        return parsed;
+      });
+      return reactor != nullptr ? reactor : EndNow(context, ToGrpcStatus(status));
+    });
+  }
+
   ServedModels* const served_;
   const ServerOptions options_;
   OpenCalls calls_;

@@ -1,5 +1,4 @@
-// Services whose methods are added one by one, as callbacks over bytes: what is no message is
-// refused in words, and what would take far more memory than bytes is not parsed.
+// Services whose methods are added one by one, as callbacks over bytes.
 
 #pragma once
 
@@ -17,9 +16,6 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "base/status.h"
-#include "grpc/predict/wire_messages.h"
-#include "grpc/status_map.h"
 
 namespace embershard::rpc {
 
@@ -92,36 +88,6 @@ class RawService : public grpc::Service {
   void AddStream(const std::string& method, std::function<StreamReactor*(Context*)> handler) {
     Add(method, RpcMethod::BIDI_STREAMING,
         new grpc::internal::CallbackBidiHandler<Bytes, Bytes>(std::move(handler)));
-  }
-
-  // handle(context, request, bytes, status): either gives the reactor of the call or null, and the
-  // call ends with the status at once.
-  template <class Request, class Handle>
-  void AddParsed(const std::string& method, Handle handle) {
-    AddUnary(method, [handle](Context* context, const Bytes* message, Bytes* bytes) {
-      UnaryReactor* reactor = nullptr;
-      const Status status = Guarded("the call failed: ", [&] {
-        Request request;
-        // The message is gRPC's own, and no constant.
-        Status parsed = ParseMessage(const_cast<Bytes*>(message), &request);
-        if (parsed.ok()) reactor = handle(context, request, bytes, &parsed);
-        return parsed;
-      });
-      return reactor != nullptr ? reactor : EndNow(context, ToGrpcStatus(status));
-    });
-  }
-
-  // answer(request, response): fills the response, and returns a Status.
-  template <class Request, class Response, class Answer>
-  void AddQuestion(const std::string& method, Answer answer) {
-    AddParsed<Request>(
-        method,
-        [answer](Context*, const Request& request, Bytes* bytes, Status* status) -> UnaryReactor* {
-          Response response;
-          *status = answer(request, &response);
-          if (status->ok()) *bytes = WriteMessage(response);
-          return nullptr;
-        });
   }
 
  private:

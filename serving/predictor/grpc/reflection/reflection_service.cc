@@ -9,7 +9,9 @@
 
 #include "embershard/v1/predictor.pb.h"
 #include "grpc/health/v1/health.pb.h"
+#include "grpc/predict/wire_messages.h"
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "grpc/status_map.h"
 #include "inference/open_inference.pb.h"
 #include "torchrec/predictor.pb.h"
 

@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
+#include "grpc/connection/open_connections.h"
 #include "grpc/raw_http2.h"
 #include "grpc/serving_fixture.h"
+#include "inference/open_inference.grpc.pb.h"
 #include "testing/wait_for.h"
 
 namespace embershard::rpc {
@@ -122,6 +127,33 @@ TEST(ConnectionLimits, AConnectionOfAgeIsToldToGoAndTheCallOnItEnds) {
   EXPECT_TRUE(WaitFor([&aging] { return aging.Got(kGoAway); }));
   gate.Open();
   ExpectGood(running.Wait(), running.response());
+}
+
+// In a flood of calls without a token, a connection without a call that has one may send 32 KiB.
+TEST(ConnectionLimits, KeepsAConnectionThatOnlyAsksWithATokenInAFlood) {
+  const std::string token = "one-token-of-a-test";
+  ServerOptions options;
+  options.security.token_file = testing::TempDir() + "connection_limits_test";
+  std::ofstream(options.security.token_file) << token;
+  Serving serving(std::make_unique<FakeModel>(), {}, options);
+  inference::GRPCInferenceService::Stub asking(serving.NewChannel());
+  inference::ModelReadyRequest request;
+  request.set_name(std::string(4096, 'x'));
+  constexpr int64_t kFloodCalls = 10 * FloodRate::kCalls;
+  std::atomic<int64_t> flood_calls = 0;
+  std::thread flooding([&] {
+    while (++flood_calls < kFloodCalls) {
+      EXPECT_EQ(Call(serving.stub(), {}).Wait().error_code(), StatusCode::UNAUTHENTICATED);
+    }
+  });
+  for (int i = 0; i < 100 || flood_calls < kFloodCalls; ++i) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + token);
+    inference::ModelReadyResponse response;
+    const grpc::Status status = asking.ModelReady(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << i << ": " << status.error_message();
+  }
+  flooding.join();
 }
 
 }  // namespace
