@@ -126,7 +126,8 @@ def _plan(given: argparse.Namespace) -> None:
     if given.devices is None:
         raise InputError("plan: expected --devices, or --compare, got neither")
     fleet = parse_fleet(given.devices)
-    package, name = Package.open(folder), given.name or fleet.name
+    package = Package.open(folder)
+    name = fleet.name if given.name is None else given.name
     if given.strategy not in {AUTO, *STRATEGIES}:
         raise InputError(
             f"strategy: expected one of {', '.join([*STRATEGIES, AUTO])}, got {given.strategy!r}"

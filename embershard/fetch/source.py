@@ -149,7 +149,8 @@ class Source:
 
     def _wait(self, file: str, attempt: int, error: Exception) -> None:
         """`NotFoundError`: it is not there. `PackageError`: as the file system has it.
-        `UnavailableError`: that was the last attempt, or another would be of no use."""
+        `ConfigError`: no URL. `UnavailableError`: that was the last attempt, or another would be of
+        no use."""
         where = f"{self.url}/{file}"
         if isinstance(error, EmbershardError):
             raise error
@@ -163,6 +164,8 @@ class Source:
             raise UnavailableError(
                 f"{where}: not allowed: {error}; look at the keys in use"
             ) from error
+        if isinstance(error, ValueError):
+            raise ConfigError(f"{where}: expected a URL: {error}") from error
         if attempt >= ATTEMPTS:
             last = f"the last with {type(error).__name__}: {error}"
             words = f"{where}: {ATTEMPTS} attempts failed, {last}; run it again: it goes on"

@@ -69,6 +69,12 @@ def test_plan_refuses_a_name_that_is_taken(repository, capsys):
     assert words in capsys.readouterr().err
 
 
+def test_plan_refuses_an_empty_name(repository, capsys):
+    package = repository / "ranker" / "1"
+    assert main(["plan", str(package), "--devices", "2xcpu", "--name", ""]) == 1
+    assert "plan: expected letters, digits, _ . -, not first a dot" in capsys.readouterr().err
+
+
 def test_auto_adds_a_plan_for_the_fleet_and_reports_it(own, tmp_path, capsys):
     page = tmp_path / "plan.html"
     asked = ["--devices", "4xcpu", "--report", str(page), "--explain", "items"]

@@ -405,6 +405,8 @@ def test_urls_that_cannot_be_read_are_refused(here, monkeypatch):
         fetch("repository", here)
     with pytest.raises(ConfigError, match="Protocol not known: nosuch"):
         fetch("nosuch://repository", here)
+    with pytest.raises(ConfigError, match=r"http://\[bad/: expected a URL: Invalid IPv6 URL"):
+        fetch("http://[bad", here)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ConfigError, match=r"fsspec is missing.*pip install 'embershard\[fetch\]'"):
         fetch("file:///repository", here)
