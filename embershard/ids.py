@@ -1,6 +1,6 @@
 """Ids as 64-bit numbers: of clients, of data and of vocabularies."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArra
     """Numbers of -2**63 .. 2**64 - 1, or strings, not both, as int64 ``[N]``, a copy."""
     if isinstance(ids, str | bytes):
         raise InputError(f"ids: expected a list of ids, got {type(ids).__name__} {ids!r}")
+    if isinstance(ids, set | frozenset | Mapping):
+        raise InputError(f"ids: expected a list of ids in order, got {type(ids).__name__}")
     if isinstance(ids, np.ndarray) and ids.ndim != 1:
         raise InputError(f"ids: expected one dimension, got shape {ids.shape}")
     return np.array(ids_of("ids", ids if isinstance(ids, np.ndarray) else list(ids)))

@@ -2,17 +2,21 @@
 
 A quantized value reads back as ``scale * code + bias``, where bias is the row's least value
 and scale its range over the highest code, both rounded to fp16 *before* the codes are
-chosen. A row whose scale rounds to 0 (all values alike, or within about 7e-6 of each other
-at int8) is stored with scale 1 and codes 0. Rows are padded to `RowFormat.stored_dim` with their
-last value, which leaves the range as it is.
+chosen. Rows are padded to `RowFormat.stored_dim` with their last value, which leaves the range as
+it is.
 
 Source: rows are FBGEMM's ``FloatToFusedNBitRowwiseQuantizedSBHalf`` with scale and bias
-moved from the end of the row to its beginning.
+moved from the end of the row to its beginning. FBGEMM rounds to the nearest fp16, so that codes
+of a narrow range (at int8 below 0.004, or below a quarter of the values) may not reach its ends.
+Where they miss them by more than half a step, or steps are twice as wide as the range asks for,
+bias is rounded down and scale up.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from embershard.errors import InputError
@@ -55,7 +59,40 @@ def quantize_rows(
         weights, _BITS[weight_type]
     )
     assert header_last.shape[1] == row_format.row_bytes, header_last.shape
-    return header_last.roll(HEADER_BYTES, dims=1)
+    rows = header_last.roll(HEADER_BYTES, dims=1)
+    narrow = _misses_its_range(rows, weights, _BITS[weight_type])
+    if bool(narrow.any()):
+        within = _quantized_within(weights[narrow].numpy(), _BITS[weight_type])
+        rows[narrow] = torch.from_numpy(within)
+    return rows
+
+
+def _misses_its_range(stored: Tensor, weights: Tensor, bits: int) -> Tensor:
+    """Of each row, whether its codes miss an end of its range by more than half a step, or are
+    twice as wide as its range asks for."""
+    scale, bias = stored[:, :HEADER_BYTES].view(torch.float16).float().unbind(dim=1)
+    least, most = weights.aminmax(dim=1)
+    highest = (1 << bits) - 1
+    step = (most - least) / highest
+    misses = (bias - least > step / 2) | (most - bias - highest * scale > step / 2)
+    missed: Tensor = (most > least) & (misses | (scale > 2 * step))
+    return missed
+
+
+def _quantized_within(weights: NDArray[np.float32], bits: int) -> NDArray[np.uint8]:
+    """As `quantize_rows`, with bias rounded down and scale up."""
+    least = weights.min(axis=1, keepdims=True)
+    bias = least.astype(np.float16)
+    bias = np.where(bias > least, np.nextafter(bias, np.float16(-np.inf)), bias)
+    from_bias = weights - bias.astype(np.float32)
+    highest = (1 << bits) - 1
+    exact = from_bias.max(axis=1, keepdims=True) / np.float32(highest)
+    scale = exact.astype(np.float16)
+    scale = np.where(scale < exact, np.nextafter(scale, np.float16(np.inf)), scale)
+    codes = np.rint(from_bias / scale.astype(np.float32)).astype(np.uint8)
+    if bits == 4:
+        codes = codes[:, 0::2] | codes[:, 1::2] << 4
+    return np.concatenate([scale.view(np.uint8), bias.view(np.uint8), codes], axis=1)
 
 
 def _check_tensor(weights: Tensor) -> None:

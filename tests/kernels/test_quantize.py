@@ -37,10 +37,9 @@ def random_weights(num_rows, dim, *, scale=1.0):
     "weights",
     {
         "normal": random_weights(50, 16),
-        "small-values": random_weights(50, 4, scale=1e-3),
+        "small-values": random_weights(50, 4, scale=1e-2),
         "large-values": random_weights(50, 128, scale=3e3),
         "one-value": torch.full((2, 8), 0.75),
-        "range-below-fp16": torch.linspace(0, 1e-6, 8)[None],
         "widest-range": torch.tensor([[-65504.0, 65504.0] * 4]),
         "no-rows": torch.zeros(0, 8),
     },
@@ -54,6 +53,40 @@ def test_rows_are_those_of_the_numpy_oracle_byte_for_byte(weights, weight_type):
     assert rows.shape == (len(weights), 4 + dim * BITS[weight_type] // 8)
     if len(weights):
         np.testing.assert_array_equal(rows.numpy(), quantize_in_numpy(weights, BITS[weight_type]))
+
+
+@cases(
+    "weights",
+    {
+        "1e-3": random_weights(50, 16, scale=1e-3),
+        "1e-5": random_weights(50, 16, scale=1e-5),
+        "1e-6": random_weights(50, 16, scale=1e-6),
+        "100+-0.01": 100 + random_weights(50, 16, scale=1e-2),
+        "-7e3+-3": random_weights(50, 16, scale=3) - 7e3,
+        "range-below-fp16": torch.linspace(0, 1e-6, 8)[None],
+    },
+)
+@pytest.mark.parametrize("weight_type", ["int8", "int4"])
+def test_rows_of_a_narrow_range_read_back_within_half_a_step(weights, weight_type):
+    found = RowFormat(weight_type, weights.shape[1]).dequantize_rows(
+        quantize_rows(weights, weight_type).numpy()
+    )
+
+    least, most = (end.numpy().astype(np.float64) for end in weights.aminmax(dim=1))
+    steps = 2 ** BITS[weight_type] - 1
+    # Both headers may be rounded by the distance of two fp16, and codes that reach both ends by
+    # half a step each.
+    scale = (most - least + np.spacing(np.abs(least).astype(np.float16))) / steps
+    scale += np.spacing(scale.astype(np.float16))
+    errors = np.abs(found - weights.numpy().astype(np.float64)).max(axis=1)
+    assert (errors <= 0.501 * scale).all(), (errors / scale).max()
+
+
+def test_int8_row_of_a_narrow_range_rounds_bias_down_and_scale_up():
+    # -1e-6 lies between -17 and -16 times 2**-24. From -17 to 1e-6 each step is 2**-24 at least.
+    rows = quantize_rows(torch.tensor([[-1e-6, 0.0, 2.0**-24, 1e-6]]), "int8")
+
+    assert rows.tolist() == [[0x01, 0x00, 0x11, 0x80, 0, 17, 18, 34]]
 
 
 def test_int8_row_is_scale_bias_codes():
@@ -86,7 +119,8 @@ def test_fp32_row_is_the_values_bit_for_bit():
 @pytest.mark.parametrize("dim", [1, 2, 3, 5, 6, 7, 10, 100])
 @pytest.mark.parametrize("weight_type", ["int8", "int4"])
 def test_padding_leaves_scale_and_bias_of_a_row_as_they_are(weight_type, dim):
-    weights = random_weights(50, dim) + 7  # A zero in the padding would widen every row's range.
+    # A zero in the padding would widen every row's range. Ranges of quarters are not too narrow.
+    weights = (4 * random_weights(50, dim)).round() / 4 + 7
 
     rows = quantize_rows(weights, weight_type).numpy()
 

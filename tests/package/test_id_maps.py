@@ -170,6 +170,8 @@ def test_a_vocabulary_does_not_change_with_the_list_it_came_from():
         "vocabulary-twice": (lambda: Vocabulary([5, 7, 5]), "got 5 at positions 0 and 2"),
         "names": (lambda: Vocabulary(["a", "a"]), "distinct ids, got .* at positions 0 and 1"),
         "one-string": (lambda: Vocabulary("ab"), "a list of ids, got str 'ab'"),
+        "set": (lambda: Vocabulary({"a", "b"}), "a list of ids in order, got set"),
+        "mapping": (lambda: Vocabulary({5: 1, 7: 0}), "a list of ids in order, got dict"),
         "mixed": (lambda: Vocabulary([1, "b"]), "all ids to be strings or none, got both"),
         "float": (lambda: Vocabulary([1.0]), r"or strings, got float \(1.0\)"),
         "bool": (lambda: Vocabulary([True]), r"got bool \(True\)"),
