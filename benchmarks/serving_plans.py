@@ -46,6 +46,7 @@ from embershard.package import (
     SparseInput,
     add_plan,
 )
+from embershard.package.samples import SampleLists
 from embershard.planner import Machine, load_of, parse_fleet, plan_package, serving_problem
 from embershard.planner.served_devices import ServedBatches, compare_devices
 from embershard.serving import Server, ServerOptions
@@ -75,18 +76,12 @@ class Model(nn.Module):
 def draw_request(tables: Sequence[SkewedTable], random: np.random.Generator) -> SampleRequest:
     """A request of ``EXAMPLES`` examples."""
     lengths = [random.poisson(each.pooling, EXAMPLES) for each in tables]
-    ids = [
-        each.draw(int(of_table.sum()), random)
+    lists = [
+        SampleLists(of_table, each.draw(int(of_table.sum()), random), None)
         for each, of_table in zip(tables, lengths, strict=True)
     ]
-    return SampleRequest(
-        num_examples=EXAMPLES,
-        request_dense=np.zeros(0, np.float32),
-        example_dense=np.zeros((EXAMPLES, 0), np.float32),
-        lengths=np.concatenate(lengths).astype(np.int32),
-        values=np.concatenate(ids),
-        weights=np.zeros(0, np.float32),
-        outputs={},
+    return SampleRequest.of_lists(
+        np.zeros(0, np.float32), np.zeros((EXAMPLES, 0), np.float32), lists
     )
 
 
