@@ -28,14 +28,13 @@ from benchmarks.planner_tables import (
     DrawnTable,
     SkewedTable,
     collection_of,
-    head_of,
     parser_of,
-    row_of,
     shards_of,
     skewed_model,
 )
 from benchmarks.servers import copy_package
 from embershard.export import export_model
+from embershard.formatting import row_text, table_lines
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package import (
     Identity,
@@ -216,13 +215,13 @@ def main() -> None:
         "model", "tables", *(f"{name}, us" for name in SIDES), "planner / other",
         "halves", "planner over half", "other over half", "estimate / measured",
     ]  # fmt: skip
-    print(head_of(head))
+    print(*table_lines(head), sep="\n")
     ratios, gaps = list[list[float]](), list[tuple[float, ...]]()
     for seed in given.models:
         cells, found, gap = measure(seed, given)
         ratios.append(found)
         gaps.append(gap)
-        print(row_of([*cells, *(f"{each:.3f}" for each in found)]), flush=True)
+        print(row_text([*cells, *(f"{each:.3f}" for each in found)]), flush=True)
     if not given.blocks:
         return
     means = np.exp(np.log(ratios).mean(0))
