@@ -29,9 +29,7 @@ from benchmarks.planner import torchrec
 from benchmarks.planner_tables import (
     DrawnTable,
     SkewedTable,
-    head_of,
     parser_of,
-    row_of,
     sharding_plan,
     skewed_model,
 )
@@ -42,6 +40,7 @@ from benchmarks.workers.executed_plans import (
     Copy,
     sparse_part,
 )
+from embershard.formatting import row_text, table_lines
 from embershard.planner import (
     EmbeddingShardingPlanner,
     Machine,
@@ -155,7 +154,7 @@ def main() -> None:
     side = ["ours, ms", "TorchRec", "bound", "closed", "ratio"]
     head = ["model", *(f"CPU: {each}" for each in side), *(f"thread: {each}" for each in side)]
     head += ["wall: ratio", "halves: CPU", "estimate"]
-    print(head_of(head))
+    print(*table_lines(head), sep="\n")
     gaps = {clock: np.zeros(3) for clock in ("cpu_seconds", "thread_seconds")}
     errors = list[float]()
     found = zip(given.models, execute(request, given.ranks), estimates, strict=True)
@@ -171,7 +170,7 @@ def main() -> None:
         errors.append(estimate / busiest(cpu) - 1)
         cells.append(f"{busiest(ours['seconds']) / busiest(torchrecs['seconds']):.3f}")
         cells.append(f"{busiest(cpu[1::2]) / busiest(cpu[::2]):.3f}")
-        print(row_of([*cells, f"{1 + errors[-1]:.2f}"]), flush=True)
+        print(row_text([*cells, f"{1 + errors[-1]:.2f}"]), flush=True)
     for clock, (our_sum, their_sum, bound) in gaps.items():
         print(
             f"{clock}: ours / TorchRec {our_sum / their_sum:.3f}, gap closed "

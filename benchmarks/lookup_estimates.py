@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.planner_tables import head_of, parser_of, row_of
+from benchmarks.planner_tables import parser_of
+from embershard.formatting import row_text, table_lines
 from embershard.kernels import FusedOptimizer, build_fused_tables
 from embershard.malloc_options import set_malloc_options
 from embershard.planner.busy_cores import busy_cores
@@ -126,14 +127,15 @@ def main() -> None:
                 table = each.table
                 figure = " ".join(f"{1e6 * one:.0f}" for pair in figures[-1] for one in pair)
                 print(table.rows, table.dim, table.ids, each.length, figure)
-    print(head_of(("operations of 50 us and more", "count", "error", "bias", "repeat error")))
+    head = ("operations of 50 us and more", "count", "error", "bias", "repeat error")
+    print(*table_lines(head), sep="\n")
     for at, name in enumerate(PASSES):
         first, second, says = (np.array([each[side][at] for each in figures]) for side in range(3))
         long = np.minimum(first, second) >= LEAST_SECONDS
         ratios = says[long] / ((first + second) / 2)[long]
         repeats = np.abs(first / second - 1)[long]
         cells = (np.abs(ratios - 1).mean(), np.exp(np.log(ratios).mean()), repeats.mean())
-        print(row_of((name, int(long.sum()), *(f"{each:.2f}" for each in cells))))
+        print(row_text((name, int(long.sum()), *(f"{each:.2f}" for each in cells))))
 
 
 if __name__ == "__main__":

@@ -24,13 +24,12 @@ from benchmarks.planner_tables import (
     Rectangles,
     SkewedTable,
     collection_of,
-    head_of,
     parser_of,
     reuse_tables,
-    row_of,
     sharding_plan,
     skewed_tables,
 )
+from embershard.formatting import row_text, table_lines
 from embershard.planner import EmbeddingShardingPlanner, Machine, ParameterConstraints, Topology
 from embershard.sharding import EmbeddingBagCollectionSharder, ShardingPlan
 
@@ -177,14 +176,15 @@ def main() -> None:
     sets += [(skewed_tables(1, 40), ranks) for ranks in (2, 4)]
     if given.large:
         sets.append((reuse_tables(1, 10_000), 128))
-    print(head_of(["tables", "ranks", "planner", "busiest / bound", "fullest rank", "CPU s"]))
+    head = ["tables", "ranks", "planner", "busiest / bound", "fullest rank", "CPU s"]
+    print(*table_lines(head), sep="\n")
     for tables, ranks in sets:
         for row in rows(Case(tables, ranks, given.machine), given.peers):
             over = "" if row.memory_share <= 1 else " (over its cap)"
             above = f"{row.busiest_seconds / row.bound_seconds:.3f}"
             fullest = f"{row.memory_share:.0%}{over}"
             cells = [row.tables, row.ranks, row.planner, above, fullest, f"{row.cpu_seconds:.2f}"]
-            print(row_of(cells), flush=True)
+            print(row_text(cells), flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"peak memory of this process, imports included: {peak / 1024:.0f} MiB")
 

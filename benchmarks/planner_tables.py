@@ -174,13 +174,3 @@ def parser_of(module: str, description: str | None) -> argparse.ArgumentParser:
         help="a calibration; default: the one that ships",
     )
     return parser
-
-
-def row_of(cells: Sequence[object]) -> str:
-    """A row of a table."""
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def head_of(names: Sequence[str]) -> str:
-    """The head of a table."""
-    return f"{row_of(names)}\n{'|---' * len(names)}|"

@@ -13,14 +13,12 @@ import numpy as np
 
 from benchmarks.harness import Row
 from benchmarks.statistics import Values, spread
+from embershard.formatting import table_lines
 from embershard.planner.machine import processor_name
 
 PACKAGES: Final = ("torch", "fbgemm-gpu-cpu", "grpcio", "numpy", "scipy")
 BUSY_SHARE: Final = 0.9
-HEADER: Final = (
-    "| row | what | figure | ours | against | ratio (95 %) | bound | |\n"
-    "|---|---|---|---|---|---|---|---|"
-)
+HEAD: Final = ("row", "what", "figure", "ours", "against", "ratio (95 %)", "bound", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +73,7 @@ def table(run: Run, rows: Sequence[Row]) -> str:
     """Markdown: medians of the blocks, `±` their interquartile range, ratios with intervals."""
     about = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     source = f"{' against '.join(run.commits)}, {run.date}, `{run.command}`"
-    return "\n".join([HEADER, *map(_line, rows), "", f"{source}: {about}", ""])
+    return "\n".join([*table_lines(HEAD, map(_cells, rows)), "", f"{source}: {about}", ""])
 
 
 def verdict(row: Row) -> str:
@@ -86,14 +84,14 @@ def verdict(row: Row) -> str:
     return "FAILED" if row.failed else ""
 
 
-def _line(row: Row) -> str:
+def _cells(row: Row) -> tuple[str, ...]:
     against, ratio = "", ""
     if row.their_values is not None:
         against = f"{row.theirs}: {_figure(row.their_values)}"
     if estimate := row.estimate:
         ratio = f"{estimate.ratio:.2f} ({estimate.low:.2f} .. {estimate.high:.2f}"
         ratio += f", {len(row.values)} pairs)"
-    cells = (
+    return (
         row.name.split("/", 1)[1],
         row.what + _cores(row.notes),
         row.figure.replace("_", " "),
@@ -103,7 +101,6 @@ def _line(row: Row) -> str:
         str(row.bound),
         verdict(row),
     )
-    return f"| {' | '.join(cells)} |"
 
 
 def _cores(notes: Mapping[str, float]) -> str:

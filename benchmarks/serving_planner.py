@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.planner_tables import DrawnTable, head_of, parser_of, reuse_tables
+from benchmarks.planner_tables import DrawnTable, parser_of, reuse_tables
+from embershard.formatting import table_lines
 from embershard.package.manifest import TableSpec
 from embershard.package.row_format import RowFormat
 from embershard.planner import Fleet, ServingProblem, serving_problem
@@ -91,7 +92,7 @@ def main() -> None:
     tables, lookups = specs(drawn), load(drawn)
     total = sum(each.table_bytes for each in tables)
     head = ["tables", "devices", "cap", "us a batch", "/ bound", "replicated", "fullest", "CPU s"]
-    print(head_of(head))
+    print(*table_lines(head), sep="\n")
     for count in given.devices:
         for cap in (None, int(MEMORY_SLACK * total / count)):
             names = tuple(f"cpu:{at}" for at in range(count))

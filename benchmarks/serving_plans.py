@@ -28,14 +28,13 @@ from benchmarks.planner_tables import (
     DrawnTable,
     SkewedTable,
     collection_of,
-    head_of,
     parser_of,
-    row_of,
     shards_of,
     skewed_model,
 )
 from benchmarks.servers import copy_package
 from embershard.export import export_model
+from embershard.formatting import row_text, table_lines
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package import (
     Identity,
@@ -46,6 +45,7 @@ from embershard.package import (
     SparseInput,
     add_plan,
 )
+from embershard.package.samples import SampleLists
 from embershard.planner import Machine, load_of, parse_fleet, plan_package, serving_problem
 from embershard.planner.served_devices import ServedBatches, compare_devices
 from embershard.serving import Server, ServerOptions
@@ -75,18 +75,12 @@ class Model(nn.Module):
 def draw_request(tables: Sequence[SkewedTable], random: np.random.Generator) -> SampleRequest:
     """A request of ``EXAMPLES`` examples."""
     lengths = [random.poisson(each.pooling, EXAMPLES) for each in tables]
-    ids = [
-        each.draw(int(of_table.sum()), random)
+    lists = [
+        SampleLists(of_table, each.draw(int(of_table.sum()), random), None)
         for each, of_table in zip(tables, lengths, strict=True)
     ]
-    return SampleRequest(
-        num_examples=EXAMPLES,
-        request_dense=np.zeros(0, np.float32),
-        example_dense=np.zeros((EXAMPLES, 0), np.float32),
-        lengths=np.concatenate(lengths).astype(np.int32),
-        values=np.concatenate(ids),
-        weights=np.zeros(0, np.float32),
-        outputs={},
+    return SampleRequest.of_lists(
+        np.zeros(0, np.float32), np.zeros((EXAMPLES, 0), np.float32), lists
     )
 
 
@@ -221,13 +215,13 @@ def main() -> None:
         "model", "tables", *(f"{name}, us" for name in SIDES), "planner / other",
         "halves", "planner over half", "other over half", "estimate / measured",
     ]  # fmt: skip
-    print(head_of(head))
+    print(*table_lines(head), sep="\n")
     ratios, gaps = list[list[float]](), list[tuple[float, ...]]()
     for seed in given.models:
         cells, found, gap = measure(seed, given)
         ratios.append(found)
         gaps.append(gap)
-        print(row_of([*cells, *(f"{each:.3f}" for each in found)]), flush=True)
+        print(row_text([*cells, *(f"{each:.3f}" for each in found)]), flush=True)
     if not given.blocks:
         return
     means = np.exp(np.log(ratios).mean(0))

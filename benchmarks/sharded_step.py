@@ -73,6 +73,11 @@ class Case(NamedTuple):
         """Of the features, one to a table."""
         return [f"f{at}" for at in range(self.tables)]
 
+    @property
+    def cuts(self) -> dict[str, tuple[str, int]]:
+        """By table, its plan and its number."""
+        return {f"t{at}": (self.plan, at) for at in range(self.tables)}
+
     def batches(self, rank: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Dense values, ids and lengths of a rank; one id a bag."""
         generator = torch.Generator().manual_seed(rank)
@@ -105,10 +110,83 @@ class Pooled(nn.Module):
         return vectors
 
 
+class Library(NamedTuple):
+    """What TorchRec and embershard have by the same names."""
+
+    modules: Any
+    """``EmbeddingBagConfig``, ``EmbeddingBagCollection`` and ``KeyedJaggedTensor``."""
+
+    dlrm: Any
+    """``DLRM``."""
+
+    plans: Any
+    """``construct_module_sharding_plan`` and its helpers."""
+
+    distributed: Any
+    """``DistributedModelParallel``, ``ShardingEnv`` and ``ShardingPlan``."""
+
+    def build(self, case: Case) -> tuple[nn.Module, nn.Module]:
+        """The model of a case, on device meta, and the collection in it."""
+        configs = [
+            self.modules.EmbeddingBagConfig(
+                name=f"t{at}", num_embeddings=case.rows, embedding_dim=DIM, feature_names=[name]
+            )
+            for at, name in enumerate(case.names)
+        ]
+        tables = self.modules.EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
+        if case.is_whole:
+            return self.dlrm(tables, DENSE, DENSE_LAYERS, OVER_LAYERS), tables
+        return Pooled(tables), tables
+
+    def shard(
+        self,
+        model: nn.Module,
+        tables: nn.Module,
+        cuts: Mapping[str, tuple[str, int]],
+        sharder: Any,
+        *,
+        kernel: str | None = None,
+        **options: object,
+    ) -> Any:
+        """A model with a collection on all ranks. ``cuts``: by table, its plan and its number.
+        ``kernel``: of whole tables. ``options``: of ``DistributedModelParallel``."""
+        ranks = dist.get_world_size()
+        plan = self.plans.construct_module_sharding_plan(
+            tables,
+            {name: self._cut(cut, table, ranks, kernel) for name, (cut, table) in cuts.items()},
+            sharder=sharder,
+            local_size=ranks,
+            world_size=ranks,
+            device_type="cpu",
+        )
+        path = next(name for name, module in model.named_modules() if module is tables)
+        return self.distributed.DistributedModelParallel(
+            model,
+            device=torch.device("cpu"),
+            env=self.distributed.ShardingEnv.from_process_group(dist.group.WORLD),
+            plan=self.distributed.ShardingPlan({path: plan}),
+            sharders=[sharder],
+            **options,
+        )
+
+    def jagged(self, keys: list[str], ids: Tensor, lengths: Tensor) -> Any:
+        """Features."""
+        return self.modules.KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths)
+
+    def _cut(self, plan: str, table: int, ranks: int, kernel: str | None) -> Any:
+        """The helper of a plan, of the table with that number."""
+        cuts = {
+            "table_wise": self.plans.table_wise(rank=table % ranks, compute_kernel=kernel),
+            "row_wise": self.plans.row_wise(),
+            "column_wise": self.plans.column_wise(ranks=list(range(ranks))),
+        }
+        return cuts[plan]
+
+
 def serve_steps(
     case: Case,
     model: nn.Module,
-    jagged: Callable[[list[str], Tensor, Tensor], object],
+    library: Library,
     *,
     step: Callable[[Tensor, object], object] | None = None,
     counted: Callable[[], float] = float,
@@ -120,12 +198,12 @@ def serve_steps(
         case: what is trained.
         model: sharded; ``(features)`` to vectors for ``sparse``, else ``(dense, features)`` to
             logits.
-        jagged: a KeyedJaggedTensor of keys, values and lengths.
+        library: of the model.
         step: of dense values and features. None: SGD on what is not trained in backward.
         counted: bytes of vectors that this rank has sent.
     """
     batches = [
-        (dense, jagged(case.names, ids, lengths))
+        (dense, library.jagged(case.names, ids, lengths))
         for dense, ids, lengths in case.batches(dist.get_rank())
     ]
     step = step or (sgd_step(model) if case.is_whole else _sparse(case, model))

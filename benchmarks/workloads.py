@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from embershard.models import DLRM, DLRM_DCN, LogitModel
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
 from embershard.package.id_maps import Identity
-from embershard.package.samples import SampleRequest
+from embershard.package.samples import SampleLists, SampleRequest
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
 ROW_BOUND = 0.125
@@ -114,19 +114,13 @@ class Workload:
         count = self.examples if examples is None else examples
         bags = [count if each.scope == "example" else 1 for each in self.sparse]
         lists = [
-            random.integers(0, each.rows, bag * each.ids)
+            SampleLists(np.full(bag, each.ids), random.integers(0, each.rows, bag * each.ids), None)
             for each, bag in zip(self.sparse, bags, strict=True)
         ]
-        lengths = np.repeat([each.ids for each in self.sparse], bags)
-        nothing: NDArray[np.float32] = np.zeros(0, np.float32)
-        return SampleRequest(
-            num_examples=count,
-            request_dense=random.standard_normal(self.request_dense, np.float32),
-            example_dense=random.standard_normal((count, self.example_dense), np.float32),
-            lengths=lengths.astype(np.int32),
-            values=np.concatenate(lists),
-            weights=nothing,
-            outputs={},
+        return SampleRequest.of_lists(
+            random.standard_normal(self.request_dense, np.float32),
+            random.standard_normal((count, self.example_dense), np.float32),
+            lists,
         )
 
     def without_scope(self) -> Workload:

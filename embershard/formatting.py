@@ -48,6 +48,16 @@ def megabytes_text(count: float) -> str:
     return f"{megabytes:,.{digits}f}"
 
 
+def row_text(cells: Iterable[object]) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def table_lines(head: Sequence[str], rows: Iterable[Iterable[object]] = ()) -> list[str]:
+    """Those of a Markdown table."""
+    return [row_text(head), "|---" * len(head) + "|", *map(row_text, rows)]
+
+
 def printable(text: str, *, keep: str = "") -> str:
     """The text with every character that does not print, unless in ``keep``, escaped as JSON
     escapes it: control characters, line separators, marks of direction, halves of surrogate pairs.

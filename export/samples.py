@@ -19,7 +19,7 @@ from embershard.jagged import JaggedTensor
 from embershard.package.id_maps import Hash, Identity, Vocabulary
 from embershard.package.manifest import Limits
 from embershard.package.row_format import WeightType
-from embershard.package.samples import SampleRequest, offsets_of, request_problems
+from embershard.package.samples import SampleLists, SampleRequest, offsets_of, request_problems
 from embershard.package.schema import Schema, SparseInput
 
 
@@ -73,25 +73,21 @@ def scored(
 def _random_sample(
     schema: Schema, layout: Layout, examples: int, ids: int, random: np.random.Generator
 ) -> SampleRequest:
-    lengths, values, weights = [], [], []
+    lists = []
     for item in schema.sparse:
         bags = examples if item.scope == "example" else 1
         most = min(ids, item.max_ids) if item.max_ids else ids
         counts = random.integers(0, most + 1, bags)
-        lengths.append(counts.astype(np.int32))
-        values.append(_random_ids(item, layout, int(counts.sum()), random))
-        if item.weighted:
-            weights.append(random.random(int(counts.sum()), dtype=np.float32))
+        total = int(counts.sum())
+        values = _random_ids(item, layout, total, random)
+        weights = random.random(total, dtype=np.float32) if item.weighted else None
+        lists.append(SampleLists(counts, values, weights))
     request = len(schema.dense_names("request"))
     example = len(schema.dense_names("example"))
-    return SampleRequest(
-        num_examples=examples,
-        request_dense=random.standard_normal(request, dtype=np.float32),
-        example_dense=random.standard_normal((examples, example), dtype=np.float32),
-        lengths=np.concatenate([np.zeros(0, np.int32), *lengths]),
-        values=np.concatenate([np.zeros(0, np.int64), *values]),
-        weights=np.concatenate([np.zeros(0, np.float32), *weights]),
-        outputs={},
+    return SampleRequest.of_lists(
+        random.standard_normal(request, dtype=np.float32),
+        random.standard_normal((examples, example), dtype=np.float32),
+        lists,
     )
 
 

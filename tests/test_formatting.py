@@ -14,6 +14,7 @@ from embershard.formatting import (
     printable,
     rate_text,
     round_duration_text,
+    table_lines,
 )
 
 
@@ -86,3 +87,12 @@ def test_what_does_not_print_is_escaped_as_json_does():
 def test_of_many_names_the_first_are_shown_and_how_many_more_there_are():
     assert names_text(["b", "a"]) == "a, b"
     assert names_text(["c", "a", "b"], shown=2) == "a, b, 1 more"
+
+
+def test_a_table_is_markdown():
+    assert table_lines(("name", "rows"), [("item", 40), ("user", 3)]) == [
+        "| name | rows |",
+        "|---|---|",
+        "| item | 40 |",
+        "| user | 3 |",
+    ]

@@ -2,12 +2,9 @@
 //
 //   limits <threads> stream         GB read from memory in order
 //   limits <threads> multiply_add   float32 operations in registers, two a multiply-add
-//   limits <threads> <kind> <codes> <rows> <tables>
-//                                   rows drawn at random (random_rows.h), of 32, 64 or 128 codes:
-//     gather     made floats, multiplied and added
-//     lines      the same, of codes on 64-byte lines with headers in an array of their own
-//     whole      added as whole numbers, as our lookups do, and nothing else done
-//     touch      a word read of each of their lines
+//   limits <threads> gather <codes> <rows>
+//                                   rows of 32, 64 or 128 codes drawn at random, made floats,
+//                                   multiplied and added (random_rows.h)
 //
 // Compiled for the processor that builds it (EMBERSHARD_LIMITS_ARCH).
 
@@ -60,29 +57,18 @@ Run Stream(size_t threads) {
   return [memories](size_t thread) { return ReadAll(memories[thread]); };
 }
 
-// Empty: no such kind.
 template <size_t kCodes>
-double (*KindOf(const std::string& kind))(RandomRows&, size_t) {
-  if (kind == "gather" || kind == "lines") return SumFloats<kCodes>;
-  if (kind == "touch") return Touch<kCodes>;
-#if defined(EMBERSHARD_HAS_WHOLE_SUMS)
-  if constexpr (kCodes >= 64) {
-    if (kind == "whole") return SumWhole<kCodes>;
-  }
-#endif
-  return nullptr;
+Run Gather(size_t threads, size_t rows) {
+  auto all = std::make_shared<RandomRows>(threads, kCodes, rows);
+  return [all](size_t thread) { return SumFloats<kCodes>(*all, thread); };
 }
 
-Run Rows(size_t threads, const std::string& kind, const std::string& codes, size_t rows,
-         size_t tables) {
-  auto* const run = codes == "32"    ? KindOf<32>(kind)
-                    : codes == "64"  ? KindOf<64>(kind)
-                    : codes == "128" ? KindOf<128>(kind)
-                                     : nullptr;
-  if (run == nullptr || rows < tables || tables == 0) return {};
-  auto all =
-      std::make_shared<RandomRows>(threads, std::stoul(codes), rows, tables, kind == "lines");
-  return [run, all](size_t thread) { return run(*all, thread); };
+// Empty: rows of such a size are not compiled.
+Run Gather(size_t threads, size_t codes, size_t rows) {
+  if (codes == 32) return Gather<32>(threads, rows);
+  if (codes == 64) return Gather<64>(threads, rows);
+  if (codes == 128) return Gather<128>(threads, rows);
+  return {};
 }
 
 int Main(const std::vector<std::string>& words) {
@@ -96,14 +82,13 @@ int Main(const std::vector<std::string>& words) {
     AnswerBlocks("gflop", threads, MultiplyAdd);
     return 0;
   }
-  if (threads > 0 && words.size() == 5) {
-    if (const Run run = Rows(threads, words[1], words[2], number(3), number(4))) {
+  if (threads > 0 && words.size() == 4 && words[1] == "gather" && number(3) > 0) {
+    if (const Run run = Gather(threads, number(2), number(3))) {
       AnswerBlocks("million_rows", threads, run);
       return 0;
     }
   }
-  std::cerr << "usage: limits THREADS stream | multiply_add | "
-               "gather|lines|whole|touch 32|64|128 ROWS TABLES\n";
+  std::cerr << "usage: limits THREADS stream | multiply_add | gather 32|64|128 ROWS\n";
   return 2;
 }
 

@@ -37,12 +37,10 @@ def lookup_sizes(bench: Bench) -> None:
 def limits(bench: Bench) -> None:
     """Memory in order and at random, multiply-adds, and linear layers alone."""
     sums = "int8 rows drawn at random, {}, sums of 20"
-    apart = "the same, codes on 64-byte lines and scales in an array of their own"
     probes = {
         "stream": ("memory read in order", "gb_per_second"),
-        "gather 64 8000000 1": (sums.format("D64"), ROWS),
-        "gather 128 8000000 1": (sums.format("D128"), ROWS),
-        "lines 128 8000000 1": (apart, ROWS),
+        "gather 64 8000000": (sums.format("D64"), ROWS),
+        "gather 128 8000000": (sums.format("D128"), ROWS),
         "multiply_add": ("float32 multiply-adds in registers", "gflop_per_second"),
     }
     for probe, (what, figure) in probes.items():
@@ -78,10 +76,10 @@ def _compare(
     threads: int = 1,
     batches: int = 0,
 ) -> None:
-    """Adds rows beside FBGEMM, ours and the probes', and one beside the limit: ``bags`` of each
-    table in a batch, with ``length`` ids each. Threads share our batches; with a batch for each, as
-    FBGEMM's operator and a server's threads have, a row of its own. ``batches`` of each thread come
-    in turn. 0: as few as the fast caches do not hold."""
+    """Adds rows beside FBGEMM and beside the limit: ``bags`` of each table in a batch, with
+    ``length`` ids each. Threads share our batches; with a batch for each, as FBGEMM's operator and
+    a server's threads have, a row of its own. ``batches`` of each thread come in turn. 0: as few as
+    the fast caches do not hold."""
     tables = WORKLOADS[package.workload].tables()
     dim, rows = tables[0].embedding_dim, sum(each.num_embeddings for each in tables)
     codes = dim if package.weights == "int8" else dim // 2  # Bytes.
@@ -98,16 +96,9 @@ def _compare(
     sides: dict[str, Side] = {
         OURS: side("embershard"),
         THEIRS: side("fbgemm"),
-        LIMIT: _limit(threads, "gather", codes, rows, 1),
+        LIMIT: _limit(threads, "gather", codes, rows),
     }
     ratios = [Ratio(name, ROWS, OURS, THEIRS), Ratio(f"{name}_limit", ROWS, OURS, LIMIT)]
-    # Rows of as many tables as the lookup's, one table after the other.
-    probes = {"touch": "random rows, only touched"}
-    if package.weights == "int8" and package.workload.endswith("_cached"):
-        probes["whole"] = "random rows, our sums alone"
-    for kind, title in probes.items():
-        sides[title] = _limit(threads, kind, codes, rows, len(tables))
-        ratios.append(Ratio(f"{name}_{kind}", ROWS, title, THEIRS))
     if threads > 1:
         sides[EACH] = side("each")
         ratios.append(Ratio(f"{name}_each", ROWS, EACH, THEIRS))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from embershard.data.base import Examples, JaggedColumn
 from embershard.errors import InputError
 from embershard.package.manifest import default_limits
-from embershard.package.samples import SampleRequest
+from embershard.package.samples import SampleLists, SampleRequest
 from embershard.package.schema import Schema
 
 
@@ -96,14 +96,8 @@ def _packed(schema: Schema, request: ClientRequest) -> SampleRequest:
     shared = [item.scope == "request" for item in schema.dense]
     own = [not each for each in shared]
     columns = [request.sparse[item.name] for item in schema.sparse]
-    nothing = np.zeros(0, np.int64)  # Of a model without sparse inputs.
-    lengths = np.concatenate([nothing, *(each.lengths for each in columns)])
-    return SampleRequest(
-        num_examples=len(request.dense),
-        request_dense=request.dense[0, shared],
-        example_dense=request.dense[:, own],
-        lengths=lengths.astype(np.int32),
-        values=np.concatenate([nothing, *(each.values for each in columns)]),
-        weights=np.zeros(0, np.float32),
-        outputs={},
+    return SampleRequest.of_lists(
+        request.dense[0, shared],
+        request.dense[:, own],
+        [SampleLists(each.lengths, each.values, None) for each in columns],
     )

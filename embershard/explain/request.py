@@ -53,19 +53,11 @@ class Asked:
         for spec, column in _columns(self.manifest, request_dense, example_dense):
             if spec.name == without:
                 column[:] = spec.default or 0
-        given = [lists for spec, lists in self.sparse() if spec.name != without]
-        lengths = [lists.lengths * (spec.name != without) for spec, lists in self.sparse()]
-        return SampleRequest(
-            num_examples=self.sample.num_examples,
-            request_dense=request_dense,
-            example_dense=example_dense,
-            lengths=_joined(lengths, np.int32),
-            values=_joined([each.values for each in given], np.int64),
-            weights=_joined(
-                [each.weights for each in given if each.weights is not None], np.float32
-            ),
-            outputs={},
-        )
+        lists = [
+            SampleLists(0 * each.lengths, each.values[:0], None) if spec.name == without else each
+            for spec, each in self.sparse()
+        ]
+        return SampleRequest.of_lists(request_dense, example_dense, lists)
 
 
 def _columns(
@@ -74,11 +66,6 @@ def _columns(
     """Each dense input and a view of its values."""
     columns = {"request": iter(request_dense[:, None]), "example": iter(example_dense.T)}
     return ((spec, next(columns[spec.scope])) for spec in manifest.dense)
-
-
-def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
-    """Concatenated; empty where there are none."""
-    return np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
 
 
 def asked_inputs(

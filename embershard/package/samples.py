@@ -2,6 +2,8 @@
 docs/format.md, "Safetensors", lists.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,6 +102,25 @@ class SampleRequest:
                 f"got {len(self.example_dense)}"
             )
 
+    @staticmethod
+    def of_lists(
+        request_dense: NDArray[np.float32],
+        example_dense: NDArray[np.float32],
+        lists: Sequence[SampleLists],
+    ) -> SampleRequest:
+        """Of the dense arrays and of each sparse input's lists, in the schema's order, without
+        outputs."""
+        weights = [each.weights for each in lists if each.weights is not None]
+        return SampleRequest(
+            num_examples=len(example_dense),
+            request_dense=request_dense,
+            example_dense=example_dense,
+            lengths=_joined([each.lengths for each in lists], np.int32),
+            values=_joined([each.values for each in lists], np.int64),
+            weights=_joined(weights, np.float32),
+            outputs={},
+        )
+
     def lists(
         self, inputs: Iterable[SparseInput] | Iterable[SparseInputSpec]
     ) -> Iterator[SampleLists]:
@@ -113,6 +134,11 @@ class SampleRequest:
             yield SampleLists(lengths, self.values[id_at : id_at + ids], weights)
             list_at, id_at = list_end, id_at + ids
             weight_at += ids if each.weighted else 0
+
+
+def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    """Concatenated; empty where there are none."""
+    return np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
 
 
 def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:

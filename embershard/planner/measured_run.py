@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from embershard.errors import InputError, PackageError
+from embershard.formatting import table_lines
 from embershard.package.manifest_inputs import Part
 from embershard.package.validation import parse_model
 from embershard.planner.machine import Kernel, Machine, Positive, Seconds
@@ -62,19 +63,15 @@ class MeasuredRun(Part):
 
     def to_text(self) -> str:
         """As a table of ranks."""
+        rows = list[tuple[object, ...]]()
+        for said, found in zip(self.estimated, self.measured, strict=True):
+            times = (found.lookup, said.lookup, found.update, said.update)
+            rows.append((len(rows), *(f"{each * 1e3:.3f}" for each in times)))
         lines = [
             f"CPU ms of a step, mean of {self.steps} steps; measured / estimated: lookups "
             f"{self.lookup_factor:.2f}, updates {self.update_factor:.2f}",
             "",
-            "| rank | lookups | estimate | updates | estimate |",
-            "|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {rank} | {found.lookup * 1e3:.3f} | {said.lookup * 1e3:.3f} | "
-            f"{found.update * 1e3:.3f} | {said.update * 1e3:.3f} |"
-            for rank, (said, found) in enumerate(zip(self.estimated, self.measured, strict=True))
-        ]
-        lines += [
+            *table_lines(("rank", "lookups", "estimate", "updates", "estimate"), rows),
             "",
             f"the whole step of the busiest rank: {self.step.measured * 1e3:.3f} CPU ms, "
             f"estimate {self.step.estimated * 1e3:.3f}: measured / estimated "

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from embershard.errors import InputError
-from embershard.formatting import megabytes_text, ms_text, names_text
+from embershard.formatting import megabytes_text, ms_text, names_text, table_lines
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report_html import report_html
 
@@ -172,8 +172,7 @@ class PlanReport:
         """
         lines = self.summary()
         for head, rows in self.sections(tables_max=tables_max):
-            lines += ["", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-            lines += [f"| {' | '.join(row)} |" for row in rows]
+            lines += ["", *table_lines(head, rows)]
         return "\n".join(lines) + "\n"
 
     def sections(self, *, tables_max: int = 10) -> list[tuple[list[str], list[list[str]]]]:
@@ -260,11 +259,8 @@ class PlanReport:
         ]
         if not choice.alternatives:
             return [*lines, "no other cut"]
-        lines += ["| other cut | ms | busiest then, ms |", "|---|---|---|"]
-        return lines + [
-            f"| {_cut(each)} | {ms_text(each.seconds)} | {_busiest(each)} |"
-            for each in choice.alternatives
-        ]
+        others = ((_cut(e), ms_text(e.seconds), _busiest(e)) for e in choice.alternatives)
+        return lines + table_lines(("other cut", "ms", "busiest then, ms"), others)
 
     def _table_row(self, each: TableChoice) -> list[str]:
         other = next(iter(each.alternatives), None)

@@ -7,6 +7,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from embershard.errors import InputError
+from embershard.formatting import table_lines
 from embershard.package import Plan
 from embershard.package.manifest import TableSpec
 from embershard.planner.inference_cost import device_seconds, served_tables
@@ -54,23 +55,14 @@ class Comparison:
 
     def to_text(self) -> str:
         """As a table."""
-        lines = [
-            f"plan {self.plan}: {self.batches:,.0f} batches of {self.examples:,.1f} examples",
-            "",
-            "| device | measured, us a batch | estimated | measured / estimated |",
-            "|---|---|---|---|",
-        ]
-        lines += [
-            f"| {each.device} | {each.measured_seconds * 1e6:.1f} | "
-            f"{each.estimated_seconds * 1e6:.1f} | "
-            + (
-                f"{each.measured_seconds / each.estimated_seconds:.2f} |"
-                if each.estimated_seconds
-                else "none |"
-            )
-            for each in self.devices
-        ]
-        return "\n".join(lines) + "\n"
+        head = ("device", "measured, us a batch", "estimated", "measured / estimated")
+        rows = list[tuple[str, ...]]()
+        for each in self.devices:
+            measured, estimated = each.measured_seconds, each.estimated_seconds
+            ratio = f"{measured / estimated:.2f}" if estimated else "none"
+            rows.append((each.device, f"{measured * 1e6:.1f}", f"{estimated * 1e6:.1f}", ratio))
+        plan = f"plan {self.plan}: {self.batches:,.0f} batches of {self.examples:,.1f} examples"
+        return "\n".join((plan, "", *table_lines(head, rows))) + "\n"
 
     def recalibrated(self, machine: Machine) -> Machine:
         """The machine with costs of lookups that explain what was measured in sum."""

@@ -113,6 +113,20 @@ def _checked(local_size: int | None, world_size: int) -> int | None:
     return local_size
 
 
+def local_world_size(default: int) -> int:
+    """Ranks of this host, as torchrun says (``LOCAL_WORLD_SIZE``); ``default`` where it is not set.
+
+    Raises:
+        InputError: it is no number of 1 or more.
+    """
+    said = os.environ.get("LOCAL_WORLD_SIZE")
+    if said is None:
+        return default
+    if not said.isdecimal() or int(said) < 1:
+        raise InputError(f"LOCAL_WORLD_SIZE: expected a number of ranks, from 1, got {said!r}")
+    return int(said)
+
+
 def _local_size(pg: Any) -> int:
     """Ranks of each host of torchrun; all of ``pg`` if hosts differ."""
     world_size = dist.get_world_size(pg)

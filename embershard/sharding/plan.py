@@ -3,7 +3,6 @@
 ``compute_kernel`` of the helpers is a value of ``EmbeddingComputeKernel``. None: fused.
 """
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import index
@@ -16,6 +15,7 @@ from embershard.errors import InputError
 from embershard.modules import EmbeddingConfig
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
+from embershard.sharding.environment import local_world_size
 from embershard.sharding.types import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
@@ -201,7 +201,8 @@ def construct_module_sharding_plan(
 
     Raises:
         InputError: no collection, another sharder or device, a table that is not there or has no
-            sharding, or a cut that does not fit its table or the ranks.
+            sharding, a cut that does not fit its table or the ranks, or a ``LOCAL_WORLD_SIZE`` that
+            is no number.
     """
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1
@@ -209,7 +210,7 @@ def construct_module_sharding_plan(
     if world_size < 1:
         raise InputError(f"world_size: expected at least 1, got {world_size}")
     if local_size is None:
-        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        local_size = local_world_size(world_size)
     local_size = _integer(local_size, "local_size")
     if not 1 <= local_size <= world_size or world_size % local_size:
         raise InputError(

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from embershard.planner import (
 from embershard.planner.default_machine import default_machine
 from embershard.planner.planner import STORAGE_RESERVATION
 from embershard.sharding import ShardingEnv, ShardingPlan
-from embershard.sharding.environment import from_rank_0
+from embershard.sharding.environment import from_rank_0, local_world_size
 from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig
@@ -75,7 +74,7 @@ def _planned(
     env: ShardingEnv,
 ) -> tuple[ShardingPlan, EmbeddingShardingPlanner]:
     world_size = env.world_size
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    local_size = local_world_size(world_size)
     tables = [table for _, module, _ in shardable(model, sharders) for table in tables_of(module)]
     topology = topology_of(config, env, local_size)
     dense_seconds = 0.0  # Not measured on a GPU.

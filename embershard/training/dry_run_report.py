@@ -10,7 +10,7 @@ from embershard.data.base import Dataset
 from embershard.data.requests import sample_requests
 from embershard.data.row_batches import batches, to_rows
 from embershard.errors import ConfigError
-from embershard.formatting import megabytes_text
+from embershard.formatting import megabytes_text, table_lines
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingBagCollection
 from embershard.planner import PlanReport
@@ -82,26 +82,21 @@ class DryRun:
             f"steps       at most {steps:,}, {per_epoch:,} an epoch, of "
             f"{config.training.batch_size:,} examples",
             f"checkpoint  {folder_of(config)}: {begins}",
-            "",
-            "| table | rows | dim | cut | ranks |",
-            "|---|---|---|---|---|",
         ]
+        tables = list[tuple[object, ...]]()
         for path, module in self.setup.collections.items():
             for table in tables_of(module):
                 cut = self.setup.plan.plan[path][table.name]
-                lines.append(
-                    f"| {path}.{table.name} | {table.num_embeddings:,} | {table.embedding_dim} "
-                    f"| {cut.sharding_type} x {len(cut.sharding_spec)} "
-                    f"| {', '.join(map(str, cut.ranks))} |"
-                )
-        lines += [
-            "",
-            "| rank | MB | tables | optimizer state | dense part | a step's ids and vectors |",
-            "|---|---|---|---|---|---|",
+                cells = f"{path}.{table.name}", f"{table.num_embeddings:,}", table.embedding_dim
+                shards = f"{cut.sharding_type} x {len(cut.sharding_spec)}"
+                tables.append((*cells, shards, ", ".join(map(str, cut.ranks))))
+        memory = [
+            (rank, *map(megabytes_text, (e.total, e.tables, e.state, e.dense, e.step)))
+            for rank, e in enumerate(self.memory)
         ]
-        for rank, each in enumerate(self.memory):
-            parts = (each.total, each.tables, each.state, each.dense, each.step)
-            lines.append(f"| {rank} | {' | '.join(megabytes_text(part) for part in parts)} |")
+        parts = ("tables", "optimizer state", "dense part", "a step's ids and vectors")
+        lines += ["", *table_lines(("table", "rows", "dim", "cut", "ranks"), tables)]
+        lines += ["", *table_lines(("rank", "MB", *parts), memory)]
         return "\n".join(lines) + "\n"
 
 

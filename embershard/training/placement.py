@@ -1,7 +1,6 @@
 """The plan of a run: its ``[sharding]`` section, and the model's tables."""
 
 import fnmatch
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from embershard.sharding import (
     table_row_wise,
     table_wise,
 )
+from embershard.sharding.environment import local_world_size
 from embershard.sharding.types import tables_of
 from embershard.training.config import AUTO, RunConfig
 
@@ -42,7 +42,7 @@ def plan_of(
             raise config.refusal("sharding", name, problem=problem)
     if (plan := read_plan(config)) is not None:
         return plan
-    local_size = local_size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    local_size = local_size or local_world_size(world_size)
     placer = _Placer(config, world_size, local_size)
     tables = [(path, table) for path, module in collections.items() for table in tables_of(module)]
     placer.check([table.name for _, table in tables])

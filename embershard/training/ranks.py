@@ -31,7 +31,7 @@ from embershard.collectives import (
 from embershard.errors import EmbershardError, InputError, LostRankError
 from embershard.kernels import device_of
 from embershard.sharding import ShardingEnv
-from embershard.sharding.environment import TIMEOUT, agree, from_rank_0
+from embershard.sharding.environment import TIMEOUT, agree, from_rank_0, local_world_size
 
 Loaded = TypeVar("Loaded")
 
@@ -170,7 +170,7 @@ def _ended_by_signals() -> Iterator[None]:
 def own_gpu() -> torch.device:
     """That of this rank's place in its host, from now on the current one."""
     device_of("cuda")  # Raises where torch sees none.
-    place, ranks = (int(os.environ[name]) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+    place, ranks = int(os.environ["LOCAL_RANK"]), local_world_size(1)
     count = torch.cuda.device_count()
     if count < ranks:
         raise InputError(

@@ -7,6 +7,7 @@ import pytest
 
 from embershard.errors import InputError
 from embershard.package import SampleRequest, read_samples, write_samples
+from embershard.package.samples import SampleLists
 from tests.cases import cases
 from tests.package.building import sample
 
@@ -37,6 +38,24 @@ def test_samples_read_back_in_order(tmp_path):
     assert found[0].outputs.keys() == RICH.outputs.keys()
     for name, output in RICH.outputs.items():
         np.testing.assert_array_equal(found[0].outputs[name], output)
+
+
+def test_lists_are_joined_input_after_input():
+    weights = np.array([0.25, -1.0], np.float32)
+    lists = [
+        SampleLists(np.array([1]), np.array([7]), None),
+        SampleLists(np.array([2, 0]), np.array([-1, 2**62]), weights),
+    ]
+    found = SampleRequest.of_lists(RICH.request_dense, RICH.example_dense, lists)
+    assert (found.num_examples, found.outputs) == (2, {})
+    assert found.lengths.tolist() == [1, 2, 0]
+    assert found.values.tolist() == [7, -1, 2**62]
+    assert found.weights.tolist() == [0.25, -1.0]
+
+
+def test_a_request_without_sparse_inputs_has_empty_lists():
+    found = SampleRequest.of_lists(RICH.request_dense, RICH.example_dense, [])
+    assert (len(found.lengths), len(found.values), len(found.weights)) == (0, 0, 0)
 
 
 @cases(
