@@ -1,6 +1,7 @@
 """Requests as arrays, in process."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from embershard.errors import NotFoundError, RequestError
 from embershard.package import Package
+from embershard.serving import LocalPredictor
 from tests.cases import cases
 
 
@@ -78,3 +80,15 @@ def test_a_request_is_made_of_the_arguments_of_a_client(local):
     assert request.weights.tolist() == [0.5, 1.0, 2.0]
     with pytest.raises(RequestError, match="feature 'colour': not a sparse input"):
         local.request(sparse={"colour": [1]})
+
+
+def batch_workers() -> set[str]:
+    threads = Path("/proc/self/task").iterdir()
+    return {each.name for each in threads if (each / "comm").read_text() == "batch-worker\n"}
+
+
+def test_no_worker_threads_of_a_request_queue_are_started(package):
+    before = batch_workers()
+    local = LocalPredictor(package, threads=2, slots=2)
+    assert batch_workers() == before
+    assert local.get_model()  # It is still there.

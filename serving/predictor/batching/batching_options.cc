@@ -9,9 +9,7 @@ namespace embershard {
 namespace {
 
 constexpr size_t kRequestsQueued = 8;
-constexpr size_t kMergeExamples = 256;
 constexpr size_t kBatchExamples = 1024;
-constexpr uint64_t kBatchIds = 1 << 20;
 
 // Of one unit, examples or ids.
 template <class Size>

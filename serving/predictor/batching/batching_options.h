@@ -11,6 +11,10 @@
 
 namespace embershard {
 
+// Defaults: examples that are merged, and most ids of a batch.
+inline constexpr uint32_t kMergeExamples = 256;
+inline constexpr uint64_t kBatchIds = 1 << 20;
+
 // Sizes count examples (rows to score) and ids (rows to look up). 0 leaves the choice to
 // CompleteOptions().
 struct BatchingOptions {

@@ -11,7 +11,8 @@
 #include "batching/find_names.h"
 #include "batching/packed.h"
 #include "binding/module.h"
-#include "engine/engine.h"
+#include "engine/model_runner.h"
+#include "engine/self_check.h"
 
 namespace embershard::binding {
 namespace {
@@ -64,10 +65,12 @@ py::tuple ToPython(const Schema& schema, const Views& asked, const Response& res
   return py::make_tuple(outputs, unknown_ids);
 }
 
-Result<std::unique_ptr<Engine>> Start(const PredictorArguments& arguments) {
+// With a thread for each slot.
+Result<std::unique_ptr<ModelRunner>> Start(const PredictorArguments& arguments) {
   ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded,
                    LoadPackageModel(arguments.folder, arguments.model));
-  return Engine::Start(std::move(loaded), {.only_merged = true});
+  const size_t threads = loaded->slots();
+  return ModelRunner::Start(std::move(loaded), {}, kSampleTolerance, threads);
 }
 
 // A package in this process: arrays in, arrays out.
@@ -75,18 +78,21 @@ class LocalPredictor {
  public:
   // Loads FBGEMM, opens the package, runs its samples. Raises where that fails.
   explicit LocalPredictor(const PredictorArguments& arguments)
-      : engine_(ValueOrRaise(Released([&] {
-          return OrExhausted<Result<std::unique_ptr<Engine>>>([&] { return Start(arguments); });
+      : runner_(ValueOrRaise(Released([&] {
+          return OrExhausted<Result<std::unique_ptr<ModelRunner>>>(
+              [&] { return Start(arguments); });
         }))) {}
 
   ~LocalPredictor() {
-    Released([this] { engine_.reset(); });
+    Released([this] { runner_.reset(); });
   }
 
   // A serialized GetModelResponse.
-  py::bytes GetModel() const { return py::bytes(rpc::GetModelSerialized(*engine_)); }
+  py::bytes GetModel() const {
+    return py::bytes(rpc::GetModelSerialized(runner_->manifest(), runner_->limits()));
+  }
 
-  const ProgramReport& program() const { return engine_->program(); }
+  const ProgramReport& program() const { return runner_->model().program(); }
 
   // Runs requests merged. Each is (num_examples, request_dense, example_dense, lengths, values,
   // weights), as SampleRequest has them, and is answered with ({output: array}, {feature: number
@@ -94,8 +100,8 @@ class LocalPredictor {
   // `outputs` is unknown; empty: all.
   py::list PredictMerged(const std::vector<py::tuple>& requests,
                          const std::vector<std::string>& outputs) {
-    const Schema& schema = engine_->manifest().schema;
-    const std::vector<size_t> wanted = ValueOrRaise(FindOutputs(schema, engine_->names(), outputs));
+    const Schema& schema = runner_->manifest().schema;
+    const std::vector<size_t> wanted = ValueOrRaise(FindOutputs(schema, runner_->names(), outputs));
     std::vector<Views> views;
     for (const py::tuple& request : requests) views.push_back(ViewsOf(request));
     std::vector<Answer> answers(requests.size());
@@ -110,14 +116,14 @@ class LocalPredictor {
           *answer = {std::move(status), std::move(response)};
         };
         Status status =
-            SplitPacked(schema, engine_->limits(), views[i].arrays, request.get(), kNames);
+            SplitPacked(schema, runner_->limits(), views[i].arrays, request.get(), kNames);
         if (status.ok()) {
           split.push_back(std::move(request));
         } else {
           answers[i].status = std::move(status);
         }
       }
-      engine_->PredictMerged(std::move(split));
+      runner_->PredictMerged(std::move(split));
     });
     py::list results;
     for (size_t i = 0; i < answers.size(); ++i) {
@@ -131,7 +137,7 @@ class LocalPredictor {
   }
 
  private:
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ModelRunner> runner_;
 };
 
 }  // namespace

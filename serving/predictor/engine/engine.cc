@@ -2,48 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <exception>
-#include <limits>
 #include <string>
 #include <utility>
 
 #include "base/divide_up.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
-#include "batching/request_validation.h"
 #include "batching/split_request.h"
-#include "engine/batch_executor.h"
-#include "engine/merged_executor.h"
+#include "engine/model_runner.h"
 #include "engine/request_completer.h"
 
 namespace embershard {
-namespace {
-
-Status CheckTolerance(float tolerance) {
-  if (tolerance >= 0 && std::isfinite(tolerance)) return {};
-  return InvalidArgument("sample_tolerance: expected a finite number of at least 0, got ",
-                         tolerance);
-}
-
-Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
-  return {.max_examples = static_cast<uint32_t>(
-              std::min<uint64_t>(package.max_examples, batching.max_request_examples)),
-          .max_ids = std::min(package.max_ids, batching.max_request_ids)};
-}
-
-ChunkBudget BudgetOf(const BatchingOptions& batching) {
-  constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
-  return {.examples = static_cast<uint32_t>(std::min(batching.max_batch_examples, kMost)),
-          .ids = batching.max_batch_ids};
-}
-
-TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& batching) {
-  return {.sparse_inputs = model.manifest().schema.sparse.size(),
-          .full_batch_examples = batching.merge_examples};
-}
-
-}  // namespace
 
 Status VersionWithdrawn() {
   return {StatusCode::kUnavailable, "the version was withdrawn: one of its batches does not end",
@@ -53,19 +22,7 @@ Status VersionWithdrawn() {
 Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shutting down"}; }
 
 struct Engine::State {
-  State(std::unique_ptr<Model> loaded, const BatchingOptions& complete)
-      : model(std::move(loaded)),
-        batching(complete),
-        limits(LesserOf(model->manifest().limits, batching)),
-        budget(BudgetOf(batching)),
-        names(model->manifest().schema),
-        tensors(&model->manifest().schema, &names, &limits),
-        telemetry(TelemetryOptionsOf(*model, batching)),
-        executor(model.get()),
-        completer(&executor, &telemetry) {}
-
-  // Validates.
-  Status Admit(Request* request);
+  State(std::unique_ptr<ModelRunner> started, const EngineOptions& options);
 
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
@@ -74,44 +31,54 @@ struct Engine::State {
   // What is answered where that is not kAccepted.
   Status Refusal(Admission admission, const Request& request) const;
 
-  // Warms up, then starts the queue.
-  Status StartQueue(const EngineOptions& options, const LoadContext& context);
-  Status RunFullBatch(float tolerance, Slot* buffers, ReadControl* control);
-
-  std::unique_ptr<Model> model;  // Not null before End().
-  const BatchingOptions batching;
-  const Limits limits;
-  const ChunkBudget budget;
-  const SchemaNames names;
+  const std::unique_ptr<ModelRunner> runner;
   const TensorMap tensors;
-  Telemetry telemetry;
-  BatchExecutor executor;
-  RequestCompleter completer;
-  std::unique_ptr<MergedExecutor> merged_executor;
-  std::shared_ptr<WorkerPool> workers;  // Not null before a queue is.
+  const std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
   Mutex hook_mutex;
   WithdrawnHook hook GUARDED_BY(hook_mutex);  // May be null.
-  std::vector<DeviceLoad> loads_at_start;     // What the samples cost the devices.
   std::atomic<bool> stopping = false;
+  std::shared_ptr<WorkerPool> workers;
 
   // Last, so that its threads see every field built and look at none when it has stopped.
   std::unique_ptr<BatchingQueue> queue;
 };
 
-Status Engine::State::Admit(Request* request) {
-  Status status = CheckRequest(*model, limits, request);
-  if (status.ok()) telemetry.CountAdmitted(request->num_examples, request->num_ids);
-  return status;
+Engine::State::State(std::unique_ptr<ModelRunner> started, const EngineOptions& options)
+    : runner(std::move(started)),
+      tensors(&runner->manifest().schema, &runner->names(), &runner->limits()),
+      loads_at_start(runner->model().device_loads()),
+      workers(options.workers) {
+  const size_t slots = runner->batching().slots;
+  const bool fits = workers != nullptr && workers->slots() == slots;
+  if (!fits) workers = std::make_shared<WorkerPool>(slots);
+  const std::string& name = runner->manifest().model;
+  const auto weight = options.model_weights.find(name);
+  RequestCompleter& completer = runner->completer();
+  queue = std::make_unique<BatchingQueue>(
+      runner->batching(),
+      [&completer](Due due, BatchingQueue* full) { completer.Run(std::move(due), full); },
+      [&completer](EarlyCompletion early) { completer.CompleteEarly(std::move(early)); },
+      options.now, workers,
+      QueueOwner{.model = name,
+                 .weight = weight != options.model_weights.end() ? weight->second : 1,
+                 .on_withdrawn = [this](bool exhausted) {
+                   WithdrawnHook told;
+                   {
+                     const MutexLock lock(hook_mutex);
+                     told = hook;
+                   }
+                   if (told) told(exhausted);
+                 }});
 }
 
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
-  RETURN_IF_ERROR(Admit(request.get()));
+  RETURN_IF_ERROR(runner->Admit(request.get()));
   const ChunkBudget cut = CutOf(*request);
   if (IsLarger(*request, cut)) {
     const Admission room = queue->RoomFor(*request);
     if (room != Admission::kAccepted) return Refusal(room, *request);
     request->split = std::make_shared<SplitRequest>(
-        &model->manifest().schema, cut, *request,
+        &runner->manifest().schema, cut, *request,
         [this](const SplitRequest& split) { return queue->Take(split); });
     request->held_bytes += request->split->held_bytes();
   }
@@ -121,7 +88,8 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
 }
 
 ChunkBudget Engine::State::CutOf(const Request& request) const {
-  const Schema& schema = model->manifest().schema;
+  const Schema& schema = runner->manifest().schema;
+  const ChunkBudget& budget = runner->budget();
   const auto of_examples = [&schema](size_t output) {
     return schema.outputs[output].scope == Scope::kExample;
   };
@@ -143,7 +111,7 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
       return {};
     case Admission::kTooLarge:  // Only in bytes: validation has counted the rest.
       return {StatusCode::kInvalidArgument,
-              "request: expected at most " + std::to_string(batching.max_queued_bytes) +
+              "request: expected at most " + std::to_string(runner->batching().max_queued_bytes) +
                   " bytes, got " + std::to_string(request.held_bytes),
               StatusReason::kTooLarge};
     case Admission::kQueueFull:
@@ -165,65 +133,13 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
   return ShuttingDown();
 }
 
-Status Engine::State::StartQueue(const EngineOptions& options, const LoadContext& context) {
-  const float tolerance = options.sample_tolerance;
-  RETURN_IF_ERROR(RunIn(context.background, [&] {
-    Slot buffers;
-    RETURN_IF_ERROR(CheckSamples(*model, tolerance, &executor, &buffers, context.control));
-    return executor.RunInEachSlot(
-        [&] { return RunFullBatch(tolerance, &buffers, context.control); });
-  }));
-  merged_executor = std::make_unique<MergedExecutor>(&model->manifest().schema, budget, &completer,
-                                                     options.only_merged ? batching.slots : 1);
-  RETURN_IF_ERROR(merged_executor->WarmUp(
-      [&](Slot* buffers) { return RunFullBatch(tolerance, buffers, context.control); }));
-  const bool fits = options.workers != nullptr && options.workers->slots() == batching.slots;
-  workers = fits ? options.workers : std::make_shared<WorkerPool>(batching.slots);
-  const std::string& name = model->manifest().model;
-  const auto weight = options.model_weights.find(name);
-  queue = std::make_unique<BatchingQueue>(
-      batching, [this](Due due, BatchingQueue* full) { completer.Run(std::move(due), full); },
-      [this](EarlyCompletion early) { completer.CompleteEarly(std::move(early)); }, options.now,
-      workers,
-      QueueOwner{.model = name,
-                 .weight = weight != options.model_weights.end() ? weight->second : 1,
-                 .on_withdrawn = [this](bool exhausted) {
-                   WithdrawnHook told;
-                   {
-                     const MutexLock lock(hook_mutex);
-                     told = hook;
-                   }
-                   if (told) told(exhausted);
-                 }});
-  return {};
-}
-
-Status Engine::State::RunFullBatch(float tolerance, Slot* buffers, ReadControl* control) {
-  // As much as is merged: a larger request is rare.
-  const ChunkBudget full = {
-      .examples = static_cast<uint32_t>(std::min<size_t>(batching.merge_examples, budget.examples)),
-      .ids = budget.ids};
-  return CheckFullBatch(*model, full, tolerance, &executor, buffers, control);
-}
-
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options,
                                               const LoadContext& context) {
-  RETURN_IF_ERROR(CheckTolerance(options.sample_tolerance));
-  BatchingOptions asked = options.batching;
-  asked.slots = model->slots();
-  ASSIGN_OR_RETURN(const BatchingOptions batching,
-                   CompleteOptions(asked, model->manifest().limits));
-  auto state = std::make_unique<State>(std::move(model), batching);
-  if (Status status = state->StartQueue(options, context); !status.ok()) {
-    (void)RunIn(context.background, [&state] {  // What it holds takes time to give back.
-      state.reset();
-      return Status();
-    });
-    return status;
-  }
-  state->loads_at_start = state->model->device_loads();
-  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+  ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
+                   ModelRunner::Start(std::move(model), options.batching, options.sample_tolerance,
+                                      /*threads=*/1, context));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(std::move(runner), options)));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -232,16 +148,16 @@ Engine::~Engine() { Stop(); }
 
 std::unique_ptr<Model> Engine::End(std::unique_ptr<Engine> engine) {
   engine->Stop();
-  return std::move(engine->state_->model);
+  return engine->state_->runner->TakeModel();
 }
 
-const Manifest& Engine::manifest() const { return state_->model->manifest(); }
+const Manifest& Engine::manifest() const { return state_->runner->manifest(); }
 
-const ProgramReport& Engine::program() const { return state_->model->program(); }
+const ProgramReport& Engine::program() const { return state_->runner->model().program(); }
 
-const Limits& Engine::limits() const { return state_->limits; }
+const Limits& Engine::limits() const { return state_->runner->limits(); }
 
-const SchemaNames& Engine::names() const { return state_->names; }
+const SchemaNames& Engine::names() const { return state_->runner->names(); }
 
 const TensorMap& Engine::tensors() const { return state_->tensors; }
 
@@ -260,24 +176,9 @@ void Engine::Cancel(CancellationHandle* cancellation, StatusReason why) {
   state_->queue->Cancel(cancellation, why);
 }
 
-void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
-  Batch checked;
-  try {
-    checked.reserve(requests.size());
-  } catch (const std::exception&) {  // Memory has run out.
-    for (const auto& request : requests) request->answer(OutOfMemory(), {});
-    return;
-  }
-  for (auto& request : requests) {
-    Status status = Guarded("the call failed: ", [&] { return state_->Admit(request.get()); });
-    if (status.ok() && state_->stopping) status = ShuttingDown();
-    if (status.ok()) {
-      checked.push_back(std::move(request));
-    } else {
-      request->answer(std::move(status), {});
-    }
-  }
-  state_->merged_executor->Run(std::move(checked));
+void Engine::PredictMerged(Batch requests) {
+  if (!state_->stopping) return state_->runner->PredictMerged(std::move(requests));
+  for (const auto& request : requests) request->answer(ShuttingDown(), {});
 }
 
 void Engine::Stop() {
@@ -292,7 +193,7 @@ void Engine::OnWithdrawn(WithdrawnHook hook) {
   state_->hook = std::move(hook);
 }
 
-Telemetry& Engine::telemetry() { return state_->telemetry; }
+Telemetry& Engine::telemetry() { return state_->runner->telemetry(); }
 
 EngineSnapshot Engine::Snapshot() const {
   EngineSnapshot snapshot;
@@ -301,11 +202,11 @@ EngineSnapshot Engine::Snapshot() const {
   for (const SparseInput& input : manifest().schema.sparse) {
     snapshot.sparse_inputs.push_back(input.name);
   }
-  snapshot.max_batch_examples = state_->batching.max_batch_examples;
-  snapshot.slots = state_->batching.slots;
-  snapshot.telemetry = state_->telemetry.Read();
+  snapshot.max_batch_examples = state_->runner->batching().max_batch_examples;
+  snapshot.slots = state_->runner->batching().slots;
+  snapshot.telemetry = state_->runner->telemetry().Read();
   snapshot.queued = state_->queue->queued();
-  snapshot.devices = state_->model->device_loads();
+  snapshot.devices = state_->runner->model().device_loads();
   for (size_t i = 0; i < state_->loads_at_start.size(); ++i) {
     const DeviceLoad& before = state_->loads_at_start[i];
     snapshot.devices[i].lookup_ns -= before.lookup_ns;

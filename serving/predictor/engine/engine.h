@@ -34,10 +34,6 @@ struct EngineOptions {
   // Raise it where this machine's arithmetic differs from the exporter's more than that.
   float sample_tolerance = kSampleTolerance;
 
-  // Only PredictMerged() will be called, which then has a thread for each slot, warmed up at
-  // Start().
-  bool only_merged = false;
-
   // Runs the batches, with those of other engines. Null, or not of as many slots as the model has:
   // the engine has a pool of its own.
   std::shared_ptr<WorkerPool> workers = nullptr;
@@ -114,10 +110,8 @@ class Engine {
   // has passed (kUnstated). The engine must outlive the call.
   void Cancel(CancellationHandle* cancellation, StatusReason why);
 
-  // Checks and runs the requests as MergedExecutor does, one caller at a time; each is answered
-  // before this returns. A refused one does not disturb the others. On the calling thread alone,
-  // unless options.only_merged. Never throws.
-  void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
+  // As ModelRunner's, without the queue, on the calling thread alone. After Stop() all are refused.
+  void PredictMerged(Batch requests);
 
   // Refuses new requests (kUnavailable), answers the accepted ones, returns. Safe to call more
   // than once, but not from an answer.

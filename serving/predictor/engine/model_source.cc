@@ -2,22 +2,7 @@
 
 #include <utility>
 
-#include "package/refusal.h"
-
 namespace embershard {
-namespace {
-
-Status CheckNames(const std::string& model, int64_t version, const std::string& got_model,
-                  int64_t got_version) {
-  if (got_model != model) {
-    return Refusal("manifest.json", "model", model + " (its folder)", got_model);
-  }
-  if (got_version == version) return {};
-  return Refusal("manifest.json", "version", std::to_string(version) + " (its folder)",
-                 std::to_string(got_version));
-}
-
-}  // namespace
 
 Result<MemoryParts> RepositorySource::Memory(const std::string& model, int64_t version) const {
   ASSIGN_OR_RETURN(PackageOutline outline, ReadOutline(VersionFolder(repository_, model, version),

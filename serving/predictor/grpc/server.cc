@@ -62,7 +62,7 @@ struct Server::State {
             const auto& request, auto* response) -> Status {
           ASSIGN_OR_RETURN(const auto engine,
                            served->Find(request.model(), request.version(), request.label()));
-          DescribeModel(*engine, max_message_bytes, response);
+          DescribeModel(engine->manifest(), engine->limits(), max_message_bytes, response);
           return {};
         });
     torchrec.AddPredict("Predict", Make<TorchRecMessages>);

@@ -51,7 +51,7 @@ struct ServerOptions {
 };
 
 // The serialized GetModelResponse of proto/embershard/v1/predictor.proto.
-std::string GetModelSerialized(const Engine& engine);
+std::string GetModelSerialized(const Manifest& manifest, const Limits& limits);
 
 // Thread-safe.
 class Server {

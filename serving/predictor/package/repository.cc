@@ -6,6 +6,7 @@
 
 #include "package/manifest.h"
 #include "package/names.h"
+#include "package/refusal.h"
 
 namespace embershard {
 namespace {
@@ -55,6 +56,16 @@ Result<RepositoryModels> ListRepository(const fs::path& repository) {
 
 fs::path VersionFolder(const fs::path& repository, const std::string& model, int64_t version) {
   return repository / model / std::to_string(version);
+}
+
+Status CheckNames(const std::string& model, int64_t version, const std::string& got_model,
+                  int64_t got_version) {
+  if (got_model != model) {
+    return Refusal(kManifestFile, "model", model + " (its folder)", got_model);
+  }
+  if (got_version == version) return {};
+  return Refusal(kManifestFile, "version", std::to_string(version) + " (its folder)",
+                 std::to_string(got_version));
 }
 
 }  // namespace embershard

@@ -23,4 +23,9 @@ Result<RepositoryModels> ListRepository(const std::filesystem::path& repository)
 std::filesystem::path VersionFolder(const std::filesystem::path& repository,
                                     const std::string& model, int64_t version);
 
+// Refuses a package whose manifest names another model or version than its folder
+// (kBadPackage).
+Status CheckNames(const std::string& model, int64_t version, const std::string& got_model,
+                  int64_t got_version);
+
 }  // namespace embershard

@@ -23,10 +23,6 @@ namespace {
 
 bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
 
-BatchSize SizeOf(const Request& request) {
-  return {.requests = 1, .examples = request.num_examples, .ids = request.num_ids};
-}
-
 // Answers and removes those whose clients have left.
 void DropAbandoned(Batch* batch) {
   std::erase_if(*batch, [](const std::unique_ptr<Request>& request) {
@@ -99,10 +95,10 @@ class TritonInstance {
         larger.push_back(std::move(request));
         continue;
       }
-      if (!budget.Take(SizeOf(*request))) {
+      if (!budget.Take(SizeLeft(*request))) {
         RunBatch(&batch);
         budget = BatchBudget(shared_->budget());
-        budget.Take(SizeOf(*request));
+        budget.Take(SizeLeft(*request));
       }
       batch.push_back(std::move(request));
     }

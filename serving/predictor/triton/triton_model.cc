@@ -19,7 +19,7 @@
 #include "batching/batching_options.h"
 #include "package/json.h"
 #include "package/manifest.h"
-#include "package/refusal.h"
+#include "package/repository.h"
 #include "package/tables.h"
 #include "tensors/tensor_specs.h"
 #include "triton/errors.h"
@@ -38,9 +38,9 @@ constexpr int kDefaultMaxRequests = 256;
 
 // What a model's config.pbtxt says to this backend. docs/triton.md is the manual.
 struct ModelConfig {
-  json document;             // As Triton gives it.
-  ModelOptions options;      // `threads` and `slots`: of all instances.
-  BatchingOptions batching;  // The budget of a batch.
+  json document;         // As Triton gives it.
+  ModelOptions options;  // `threads` and `slots`: of all instances.
+  ChunkBudget budget = {.examples = kMergeExamples, .ids = kBatchIds};  // Of a batch.
 };
 
 Status Refuse(const std::string& parameter, const std::string& expected, const std::string& got) {
@@ -80,11 +80,11 @@ Status ReadParameter(const std::string& key, const std::string& text, ModelConfi
   } else if (key == "threads") {
     return ReadNumber(key, text, kThreadsMax, &config->options.threads);
   } else if (key == "max_batch_examples") {
-    constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
-    return ReadNumber(key, text, kMost, &config->batching.max_batch_examples);
+    constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+    return ReadNumber(key, text, kMost, &config->budget.examples);
   } else if (key == "max_batch_ids") {
     constexpr uint64_t kMost = uint64_t{1} << 40;
-    return ReadNumber(key, text, kMost, &config->batching.max_batch_ids);
+    return ReadNumber(key, text, kMost, &config->budget.ids);
   } else if (!key.starts_with("TRITON_")) {
     return InvalidArgument(
         "parameter '", PrintableAscii(key),
@@ -224,26 +224,6 @@ Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelCon
   return FromTriton(TRITONBACKEND_ModelSetConfig(model, kConfigVersion, message.get()));
 }
 
-Status CheckIsOf(const Manifest& manifest, const Facts& facts) {
-  if (manifest.model != facts.name) {
-    return Refusal("manifest.json", "model", facts.name + " (its folder)", manifest.model);
-  }
-  if (manifest.version != facts.version) {
-    return Refusal("manifest.json", "version", std::to_string(facts.version) + " (its folder)",
-                   std::to_string(manifest.version));
-  }
-  return {};
-}
-
-Result<ChunkBudget> BudgetOf(const BatchingOptions& stated, const Limits& package) {
-  ASSIGN_OR_RETURN(const BatchingOptions complete, CompleteOptions(stated, package));
-  const size_t examples =  // Where nothing is said, as many as our server merges.
-      stated.max_batch_examples > 0 ? complete.max_batch_examples : complete.merge_examples;
-  constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
-  return ChunkBudget{.examples = static_cast<uint32_t>(std::min(examples, kMost)),
-                     .ids = complete.max_batch_ids};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* model,
@@ -254,12 +234,11 @@ Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* mode
   ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded,
                    open(facts.folder / std::to_string(facts.version), config.options));
   const Manifest& manifest = loaded->manifest();
-  RETURN_IF_ERROR(CheckIsOf(manifest, facts));
+  RETURN_IF_ERROR(CheckNames(facts.name, facts.version, manifest.model, manifest.version));
   RETURN_IF_ERROR(CheckTensors(config, "input", InputSpecs(manifest.schema)));
   RETURN_IF_ERROR(CheckTensors(config, "output", OutputSpecs(manifest.schema)));
   RETURN_IF_ERROR(Complete(model, manifest.schema, config));
-  ASSIGN_OR_RETURN(const ChunkBudget budget, BudgetOf(config.batching, manifest.limits));
-  return std::unique_ptr<TritonModel>(new TritonModel(std::move(loaded), budget));
+  return std::unique_ptr<TritonModel>(new TritonModel(std::move(loaded), config.budget));
 }
 
 TritonModel::TritonModel(std::unique_ptr<Model> model, const ChunkBudget& budget)

@@ -161,9 +161,8 @@ void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
   timing->set_total_us(response.timing.total_us);
 }
 
-void DescribeModel(const Engine& engine, uint64_t max_message_bytes,
+void DescribeModel(const Manifest& manifest, const Limits& limits, uint64_t max_message_bytes,
                    v1::GetModelResponse* message) {
-  const Manifest& manifest = engine.manifest();
   message->set_model(manifest.model);
   message->set_version(manifest.version);
   message->set_schema(manifest.schema.fingerprint);
@@ -192,16 +191,15 @@ void DescribeModel(const Engine& engine, uint64_t max_message_bytes,
     described->set_scope(WireScope(output.scope));
     for (const int64_t size : output.shape) described->add_shape(size);
   }
-  const Limits limits = engine.limits();
   message->mutable_limits()->set_max_examples(limits.max_examples);
   message->mutable_limits()->set_max_ids(limits.max_ids);
   message->mutable_limits()->set_max_message_bytes(max_message_bytes);
 }
 
-std::string GetModelSerialized(const Engine& engine) {
+std::string GetModelSerialized(const Manifest& manifest, const Limits& limits) {
   v1::GetModelResponse message;
   // Nothing is sent, so protobuf's own limit is the only one.
-  DescribeModel(engine, std::numeric_limits<int32_t>::max(), &message);
+  DescribeModel(manifest, limits, std::numeric_limits<int32_t>::max(), &message);
   return message.SerializeAsString();
 }
 

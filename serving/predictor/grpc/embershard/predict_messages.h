@@ -27,7 +27,8 @@ Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Req
 void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
                   const Response& response, v1::PredictResponse* message);
 
-void DescribeModel(const Engine& engine, uint64_t max_message_bytes, v1::GetModelResponse* message);
+void DescribeModel(const Manifest& manifest, const Limits& limits, uint64_t max_message_bytes,
+                   v1::GetModelResponse* message);
 
 class PredictMessages final : public WireMessages {
  public:

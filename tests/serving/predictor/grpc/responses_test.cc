@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "batching/fake_model.h"
 #include "embershard/v1/predictor.pb.h"
 #include "grpc/server.h"
@@ -10,10 +8,9 @@ namespace embershard::rpc {
 namespace {
 
 TEST(Serialized, DescribesTheModel) {
-  auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
-  ASSERT_TRUE(engine.ok());
+  const Manifest manifest = FakeManifest();
   v1::GetModelResponse model;
-  ASSERT_TRUE(model.ParseFromString(GetModelSerialized(**engine)));
+  ASSERT_TRUE(model.ParseFromString(GetModelSerialized(manifest, manifest.limits)));
   EXPECT_EQ(model.model(), "fake");
   EXPECT_EQ(model.inputs_size(), 8);
 }

@@ -1,11 +1,11 @@
 // Requests that are given together, on several threads.
 
-#include "engine/merged_executor.h"
+#include "engine/model_runner.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -21,7 +21,7 @@
 namespace embershard {
 namespace {
 
-// An engine of several slots for merged requests alone, and what its batches had.
+// A runner with a thread for each of several slots, and what its batches had.
 class Merging {
  public:
   explicit Merging(size_t slots, size_t batch_examples = 1000) {
@@ -33,10 +33,10 @@ class Merging {
       threads_.insert(std::this_thread::get_id());
       return broken_ == slot.examples ? Internal("broken") : Status();
     };
-    EngineOptions options;
-    options.batching.max_batch_examples = batch_examples;
-    options.only_merged = true;
-    engine_ = StartWith(std::move(model), options);
+    auto runner = ModelRunner::Start(std::move(model), {.max_batch_examples = batch_examples},
+                                     kSampleTolerance, slots);
+    EXPECT_TRUE(runner.ok()) << runner.status().message();
+    runner_ = std::move(*runner);
     batches_.clear();
     threads_.clear();
   }
@@ -51,7 +51,7 @@ class Merging {
       requests.push_back(std::move(request));
       answers.push_back(std::move(answer));
     }
-    engine_->PredictMerged(std::move(requests));
+    runner_->PredictMerged(std::move(requests));
     std::vector<Answer> got;
     for (auto& answer : answers) got.push_back(answer.get());
     return got;
@@ -71,7 +71,7 @@ class Merging {
   std::vector<size_t> batches_;        // Guarded by mutex_.
   std::set<std::thread::id> threads_;  // Guarded by mutex_.
   size_t broken_ = 0;                  // Batches of so many examples fail.
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ModelRunner> runner_;
 };
 
 void ExpectWhole(const Answer& answer, uint32_t examples) {
@@ -81,14 +81,14 @@ void ExpectWhole(const Answer& answer, uint32_t examples) {
   EXPECT_EQ(answer.response.outputs[1].values, kLargeProfile);
 }
 
-TEST(MergedExecutor, CutsOneRequestIntoAShareForEachThread) {
+TEST(ModelRunner, CutsOneRequestIntoAShareForEachThread) {
   Merging merging(4);
   ExpectWhole(merging.Run({100})[0], 100);
   EXPECT_EQ(merging.Batches(), (std::vector<size_t>{25, 25, 25, 25}));
   EXPECT_EQ(merging.threads(), 4U);
 }
 
-TEST(MergedExecutor, GivesEachThreadAboutAsManyExamples) {
+TEST(ModelRunner, GivesEachThreadAboutAsManyExamples) {
   Merging merging(2);
   const std::vector<uint32_t> examples(16, 10);
   const std::vector<Answer> answers = merging.Run(examples);
@@ -96,7 +96,7 @@ TEST(MergedExecutor, GivesEachThreadAboutAsManyExamples) {
   EXPECT_EQ(merging.Batches(), (std::vector<size_t>{80, 80}));
 }
 
-TEST(MergedExecutor, WakesNoThreadForLittle) {
+TEST(ModelRunner, WakesNoThreadForLittle) {
   Merging merging(4);
   ExpectWhole(merging.Run({16})[0], 16);
   EXPECT_EQ(merging.Batches(), std::vector<size_t>{16});
@@ -104,7 +104,7 @@ TEST(MergedExecutor, WakesNoThreadForLittle) {
   EXPECT_EQ(merging.Batches(), (std::vector<size_t>{8, 9}));
 }
 
-TEST(MergedExecutor, RunsBatchesOfAtMostTheBudget) {
+TEST(ModelRunner, RunsBatchesOfAtMostTheBudget) {
   Merging merging(2, 10);
   const std::vector<Answer> answers = merging.Run({45, 3, 8});
   ExpectWhole(answers[0], 45);
@@ -115,7 +115,7 @@ TEST(MergedExecutor, RunsBatchesOfAtMostTheBudget) {
   EXPECT_EQ(std::accumulate(batches.begin(), batches.end(), size_t{0}), 45U + 3 + 8);
 }
 
-TEST(MergedExecutor, CountsOneWithoutExamplesAsOne) {
+TEST(ModelRunner, CountsOneWithoutExamplesAsOne) {
   Merging merging(2, 10);
   std::vector<uint32_t> none(25, 0);
   const std::vector<Answer> answers = merging.Run(none, {1});
@@ -126,7 +126,7 @@ TEST(MergedExecutor, CountsOneWithoutExamplesAsOne) {
   EXPECT_EQ(merging.runs(), 4U);  // 13 and 12 of them.
 }
 
-TEST(MergedExecutor, OnOneThreadRunsAllOnTheCallers) {
+TEST(ModelRunner, OnOneThreadRunsAllOnTheCallers) {
   Merging merging(1);
   const std::vector<Answer> answers = merging.Run({100, 200});
   ExpectWhole(answers[0], 100);
@@ -134,7 +134,7 @@ TEST(MergedExecutor, OnOneThreadRunsAllOnTheCallers) {
   EXPECT_EQ(merging.Batches(), std::vector<size_t>{300});
 }
 
-TEST(MergedExecutor, ARequestFailsOnceWhereOneOfItsChunksDoes) {
+TEST(ModelRunner, ARequestFailsOnceWhereOneOfItsChunksDoes) {
   Merging merging(4);
   merging.Break(25);
   const std::vector<Answer> answers = merging.Run({100});
@@ -143,7 +143,7 @@ TEST(MergedExecutor, ARequestFailsOnceWhereOneOfItsChunksDoes) {
   ExpectWhole(merging.Run({100})[0], 100);
 }
 
-TEST(MergedExecutor, CallsOfSeveralThreadsAreAnsweredOneAfterTheOther) {
+TEST(ModelRunner, CallsOfSeveralThreadsAreAnsweredOneAfterTheOther) {
   Merging merging(3);
   std::vector<std::thread> callers;
   for (uint32_t t = 0; t < 4; ++t) {
@@ -158,7 +158,16 @@ TEST(MergedExecutor, CallsOfSeveralThreadsAreAnsweredOneAfterTheOther) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST(MergedExecutor, NothingIsAnsweredWithNothing) {
+TEST(ModelRunner, StartsAThreadForEachSlotButTheCallers) {
+  const auto count_threads = [] {
+    return std::ranges::distance(std::filesystem::directory_iterator("/proc/self/task"));
+  };
+  const auto before = count_threads();
+  const Merging merging(4);
+  EXPECT_EQ(count_threads() - before, 3);
+}
+
+TEST(ModelRunner, NothingIsAnsweredWithNothing) {
   Merging merging(2);
   EXPECT_TRUE(merging.Run({}).empty());
   EXPECT_TRUE(merging.Batches().empty());
