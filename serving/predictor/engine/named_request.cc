@@ -68,6 +68,7 @@ Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedIn
   const Schema& schema = engine.manifest().schema;
   const auto kept = std::make_shared<Kept>();
   auto request = std::make_unique<Request>();
+  request->schema = schema.fingerprint;
   ASSIGN_OR_RETURN(request->outputs_wanted, FindOutputs(schema, engine.names(), inputs.outputs));
   request->num_examples = inputs.num_examples;
   request->held_bytes = sizeof(Request) + sizeof(Kept);

@@ -106,6 +106,22 @@ TEST(PredictNamed, RefusesWeightsThatDoNotGoWithTheIds) {
             "feature 'genre': list 0: expected 2 weights, one for each id, got 1");
 }
 
+TEST(MakeRequest, IsRefusedByAnEngineOfAnotherSchema) {
+  Manifest manifest = FakeManifest();
+  manifest.schema.dense[1].name = "cost";
+  manifest.schema.fingerprint = 1;
+  const auto other = StartWith(std::make_unique<FakeModel>(manifest));
+  auto request = MakeRequest(*Started(), Named());
+  ASSERT_TRUE(request.ok()) << request.status().message();
+  Status refused;
+  (*request)->answer = [&refused](const Status& status, const Response&) { refused = status; };
+  other->Predict(std::move(*request));
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.message(),
+            "request: expected schema 0000000000000001, got 9f86d081884c7d65: it was made for "
+            "another engine");
+}
+
 TEST(MakeRequest, KeepsWhatItIsMadeOf) {
   const auto engine = Started();
   auto inputs = std::make_unique<NamedInputs>(Named());
