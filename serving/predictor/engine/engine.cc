@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/divide_up.h"
+#include "base/fork_count.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
 #include "batching/request_validation.h"
@@ -64,6 +65,9 @@ struct Engine::State {
         executor(model.get()),
         completer(&executor, &telemetry) {}
 
+  // Whether this is a child of the process that started it, without the threads.
+  bool IsForked() const { return ForkCount() != forks; }
+
   // Validates.
   Status Admit(Request* request);
 
@@ -78,6 +82,7 @@ struct Engine::State {
   Status StartQueue(const EngineOptions& options, const LoadContext& context);
   Status RunFullBatch(float tolerance, Slot* buffers, ReadControl* control);
 
+  const uint64_t forks = ForkCount();
   std::unique_ptr<Model> model;  // Not null before End().
   const BatchingOptions batching;
   const Limits limits;
@@ -105,6 +110,10 @@ Status Engine::State::Admit(Request* request) {
 }
 
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
+  if (IsForked()) {
+    return {StatusCode::kUnavailable,
+            "the engine's threads are not in this process, which fork() made: load after fork()"};
+  }
   RETURN_IF_ERROR(Admit(request.get()));
   const ChunkBudget cut = CutOf(*request);
   if (IsLarger(*request, cut)) {
@@ -228,7 +237,10 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Engine::~Engine() { Stop(); }
+Engine::~Engine() {
+  Stop();
+  if (state_->IsForked()) (void)state_.release();  // Its end would wait for the threads.
+}
 
 std::unique_ptr<Model> Engine::End(std::unique_ptr<Engine> engine) {
   engine->Stop();
@@ -282,7 +294,7 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
 
 void Engine::Stop() {
   state_->stopping = true;
-  state_->queue->Stop();
+  if (!state_->IsForked()) state_->queue->Stop();
 }
 
 const std::shared_ptr<WorkerPool>& Engine::workers() const { return state_->workers; }

@@ -77,7 +77,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
                                                const LoadContext& context = {});
-  ~Engine();  // Calls Stop().
+  // Calls Stop(). In a child that fork() made of the process that started it, frees nothing.
+  ~Engine();
 
   // Runs its batches, and those of others.
   const std::shared_ptr<WorkerPool>& workers() const;
@@ -106,7 +107,8 @@ class Engine {
   const TensorMap& tensors() const;
 
   // Checks, queues and answers. `request->answer` is called exactly once, perhaps
-  // before this returns, and at the deadline if not before.
+  // before this returns, and at the deadline if not before. Refuses all in a child that fork() made
+  // of the process that started it (kUnavailable).
   void Predict(std::unique_ptr<Request> request);
 
   // Answers a request that was given to Predict() with this cancellation and has not been answered,
