@@ -27,6 +27,15 @@ Status CheckTolerance(float tolerance) {
                          tolerance);
 }
 
+Status CheckWeights(const std::map<std::string, double, std::less<>>& weights) {
+  for (const auto& [model, weight] : weights) {
+    if (weight > 0 && std::isfinite(weight)) continue;
+    return InvalidArgument("model_weights: '", model, "': expected a finite number above 0, got ",
+                           weight);
+  }
+  return {};
+}
+
 Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
   return {.max_examples = static_cast<uint32_t>(
               std::min<uint64_t>(package.max_examples, batching.max_request_examples)),
@@ -218,7 +227,9 @@ Status Engine::State::RunFullBatch(float tolerance, Slot* buffers, ReadControl* 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options,
                                               const LoadContext& context) {
+  if (model == nullptr) return InvalidArgument("model: expected one, got none");
   RETURN_IF_ERROR(CheckTolerance(options.sample_tolerance));
+  RETURN_IF_ERROR(CheckWeights(options.model_weights));
   BatchingOptions asked = options.batching;
   asked.slots = model->slots();
   ASSIGN_OR_RETURN(const BatchingOptions batching,

@@ -31,7 +31,6 @@ using nlohmann::json;
 
 constexpr char kFile[] = "config.pbtxt";
 constexpr uint32_t kConfigVersion = 1;
-constexpr int kThreadsMax = 1024;
 
 // Most requests of a batch where config.pbtxt does not say how many.
 constexpr int kDefaultMaxRequests = 256;
@@ -150,8 +149,13 @@ Result<ModelConfig> ReadModelConfig(std::string_view text) {
   }
   const int stated = CountInstances(Member(config.document, "instance_group"));
   ModelOptions& options = config.options;
-  options.slots = stated > 0 ? stated : CoreCount();
-  if (options.threads == 0) options.threads = std::max(1, CoreCount() / options.slots);
+  options.slots = stated > 0 ? stated : std::min(CoreCount(), kThreadsMax);
+  const int most = kThreadsMax / options.slots;
+  if (options.threads == 0) options.threads = std::clamp(CoreCount() / options.slots, 1, most);
+  if (options.threads > most) {
+    return InvalidArgument("parameter 'threads': expected 1..", most, " beside ", options.slots,
+                           " instances, got ", options.threads);
+  }
   options.threads *= options.slots;
   return config;
 }

@@ -117,6 +117,12 @@ TEST_F(BackendLifeTest, RefusesWhatCannotBeOpened) {
   EXPECT_EQ(Load(""), "the backend has not been initialized");
 }
 
+TEST_F(BackendLifeTest, RefusesMoreThreadsThanItsInstancesMayHave) {
+  model_.config =
+      R"({"instance_group": [{"count": 4}], "parameters": {)" + Parameter("threads", "257") + "}}";
+  EXPECT_EQ(LoadConfigured(), "parameter 'threads': expected 1..256 beside 4 instances, got 257");
+}
+
 TEST_F(BackendLifeTest, RefusesTensorsThatThePackageDoesNotHave) {
   model_.config = R"({"input": [{"name": "age", "data_type": "TYPE_FP32"}, {"name": "prize"}]})";
   EXPECT_EQ(LoadConfigured(), "config.pbtxt: input 'prize': the package has no such input");
