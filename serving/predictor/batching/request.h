@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -72,6 +73,10 @@ enum class Priority {
 };
 
 struct Request {
+  // Schema::fingerprint of the engine that it was made for, which only engines of the same take.
+  // Absent: its positions were found for the engine that it is given to.
+  std::optional<uint64_t> schema;
+
   uint32_t num_examples = 0;
   std::vector<DenseView> dense;        // One for each of Schema::dense.
   std::vector<SparseView> sparse;      // One for each of Schema::sparse.

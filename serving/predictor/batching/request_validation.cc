@@ -1,15 +1,39 @@
 #include "batching/request_validation.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <limits>
 #include <string>
 
+#include "base/hex.h"
 #include "batching/truncation.h"
 
 namespace embershard {
 namespace {
+
+// Whether its positions are positions in the schema.
+Status CheckIsFor(const Schema& schema, const Request& request) {
+  if (request.schema.value_or(schema.fingerprint) != schema.fingerprint) {
+    return {StatusCode::kFailedPrecondition,
+            StrCat("request: expected schema ", Hex(schema.fingerprint), ", got ",
+                   Hex(*request.schema), ": it was made for another engine")};
+  }
+  if (request.dense.size() != schema.dense.size() ||
+      request.sparse.size() != schema.sparse.size()) {
+    return InvalidArgument("request: expected ", schema.dense.size(), " dense and ",
+                           schema.sparse.size(), " sparse inputs, got ", request.dense.size(),
+                           " and ", request.sparse.size());
+  }
+  size_t least = 0;
+  for (const size_t output : request.outputs_wanted) {
+    if (output < least || output >= schema.outputs.size()) {
+      return InvalidArgument("request: outputs_wanted: expected ascending positions below ",
+                             schema.outputs.size(), ", got ", output);
+    }
+    least = output + 1;
+  }
+  return {};
+}
 
 std::string FloatText(float value) {
   if (std::isnan(value)) return "nan";
@@ -210,9 +234,7 @@ Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths
 
 Status CheckRequest(const Model& model, const Limits& limits, Request* request) {
   const Schema& schema = model.manifest().schema;
-  assert(request->dense.size() == schema.dense.size());
-  assert(request->sparse.size() == schema.sparse.size());
-
+  RETURN_IF_ERROR(CheckIsFor(schema, *request));
   RETURN_IF_ERROR(CheckCounts(schema, limits, request));
   for (size_t i = 0; i < schema.dense.size(); ++i) {
     RETURN_IF_ERROR(CheckDense(schema.dense[i], request->dense[i], request->num_examples));

@@ -14,15 +14,14 @@
 
 namespace embershard {
 
-// Checks a request against the model's manifest and fills num_ids and num_ids. Any
+// Checks a request against the model's manifest and fills num_ids of it and its lists. Any
 // thread. Refusals are kInvalidArgument and name feature, example, position, expected and
 // got, for example
 //   feature 'item': id -5 at example 1, position 0 is not in 0..1999999 (policy: reject)
 //   feature 'history': lengths sum to 7, but there are 6 values
 // Inputs in request scope have one list or value, so no example is named. Counts come
-// first: of a request beyond `limits` no value is looked at.
-// REQUIRES: one entry in `dense` and `sparse` for each input of the schema, and
-// `outputs_wanted` ascending positions.
+// first: of a request beyond `limits` no value is looked at. One made for another schema
+// (Request::schema) is refused with kFailedPrecondition.
 Status CheckRequest(const Model& model, const Limits& limits, Request* request);
 
 // The part of the above that must come before anything is multiplied by num_examples. A

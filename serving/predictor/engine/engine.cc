@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <map>
 #include <string>
 #include <utility>
 
 #include "base/divide_up.h"
+#include "base/fork_count.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
 #include "batching/split_request.h"
@@ -13,6 +16,18 @@
 #include "engine/request_completer.h"
 
 namespace embershard {
+namespace {
+
+Status CheckWeights(const std::map<std::string, double, std::less<>>& weights) {
+  for (const auto& [model, weight] : weights) {
+    if (weight > 0 && std::isfinite(weight)) continue;
+    return InvalidArgument("model_weights: '", model, "': expected a finite number above 0, got ",
+                           weight);
+  }
+  return {};
+}
+
+}  // namespace
 
 Status VersionWithdrawn() {
   return {StatusCode::kUnavailable, "the version was withdrawn: one of its batches does not end",
@@ -24,6 +39,9 @@ Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shuttin
 struct Engine::State {
   State(std::unique_ptr<ModelRunner> started, const EngineOptions& options);
 
+  // Whether this is a child of the process that started it, without the threads.
+  bool IsForked() const { return ForkCount() != forks; }
+
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
   // The largest chunk of a request: a batch, or its share where slots stand idle.
@@ -31,6 +49,7 @@ struct Engine::State {
   // What is answered where that is not kAccepted.
   Status Refusal(Admission admission, const Request& request) const;
 
+  const uint64_t forks = ForkCount();
   const std::unique_ptr<ModelRunner> runner;
   const TensorMap tensors;
   const std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
@@ -72,6 +91,10 @@ Engine::State::State(std::unique_ptr<ModelRunner> started, const EngineOptions& 
 }
 
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
+  if (IsForked()) {
+    return {StatusCode::kUnavailable,
+            "the engine's threads are not in this process, which fork() made: load after fork()"};
+  }
   RETURN_IF_ERROR(runner->Admit(request.get()));
   const ChunkBudget cut = CutOf(*request);
   if (IsLarger(*request, cut)) {
@@ -136,6 +159,7 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options,
                                               const LoadContext& context) {
+  RETURN_IF_ERROR(CheckWeights(options.model_weights));
   ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
                    ModelRunner::Start(std::move(model), options.batching, options.sample_tolerance,
                                       /*threads=*/1, context));
@@ -144,7 +168,10 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Engine::~Engine() { Stop(); }
+Engine::~Engine() {
+  Stop();
+  if (state_->IsForked()) (void)state_.release();  // Its end would wait for the threads.
+}
 
 std::unique_ptr<Model> Engine::End(std::unique_ptr<Engine> engine) {
   engine->Stop();
@@ -183,7 +210,7 @@ void Engine::PredictMerged(Batch requests) {
 
 void Engine::Stop() {
   state_->stopping = true;
-  state_->queue->Stop();
+  if (!state_->IsForked()) state_->queue->Stop();
 }
 
 const std::shared_ptr<WorkerPool>& Engine::workers() const { return state_->workers; }

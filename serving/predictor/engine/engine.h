@@ -39,7 +39,7 @@ struct EngineOptions {
   std::shared_ptr<WorkerPool> workers = nullptr;
 
   // Which part of the time each model gets while several have requests queued: in proportion to
-  // these, by name; one that is not named has 1.
+  // these, by name; one that is not named has 1. Finite, above 0.
   std::map<std::string, double, std::less<>> model_weights = {};
 
   // Tells the queue the time: deadlines and forecasts are judged by it. Any thread; must not go
@@ -69,11 +69,13 @@ class Engine {
  public:
   // Runs the model's samples first (warm-up), alone and merged, then a full batch, and compares
   // their outputs: kBadPackage when they differ by more than the tolerance. That is done in
-  // `context.background`, unless that is null. Refuses options out of range (kInvalidArgument).
+  // `context.background`, unless that is null. Refuses options out of range and a null model
+  // (kInvalidArgument).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
                                                const LoadContext& context = {});
-  ~Engine();  // Calls Stop().
+  // Calls Stop(). In a child that fork() made of the process that started it, frees nothing.
+  ~Engine();
 
   // Runs its batches, and those of others.
   const std::shared_ptr<WorkerPool>& workers() const;
@@ -102,7 +104,8 @@ class Engine {
   const TensorMap& tensors() const;
 
   // Checks, queues and answers. `request->answer` is called exactly once, perhaps
-  // before this returns, and at the deadline if not before.
+  // before this returns, and at the deadline if not before. Refuses all in a child that fork() made
+  // of the process that started it (kUnavailable).
   void Predict(std::unique_ptr<Request> request);
 
   // Answers a request that was given to Predict() with this cancellation and has not been answered,

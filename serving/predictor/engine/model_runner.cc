@@ -46,6 +46,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Start(std::unique_ptr<Model> m
                                                         const BatchingOptions& batching,
                                                         float sample_tolerance, size_t threads,
                                                         const LoadContext& context) {
+  if (model == nullptr) return InvalidArgument("model: expected one, got none");
   RETURN_IF_ERROR(CheckTolerance(sample_tolerance));
   BatchingOptions asked = batching;
   asked.slots = model->slots();

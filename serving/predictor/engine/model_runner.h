@@ -36,8 +36,8 @@ class ModelRunner {
   // Runs the model's samples first (warm-up), alone and merged, then a full batch in each slot and
   // on each thread, and compares their outputs: kBadPackage when they differ by more than the
   // tolerance. Samples are run in `context.background`, unless that is null. Refuses options out of
-  // range (kInvalidArgument); `slots` are the model's. `threads`: of PredictMerged(), the caller's
-  // and others.
+  // range and a null model (kInvalidArgument); `slots` are the model's. `threads`: of
+  // PredictMerged(), the caller's and others.
   static Result<std::unique_ptr<ModelRunner>> Start(std::unique_ptr<Model> model,
                                                     const BatchingOptions& batching,
                                                     float sample_tolerance, size_t threads,

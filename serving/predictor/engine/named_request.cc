@@ -68,6 +68,8 @@ Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedIn
   const Schema& schema = engine.manifest().schema;
   const auto kept = std::make_shared<Kept>();
   auto request = std::make_unique<Request>();
+  request->arrival = Clock::now();  // Copying takes some of the time that the caller gives.
+  request->schema = schema.fingerprint;
   ASSIGN_OR_RETURN(request->outputs_wanted, FindOutputs(schema, engine.names(), inputs.outputs));
   request->num_examples = inputs.num_examples;
   request->held_bytes = sizeof(Request) + sizeof(Kept);
@@ -93,7 +95,6 @@ Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedIn
     view.weights = ViewOf(lists.weights);
     request->held_bytes += BytesOf(lists.lengths) + BytesOf(lists.values) + BytesOf(lists.weights);
   }
-  request->arrival = Clock::now();
   request->bytes = kept;
   return request;
 }
@@ -110,8 +111,15 @@ Result<NamedOutputs> PredictNamed(Engine* engine, const NamedInputs& inputs,
     promise->set_value({std::move(status), std::move(response)});
   };
   std::future<Answer> future = promise->get_future();
+  const Clock::time_point deadline = request->deadline;
   engine->Predict(std::move(request));
-  Answer answer = future.get();  // The engine answers once, at the deadline at the latest.
+  // The engine answers at the deadline at the latest, unless its threads do not run.
+  if (deadline != Clock::time_point::max() &&
+      future.wait_until(deadline) == std::future_status::timeout) {
+    return Status(StatusCode::kDeadlineExceeded,
+                  "the deadline passed, and the engine has not answered");
+  }
+  Answer answer = future.get();
   if (!answer.first.ok()) return answer.first;
   NamedOutputs outputs;
   for (ResponseOutput& output : answer.second.outputs) {

@@ -38,9 +38,9 @@ struct NamedInputs {
 };
 
 // For Engine::Predict(): a request that keeps a copy of `inputs`, without `answer` and deadline,
-// which the caller sets. Refuses names that the model does not have (kInvalidArgument, an output
-// kNotFound), an input that is given twice, and weights that do not go with the ids; the rest is
-// left to CheckRequest().
+// which the caller sets. It is for engines of the same schema. Refuses names that the model does
+// not have (kInvalidArgument, an output kNotFound), an input that is given twice, and weights that
+// do not go with the ids; the rest is left to CheckRequest().
 Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedInputs& inputs);
 
 // Row-major values by name of the output: [num_examples, width], or [1, width] in request scope.

@@ -53,13 +53,17 @@ class Model {
   virtual std::vector<DeviceLoad> device_loads() const { return {}; }
 };
 
+inline constexpr int kThreadsMax = 1024;
+
 struct ModelOptions {
   PackageOptions package;
 
-  // Threads of the lookups, and inside the dense program after them. 0: CoreCount().
+  // Threads of the lookups, and inside the dense program after them. 0: CoreCount(). At most
+  // kThreadsMax.
   int threads = 0;
 
-  // Batches that run at once, with equal shares of the threads, one at least. 0: one a thread.
+  // Batches that run at once, with equal shares of the threads, one at least. 0: one a thread. At
+  // most kThreadsMax.
   int slots = 1;
 
   // Target of the dense program. Empty: the fastest of ChoosePrograms(), timed over the samples.
@@ -78,7 +82,8 @@ struct ModelOptions {
 size_t SlotCount(const ModelOptions& options);
 
 // Opens and checks the package and makes it runnable. Its samples are run by the
-// engine, which has the builder that requests go through.
+// engine, which has the builder that requests go through. Refuses threads and slots out of range
+// (kInvalidArgument).
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options);
 

@@ -143,6 +143,16 @@ struct Shares {
   int threads = 1;
 };
 
+Status CheckCount(const char* option, int count) {
+  if (count >= 0 && count <= kThreadsMax) return {};
+  return InvalidArgument(option, ": expected 0..", kThreadsMax, ", got ", count);
+}
+
+Status CheckOptions(const ModelOptions& options) {
+  RETURN_IF_ERROR(CheckCount("threads", options.threads));
+  return CheckCount("slots", options.slots);
+}
+
 Shares SharesOf(const ModelOptions& options) {
   const int threads = options.threads > 0 ? options.threads : CoreCount();
   const int slots = options.slots > 0 ? options.slots : threads;
@@ -206,6 +216,7 @@ size_t SlotCount(const ModelOptions& options) {
 
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<Package> package;
   RETURN_IF_ERROR(RunIn(options.background, [&]() -> Status {
     ASSIGN_OR_RETURN(package, Package::Open(folder, options.package));
@@ -216,6 +227,7 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& fol
 
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
   const Shares shares = SharesOf(options);
   std::vector<std::unique_ptr<ShardedLookup>> lookups;
   for (int slot = 0; slot < shares.slots; ++slot) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/hex.h"
 #include "package/id_maps.h"
 #include "package/json.h"
 #include "package/manifest_fields.h"
@@ -175,11 +176,7 @@ uint64_t ReadFingerprint(const JsonValue& root) {
   const uint64_t expected = XXH3_64bits(canonical.data(), canonical.size());
   uint64_t fingerprint = 0;
   std::from_chars(text.data(), text.data() + text.size(), fingerprint, 16);
-  if (fingerprint != expected) {
-    char digits[17];
-    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(expected));
-    root["schema"].Refuse(digits);
-  }
+  if (fingerprint != expected) root["schema"].Refuse(Hex(expected));
   return expected;
 }
 

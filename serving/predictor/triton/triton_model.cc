@@ -22,6 +22,7 @@
 #include "package/repository.h"
 #include "package/tables.h"
 #include "tensors/tensor_specs.h"
+#include "triton/config_validation.h"
 #include "triton/errors.h"
 
 namespace embershard::triton {
@@ -29,9 +30,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kFile[] = "config.pbtxt";
 constexpr uint32_t kConfigVersion = 1;
-constexpr int kThreadsMax = 1024;
 
 // Most requests of a batch where config.pbtxt does not say how many.
 constexpr int kDefaultMaxRequests = 256;
@@ -47,16 +46,6 @@ Status Refuse(const std::string& parameter, const std::string& expected, const s
   return InvalidArgument("parameter '", parameter, "': expected ", expected, ", got '",
                          PrintableAscii(got), "'");
 }
-
-// A member of an object, null where there is none.
-const json& Member(const json& object, const char* key) {
-  static const json kNull;
-  if (!object.is_object()) return kNull;
-  const auto found = object.find(key);
-  return found != object.end() ? *found : kNull;
-}
-
-std::string TextOf(const json& value) { return value.is_string() ? value.get<std::string>() : ""; }
 
 template <class Number>
 Status ReadNumber(const std::string& key, const std::string& text, Number most, Number* number) {
@@ -104,26 +93,6 @@ int CountInstances(const json& groups) {
   return static_cast<int>(std::min<int64_t>(count, kThreadsMax));
 }
 
-// Whether the tensors that config.pbtxt states are tensors of the model. `what`: "input" or
-// "output".
-Status CheckTensors(const ModelConfig& config, const char* what,
-                    const std::vector<TensorSpec>& specs) {
-  for (const json& tensor : Member(config.document, what)) {
-    const std::string name = TextOf(Member(tensor, "name"));
-    const std::string data_type = TextOf(Member(tensor, "data_type"));
-    const auto spec = std::ranges::find(specs, name, &TensorSpec::name);
-    const std::string which = StrCat(what, " '", PrintableAscii(name), "'");
-    if (spec == specs.end()) {
-      return InvalidArgument(kFile, ": ", which, ": the package has no such ", what);
-    }
-    const std::string expected = StrCat("TYPE_", spec->datatype);
-    if (data_type == expected) continue;
-    return InvalidArgument(kFile, ": ", which, ": data_type: expected ", expected, ", got ",
-                           PrintableAscii(data_type));
-  }
-  return {};
-}
-
 json Describe(const std::vector<TensorSpec>& specs, bool inputs) {
   json tensors = json::array();
   for (const TensorSpec& spec : specs) {
@@ -144,31 +113,38 @@ json Describe(const std::vector<TensorSpec>& specs, bool inputs) {
 // (TRITONBACKEND_GetBackendAttribute); if it states no threads, the instances share the cores.
 Result<ModelConfig> ReadModelConfig(std::string_view text) {
   ModelConfig config;
-  RETURN_IF_ERROR(ParseJson(text, kFile, &config.document));
+  RETURN_IF_ERROR(ParseJson(text, kConfigFile, &config.document));
+  RETURN_IF_ERROR(CheckFeatures(config.document));
   for (const auto& [key, value] : Member(config.document, "parameters").items()) {
     RETURN_IF_ERROR(ReadParameter(key, TextOf(Member(value, "string_value")), &config));
   }
   const int stated = CountInstances(Member(config.document, "instance_group"));
   ModelOptions& options = config.options;
-  options.slots = stated > 0 ? stated : CoreCount();
-  if (options.threads == 0) options.threads = std::max(1, CoreCount() / options.slots);
+  options.slots = stated > 0 ? stated : std::min(CoreCount(), kThreadsMax);
+  const int most = kThreadsMax / options.slots;
+  if (options.threads == 0) options.threads = std::clamp(CoreCount() / options.slots, 1, most);
+  if (options.threads > most) {
+    return InvalidArgument("parameter 'threads': expected 1..", most, " beside ", options.slots,
+                           " instances, got ", options.threads);
+  }
   options.threads *= options.slots;
   return config;
 }
 
 // The configuration with the model's tensors, if it has none. One that says nothing about
-// batches either gets Triton's dynamic batching. Empty: there is nothing to add.
+// batches either gets Triton's dynamic batching, and dynamic batching without a size gets one.
+// Empty: there is nothing to add.
 std::string CompleteModelConfig(json document, const Schema& schema) {
-  if (!Member(document, "input").empty() || !Member(document, "output").empty()) return {};
-  document["input"] = Describe(InputSpecs(schema), /*inputs=*/true);
-  document["output"] = Describe(OutputSpecs(schema), /*inputs=*/false);
-  const json& requests = Member(document, "max_batch_size");
-  if ((!requests.is_number() || requests == 0) && !document.contains("dynamic_batching") &&
-      !document.contains("sequence_batching")) {
-    document["max_batch_size"] = kDefaultMaxRequests;
-    document["dynamic_batching"] = json::object();
+  const bool has_tensors =
+      !Member(document, "input").empty() || !Member(document, "output").empty();
+  if (!has_tensors) {
+    document["input"] = Describe(InputSpecs(schema), /*inputs=*/true);
+    document["output"] = Describe(OutputSpecs(schema), /*inputs=*/false);
+    if (!HasBatchSize(document)) document.emplace("dynamic_batching", json::object());
   }
-  return document.dump();
+  const bool lacks_size = !HasBatchSize(document) && document.contains("dynamic_batching");
+  if (lacks_size) document["max_batch_size"] = kDefaultMaxRequests;
+  return has_tensors && !lacks_size ? "" : document.dump();
 }
 
 // What Triton says of a model.
@@ -224,6 +200,13 @@ Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelCon
   return FromTriton(TRITONBACKEND_ModelSetConfig(model, kConfigVersion, message.get()));
 }
 
+// A refusal of tensors, with what to do about it.
+Status WithAdvice(const Status& status, const std::filesystem::path& package) {
+  if (status.ok()) return {};
+  return InvalidArgument(status.message(), "; `embershard triton-config --force ", package.string(),
+                         "` writes the file anew");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* model,
@@ -231,12 +214,11 @@ Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* mode
   ASSIGN_OR_RETURN(const Facts facts, ReadFacts(model));
   ASSIGN_OR_RETURN(const std::string text, ReadConfigText(model));
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(text));
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded,
-                   open(facts.folder / std::to_string(facts.version), config.options));
+  const std::filesystem::path folder = facts.folder / std::to_string(facts.version);
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded, open(folder, config.options));
   const Manifest& manifest = loaded->manifest();
   RETURN_IF_ERROR(CheckNames(facts.name, facts.version, manifest.model, manifest.version));
-  RETURN_IF_ERROR(CheckTensors(config, "input", InputSpecs(manifest.schema)));
-  RETURN_IF_ERROR(CheckTensors(config, "output", OutputSpecs(manifest.schema)));
+  RETURN_IF_ERROR(WithAdvice(CheckTensors(config.document, manifest.schema), folder));
   RETURN_IF_ERROR(Complete(model, manifest.schema, config));
   return std::unique_ptr<TritonModel>(new TritonModel(std::move(loaded), config.budget));
 }

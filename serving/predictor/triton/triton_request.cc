@@ -131,6 +131,7 @@ Status RequestReader::ReadShapes(TRITONBACKEND_Request* request) {
 
 Status RequestReader::Read(TRITONBACKEND_Request* request) {
   RETURN_IF_ERROR(ReadShapes(request));
+  RETURN_IF_ERROR(CheckTakenParameters(request));
   RETURN_IF_ERROR(ReadBuffers());
   return ReadOutputs(request);
 }
@@ -194,6 +195,23 @@ Status RequestReader::ReadParameters(TRITONBACKEND_Request* request) {
     RETURN_IF_ERROR(ReadParameter(key, ValueOf(type, value), &parameters_));
   }
   return {};
+}
+
+Status RequestReader::CheckTakenParameters(TRITONBACKEND_Request* request) {
+  RequestParameters none;
+  uint64_t sequence = 0;
+  if (!FromTriton(TRITONBACKEND_RequestCorrelationId(request, &sequence)).ok() || sequence != 0) {
+    return ReadParameter("sequence_id", int64_t{1}, &none);
+  }
+  uint32_t flags = 0;
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_RequestFlags(request, &flags)));
+  RETURN_IF_ERROR(ReadParameter("sequence_start",
+                                (flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START) != 0, &none));
+  RETURN_IF_ERROR(
+      ReadParameter("sequence_end", (flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) != 0, &none));
+  uint64_t timeout = 0;  // A negative one has become a very large one.
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request, &timeout)));
+  return ReadParameter("timeout", static_cast<int64_t>(timeout), &none);
 }
 
 Status RequestReader::ReadOutputs(TRITONBACKEND_Request* request) {

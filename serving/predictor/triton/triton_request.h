@@ -23,7 +23,8 @@ class RequestReader {
   Status ReadShapes(TRITONBACKEND_Request* request);
 
   // The same, with the inputs' bytes, in as many chunks as there are buffers, and the names of the
-  // outputs that are wanted. Refuses memory of a device.
+  // outputs that are wanted. Refuses memory of a device, sequences of requests and a negative
+  // timeout.
   Status Read(TRITONBACKEND_Request* request);
 
   std::span<const InputTensor> inputs() const { return inputs_; }
@@ -40,6 +41,8 @@ class RequestReader {
   Status ReadBuffers();
   Status ReadParameters(TRITONBACKEND_Request* request);
   Status ReadOutputs(TRITONBACKEND_Request* request);
+  // Parameters that Triton takes out of a request and heeds by itself, or not at all.
+  static Status CheckTakenParameters(TRITONBACKEND_Request* request);
 
   std::vector<InputTensor> inputs_;
   std::vector<Input> handles_;             // One for each.

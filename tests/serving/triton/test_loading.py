@@ -16,8 +16,10 @@ from tests.serving.asking import named, random_request
 from tests.serving.asking import outputs_of as our_outputs_of
 from tests.serving.failures.busy import until
 from tests.serving.models import seal
+from tests.serving.open_inference.tensors import infer_inputs
 from tests.serving.triton.asking import inputs_of, outputs_of
 from tests.serving.triton.running import serving
+from tests.serving.triton.sums import export_sum
 
 pytestmark = pytest.mark.needs_triton
 
@@ -130,8 +132,9 @@ def test_instances_added_by_a_reload_share_the_slots(client, ranker, local):
     assert_it_answers(client, local)
 
 
-def test_the_backend_alone_is_a_whole_configuration(client, ranker, local):
-    (ranker.parent / "config.pbtxt").write_text('backend: "embershard"\n')
+@cases("batching", {"unstated": "", "without-a-size": "dynamic_batching { }\n"})
+def test_the_backend_alone_is_a_whole_configuration(client, ranker, local, batching):
+    (ranker.parent / "config.pbtxt").write_text('backend: "embershard"\n' + batching)
     load(client)
     assert client.get_model_config("ranker").config.max_batch_size == 256
     assert_it_answers(client, local)
@@ -163,6 +166,16 @@ REFUSED = [
         "config.pbtxt: input 'colour': the package has no such input",
         id="another-models-input",
     ),
+    pytest.param(
+        "response_cache { enable: true }",
+        "config.pbtxt: response_cache: enable: expected false, got true",
+        id="a-response-cache",
+    ),
+    pytest.param(
+        "model_transaction_policy { decoupled: true }",
+        "config.pbtxt: model_transaction_policy: decoupled: expected false, got true",
+        id="decoupled-responses",
+    ),
 ]
 
 
@@ -179,6 +192,62 @@ def test_a_wrong_configuration_is_refused_and_a_right_one_loads_then(
     config.write_text(good)
     load(client)
     assert_it_answers(client, local)
+
+
+def test_sequences_are_refused(client, ranker):
+    config = ranker.parent / "config.pbtxt"
+    config.write_text('backend: "embershard"\nmax_batch_size: 8\nsequence_batching { }\n')
+    with pytest.raises(InferenceServerException) as caught:
+        load(client)
+    assert "config.pbtxt: sequence_batching: expected none" in caught.value.message()
+
+
+@cases(
+    ("there", "other", "words"),
+    {
+        "an-input": ('"age" data_type: TYPE_FP32 dims: [ 1 ]', "[ 2 ]", "input 'age'"),
+        "an-output": ('"score" data_type: TYPE_FP32 dims: [ -1 ]', "[ 7 ]", "output 'score'"),
+    },
+)
+def test_a_tensor_of_another_shape_is_refused(client, ranker, there, other, words):
+    config = ranker.parent / "config.pbtxt"
+    text = config.read_text()
+    assert there in text
+    config.write_text(text.replace(there, there.partition("[")[0] + other))
+    with pytest.raises(InferenceServerException) as caught:
+        load(client)
+    assert f"config.pbtxt: {words}: dims: expected [" in caught.value.message()
+
+
+@pytest.fixture
+def growing(client, loading_repository):
+    """Exports versions of the model `sum` that have these dense inputs."""
+    yield lambda version, *names: export_sum(loading_repository / "sum" / str(version), *names)
+    client.unload_model("sum")
+    until(lambda: not is_there(client))
+    shutil.rmtree(loading_repository / "sum")
+
+
+def test_a_version_with_another_input_needs_a_new_configuration(client, growing):
+    def answer(*names):
+        arrays = {name: np.array([[1.5, -2]], np.float32) for name in names}
+        given = client.infer("sum", infer_inputs(arrays), client_timeout=WAIT_SECONDS)
+        return given.get_response().model_version, outputs_of(given)["score"].tolist()
+
+    write_model_config(growing(1, "price"))
+    client.load_model("sum", client_timeout=WAIT_SECONDS)
+    assert answer("price") == ("1", [1.5, -2])
+
+    second = growing(2, "price", "stock")
+    with pytest.raises(InferenceServerException) as caught:
+        client.load_model("sum", client_timeout=WAIT_SECONDS)
+    words = "config.pbtxt: input 'DENSE': dims: expected [-1,2], got [-1,1]; `embershard "
+    assert f"{words}triton-config --force {second}` writes the file anew" in caught.value.message()
+    assert answer("price") == ("1", [1.5, -2])
+
+    write_model_config(second, force=True)
+    client.load_model("sum", client_timeout=WAIT_SECONDS)
+    assert answer("price", "stock") == ("2", [3, -4])
 
 
 def test_a_damaged_package_is_refused(client, ranker):

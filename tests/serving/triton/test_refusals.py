@@ -5,6 +5,7 @@ import re
 
 import grpc
 import pytest
+import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
@@ -67,6 +68,34 @@ def test_most_cases_are_the_backends():
     names = {case.values[0].name for case in SHARED}
     assert set(TRITONS_OWN) <= names
     assert len(names - set(TRITONS_OWN)) > 25
+
+
+@cases(
+    ("asked", "words"),
+    {
+        "a-sequence": (
+            {"sequence_id": 5, "sequence_start": True},
+            "parameter 'sequence_id': expected none: sequences of requests are not served",
+        ),
+        "a-sequence-of-another-name": (
+            {"sequence_id": "mine"},
+            "parameter 'sequence_id': expected none: sequences of requests are not served",
+        ),
+        "a-negative-timeout": (
+            {"timeout": -5},
+            "parameter 'timeout': expected microseconds, a whole number of at least 0",
+        ),
+    },
+)
+def test_what_triton_reads_itself_is_refused_as_by_our_own_server(
+    triton_client, server, asked, words
+):
+    with triton.InferenceServerClient(server.address) as ours:
+        for client in (triton_client, ours):
+            with pytest.raises(InferenceServerException) as caught:
+                client.infer("ranker", inputs_of(GOOD), **asked)
+            assert caught.value.message() == words
+            assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
 
 
 @cases(

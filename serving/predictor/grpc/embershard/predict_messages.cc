@@ -1,10 +1,10 @@
 #include "grpc/embershard/predict_messages.h"
 
-#include <charconv>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "base/hex.h"
 #include "base/unaligned.h"
 #include "batching/find_names.h"
 #include "batching/packed.h"
@@ -15,13 +15,6 @@
 
 namespace embershard::rpc {
 namespace {
-
-std::string Hex(uint64_t value) {
-  char digits[16];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value, 16).ptr;
-  const std::string text(digits, end);
-  return std::string(16 - text.size(), '0') + text;
-}
 
 Status CheckSize(const char* field, const std::string& text, size_t bytes_max) {
   if (text.size() <= bytes_max) return {};

@@ -4,6 +4,8 @@
 
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "batching/fake_model.h"
 
@@ -237,6 +239,39 @@ TEST(Door, SpeaksOfTheVocabularyWhereThereIsOne) {
   EXPECT_EQ(Check(model, request.get()).message(),
             "feature 'item': id 5000 at example 1, position 0 is not one of the 2000 in the "
             "vocabulary (policy: reject)");
+}
+
+TEST(Door, RefusesARequestMadeForAnotherSchema) {
+  const FakeModel model;
+  const auto request = FakeRequest(GoodInputs());
+  request->schema = 0x9f86d081884c7d65;
+  EXPECT_TRUE(Check(model, request.get()).ok());
+  request->schema = 0xab;
+  const Status status = Check(model, request.get());
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "request: expected schema 9f86d081884c7d65, got 00000000000000ab: it was made for "
+            "another engine");
+}
+
+TEST(Door, RefusesPositionsThatAreNotInTheSchema) {
+  const FakeModel model;
+  auto request = FakeRequest(GoodInputs());
+  request->sparse.pop_back();
+  EXPECT_EQ(Check(model, request.get()).message(),
+            "request: expected 3 dense and 5 sparse inputs, got 3 and 4");
+  request = FakeRequest(GoodInputs());
+  request->dense.push_back({});
+  EXPECT_EQ(Check(model, request.get()).message(),
+            "request: expected 3 dense and 5 sparse inputs, got 4 and 5");
+  for (const auto& [wanted, wrong] : std::vector<std::pair<std::vector<size_t>, const char*>>{
+           {{0, 2}, "2"}, {{1, 0}, "0"}, {{1, 1}, "1"}}) {
+    request = FakeRequest(GoodInputs());
+    request->outputs_wanted = wanted;
+    EXPECT_EQ(
+        Check(model, request.get()).message(),
+        std::string("request: outputs_wanted: expected ascending positions below 2, got ") + wrong);
+  }
 }
 
 TEST(Door, ReadsStridedColumnsOfAMatrix) {

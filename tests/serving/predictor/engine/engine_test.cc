@@ -6,7 +6,9 @@
 #include <future>
 #include <limits>
 #include <new>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/asking.h"
@@ -361,6 +363,22 @@ TEST(Engine, RefusesOptionsOutOfRange) {
   EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(engine.status().message(),
             "sample_tolerance: expected a finite number of at least 0, got -1.000000");
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [weight, text] :
+       {std::pair(-1.0, "-1.000000"), std::pair(0.0, "0.000000"), std::pair(kNan, "nan")}) {
+    engine = Engine::Start(std::make_unique<FakeModel>(),
+                           {.model_weights = {{"other", 1}, {"ranker", weight}}});
+    EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        engine.status().message(),
+        std::string("model_weights: 'ranker': expected a finite number above 0, got ") + text);
+  }
+}
+
+TEST(Engine, RefusesToStartWithoutAModel) {
+  const auto engine = Engine::Start(nullptr, {});
+  EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine.status().message(), "model: expected one, got none");
 }
 
 }  // namespace

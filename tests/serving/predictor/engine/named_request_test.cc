@@ -1,6 +1,8 @@
 #include "engine/named_request.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -104,6 +106,86 @@ TEST(PredictNamed, RefusesWeightsThatDoNotGoWithTheIds) {
   inputs.sparse[0].weights = {{0.5F}, {2.0F}};  // As many in all.
   EXPECT_EQ(Refused(inputs).message(),
             "feature 'genre': list 0: expected 2 weights, one for each id, got 1");
+}
+
+TEST(PredictNamed, WaitsNoLongerThanItsTimeoutForAnEngineThatDoesNotAnswer) {
+  Gate gate;
+  EngineOptions options;
+  options.now = [start = Clock::now()] { return start; };  // By which no deadline ever passes.
+  const auto engine = StartWith(gate.model(), options);
+  auto [first, answer] = Ask(GoodInputs());
+  first->may_run_inline = false;
+  engine->Predict(std::move(first));
+  gate.WaitUntilRunning();
+  const Status status = PredictNamed(engine.get(), Named(), std::chrono::milliseconds(20)).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(), "the deadline passed, and the engine has not answered");
+  gate.Open();
+  ExpectGood(answer.get());
+}
+
+// Runs `work` in a child that fork() makes, for at most 20 seconds; gives what it returns.
+template <class Work>
+int InChild(const Work& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(work());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(PredictNamed, IsRefusedInAChildThatHasNoneOfTheEnginesThreads) {
+  const auto engine = Started();
+  ASSERT_TRUE(PredictNamed(engine.get(), Named(), kLong).ok());
+  const int code = InChild([&engine] {
+    return static_cast<int>(PredictNamed(engine.get(), Named(), kLong).status().code());
+  });
+  EXPECT_EQ(code, static_cast<int>(StatusCode::kUnavailable));
+  EXPECT_TRUE(PredictNamed(engine.get(), Named(), kLong).ok());
+}
+
+TEST(Engine, EndsInAChildThatHasNoneOfItsThreads) {
+  auto engine = Started();
+  ASSERT_TRUE(PredictNamed(engine.get(), Named(), kLong).ok());
+  EXPECT_EQ(InChild([&engine] {
+              engine.reset();
+              return 7;
+            }),
+            7);
+}
+
+TEST(MakeRequest, IsRefusedByAnEngineOfAnotherSchema) {
+  Manifest manifest = FakeManifest();
+  manifest.schema.dense[1].name = "cost";
+  manifest.schema.fingerprint = 1;
+  const auto other = StartWith(std::make_unique<FakeModel>(manifest));
+  auto request = MakeRequest(*Started(), Named());
+  ASSERT_TRUE(request.ok()) << request.status().message();
+  Status refused;
+  (*request)->answer = [&refused](const Status& status, const Response&) { refused = status; };
+  other->Predict(std::move(*request));
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.message(),
+            "request: expected schema 0000000000000001, got 9f86d081884c7d65: it was made for "
+            "another engine");
+}
+
+TEST(MakeRequest, ArrivesBeforeItsInputsAreCopied) {
+  const auto engine = Started();
+  NamedInputs inputs = Named();
+  inputs.sparse[2].lists.assign(1 << 18, std::vector<int64_t>(4, 101));
+  bool arrived_first = false;
+  for (int i = 0; i < 5 && !arrived_first; ++i) {  // Another process may have the core meanwhile.
+    const Clock::time_point before = Clock::now();
+    const auto request = MakeRequest(*engine, inputs);
+    const Clock::time_point after = Clock::now();
+    ASSERT_TRUE(request.ok()) << request.status().message();
+    arrived_first = (*request)->arrival - before < after - (*request)->arrival;
+  }
+  EXPECT_TRUE(arrived_first);
 }
 
 TEST(MakeRequest, KeepsWhatItIsMadeOf) {

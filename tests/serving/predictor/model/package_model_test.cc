@@ -246,6 +246,25 @@ std::shared_ptr<const TrustedKeys> SignWithNewKey(const std::filesystem::path& p
   return std::move(*keys);
 }
 
+TEST_F(PackageModelTest, RefusesThreadsAndSlotsOutOfRange) {
+  Builder().Write(folder_.path());
+  const auto refusal = [this](const ModelOptions& options) {
+    const Status status = LoadPackageModel(folder_.path(), options).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    return status.message();
+  };
+  ModelOptions options;
+  options.threads = -1;
+  EXPECT_EQ(refusal(options), "threads: expected 0..1024, got -1");
+  options.threads = 1025;
+  EXPECT_EQ(refusal(options), "threads: expected 0..1024, got 1025");
+  options.threads = 1;
+  options.slots = -1;
+  EXPECT_EQ(refusal(options), "slots: expected 0..1024, got -1");
+  options.slots = 100000;
+  EXPECT_EQ(refusal(options), "slots: expected 0..1024, got 100000");
+}
+
 class PackageModelProgramTest : public PackageModelTest,
                                 public ::testing::WithParamInterface<bool> {};
 

@@ -117,17 +117,23 @@ TEST_F(BackendLifeTest, RefusesWhatCannotBeOpened) {
   EXPECT_EQ(Load(""), "the backend has not been initialized");
 }
 
-TEST_F(BackendLifeTest, RefusesTensorsThatThePackageDoesNotHave) {
-  model_.config = R"({"input": [{"name": "age", "data_type": "TYPE_FP32"}, {"name": "prize"}]})";
-  EXPECT_EQ(LoadConfigured(), "config.pbtxt: input 'prize': the package has no such input");
-  model_.config = R"({"input": [{"name": "age", "data_type": "TYPE_FP64"}]})";
+TEST_F(BackendLifeTest, RefusesTensorsThatAreNotThePackagesAndSaysWhatToRun) {
+  model_.config = R"({"input": [{"name": "prize", "data_type": "TYPE_FP32", "dims": [-1]}]})";
   EXPECT_EQ(LoadConfigured(),
-            "config.pbtxt: input 'age': data_type: expected TYPE_FP32, got TYPE_FP64");
-  model_.config = R"({"output": [{"name": "scores", "data_type": "TYPE_FP32"}]})";
-  EXPECT_EQ(LoadConfigured(), "config.pbtxt: output 'scores': the package has no such output");
-  model_.config = R"({"input": [{"name": "DENSE", "data_type": "TYPE_FP32"}],
-                      "output": [{"name": "score", "data_type": "TYPE_FP32"}]})";
-  EXPECT_EQ(LoadConfigured(), "");
+            "config.pbtxt: input 'prize': the package has no such input; `embershard triton-config "
+            "--force /models/fake/3` writes the file anew");
+}
+
+TEST_F(BackendLifeTest, RefusesFeaturesOfTritonThatItDoesNotHave) {
+  model_.config = R"({"sequence_batching": {}})";
+  EXPECT_EQ(LoadConfigured(),
+            "config.pbtxt: sequence_batching: expected none: sequences of requests are not served");
+}
+
+TEST_F(BackendLifeTest, RefusesMoreThreadsThanItsInstancesMayHave) {
+  model_.config =
+      R"({"instance_group": [{"count": 4}], "parameters": {)" + Parameter("threads", "257") + "}}";
+  EXPECT_EQ(LoadConfigured(), "parameter 'threads': expected 1..256 beside 4 instances, got 257");
 }
 
 TEST_F(BackendLifeTest, CompletesAConfigurationWithoutTensors) {
@@ -160,7 +166,9 @@ TEST_F(BackendLifeTest, LeavesWhatIsStated) {
   EXPECT_FALSE(config.contains("dynamic_batching"));
   ExpectOk(TRITONBACKEND_ModelFinalize(&model_));
 
-  const std::string stated = R"({"input": [{"name": "age", "data_type": "TYPE_FP32"}]})";
+  const std::string stated =
+      R"({"input": [{"name": "age", "data_type": "TYPE_FP32", "dims": [1]},
+                    {"name": "price", "data_type": "TYPE_FP32", "dims": [-1]}]})";
   model_.config = stated;
   EXPECT_EQ(LoadConfigured(), "");
   EXPECT_EQ(model_.config, stated);
@@ -170,6 +178,25 @@ TEST_F(BackendLifeTest, LeavesWhatIsStated) {
   model_.config = "{}";
   EXPECT_EQ(LoadConfigured(), "");
   EXPECT_EQ(model_.config, "{}");
+}
+
+TEST_F(BackendLifeTest, GivesDynamicBatchingWithoutASizeOne) {
+  model_.auto_complete = true;
+  model_.config = R"({"dynamic_batching": {"priority_levels": 2}})";
+  EXPECT_EQ(LoadConfigured(), "");
+  auto config = nlohmann::json::parse(model_.config);
+  EXPECT_EQ(config["max_batch_size"], 256);
+  EXPECT_EQ(config["dynamic_batching"]["priority_levels"], 2);
+  EXPECT_EQ(config["input"].size(), 19U);
+  ExpectOk(TRITONBACKEND_ModelFinalize(&model_));
+
+  model_.config = R"({"dynamic_batching": {}, "max_batch_size": 0,
+                      "input": [{"name": "age", "data_type": "TYPE_FP32", "dims": [1]},
+                                {"name": "DENSE", "data_type": "TYPE_FP32", "dims": [-1, 2]}]})";
+  EXPECT_EQ(LoadConfigured(), "");
+  config = nlohmann::json::parse(model_.config);
+  EXPECT_EQ(config["max_batch_size"], 256);
+  EXPECT_EQ(config["input"].size(), 2U);
 }
 
 TEST_F(BackendLifeTest, SamplesAreRunBeforeAnInstanceIsReady) {

@@ -180,6 +180,33 @@ TEST_F(ExecutionTest, ParametersOfRequestsAreHeard) {
   ExpectFailed(fates[3], TRITONSERVER_ERROR_INVALID_ARG, "priority: expected 0..2, got 3");
 }
 
+TEST_F(ExecutionTest, SequencesAndNegativeTimeoutsAreRefused) {
+  Start();
+  TRITONBACKEND_Request number = GoodRequest();
+  number.sequence_id = uint64_t{5};
+  TRITONBACKEND_Request text = GoodRequest();
+  text.sequence_id = "mine";
+  TRITONBACKEND_Request start = GoodRequest();
+  start.flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START;
+  TRITONBACKEND_Request end = GoodRequest();
+  end.flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_END;
+  TRITONBACKEND_Request negative = GoodRequest();
+  negative.timeout_us = static_cast<uint64_t>(int64_t{-5});
+  TRITONBACKEND_Request good = GoodRequest();
+  good.timeout_us = 1000;
+  const std::vector<Fate> fates = Execute({number, text, start, end, negative, good});
+  const std::vector<std::string> names = {"sequence_id", "sequence_id", "sequence_start",
+                                          "sequence_end"};
+  for (size_t i = 0; i < names.size(); ++i) {
+    ExpectFailed(
+        fates[i], TRITONSERVER_ERROR_INVALID_ARG,
+        "parameter '" + names[i] + "': expected none: sequences of requests are not served");
+  }
+  ExpectFailed(fates[4], TRITONSERVER_ERROR_INVALID_ARG,
+               "parameter 'timeout': expected microseconds, a whole number of at least 0");
+  ExpectGood(fates[5]);
+}
+
 TEST_F(ExecutionTest, WhatExceedsABatchIsCutIntoAsFewAsCanBe) {
   Start(Parameter("max_batch_examples", "5"));
   const std::vector<TRITONBACKEND_Request> requests(5, GoodRequest());  // Of 2 examples each.

@@ -380,6 +380,28 @@ TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* reques
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request* request,
+                                                       uint64_t* id) {
+  if (auto* const error = CheckLives(request, "RequestCorrelationId")) return error;
+  const auto* const number = std::get_if<uint64_t>(&request->sequence_id);
+  if (number == nullptr) return Fail(TRITONSERVER_ERROR_INVALID_ARG, "not an unsigned integer");
+  *id = *number;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request* request, uint32_t* flags) {
+  if (auto* const error = CheckLives(request, "RequestFlags")) return error;
+  *flags = request->flags;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
+    TRITONBACKEND_Request* request, uint64_t* timeout) {
+  if (auto* const error = CheckLives(request, "InferenceRequestTimeoutMicroseconds")) return error;
+  *timeout = request->timeout_us;
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request,
                                                      bool* is_cancelled) {
   if (auto* const error = CheckLives(request, "RequestIsCancelled")) return error;

@@ -97,6 +97,9 @@ struct TRITONBACKEND_Request {
   std::vector<TRITONBACKEND_Input> inputs;
   std::vector<std::string> outputs;
   std::vector<std::pair<std::string, Value>> parameters;
+  std::variant<uint64_t, std::string> sequence_id = uint64_t{0};
+  uint32_t flags = 0;  // Bits of TRITONSERVER_RequestFlag.
+  uint64_t timeout_us = 0;
   std::shared_ptr<bool> is_cancelled = std::make_shared<bool>(false);
   std::shared_ptr<embershard::triton::Fate> fate = std::make_shared<embershard::triton::Fate>();
 };
