@@ -6,6 +6,7 @@ import pytest
 
 from embershard.cli import main
 from tests.cases import cases
+from tests.cli.running import run
 
 TEXTS = [
     "--host",
@@ -55,3 +56,16 @@ def test_a_flag_given_twice_is_refused(capsys):
         main(["serve", "repository", "--traffic", "canary=5", "--traffic", "stable=3"])
     words = "argument --traffic: expected once, got canary=5 and stable=3; see "
     assert words in capsys.readouterr().err
+
+
+@cases(
+    ("arguments", "words"),
+    {
+        "version": (["--version", 2], "ConfigError: --version: expected a MODEL with it"),
+        "replace": (["--replace"], "ConfigError: --replace: expected a MODEL with it"),
+        "empty": (["", "--version", 2], "InputError: MODEL: expected the name of a model, got ''"),
+    },
+)
+def test_load_without_a_model_takes_no_options_of_one(tmp_path, arguments, words):
+    ended = run("load", tmp_path / "no-server", *arguments)
+    assert (ended.returncode, ended.stderr) == (1, f"embershard load: {words}\n")
