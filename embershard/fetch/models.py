@@ -9,6 +9,7 @@ from typing import Final
 
 from embershard.errors import ConfigError, EmbershardError, NotFoundError, PackageError
 from embershard.fetch.fetching import Fetched, FetchProgress, fetch_version
+from embershard.fetch.local import LocalVersions
 from embershard.fetch.source import STALL_SECONDS, Source
 from embershard.package.labels import (
     BYTES_MAX,
@@ -104,7 +105,8 @@ def fetch_package(
         pause: waits so many seconds before another attempt.
 
     Returns:
-        Where it lies. One that was there already is left as it is.
+        Where it lies. One that was there already is read whole, and left as it is unless it is
+        damaged: it is replaced then.
 
     Raises:
         ConfigError: no URL, or one for which a Python package is missing; no such keys.
@@ -173,13 +175,21 @@ def fetch_model(
     *,
     trusted_key: str | Path = "",
     progress: FetchProgress | None = None,
+    local: LocalVersions | None = None,
 ) -> FetchedModel:
     """Fetch one model. Labels here change at once, after every version that they lead to is here.
-    Raises as `fetch_package`; labels are then as they were."""
+    ``local``: what earlier fetches have read here. None: nothing. Raises as `fetch_package`; labels
+    are then as they were."""
     versions, labels = choose_versions(source, selection, model)
     fetched = tuple(
         fetch_version(
-            source, repository, model, version, trusted_key=trusted_key, progress=progress
+            source,
+            repository,
+            model,
+            version,
+            trusted_key=trusted_key,
+            progress=progress,
+            local=local,
         )
         for version in versions
     )
