@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from embershard.errors import InputError, NotFoundError, PackageError
-from embershard.fetch.files import FileDownloads
+from embershard.fetch.files import FileDownloads, room_needed
 from embershard.fetch.local import LocalVersions
 from embershard.fetch.source import Source
 from embershard.package import verify_package
 from embershard.package.folder_checks import read_manifest
 from embershard.package.manifest import Manifest
 from embershard.package.names import version_of
-from embershard.package.sealing import exchange, file_spec, sync, sync_tree
+from embershard.package.sealing import exchange, file_kind, file_spec, sync, sync_tree
 from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
 from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST
 
@@ -79,8 +79,8 @@ def fetch_version(
     if damage() == "":
         _keep(out, signature)
         return Fetched(model=model, version=version, folder=out)
-    work.mkdir(parents=True, exist_ok=True)
-    with _locked(work):
+    _make_folder(work, repository)
+    with _locked(work), room_needed(work):
         found = damage()
         if found == "":  # Another fetch has been faster.
             _keep(out, signature)
@@ -157,6 +157,17 @@ def _has_digest(package: Path, digest_line: bytes) -> bool:
     if digest.is_file() and digest.read_bytes() == digest_line:
         return True
     return manifest.is_file() and file_spec(manifest).sha256.encode() == digest_line[:64]
+
+
+def _make_folder(work: Path, repository: Path) -> None:
+    if repository.exists() and not repository.is_dir():
+        got = file_kind(repository.stat().st_mode)
+        raise InputError(f"{repository}: expected a folder of models, got {got}")
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"{work.parent}: no folder can be made there: {why}") from error
 
 
 @contextmanager

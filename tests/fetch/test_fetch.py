@@ -403,6 +403,9 @@ def test_of_several_models_one_must_be_named(far, here):
 def test_urls_that_cannot_be_read_are_refused(here, monkeypatch):
     with pytest.raises(ConfigError, match=r"expected one with a protocol.* is file:///"):
         fetch("repository", here)
+    for url in ("file://", "file:///", "s3://"):
+        with pytest.raises(ConfigError, match=rf"expected a path behind .*, got '{url}'$"):
+            fetch(url, here)
     with pytest.raises(ConfigError, match="Protocol not known: nosuch"):
         fetch("nosuch://repository", here)
     with pytest.raises(ConfigError, match=r"http://\[bad/: expected a URL: Invalid IPv6 URL"):
