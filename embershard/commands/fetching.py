@@ -120,7 +120,7 @@ def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
             given.url,
             given.repository,
             selection,
-            trusted_key=given.trusted_key or "",
+            trusted_key=given.trusted_key,
             stall_seconds=given.stall_timeout,
             progress=progress,
         )
@@ -153,7 +153,7 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
     options = WatchOptions(
         selection=selection,
         interval_seconds=given.watch,
-        trusted_key=given.trusted_key or "",
+        trusted_key=given.trusted_key,
         keep=given.keep,
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from embershard.errors import InputError, NotFoundError, PackageError
+from embershard.errors import ConfigError, InputError, NotFoundError, PackageError
 from embershard.fetch.files import FileDownloads, room_needed
 from embershard.fetch.local import LocalVersions
 from embershard.fetch.source import Source
@@ -61,7 +61,7 @@ def fetch_version(
     model: str,
     version: int,
     *,
-    trusted_key: str | Path = "",
+    trusted_key: str | Path | None = None,
     progress: FetchProgress | None = None,
     local: LocalVersions | None = None,
 ) -> Fetched:
@@ -116,11 +116,13 @@ def fetch_version(
 
 
 def _trusted_signature(
-    source: Source, version: str, digest_line: bytes, trusted_key: str | Path
+    source: Source, version: str, digest_line: bytes, trusted_key: str | Path | None
 ) -> bytes | None:
     """None where none is asked for."""
-    if not trusted_key:
+    if trusted_key is None:
         return None
+    if trusted_key == "":  # An unset variable gives it, and would switch the check off.
+        raise ConfigError("trusted_key: expected a path, or None for none, got ''")
     try:
         signature = source.read(f"{version}.sig", bytes_max=SIGNATURE_BYTES)
     except NotFoundError:

@@ -83,7 +83,7 @@ def fetch_package(
     model: str = "",
     version: int = 0,
     label: str = "",
-    trusted_key: str | Path = "",
+    trusted_key: str | Path | None = None,
     stall_seconds: float = STALL_SECONDS,
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
@@ -100,7 +100,7 @@ def fetch_package(
         version: 0: by label.
         label: empty: stable where the model has labels there, else the highest version.
         trusted_key: a PEM file of public keys (Ed25519), one of which must have signed the package;
-            its signature comes along. Empty: it needs none. Labels are not signed.
+            its signature comes along. None: it needs none. Labels are not signed.
         stall_seconds: in which a byte must come; see `Source`.
         pause: waits so many seconds before another attempt.
 
@@ -134,7 +134,7 @@ def fetch_models(
     repository: str | Path,
     selection: Selection,
     *,
-    trusted_key: str | Path = "",
+    trusted_key: str | Path | None = None,
     stall_seconds: float = STALL_SECONDS,
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
@@ -173,7 +173,7 @@ def fetch_model(
     selection: Selection,
     model: str,
     *,
-    trusted_key: str | Path = "",
+    trusted_key: str | Path | None = None,
     progress: FetchProgress | None = None,
     local: LocalVersions | None = None,
 ) -> FetchedModel:

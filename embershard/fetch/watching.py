@@ -49,7 +49,7 @@ class WatchOptions:
     interval_seconds: float = 30.0
     """From the start of a poll to that of the next one, which tries again what failed."""
 
-    trusted_key: str | Path = ""
+    trusted_key: str | Path | None = None
     """As `fetch_package` has it."""
 
     keep: int | None = None

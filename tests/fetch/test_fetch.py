@@ -451,6 +451,8 @@ def test_a_fetch_that_asks_for_a_signature_downloads_it(tmp_path, here):
     there = tmp_path / "there"
     keys, stranger = write_keys(tmp_path), write_keys(tmp_path, "stranger")
     package = publish(there)
+    with pytest.raises(ConfigError, match=r"^trusted_key: expected a path, or None for none, got"):
+        fetch(there.as_uri(), here, trusted_key="")
     with pytest.raises(PackageError, match=r"small/1\.sig: file: expected a signature by a key"):
         fetch(there.as_uri(), here, trusted_key=keys.public)
     sign_package(package, stranger.private)
