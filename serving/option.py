@@ -35,12 +35,22 @@ class _Option:
     """If its name is not the option's, with ``-`` for ``_``."""
     is_native: bool = True
     """Whether the extension takes it."""
+    needs: str = ""
+    """Another option, without which this one does nothing: it is refused then."""
+    kind: type = int
+    """If the default, None, does not tell: int, or str."""
 
 
 def option(default: Any, about: str, **described: Any) -> Any:
     """A field of a dataclass of options, described by `_Option`. Its type is that of the default:
-    bool, int, float or str. None: of a whole number that need not be given."""
+    bool, int, float or str. None: of a value that need not be given."""
     return field(default=default, metadata={"option": _Option(about=about, **described)})
+
+
+def path_option(about: str, **described: Any) -> Any:
+    """Of the path of a file. None: what needs the file is off. The empty text is refused: it is
+    what an unset variable gives, and must not switch off what was asked for."""
+    return option(None, about, kind=str, **described)
 
 
 def _options(of: Any) -> Iterator[tuple[Field[Any], _Option]]:
@@ -50,19 +60,31 @@ def _options(of: Any) -> Iterator[tuple[Field[Any], _Option]]:
 
 
 def check_options(options: Any) -> None:
-    """Refuse an option of another type, out of its range, or none of its choices."""
+    """Refuse an option of another type, out of its range, none of its choices, or without the one
+    that it needs."""
+    default = {each.name: each.default for each, _ in _options(options)}
     for each, described in _options(options):
         value = getattr(options, each.name)
         if described.choices and value not in described.choices:
             known = " or ".join(described.choices)
             raise ConfigError(f"{each.name}: expected {known}, got {value!r}")
-        kind = _kind(each)
+        kind = _kind(each, described)
         if kind in (int, float) and (value, each.default) != (None, None):
             _check_number(each.name, value, kind, described)
+        if value == "" and each.default != "":
+            raise ConfigError(f"{each.name}: expected {_expected(each.default)}, got ''")
+        needs = described.needs
+        if needs and value != each.default and getattr(options, needs) == default[needs]:
+            raise ConfigError(f"{each.name}: expected {needs} with it, got {value!r} alone")
 
 
-def _kind(of: Field[Any]) -> type:
-    return int if of.default is None else type(of.default)
+def _kind(of: Field[Any], described: _Option) -> type:
+    return described.kind if of.default is None else type(of.default)
+
+
+def _expected(default: Any) -> str:
+    """Of an option that is the empty text."""
+    return "a path, or None for none" if default is None else "a text that is not empty"
 
 
 def _check_number(name: str, value: Any, kind: type, described: _Option) -> None:
@@ -75,12 +97,35 @@ def _check_number(name: str, value: Any, kind: type, described: _Option) -> None
 
 
 def native_options(options: Any) -> dict[str, Any]:
-    """Those that the extension takes, by name."""
+    """Those that the extension takes, by name. A path that is not given is the empty text there."""
     return {
-        each.name: getattr(options, each.name)
+        each.name: "" if value is None and described.kind is str else value
         for each, described in _options(options)
         if described.is_native
+        for value in [getattr(options, each.name)]
     }
+
+
+class Once(argparse.Action):
+    """Stores the value of a flag. Refuses an empty text: an unset variable of a script gives that,
+    and what the flag asks for would be off. Refuses the flag a second time: one value would be
+    dropped."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if values == "":
+            raise argparse.ArgumentError(self, "expected a value, got ''")
+        before = vars(namespace).setdefault("given_once", {})
+        if self.dest in before:
+            words = f"expected once, got {before[self.dest]} and {values}"
+            raise argparse.ArgumentError(self, words)
+        before[self.dest] = values
+        setattr(namespace, self.dest, values)
 
 
 def add_flags(command: argparse.ArgumentParser, *options: type) -> None:
@@ -95,7 +140,7 @@ def add_flags(command: argparse.ArgumentParser, *options: type) -> None:
         if isinstance(each.default, bool):
             given["action"] = "store_true"
         else:
-            given |= {"type": _kind(each), "default": each.default}
+            given |= {"type": _kind(each, described), "default": each.default, "action": Once}
             given |= {"choices": described.choices} if described.choices else {}
             given |= {"metavar": described.unit} if described.unit else {}
         groups[title].add_argument(flag, **given)
@@ -103,7 +148,7 @@ def add_flags(command: argparse.ArgumentParser, *options: type) -> None:
 
 def _help(default: Any, described: _Option) -> str:
     text = described.about
-    if described.zero and default != "":
+    if described.zero and not _is_text(default, described):
         text += f"; 0: {described.zero}"
     if described.change:
         text += f". {described.change}"
@@ -111,8 +156,13 @@ def _help(default: Any, described: _Option) -> str:
         return text.replace("%", "%%")
     shown = f"{default:.16g}" if isinstance(default, float) else default
     if default in ("", None):
-        shown = described.zero if default == "" else ""
+        shown = described.zero if _is_text(default, described) else ""
     return f"{text} (default: {'none' if shown == '' else shown})".replace("%", "%%")
+
+
+def _is_text(default: Any, described: _Option) -> bool:
+    """Whether it is an option whose ``zero`` is what happens without it."""
+    return default == "" or (default is None and described.kind is str)
 
 
 def given_options(options: type[Options], given: argparse.Namespace, **other: Any) -> Options:

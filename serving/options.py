@@ -1,11 +1,11 @@
 """What can be set on a server. Valid once built."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from embershard.errors import ConfigError
-from embershard.serving.option import check_options, native_options, option
+from embershard.serving.option import check_options, native_options, option, path_option
 from embershard.serving.traffic_split import parse_traffic, parse_weights
 
 TableResidency = Literal["mmap", "resident"]
@@ -47,6 +47,7 @@ _batches = partial(option, group="batches")
 _limits = partial(option, group="limits")
 _connections = partial(option, group="connections")
 _security = partial(option, group="security")
+_secured = partial(path_option, group="security")
 _recording = partial(option, group="recording")
 
 
@@ -74,8 +75,7 @@ class ServerOptions:
         unit="LABEL=PERCENT",
         is_native=False,
     )
-    control: str = option(
-        "",
+    control: str | None = path_option(
         "a Unix socket to make, for embershard load and unload; its owner alone may use it",
         unit="SOCKET",
         is_native=False,
@@ -129,6 +129,7 @@ class ServerOptions:
         change="Raise it to have more compared; from 0.01 on the 99th percentile may show it",
         least=0.001,
         most=1,
+        needs="shadow_share",
     )
 
     threads: int = _batches(
@@ -262,21 +263,19 @@ class ServerOptions:
         zero="as often as it likes",
     )
 
-    tls_certificate: str = _security(
-        "",
+    tls_certificate: str | None = _secured(
         "the server's certificate and those between it and its root, in order; with --tls-key, all "
         "connections are TLS. New files hold for the next connection",
         unit="PEM",
     )
-    tls_key: str = _security("", "its key, without a password", unit="PEM")
-    tls_client_ca: str = _security(
-        "",
+    tls_key: str | None = _secured("its key, without a password", unit="PEM")
+    tls_client_ca: str | None = _secured(
         "authorities, one of which must have signed a client's certificate",
         unit="PEM",
         zero="clients need none",
+        needs="tls_certificate",
     )
-    token_file: str = _security(
-        "",
+    token_file: str | None = _secured(
         "a token, 16 to 4096 letters, digits and -._~+/=, that every call but those for health "
         "must have; a new one holds within a second",
         unit="FILE",
@@ -285,6 +284,7 @@ class ServerOptions:
         False,
         "let the token cross the network unencrypted: for servers behind a proxy that does TLS",
         is_native=False,
+        needs="token_file",
     )
     model_control: bool = _security(
         False,
@@ -296,8 +296,7 @@ class ServerOptions:
         "describe the services to clients without a .proto file, such as grpcurl; with "
         "--token-file they need the token",
     )
-    trusted_key: str = _security(
-        "",
+    trusted_key: str | None = _secured(
         "public keys (Ed25519): load only versions that one of them has signed, see embershard "
         "sign",
         unit="PEM",
@@ -313,14 +312,18 @@ class ServerOptions:
         flag="slow-ms",
     )
 
-    record: str = _recording(
-        "",
+    record: str | None = path_option(
         "write a sample of the requests and their answers to a new file, which only its owner may "
         "read, for bench --replay",
         unit="FILE",
+        group="recording",
     )
     record_requests: int = _recording(
-        10_000, "most requests in it; it also ends at 1 GiB", unit="N", least=1
+        10_000,
+        "most requests in it; it also ends at 1 GiB",
+        unit="N",
+        least=1,
+        needs="record",
     )
     record_share: float = _recording(
         1.0,
@@ -328,22 +331,16 @@ class ServerOptions:
         unit="S",
         change="Lower it to spread the file over more time",
         most=1,
+        needs="record",
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
         if self.record_share == 0:
             raise ConfigError("record_share: expected above 0 and at most 1, got 0")
-        if not self.record:
-            defaults = {each.name: each.default for each in fields(self)}
-            for name in ("record_requests", "record_share"):
-                if (got := getattr(self, name)) != defaults[name]:
-                    raise ConfigError(f"{name}: expected record, the file, with it, got {got:g}")
-        if bool(self.tls_certificate) != bool(self.tls_key):
+        check_options(self)
+        if (self.tls_certificate is None) != (self.tls_key is None):
             given = "tls_certificate" if self.tls_certificate else "tls_key"
             raise ConfigError(f"tls_certificate and tls_key: expected both or none, got {given}")
-        if self.tls_client_ca and not self.tls_certificate:
-            raise ConfigError("tls_client_ca: expected tls_certificate and tls_key with it")
         parse_traffic(self.traffic)
         parse_weights(self.model_weights)
 

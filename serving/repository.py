@@ -33,7 +33,7 @@ class ServedPackage:
 def check_models(repository: Path, models: Sequence[str]) -> list[str]:
     """Says what is wrong with a repository before anything is loaded from it. Returns the models
     that are to be served, each once, in order; of none named, all."""
-    found = _models(repository)
+    found = models_in(repository)
     if not found:
         raise NotFoundError(f"{repository}: {_no_models(repository)}")
     for model in models:
@@ -55,8 +55,8 @@ def _no_models(folder: Path) -> str:
     return "expected <model>/<version>/manifest.json, found none"
 
 
-def _models(repository: Path) -> list[str]:
-    """Those that have a version, in order."""
+def models_in(repository: Path) -> list[str]:
+    """Models that have a version, in order. `NotFoundError`: there is no such folder."""
     # Not above: numpy, which the package imports, starts a thread before signals are blocked.
     from embershard.package.names import version_of
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from embershard.errors import ConfigError
 from embershard.serving._native import load_extension
+from embershard.serving.option import native_options
 from embershard.serving.options import ServerOptions
 
 Report = Callable[[str], None]
@@ -14,29 +15,28 @@ Report = Callable[[str], None]
 def check_security(options: ServerOptions, *, report: Report) -> None:
     """Refuse at once what would be refused after the tables are loaded. ``report`` gets a sentence
     when a file has changed and cannot be used, from any thread."""
-    plain = options.token_file and not options.tls_certificate and not options.token_without_tls
+    has_token, has_tls = options.token_file is not None, options.tls_certificate is not None
+    plain = has_token and not has_tls and not options.token_without_tls
     if plain and not _is_loopback(options.host):
         raise ConfigError(
             f"token_file: {options.host} is no loopback address, and without TLS who listens on "
             "the network can take the token; give tls_certificate and tls_key, or "
             "token_without_tls where something else does TLS"
         )
-    guarded = options.token_file or options.tls_client_ca
+    guarded = has_token or options.tls_client_ca is not None
     if options.model_control and not guarded and not _is_loopback(options.host):
         raise ConfigError(
             f"model_control: {options.host} is no loopback address, and anyone who reaches it "
             "could unload models; give token_file or tls_client_ca"
         )
     problem = ""
-    if options.trusted_key:
+    if options.trusted_key is not None:
         problem = load_extension().check_trusted_key(options.trusted_key)
-    if not problem and (options.token_file or options.tls_certificate):
+    if not problem and (has_token or has_tls):
+        given = native_options(options)
+        names = ("tls_certificate", "tls_key", "tls_client_ca", "token_file")
         problem = load_extension().check_security(
-            tls_certificate=options.tls_certificate,
-            tls_key=options.tls_key,
-            tls_client_ca=options.tls_client_ca,
-            token_file=options.token_file,
-            security_report=report,
+            **{name: given[name] for name in names}, security_report=report
         )
     if problem:
         raise ConfigError(problem)

@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
 
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, NotFoundError
 from embershard.memory_limit import memory_limit
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.loading import IndexEntry, LoadCost, LoadEvent, Recorded, SlowRequest
 from embershard.serving.metric import Metrics, from_native, load_failures
 from embershard.serving.options import ServerOptions, native_keywords
-from embershard.serving.repository import DenseProgram, ServedPackage, check_models
+from embershard.serving.repository import DenseProgram, ServedPackage, check_models, models_in
 from embershard.serving.security import check_security, warn_if_exposed
+from embershard.serving.traffic_split import parse_weights
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ class Server:
                 the default; by the thread that loads, which waits for it.
 
         Raises:
-            NotFoundError: no such model, version, label or plan.
+            NotFoundError: no such model, version, label or plan; a weight of a model that is not
+                in the repository.
             PackageError: a package is damaged, is not signed by a trusted key, lies in folders of
                 another name than its manifest says, or its samples give other scores; or labels
                 that cannot be read.
@@ -73,6 +75,7 @@ class Server:
         self._repository = Path(repository)
         models = [model] if isinstance(model, str) and model else list(model)
         served = check_models(self._repository, models)
+        _check_weighted(self._options.model_weights, self._repository)
         _check_recorded(self._options.record, served)
         self._load_failures = Counter[str]()  # One thread, that of the loader, adds to it.
         budget = self._options.memory_budget or memory_limit() * 8 // 10
@@ -227,9 +230,17 @@ def _reporter(
     return report
 
 
-def _check_record(path: str, repository: Path) -> None:
+def _check_weighted(weights: str, repository: Path) -> None:
+    """Refuse the weight of a model that is not in the repository: a mistyped name has no effect."""
+    for name in parse_weights(weights):
+        if name not in (found := models_in(repository)):
+            known = ", ".join(found)
+            raise NotFoundError(f"model_weights: {repository}: no model {name!r}; models: {known}")
+
+
+def _check_record(path: str | None, repository: Path) -> None:
     """Refuse at once what would be refused after the tables are loaded."""
-    if not path:
+    if path is None:
         return
     if Path(path).exists():
         raise ConfigError(f"record: {path} exists: give a new file")
@@ -239,9 +250,9 @@ def _check_record(path: str, repository: Path) -> None:
         raise ConfigError(f"record: expected a file beside the models of {repository}, got {path}")
 
 
-def _check_recorded(path: str, models: Sequence[str]) -> None:
+def _check_recorded(path: str | None, models: Sequence[str]) -> None:
     """Likewise, of what is to be recorded."""
-    if path and len(models) > 1:
+    if path is not None and len(models) > 1:
         raise ConfigError(
             "record: a recording (--record) is of one model: expected one (--model NAME), "
             f"got {len(models)}: {', '.join(models)}"

@@ -47,11 +47,13 @@ def parse_weights(text: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     for part in text.split(",") if text else ():
         name, _, number = part.rpartition("=")
-        if not name or not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", number):
+        if not name:
             raise ConfigError(f"model_weights: expected NAME=WEIGHT, as ranker=2, got {part!r:.60}")
         if name in weights:
             raise ConfigError(f"model_weights: duplicate model {name!r:.60} in {text!r:.60}")
+        is_number = re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", number)
+        if not is_number or not 0.001 <= float(number) <= 1000:
+            expected = "a number of 0.001 to 1000, with 3 decimals at most"
+            raise ConfigError(f"model_weights: {name:.60}: expected {expected}, got {number!r:.60}")
         weights[name] = float(number)
-        if not 0.001 <= weights[name] <= 1000:
-            raise ConfigError(f"model_weights: {name}: expected 0.001 to 1000, got {number}")
     return weights

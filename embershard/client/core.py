@@ -91,6 +91,10 @@ class Outstanding(dict[str, Waiting[Future]]):
         return [self.pop(key) for key in due]
 
 
+UNCHANGED_SECONDS = 1.0
+"""For which a schema that was asked for, and was the known one, is not asked for again: wrong
+requests in a loop would send a call each."""
+
 STALE = grpc.StatusCode.FAILED_PRECONDITION
 """The schema that a request was packed by is not the one served."""
 
@@ -129,6 +133,7 @@ class ClientCore(ABC):
         self._max_attempts = at_least_one("max_attempts", max_attempts)
         self.channel = open_channel(address, tls, kind)
         self._models: dict[Names, ServedModel] = {}  # Each operation on it is atomic.
+        self._unchanged_until: dict[Names, float] = {}  # Likewise.
 
         def method(kind: Any, name: str, request: Any, response: Any) -> Any:
             made = kind(
@@ -178,23 +183,19 @@ class ClientCore(ABC):
         """As `Client.predict`, of a request without its inputs."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         names = names_in(request)
-        known = self._models.get(names)
-        schema = known or await self.learn(names, deadline)
+        schema, is_new = await self._pack(names, request, inputs, deadline)
         while True:
             try:
-                pack_inputs(schema, inputs, request)
                 return prediction(await self._send(self._predict, request, deadline))
-            except RequestError:
-                if known is None:
-                    raise
             except grpc.RpcError as failure:
                 code, timeout = failure.code(), self._timeout(timeout_seconds)
-                if known is None or code is not STALE:
+                if is_new or code is not STALE:
                     error = error_of(failure, address=self.address, timeout_seconds=timeout)
                     raise refusal(code, error, schema, request, inputs) from None
-            # The model may have been replaced meanwhile: its schema is learned again, once.
-            known = None
+            # The model was replaced meanwhile: its schema is learned again, once.
+            is_new = True
             schema = await self.learn(names, deadline, schema)
+            pack_inputs(schema, inputs, request)
 
     async def prepare(
         self,
@@ -205,9 +206,7 @@ class ClientCore(ABC):
     ) -> Waiting[Future]:
         """A request of a stream, which the stream sends. ``future``: of its answer."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
-        names = names_in(request)
-        schema = self._models.get(names) or await self.learn(names, deadline)
-        pack_inputs(schema, inputs, request)
+        schema, _ = await self._pack(names_in(request), request, inputs, deadline)
         check_stream_size(request, schema)
         return Waiting(
             future=future,
@@ -217,6 +216,26 @@ class ClientCore(ABC):
             deadline=deadline,
             request_id=request.request_id,
         )
+
+    async def _pack(
+        self, names: Names, request: pb.PredictRequest, inputs: Inputs, deadline: float
+    ) -> tuple[ServedModel, bool]:
+        """Pack inputs by the schema that is known, or, if it refuses them, by the one that is
+        served now: the model may have been replaced. Returns the schema, and whether it was asked
+        for just now. `RequestError`: the inputs contradict it."""
+        known = self._models.get(names)
+        if known is not None:
+            try:
+                pack_inputs(known, inputs, request)
+                return known, False
+            except RequestError:
+                if time.monotonic() < self._unchanged_until.get(names, -math.inf):
+                    raise
+        schema = await self.learn(names, deadline, known)
+        if known is not None and schema.fingerprint == known.fingerprint:
+            self._unchanged_until[names] = time.monotonic() + UNCHANGED_SECONDS
+        pack_inputs(schema, inputs, request)
+        return schema, True
 
     def outcome(
         self, message: pb.PredictResponse, waiting: Waiting[Any]

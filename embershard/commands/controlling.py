@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from embershard.errors import EmbershardError, NotFoundError
+from embershard.commands.parser import path_given
+from embershard.errors import ConfigError, EmbershardError, InputError, NotFoundError
 from embershard.formatting import printable
 
 INDEX_SECONDS: Final = 60.0
@@ -23,8 +24,8 @@ def add_load(commands: Any) -> None:
         "repository and its labels again, as SIGHUP has it do.",
     )
     add = command.add_argument
-    add("socket", type=Path, metavar="SOCKET", help=SOCKET_HELP)
-    add("model", nargs="?", default="", metavar="MODEL", help="(default: all that are served)")
+    add("socket", type=path_given, metavar="SOCKET", help=SOCKET_HELP)
+    add("model", nargs="?", metavar="MODEL", help="(default: all that are served)")
     add(
         "--version",
         type=int,
@@ -44,7 +45,7 @@ def add_load(commands: Any) -> None:
 def add_unload(commands: Any) -> None:
     command = commands.add_parser("unload", help="have a server unload a version or a model")
     add = command.add_argument
-    add("socket", type=Path, metavar="SOCKET", help=SOCKET_HELP)
+    add("socket", type=path_given, metavar="SOCKET", help=SOCKET_HELP)
     add("model", metavar="MODEL", help="name of the model")
     add("--version", type=int, default=0, metavar="N", help="(default: the whole model)")
     command.set_defaults(run=_unload)
@@ -60,18 +61,28 @@ def add_label(commands: Any) -> None:
         "behind --control serves, else the highest other one.",
     )
     add = command.add_argument
-    add("repository", type=Path, metavar="REPOSITORY", help="folder of models, each of versions")
+    add(
+        "repository",
+        type=path_given,
+        metavar="REPOSITORY",
+        help="folder of models, each of versions",
+    )
     add("model", metavar="MODEL", help="name of the model")
     add("label", choices=("stable", "canary", "shadow"), metavar="LABEL", help="%(choices)s")
     add("version", type=int, metavar="VERSION", help="0: no version has the label any more")
-    add("--control", type=Path, metavar="SOCKET", help=f"{SOCKET_HELP} (default: none)")
+    add("--control", type=path_given, metavar="SOCKET", help=f"{SOCKET_HELP} (default: none)")
     command.set_defaults(run=_label)
 
 
 def _load(given: argparse.Namespace) -> None:
-    if not given.model:
+    if given.model is None:
+        for flag in ("version", "replace"):
+            if getattr(given, flag):
+                raise ConfigError(f"--{flag}: expected a MODEL with it")
         _order(given.socket, {"order": "refresh"})
         return
+    if not given.model:
+        raise InputError("MODEL: expected the name of a model, got ''")
     order = {"model": given.model, "version": given.version, "replace": given.replace}
     _order(given.socket, {"order": "load", **order})
 

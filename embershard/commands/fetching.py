@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from embershard.commands.parser import path_given
 from embershard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,12 @@ def add_fetch(commands: Any) -> None:
     )
     add = command.add_argument
     add("url", metavar="URL", help="of a repository: s3://bucket/path, https://..., file:///...")
-    add("repository", type=Path, metavar="REPOSITORY", help="folder of models, made if missing")
+    add(
+        "repository",
+        type=path_given,
+        metavar="REPOSITORY",
+        help="folder of models, made if missing",
+    )
     add("--model", default="", help="which to fetch (default: the only one there)")
     add("--all", dest="all_models", action="store_true", help="fetch every model there")
     add(
@@ -48,7 +53,7 @@ def add_fetch(commands: Any) -> None:
     )
     add(
         "--trusted-key",
-        type=Path,
+        type=path_given,
         metavar="PEM",
         help="public keys (Ed25519), one of which must have signed the package (default: any)",
     )
@@ -73,7 +78,7 @@ def _add_watch(add: Any) -> None:
     )
     add(
         "--control",
-        type=Path,
+        type=path_given,
         metavar="SOCKET",
         help="with --watch: of the server to load them, see embershard serve --control "
         "(default: none)",
@@ -115,7 +120,7 @@ def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
             given.url,
             given.repository,
             selection,
-            trusted_key=given.trusted_key or "",
+            trusted_key=given.trusted_key,
             stall_seconds=given.stall_timeout,
             progress=progress,
         )
@@ -129,6 +134,8 @@ def _print_fetched(found: FetchedModel, url: str) -> None:
         print(f"{found.model}: no labels at {url}: fetched the highest version, {version}")
     for each in found.fetched:
         here = each.reused_bytes + each.resumed_bytes
+        if each.damage:
+            print(f"{each.folder} was damaged, and is replaced: {each.damage}")
         print(
             f"{each.model} {each.version} is in {each.folder}: "
             f"{each.fetched_bytes:,} bytes fetched, {here:,} were here"
@@ -146,7 +153,7 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
     options = WatchOptions(
         selection=selection,
         interval_seconds=given.watch,
-        trusted_key=given.trusted_key or "",
+        trusted_key=given.trusted_key,
         keep=given.keep,
     )
 

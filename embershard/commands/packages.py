@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from embershard.commands.parser import path_given
 from embershard.errors import InputError, PackageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def add_package(command: argparse.ArgumentParser, *, optional: bool = False) -> 
     """Adds the argument `package`."""
     command.add_argument(
         "package",
-        type=Path,
+        type=path_given,
         nargs="?" if optional else None,
         metavar="PACKAGE",
         help="folder of one version: REPOSITORY/MODEL/VERSION",
@@ -91,7 +92,7 @@ def add_verify(commands: Any) -> None:
     )
     command.add_argument(
         "--trusted-key",
-        type=Path,
+        type=path_given,
         metavar="PEM",
         help="public keys (Ed25519), one of which must have signed the package; its fingerprint is "
         "printed",
@@ -145,7 +146,7 @@ def add_sign(commands: Any) -> None:
     add_package(command)
     command.add_argument(
         "--key",
-        type=Path,
+        type=path_given,
         required=True,
         metavar="PEM",
         help="a private key (Ed25519) without a password",
@@ -183,7 +184,7 @@ def add_compile(commands: Any) -> None:
     )
     command.add_argument(
         "--out",
-        type=Path,
+        type=path_given,
         required=True,
         metavar="OUT",
         help="REPOSITORY/MODEL/VERSION, which is not there yet; tables are the same files",

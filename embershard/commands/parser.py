@@ -1,6 +1,7 @@
 """The parser of every command line, of examples and benchmarks too."""
 
 import argparse
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -12,3 +13,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+def path_given(text: str) -> Path:
+    """The type of arguments that are paths: an empty one, such as an unset variable of a script
+    gives, is refused. ``Path("")`` is the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, got ''")
+    return Path(text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embershard.commands.packages import add_package, package_folder
+from embershard.commands.parser import path_given
 from embershard.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
 
 
 def add_serve(commands: Any) -> None:
-    from embershard.serving.option import add_flags
+    from embershard.serving.option import Once, add_flags
     from embershard.serving.options import ServerOptions
     from embershard.serving.server_process import ProcessOptions
 
     command = commands.add_parser("serve", help="answer requests over gRPC")
     add = command.add_argument
-    add("repository", type=Path, metavar="REPOSITORY", help="folder of models, each of versions")
+    add(
+        "repository",
+        type=path_given,
+        metavar="REPOSITORY",
+        help="folder of models, each of versions",
+    )
     add(
         "--model",
         action="append",
@@ -31,6 +37,7 @@ def add_serve(commands: Any) -> None:
     add(
         "--version",
         "--model-version",
+        action=Once,
         default="",
         metavar="latest|N|LABEL",
         help="default version of a model, for requests without one (default: the one labelled "

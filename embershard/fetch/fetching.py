@@ -1,4 +1,5 @@
-"""Fetching a version: what is here already is linked, the rest comes, all of it is verified."""
+"""Fetching a version: what is here already is linked, the rest comes, all of it is verified. A
+damaged version here is replaced by a whole one."""
 
 import fcntl
 import os
@@ -9,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from embershard.errors import InputError, NotFoundError, PackageError
-from embershard.fetch.files import FileDownloads
+from embershard.errors import ConfigError, InputError, NotFoundError, PackageError
+from embershard.fetch.files import FileDownloads, room_needed
+from embershard.fetch.local import LocalVersions
 from embershard.fetch.source import Source
 from embershard.package import verify_package
 from embershard.package.folder_checks import read_manifest
 from embershard.package.manifest import Manifest
 from embershard.package.names import version_of
-from embershard.package.sealing import sync, sync_tree
+from embershard.package.sealing import exchange, file_kind, file_spec, sync, sync_tree
 from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
 from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST
 
@@ -40,6 +42,9 @@ class Fetched:
     is_new: bool = False
     """Whether it was not here before."""
 
+    damage: str = ""
+    """What was damaged of the one that was here, which this one has replaced. Empty: nothing."""
+
     fetched_bytes: int = 0
     """That were downloaded."""
 
@@ -56,19 +61,29 @@ def fetch_version(
     model: str,
     version: int,
     *,
-    trusted_key: str | Path = "",
+    trusted_key: str | Path | None = None,
     progress: FetchProgress | None = None,
+    local: LocalVersions | None = None,
 ) -> Fetched:
-    """Fetch a version by its number. See `fetch_package`."""
+    """Fetch a version by its number. See `fetch_package`. ``local``: what earlier fetches have read
+    here. None: nothing."""
+    local = local or LocalVersions()
     out = repository / model / str(version)
     work = out.parent / f"{UNFINISHED}{version}"
     digest_line = source.read(f"{model}/{version}/{MANIFEST_DIGEST}", bytes_max=DIGEST_BYTES_MAX)
     signature = _trusted_signature(source, f"{model}/{version}", digest_line, trusted_key)
-    if _is_here(out, digest_line, signature, source):
+
+    def damage() -> str | None:
+        return _damage(out, digest_line, source, lambda: local.damage(out, progress))
+
+    if damage() == "":
+        _keep(out, signature)
         return Fetched(model=model, version=version, folder=out)
-    work.mkdir(parents=True, exist_ok=True)
-    with _locked(work):
-        if _is_here(out, digest_line, signature, source):  # Another fetch has been faster.
+    _make_folder(work, repository)
+    with _locked(work), room_needed(work):
+        found = damage()
+        if found == "":  # Another fetch has been faster.
+            _keep(out, signature)
             return Fetched(model=model, version=version, folder=out)
         manifest = _fetch_manifest(source, work / "package", model, version, digest_line)
         files = FileDownloads(
@@ -76,7 +91,7 @@ def fetch_version(
             where=f"{source.url}/{model}/{version}",
             package=work / "package",
             parts=work / "parts",
-            local=_files_by_digest(_others(out)),
+            local={**_files_by_digest(_others(out)), **_files_of_size(out, manifest)},
             total_bytes=sum(spec.bytes for spec in manifest.files.values()),
             progress=progress,
         )
@@ -86,12 +101,14 @@ def fetch_version(
             files.download(file, spec)
         _keep(out, signature)  # First: a server that asks for it finds it with the version.
         _publish(work / "package", out)
-        shutil.rmtree(work)
+        local.remember(out, manifest)
+        shutil.rmtree(work)  # A damaged version, too: who has mapped its files keeps them.
     return Fetched(
         model=model,
         version=version,
         folder=out,
-        is_new=True,
+        is_new=found is None,
+        damage=found or "",
         fetched_bytes=files.fetched_bytes,
         reused_bytes=files.reused_bytes,
         resumed_bytes=files.resumed_bytes,
@@ -99,11 +116,13 @@ def fetch_version(
 
 
 def _trusted_signature(
-    source: Source, version: str, digest_line: bytes, trusted_key: str | Path
+    source: Source, version: str, digest_line: bytes, trusted_key: str | Path | None
 ) -> bytes | None:
     """None where none is asked for."""
-    if not trusted_key:
+    if trusted_key is None:
         return None
+    if trusted_key == "":  # An unset variable gives it, and would switch the check off.
+        raise ConfigError("trusted_key: expected a path, or None for none, got ''")
     try:
         signature = source.read(f"{version}.sig", bytes_max=SIGNATURE_BYTES)
     except NotFoundError:
@@ -118,17 +137,39 @@ def _keep(out: Path, signature: bytes | None) -> None:
         write_signature(out, signature)
 
 
-def _is_here(out: Path, digest_line: bytes, signature: bytes | None, source: Source) -> bool:
-    """Whether the version is here, with its signature then. `InputError`: another one is."""
+def _damage(out: Path, digest_line: bytes, source: Source, damage: Callable[[], str]) -> str | None:
+    """What is damaged of the version that is here. Empty: nothing; None: none is here.
+    `InputError`: another one is."""
     if not out.exists():
-        return False
-    if (out / MANIFEST_DIGEST).read_bytes() != digest_line:
+        return None
+    if not _has_digest(out, digest_line):
         raise InputError(
             f"{out}: is another package than {source.url} has under this number; versions are "
             "immutable: move one away, or publish under a new number"
         )
-    _keep(out, signature)
-    return True
+    if (out / MANIFEST_DIGEST).is_file() and (out / MANIFEST_DIGEST).read_bytes() != digest_line:
+        return f"{MANIFEST_DIGEST}: expected what {source.url} has, got something else"
+    return damage()
+
+
+def _has_digest(package: Path, digest_line: bytes) -> bool:
+    """Whether its manifest is the one of that digest, by ``manifest.sha256`` or, if that file is
+    damaged, by its bytes."""
+    digest, manifest = package / MANIFEST_DIGEST, package / MANIFEST
+    if digest.is_file() and digest.read_bytes() == digest_line:
+        return True
+    return manifest.is_file() and file_spec(manifest).sha256.encode() == digest_line[:64]
+
+
+def _make_folder(work: Path, repository: Path) -> None:
+    if repository.exists() and not repository.is_dir():
+        got = file_kind(repository.stat().st_mode)
+        raise InputError(f"{repository}: expected a folder of models, got {got}")
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"{work.parent}: no folder can be made there: {why}") from error
 
 
 @contextmanager
@@ -172,6 +213,16 @@ def _others(out: Path) -> list[Path]:
     return sorted(versions, key=lambda each: version_of(each.name), reverse=True)
 
 
+def _files_of_size(package: Path, manifest: Manifest) -> dict[str, Path]:
+    """Files of a version that may be damaged, by the SHA-256 that they should have: unverified."""
+    found = {spec.sha256: (package / file, spec) for file, spec in manifest.files.items()}
+    return {
+        digest: path
+        for digest, (path, spec) in found.items()
+        if path.is_file() and path.stat().st_size == spec.bytes
+    }
+
+
 def _files_by_digest(folders: Iterable[Path]) -> dict[str, Path]:
     """Files of packages by their SHA-256, as the manifests state it: unverified. A folder without a
     readable manifest offers nothing."""
@@ -189,5 +240,14 @@ def _files_by_digest(folders: Iterable[Path]) -> dict[str, Path]:
 def _publish(package: Path, out: Path) -> None:
     verify_package(package, hashes=False)  # They were computed as the bytes came.
     sync_tree(package)
-    package.rename(out)
+    if out.exists():
+        try:
+            exchange(package, out)
+        except InputError as error:
+            raise InputError(
+                f"{out}: is damaged, and cannot be replaced in one step: its file system exchanges "
+                "no folders; remove it, and run the fetch again"
+            ) from error
+    else:
+        package.rename(out)
     sync(out.parent)

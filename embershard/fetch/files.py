@@ -67,7 +67,7 @@ class FileDownloads:
         """`PackageError`: the remote file is not the one that the manifest lists. `InputError`: the
         disk is full. Besides as `Source.blocks`."""
         target = self._package / file
-        with _room_needed(target):
+        with room_needed(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             if _is(target, spec):
                 self.resumed_bytes += spec.bytes
@@ -153,7 +153,8 @@ def _write_all(stream: Any, block: bytes) -> None:
 
 
 @contextmanager
-def _room_needed(path: Path) -> Iterator[None]:
+def room_needed(path: Path) -> Iterator[None]:
+    """`InputError`: the disk is full, or no file may be as large."""
     try:
         yield
     except OSError as error:

@@ -9,6 +9,7 @@ from typing import Final
 
 from embershard.errors import ConfigError, EmbershardError, NotFoundError, PackageError
 from embershard.fetch.fetching import Fetched, FetchProgress, fetch_version
+from embershard.fetch.local import LocalVersions
 from embershard.fetch.source import STALL_SECONDS, Source
 from embershard.package.labels import (
     BYTES_MAX,
@@ -82,7 +83,7 @@ def fetch_package(
     model: str = "",
     version: int = 0,
     label: str = "",
-    trusted_key: str | Path = "",
+    trusted_key: str | Path | None = None,
     stall_seconds: float = STALL_SECONDS,
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
@@ -99,12 +100,13 @@ def fetch_package(
         version: 0: by label.
         label: empty: stable where the model has labels there, else the highest version.
         trusted_key: a PEM file of public keys (Ed25519), one of which must have signed the package;
-            its signature comes along. Empty: it needs none. Labels are not signed.
+            its signature comes along. None: it needs none. Labels are not signed.
         stall_seconds: in which a byte must come; see `Source`.
         pause: waits so many seconds before another attempt.
 
     Returns:
-        Where it lies. One that was there already is left as it is.
+        Where it lies. One that was there already is read whole, and left as it is unless it is
+        damaged: it is replaced then.
 
     Raises:
         ConfigError: no URL, or one for which a Python package is missing; no such keys.
@@ -132,7 +134,7 @@ def fetch_models(
     repository: str | Path,
     selection: Selection,
     *,
-    trusted_key: str | Path = "",
+    trusted_key: str | Path | None = None,
     stall_seconds: float = STALL_SECONDS,
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
@@ -171,15 +173,23 @@ def fetch_model(
     selection: Selection,
     model: str,
     *,
-    trusted_key: str | Path = "",
+    trusted_key: str | Path | None = None,
     progress: FetchProgress | None = None,
+    local: LocalVersions | None = None,
 ) -> FetchedModel:
     """Fetch one model. Labels here change at once, after every version that they lead to is here.
-    Raises as `fetch_package`; labels are then as they were."""
+    ``local``: what earlier fetches have read here. None: nothing. Raises as `fetch_package`; labels
+    are then as they were."""
     versions, labels = choose_versions(source, selection, model)
     fetched = tuple(
         fetch_version(
-            source, repository, model, version, trusted_key=trusted_key, progress=progress
+            source,
+            repository,
+            model,
+            version,
+            trusted_key=trusted_key,
+            progress=progress,
+            local=local,
         )
         for version in versions
     )

@@ -56,6 +56,11 @@ class Source:
                 f"url: expected one with a protocol, as in s3://... or file:///..., got {url!r}; "
                 f"a folder of this machine is {Path(url).absolute().as_uri()}"
             )
+        if not url.partition("://")[2].strip("/"):  # fsspec takes it for the current folder.
+            raise ConfigError(
+                f"url: expected a path behind the protocol, as in s3://bucket/path or "
+                f"file:///path, got {url!r}"
+            )
         try:
             import fsspec.core  # noqa: F401
         except ImportError as error:

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from embershard.errors import ConfigError, EmbershardError, UnavailableError
 from embershard.fetch.fetching import UNFINISHED
+from embershard.fetch.local import LocalVersions
 from embershard.fetch.models import FetchedModel, Selection, choose_models, fetch_model
 from embershard.fetch.source import Source
 from embershard.package.labels import read_labels
@@ -48,7 +49,7 @@ class WatchOptions:
     interval_seconds: float = 30.0
     """From the start of a poll to that of the next one, which tries again what failed."""
 
-    trusted_key: str | Path = ""
+    trusted_key: str | Path | None = None
     """As `fetch_package` has it."""
 
     keep: int | None = None
@@ -93,6 +94,7 @@ class Watch:
         self.interval_seconds = options.interval_seconds
         self._source, self._repository, self._options = source, repository, options
         self._order, self._write = order, write
+        self._local = LocalVersions()
         self._seen: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {}
         self._left: dict[str, deque[int]] = {}
         # An earlier watch may have ended between a change and its refresh.
@@ -122,6 +124,7 @@ class Watch:
                     self._options.selection,
                     model,
                     trusted_key=self._options.trusted_key,
+                    local=self._local,
                 )
             except FAILURES as error:
                 self._write("fetch_failed", {"model": model, **_said(error)})
@@ -136,11 +139,14 @@ class Watch:
         Another watch of the repository may have been the one that changed it.
         """
         for each in found.fetched:
-            if each.is_new:
+            if each.is_new or each.damage:
                 local = each.reused_bytes + each.resumed_bytes
                 said = {"model": each.model, "version": each.version}
                 sizes = {"fetched_bytes": each.fetched_bytes, "local_bytes": local}
-                self._write("fetched", {**said, **sizes})
+                damage = {"message": each.damage} if each.damage else {}
+                self._write("repaired" if damage else "fetched", {**said, **sizes, **damage})
+            if each.damage:  # The server may have been unable to load it.
+                self._is_refresh_due = self._order is not None
         for label, version in found.labels.items():
             before = found.labels_before.get(label, 0)
             if version != before:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, UnavailableError
 from embershard.package.folder_checks import read_manifest
 from embershard.package.sealing import replace_file
 from embershard.package.validation import MANIFEST_DIGEST, refusal
@@ -35,6 +35,7 @@ def sign_package(package: str | Path, key: str | Path) -> Path:
     Raises:
         PackageError: the manifest is damaged.
         ConfigError: no such key; the Python package cryptography is missing.
+        UnavailableError: the file cannot be written: a full or read-only disk, say.
     """
     folder = Path(package).absolute()
     private = _private_key(Path(key))
@@ -83,9 +84,14 @@ def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Pat
 
 
 def write_signature(package: Path, signature: bytes) -> Path:
-    """Puts a signature where it belongs, whole or not at all."""
+    """Puts a signature where it belongs, whole or not at all. `UnavailableError`: it cannot be
+    written."""
     file = signature_file(package)
-    replace_file(file, signature)
+    try:
+        replace_file(file, signature)
+    except OSError as error:
+        why = error.strerror or error
+        raise UnavailableError(f"{file}: cannot be written: {why}") from error
     return file
 
 

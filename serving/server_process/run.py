@@ -84,6 +84,7 @@ class ProcessOptions:
         "address of that port; 0.0.0.0 lets other machines read",
         unit="HOST",
         group="metrics and logs",
+        needs="metrics_port",
     )
     log_json: bool = option(
         False, "log to standard error as JSON, one object a line", group="metrics and logs"
@@ -175,7 +176,7 @@ def _wait_for_signal(
 ) -> None:
     """Until one says stop. Meanwhile has the repository looked at on SIGHUP, and says when the
     recording is complete."""
-    recording = bool(options.record)
+    recording = options.record is not None
     while True:
         if recording and server.recording()["recorded"] >= options.record_requests:
             log.write("recorded", {"requests": options.record_requests, "file": options.record})
@@ -192,7 +193,7 @@ def _wait_for_signal(
 
 
 def _control(server: Server, options: ServerOptions) -> AbstractContextManager[object]:
-    if not options.control:
+    if options.control is None:
         return nullcontext()
     from embershard.serving.control import Control
 
@@ -200,7 +201,7 @@ def _control(server: Server, options: ServerOptions) -> AbstractContextManager[o
 
 
 def _recorded(server: Server, options: ServerOptions) -> dict[str, object]:
-    if not options.record:
+    if options.record is None:
         return {}
     found = server.recording()
     return {"requests_recorded": found["recorded"], "requests_not_recorded": found["dropped"]}
@@ -281,7 +282,7 @@ def _listening(
         metrics.show(server, lines_dropped=lambda: log.lines_dropped)
         where["metrics"] = metrics.url
     log.write("listening", where)
-    if options.record:
+    if options.record is not None:
         most = {"requests_at_most": options.record_requests, "share": options.record_share}
         log.write("recording", {"file": options.record, **most})
     names = ", ".join(f"{each.model} {each.version}" for each in defaults)

@@ -1,6 +1,7 @@
 """What a process that does nothing but serve sets for itself, its standard streams and what signals
 that say stop do included."""
 
+import logging
 import os
 import resource
 import signal
@@ -14,6 +15,8 @@ from typing import Final
 from embershard.malloc_options import set_malloc_options
 from embershard.serving._native import load_extension
 from embershard.serving.server_process.logs import DescriptorStream
+
+LOG = logging.getLogger(__name__)
 
 
 def core_count() -> int:
@@ -76,11 +79,18 @@ def open_closed_streams() -> None:
 
 
 def write_aside(text: str) -> None:
-    """Writes to standard output on a thread of its own, which waits for the reader."""
+    """Writes to standard output on a thread of its own, which waits for the reader. If that fails,
+    as on a full disk, standard output is /dev/null from then on."""
 
     def write() -> None:
-        with suppress(OSError):  # The reader closed the pipe. The log has the same line.
+        try:
             DescriptorStream(OUTPUT).write(text.encode())
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError):  # A reader may leave.
+                LOG.warning("standard output: %s; the log has what it would say", error.strerror)
+            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(null, OUTPUT)  # A flush at the end of the process would fail, too.
+            os.close(null)
 
     threading.Thread(target=write, name="embershard-stdout", daemon=True).start()
 

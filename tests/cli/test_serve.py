@@ -43,7 +43,6 @@ def test_a_signal_ends_it_in_order(repository, number):
 
 THREADS_WHEN_BLOCKING = """
 import os, signal, sys
-from embershard.cli import main
 signal.pthread_sigmask = lambda *_: sys.exit(len(os.listdir("/proc/self/task")))
 main(["serve", "nowhere"])
 """
@@ -157,10 +156,15 @@ def test_a_port_that_is_taken_is_refused_with_a_way_out(repository):
         "port": (["--port", 70000], "ConfigError: port: expected 0..65535"),
         "threads": (["--threads", -1], "ConfigError: threads: expected 0..1024"),
         "timeout": (["--default-timeout-ms", 0], "ConfigError: default_timeout_ms: exp"),
+        "weights": (
+            ["--model-weights", "ranker=2,rankr=1"],
+            ": no model 'rankr'; models: ranker\n",
+        ),
     },
 )
 def test_options_that_cannot_be_served_are_refused(repository, arguments, words):
-    assert words in refused(repository, "--port", 0, *arguments)
+    free_port = [] if "--port" in arguments else ["--port", 0]
+    assert words in refused(repository, *free_port, *arguments)
 
 
 def test_a_repository_that_is_not_there_is_refused(tmp_path):

@@ -66,6 +66,17 @@ def test_serves_and_ends_with_standard_output_that_is_full(repository, tmp_path)
             check_serving(process, tmp_path / "log")
 
 
+def test_serves_and_ends_with_standard_output_on_a_full_disk(repository, tmp_path):
+    with (
+        open("/dev/full", "wb") as full,
+        served(repository, tmp_path / "log", stdout=full) as process,
+    ):
+        until(lambda: " warning " in (tmp_path / "log").read_text())
+        check_serving(process, tmp_path / "log")
+    words = "standard output: No space left on device; the log has what it would say"
+    assert (tmp_path / "log").read_text().count(words) == 1
+
+
 def test_serves_and_ends_with_standard_output_whose_reader_is_closed(repository, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)

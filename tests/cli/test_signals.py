@@ -168,6 +168,37 @@ def test_a_server_that_loads_ends_at_once_and_says_so(repository, number):
     assert last.split()[1:] == ["ended", f"signal={number.name}", "while=loading"]
 
 
+EARLY = """
+import os, signal, sys
+from embershard import __main__, cli
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+run = cli.main
+def main():
+    os.kill(os.getpid(), signal.SIGHUP)
+    return run()
+
+cli.main = main
+sys.argv = ["embershard", *sys.argv[1:], "--threads", "1", "--port", "0"]
+sys.exit(__main__.main())
+"""
+
+
+def test_sighup_before_a_server_takes_signals_is_a_rescan(repository):
+    """`systemctl reload` right after a start."""
+    with Started(EARLY, "serve", repository) as server:
+        assert server.first.startswith("serving ranker 1 on ")
+        until(lambda: " refreshed " in server.process.stderr.readline())
+        code, last = server.end(signal.SIGTERM)
+    assert code == 0
+    assert last.split()[1] == "stopped"
+
+
+def test_sighup_before_another_command_runs_ends_it(repository):
+    with Started(EARLY, "verify", repository) as command:
+        assert command.process.wait(END_SECONDS) == -signal.SIGHUP
+
+
 DRAINING = """
 import sys, threading
 from embershard.serving import Server

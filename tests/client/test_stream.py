@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client import AsyncClient, Client
+from embershard.client import AsyncClient, Client, core
 from embershard.errors import (
     DeadlineError,
     InputError,
@@ -25,27 +25,32 @@ def outcome(future: Future) -> object:
     return future.exception(timeout=30) or future.result()
 
 
-def with_futures(address, asked, *, timeout_seconds=30, in_flight=8):
-    """What becomes of requests, one thing each."""
+def with_futures(address, asked, *, timeout_seconds=30, in_flight=8, in_turn=True):
+    """What becomes of requests, one thing each. They are packed in turn anyway."""
     found = []
     with Client(address, timeout_seconds=timeout_seconds) as client:
         with client.stream("ranker", in_flight=in_flight) as stream:
             for each in asked:
                 try:
-                    found.append(stream.predict(**INPUTS, **each))
+                    found.append(stream.predict(**{**INPUTS, **each}))
                 except Exception as error:
                     found.append(error)
         return [outcome(each) if isinstance(each, Future) else each for each in found]
 
 
-def with_asyncio(address, asked, *, timeout_seconds=30, in_flight=8):
+def with_asyncio(address, asked, *, timeout_seconds=30, in_flight=8, in_turn=False):
     async def ask():
         async with (
             AsyncClient(address, timeout_seconds=timeout_seconds) as client,
             client.stream("ranker", in_flight=in_flight) as stream,
         ):
-            requests = [stream.predict(**INPUTS, **each) for each in asked]
+            if in_turn:
+                return [await outcome_of(stream.predict(**{**INPUTS, **each})) for each in asked]
+            requests = [stream.predict(**{**INPUTS, **each}) for each in asked]
             return await asyncio.gather(*requests, return_exceptions=True)
+
+    async def outcome_of(request):
+        return (await asyncio.gather(request, return_exceptions=True))[0]
 
     return asyncio.run(ask())
 
@@ -188,6 +193,51 @@ def test_after_a_stale_schema_the_next_request_asks_for_it(ask):
                 return await stream.predict(**INPUTS)
 
         assert asyncio.run(twice()).request_id == ""
+
+
+def echo_schemas(requests, context):
+    for request in requests:
+        yield pb.PredictResponse(request_id=request.request_id, version=request.packed.schema)
+
+
+def describes_age(context):
+    """As `describes(2)`, with one more dense input."""
+    message = describes(2)(context)
+    message.inputs.insert(1, message.inputs[0])
+    message.inputs[1].name = "age"
+    return message
+
+
+WITH_AGE = {"dense": {"price": [1.0], "age": [2.0]}}
+
+
+@ask
+def test_a_request_that_the_known_schema_refuses_has_an_open_stream_ask_for_it_again(ask):
+    """The server moves to a version with one more input."""
+    with fake_server(stream=echo_schemas, get_model=[describes(1), describes_age]) as fake:
+        found = ask(fake.address, [{}, WITH_AGE, WITH_AGE], in_turn=True)
+    assert [getattr(each, "version", each) for each in found] == [1, 2, 2]
+    assert len(fake.get_model_calls) == 2
+
+
+@ask
+def test_wrong_requests_in_a_loop_ask_for_the_schema_once_a_second(ask, monkeypatch):
+    with fake_server(stream=echo_schemas) as fake:
+        found = ask(fake.address, [{}, *[WITH_AGE] * 5], in_turn=True)
+        assert [type(each) for each in found[1:]] == [RequestError] * 5
+        assert len(fake.get_model_calls) == 2
+        monkeypatch.setattr(core, "UNCHANGED_SECONDS", 0)
+        ask(fake.address, [{}, *[WITH_AGE] * 5], in_turn=True)
+        assert len(fake.get_model_calls) == 2 + 6
+
+
+def test_wrong_requests_in_a_loop_without_a_stream_ask_for_the_schema_once_a_second():
+    with fake_server() as fake, Client(fake.address, timeout_seconds=30) as client:
+        client.predict("ranker", **INPUTS)
+        for _ in range(5):
+            with pytest.raises(RequestError, match="age"):
+                client.predict("ranker", **{**INPUTS, **WITH_AGE})
+    assert len(fake.get_model_calls) == 2
 
 
 @ask

@@ -403,6 +403,9 @@ def test_of_several_models_one_must_be_named(far, here):
 def test_urls_that_cannot_be_read_are_refused(here, monkeypatch):
     with pytest.raises(ConfigError, match=r"expected one with a protocol.* is file:///"):
         fetch("repository", here)
+    for url in ("file://", "file:///", "s3://"):
+        with pytest.raises(ConfigError, match=rf"expected a path behind .*, got '{url}'$"):
+            fetch(url, here)
     with pytest.raises(ConfigError, match="Protocol not known: nosuch"):
         fetch("nosuch://repository", here)
     with pytest.raises(ConfigError, match=r"http://\[bad/: expected a URL: Invalid IPv6 URL"):
@@ -448,6 +451,8 @@ def test_a_fetch_that_asks_for_a_signature_downloads_it(tmp_path, here):
     there = tmp_path / "there"
     keys, stranger = write_keys(tmp_path), write_keys(tmp_path, "stranger")
     package = publish(there)
+    with pytest.raises(ConfigError, match=r"^trusted_key: expected a path, or None for none, got"):
+        fetch(there.as_uri(), here, trusted_key="")
     with pytest.raises(PackageError, match=r"small/1\.sig: file: expected a signature by a key"):
         fetch(there.as_uri(), here, trusted_key=keys.public)
     sign_package(package, stranger.private)

@@ -1,5 +1,7 @@
 """Signatures: those of ours are OpenSSL's, and what is not signed by a trusted key is refused."""
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -9,8 +11,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from embershard.errors import ConfigError, PackageError
-from embershard.package import check_signature, sign_package
+from embershard.errors import ConfigError, PackageError, UnavailableError
+from embershard.package import check_signature, sign_package, signing
 from tests.cli.running import ROOT, run
 from tests.package.keys import private_pem, public_pem, write_keys
 
@@ -136,6 +138,17 @@ def test_what_are_no_public_keys_is_refused(package, keys, tmp_path, text):
     )
     with pytest.raises(ConfigError, match=r"trusted\.pem: expected public keys in PEM, at least"):
         check_signature(package, file)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS], ids=errno.errorcode.get)
+def test_a_signature_that_cannot_be_written_is_named(package, keys, monkeypatch, number):
+    def fail(file, data):
+        raise OSError(number, os.strerror(number), f"{file}.scratch")
+
+    monkeypatch.setattr(signing, "replace_file", fail)
+    with pytest.raises(UnavailableError) as caught:
+        sign_package(package, keys.private)
+    assert str(caught.value) == f"{package}.sig: cannot be written: {os.strerror(number)}"
 
 
 def test_the_commands_sign_and_verify(package, keys, tmp_path):

@@ -13,8 +13,10 @@ from embershard.serving.option import (
     given_options,
     native_options,
     option,
+    path_option,
 )
 from embershard.serving.triton import TritonOptions
+from tests.cases import cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class Options:
     file: str = option("", "where to", unit="FILE", zero="standard output", is_native=False)
     port: int | None = option(None, "port", unit="N", zero="a free one", flag="listen")
     quiet: bool = option(False, "say nothing")
+    log: str | None = path_option("lines go there", zero="standard error", needs="file")
 
     def __post_init__(self):
         check_options(self)
@@ -45,12 +48,28 @@ def test_help_says_what_0_means_when_to_change_it_and_the_default():
     assert helps["file"] == "where to (default: standard output)"
     assert helps["port"] == "port; 0: a free one (default: none)"
     assert helps["quiet"] == "say nothing"
+    assert helps["log"] == "lines go there (default: standard error)"
 
 
 def test_flags_give_the_options():
     words = ["--wait-ms", "7", "--share", "1", "--form", "json", "--listen", "80", "--quiet"]
     given = given_options(Options, parser(Options).parse_args(words), folder="x")
     assert given == Options(folder="x", wait_ms=7, share=1.0, form="json", port=80, quiet=True)
+
+
+@cases(
+    ("words", "message"),
+    {
+        "twice": (["--wait-ms", "7", "--wait-ms", "5"], "--wait-ms: expected once, got 7 and 5"),
+        "the-same-twice": (["--file", "a", "--file=a"], "--file: expected once, got a and a"),
+        "empty": (["--file", ""], "--file: expected a value, got ''"),
+        "empty-path": (["--log="], "--log: expected a value, got ''"),
+    },
+)
+def test_a_flag_given_twice_or_without_a_value_is_refused(words, message, capsys):
+    with pytest.raises(SystemExit):
+        parser(Options).parse_args(words)
+    assert f"argument {message}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [ServerOptions, TritonOptions])
@@ -68,6 +87,8 @@ def test_without_flags_options_are_the_defaults(options):
         ({"share": "1"}, "share: expected a number, 0..1, got '1'"),
         ({"form": "xml"}, "form: expected text or json, got 'xml'"),
         ({"port": -1}, "port: expected 0..2147483647, got -1"),
+        ({"log": ""}, "log: expected a path, or None for none, got ''"),
+        ({"log": "x"}, "log: expected file with it, got 'x' alone"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(given, words):
@@ -83,4 +104,5 @@ def test_the_extension_gets_native_options_only():
         "form": "text",
         "port": None,
         "quiet": False,
+        "log": "",
     }

@@ -8,6 +8,7 @@ import pytest
 from embershard.errors import ConfigError
 from embershard.serving import ServerOptions
 from embershard.serving.options import native_keywords
+from embershard.serving.server_process import ProcessOptions
 from tests.cases import cases
 
 
@@ -116,8 +117,52 @@ def test_the_extension_is_given_the_parts_of_a_traffic_split(text, label, share)
     assert (given["traffic_label"], given["traffic_share"]) == (label, share)
 
 
-@pytest.mark.parametrize(("option", "value"), [("record_share", 0.1), ("record_requests", 20)])
-def test_how_to_record_needs_a_file_to_record_to(option, value):
-    with pytest.raises(ConfigError, match=f"^{option}: expected record, the file, .*, got {value}"):
+@cases(
+    ("option", "value", "needed"),
+    {
+        "record_share": ("record_share", 0.1, {"record": "calls"}),
+        "record_requests": ("record_requests", 20, {"record": "calls"}),
+        "shadow_time": ("shadow_time", 0.5, {"shadow_share": 0.1}),
+        "token_without_tls": ("token_without_tls", True, {"token_file": "token"}),
+    },
+)
+def test_an_option_without_the_one_that_it_needs_is_refused(option, value, needed):
+    (name,) = needed
+    words = re.escape(f"{option}: expected {name} with it, got {value} alone")
+    with pytest.raises(ConfigError, match=f"^{words}$"):
         ServerOptions(**{option: value})
-    assert getattr(ServerOptions(record="calls", **{option: value}), option) == value
+    assert getattr(ServerOptions(**needed, **{option: value}), option) == value
+
+
+def test_an_address_of_metrics_needs_their_port(tmp_path):
+    words = r"^metrics_host: expected metrics_port with it, got '0\.0\.0\.0' alone$"
+    with pytest.raises(ConfigError, match=words):
+        ProcessOptions(repository=tmp_path, metrics_host="0.0.0.0")
+    ProcessOptions(repository=tmp_path, metrics_host="0.0.0.0", metrics_port=0)
+
+
+PATHS = [
+    "control",
+    "record",
+    "tls_certificate",
+    "tls_key",
+    "tls_client_ca",
+    "token_file",
+    "trusted_key",
+]
+
+
+@pytest.mark.parametrize("option", PATHS)
+def test_an_empty_path_does_not_switch_off_what_it_is_for(option):
+    with pytest.raises(ConfigError, match=f"^{option}: expected a path, or None for none, got ''$"):
+        ServerOptions(**{option: ""})
+
+
+def test_an_empty_address_is_refused():
+    with pytest.raises(ConfigError, match=r"^host: expected a text that is not empty, got ''$"):
+        ServerOptions(host="")
+
+
+def test_the_extension_is_given_empty_texts_for_paths_that_are_not_given():
+    given = native_keywords(ServerOptions())
+    assert [given[name] for name in PATHS if name != "control"] == [""] * 6

@@ -208,7 +208,7 @@ def test_files_that_cannot_be_used_are_refused_at_the_start(
     authority.sign("old", days=-1).write(tmp_path, "old")
     paths = str(tmp_path / certificate), str(tmp_path / key)
     with pytest.raises(ConfigError, match=words):
-        tls_server(repository, paths, tls_client_ca=str(tmp_path / ca) if ca else "")
+        tls_server(repository, paths, tls_client_ca=str(tmp_path / ca) if ca else None)
 
 
 @pytest.mark.parametrize(

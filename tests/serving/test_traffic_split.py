@@ -216,17 +216,22 @@ def test_weights_are_named_by_model():
     assert parse_weights("ranker=2,a=b=0.5") == {"ranker": 2.0, "a=b": 0.5}
 
 
+WEIGHT = "expected a number of 0.001 to 1000, with 3 decimals at most"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("ranker", "expected NAME=WEIGHT, as ranker=2, got 'ranker'"),
         ("=2", "expected NAME=WEIGHT, as ranker=2, got '=2'"),
-        ("ranker=-1", "expected NAME=WEIGHT, as ranker=2, got 'ranker=-1'"),
+        ("ranker=-1", f"ranker: {WEIGHT}, got '-1'"),
+        ("ranker=nan", f"ranker: {WEIGHT}, got 'nan'"),
+        ("ranker=", f"ranker: {WEIGHT}, got ''"),
         ("ranker=2,ranker=3", "duplicate model 'ranker' in 'ranker=2,ranker=3'"),
-        ("ranker=0", "ranker: expected 0.001 to 1000, got 0"),
-        ("ranker=1001", "ranker: expected 0.001 to 1000, got 1001"),
+        ("ranker=0", f"ranker: {WEIGHT}, got '0'"),
+        ("ranker=1001", f"ranker: {WEIGHT}, got '1001'"),
     ],
-    ids=["no weight", "no name", "negative", "twice", "zero", "too large"],
+    ids=["no weight", "no name", "negative", "nan", "empty", "twice", "zero", "too large"],
 )
 def test_other_weights_are_refused(text, message):
     with pytest.raises(ConfigError, match=re.escape(f"model_weights: {message}")):
