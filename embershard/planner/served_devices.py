@@ -15,6 +15,9 @@ from embershard.planner.machine import Machine
 
 COUNT_MAX = 1e15
 
+FACTOR_FAR = 2.0
+"""Measured over estimated seconds, or the other way round, that call for other costs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedBatches:
@@ -70,6 +73,13 @@ class Comparison:
             )
             for each in self.devices
         ]
+        if not 1 / FACTOR_FAR <= self.factor <= FACTOR_FAR:
+            lines += [
+                "",
+                f"in all measured / estimated {self.factor:.2f}: costs of other tables or another "
+                "machine. `--recalibrate FILE` writes costs that fit, `embershard calibrate` "
+                "measures this machine",
+            ]
         return "\n".join(lines) + "\n"
 
     def recalibrated(self, machine: Machine) -> Machine:
