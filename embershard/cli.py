@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 1 where the command failed with a message on standard error; 130 after Ctrl-C, 143 after
         SIGTERM, 129 after SIGHUP; 141 if the reader closed standard output, as `head` does.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What gRPC logs, our messages say.
     given = parser().parse_args(arguments)
     signals = StopSignals()
     try:
