@@ -32,6 +32,9 @@ from embershard.version import __version__
 INSTRUCTION_SETS = ("avx2", "avx512")
 """What EMBERSHARD_ISA may name: the widest that is used."""
 
+PRINT_RESULTS = {"bench", "explain", "inspect", "plan", "predict", "verify"}
+"""Commands whose result is what they print."""
+
 TRAINING_ONLY = {"fbgemm_gpu", "torchmetrics"}
 """What a server is installed without."""
 
@@ -51,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signals = StopSignals()
     try:
         _check_instruction_set(os.environ.get("EMBERSHARD_ISA", ""))
+        _check_output(given.command)
         with signals:
             given.run(given)
         print(end="", flush=True)  # What fails at exit would be a traceback.
@@ -80,6 +84,12 @@ def _check_instruction_set(name: str) -> None:
     if name and name not in INSTRUCTION_SETS:
         expected = " or ".join(INSTRUCTION_SETS)
         raise InputError(f"EMBERSHARD_ISA: expected {expected}, got {name!r}")
+
+
+def _check_output(command: str) -> None:
+    """`InputError`: standard output is closed, of which Python drops all that is printed."""
+    if command in PRINT_RESULTS and sys.stdout is None:
+        raise InputError("standard output: expected a file, a pipe or /dev/null, got a closed one")
 
 
 def _failed(given: argparse.Namespace, error: BaseException, said: str, status: int) -> int:
