@@ -78,12 +78,17 @@ def parse_objective(text: str) -> Objective:
     """Read ``p99<10ms``; units are us, ms and s.
 
     Raises:
-        InputError: of another form, or a percentile that is not above 0 and below 100.
+        InputError: of another form, a percentile not above 0 and below 100, a limit of 0.
     """
     found = OBJECTIVE.fullmatch(text)
-    if not found or not 0 < float(found["percent"]) < 100 or not float(found["limit"]) > 0:
+    if not found:
         raise InputError(f"slo: expected a form like p99<10ms, got {text!r}")
-    return Objective(float(found["percent"]), float(found["limit"]) * UNITS[found["unit"]])
+    percent, limit = float(found["percent"]), float(found["limit"])
+    if not 0 < percent < 100:
+        raise InputError(f"slo: expected a percentile above 0 and below 100, got {text!r}")
+    if not limit > 0:
+        raise InputError(f"slo: expected a limit above 0, got {text!r}")
+    return Objective(percent, limit * UNITS[found["unit"]])
 
 
 def _chance_of_as_many(late: int, requests: int, share: float) -> float:

@@ -141,7 +141,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def _rate(text: str) -> float | str:
-    return text if text == RECORDED else float(text)
+    try:
+        return text if text == RECORDED else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a number or {RECORDED}, got {text!r}"
+        ) from error
 
 
 def _check_together(given: argparse.Namespace) -> None:

@@ -199,7 +199,11 @@ def test_an_objective_that_never_holds_is_an_error(capsys):
     ("arguments", "message"),
     {
         "remote": (["--target", "192.0.2.1:9"], "expected a loopback address"),
-        "rate": (["--target", "127.0.0.1:1", "--rate", "0"], "rate: expected"),
+        "rate": (["--target", "127.0.0.1:1", "--rate", "0"], "rate: expected 0.001 .. 10000000"),
+        "seed": (
+            ["--target", "127.0.0.1:1", "--seed", "-1"],
+            "seed: expected 0 .. 4611686018427387904, got -1",
+        ),
         "slo-and-in-flight": (
             ["--target", "127.0.0.1:1", "--slo", "p99<1ms", "--in-flight", "1"],
             "either --slo or --in-flight",
@@ -208,6 +212,14 @@ def test_an_objective_that_never_holds_is_an_error(capsys):
 )
 def test_what_makes_no_sense_is_refused(capsys, arguments, message):
     assert main(["bench", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_rate_that_is_no_number_is_named_without_our_own_names(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "--target", "127.0.0.1:1", "--rate", "abc"])
+    assert ended.value.code == 2
+    message = "argument --rate: expected a number or recorded, got 'abc'; see"
     assert message in capsys.readouterr().err
 
 

@@ -45,10 +45,18 @@ def test_objectives_are_read(text, expected):
     assert (objective.percent, objective.limit_seconds) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("text", ["", "p99", "p99>1ms", "99<1ms", "p100<1ms", "p0<1s", "p9<0ms"])
-def test_other_objectives_are_refused(text):
-    with pytest.raises(InputError, match="slo: expected a form like p99<10ms"):
-        parse_objective(text)
+@cases(
+    ("texts", "message"),
+    {
+        "form": (("", "p99", "p99>1ms", "99<1ms"), "a form like p99<10ms"),
+        "percentile": (("p100<1ms", "p0<1s"), "a percentile above 0 and below 100"),
+        "limit": (("p9<0ms",), "a limit above 0"),
+    },
+)
+def test_other_objectives_are_refused(texts, message):
+    for text in texts:
+        with pytest.raises(InputError, match=f"slo: expected {message}, got {text!r}"):
+            parse_objective(text)
 
 
 def test_an_objective_looks_at_its_percentile():
