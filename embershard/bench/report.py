@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import TOLERANCE, AnswerCheck
-from embershard.bench.run import Distribution, Progress, RunResult
+from embershard.bench.result import Distribution, Progress, RunResult
 from embershard.bench.session import BenchReport
 from embershard.formatting import duration_text, rate_text
 from embershard.version import __version__
@@ -32,6 +32,7 @@ def report_table(report: BenchReport) -> str:
         ("latency", _latency_text(result.latency)),
         ("", "from the scheduled time" if load.is_open else "from the sending"),
         ("errors", _errors_text(result)),
+        *(("", line) for line in _expired_lines(result)),
         *(("", f"{code}: {text!r}") for code, text in sorted(result.messages.items())),
         ("cpu", _cpu_text(report)),
     ]
@@ -69,6 +70,10 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "latency_seconds": _percentiles(result.latency),
         "latency_buckets_ns": [list(bucket) for bucket in result.latency.buckets],
         "lag_seconds": _percentiles(result.lag),
+        "own_lag_seconds": _percentiles(result.own_lag),
+        "expired_without_call": result.expired_without_call,
+        "expired_before_send": result.expired_before_send,
+        "expired_sent_late": result.expired_sent_late,
         "client_cpu_seconds": result.client_cpu_seconds,
         "server_cpu_seconds": result.server_cpu_seconds,
         "server_processes": list(report.server_processes),
@@ -119,6 +124,16 @@ def _errors_text(result: RunResult) -> str:
     return f"{failed:,} of {result.requests:,}: {counts}"
 
 
+def _expired_lines(result: RunResult) -> list[str]:
+    """Where requests were whose deadline passed before the server had a fair share of it."""
+    places = (
+        (result.expired_before_send, "never sent: the tool was late, which is not the server's"),
+        (result.expired_without_call, "never sent: all calls in flight waited for answers"),
+        (result.expired_sent_late, "sent with less than half of the timeout left"),
+    )
+    return [f"{count:,} expired, {where}" for count, where in places if count]
+
+
 def _answers_text(check: AnswerCheck) -> str:
     found = f"{check.compared:,} compared with the recorded ones, "
     if check.different:
@@ -153,6 +168,7 @@ def _trial_text(trial: Trial) -> str:
     return (
         f"{'whole run' if trial.whole else 'trial':<9} {rate_text(trial.rate):>10}/s  "
         f"{trial.late:>9,} late of {trial.requests:,}, {seconds}"
+        f"{'' if trial.judged else '; not judged: the tool was late'}"
     )
 
 

@@ -9,7 +9,8 @@ from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.protocols import METHODS, in_protocol
 from embershard.bench.rate_search import RateSearch, Trial, find_rate
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
-from embershard.bench.run import Progress, RunResult, run_load
+from embershard.bench.result import Progress, RunResult
+from embershard.bench.run import run_load
 from embershard.bench.slo import Objective
 from embershard.bench.subject import find_subject
 from embershard.bench.target import (
@@ -207,11 +208,17 @@ def tool_limits(result: RunResult) -> list[str]:
     """Where the numbers are the tool's own rather than the server's."""
     found = []
     late = result.lag.percentile_seconds(99)
-    if result.options.is_open and late > max(1e-3, 0.1 * result.latency.percentile_seconds(99)):
+    least = max(1e-3, 0.1 * result.latency.percentile_seconds(99))
+    if result.options.is_open and late > least:
+        why = (
+            "the tool was late, on a busy machine or at a rate that takes more --threads"
+            if result.own_lag.percentile_seconds(99) > least
+            else "as many were unanswered as the tool may have in flight "
+            f"({result.options.max_in_flight})"
+        )
         found.append(
             f"1 % of the requests left {duration_text(late)} or more after their time, which their "
-            "latency counts: the machine is busy, or as many were unanswered as the tool may have "
-            f"in flight ({result.options.max_in_flight})"
+            f"latency counts: {why}"
         )
     if result.busiest_thread_share > 0.85:
         found.append(

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from embershard.bench.run import RunResult, rank_of
+from embershard.bench.result import RunResult, rank_of
 from embershard.errors import InputError
 from embershard.formatting import round_duration_text
 
@@ -52,6 +52,11 @@ class Objective:
         limit = self.limit_seconds
         in_time = sum(count for _, high, count in result.latency.buckets if high * 1e-9 < limit)
         return result.requests - in_time
+
+    def tool_late(self, result: RunResult) -> bool:
+        """Whether the tool's own delay at the percentile took more than half of the limit."""
+        own = result.own_lag.percentile_seconds(self.percent)
+        return result.options.is_open and own > self.limit_seconds / 2
 
     @property
     def answers_min(self) -> int:

@@ -9,7 +9,7 @@ from embershard.bench.load_options import LoadOptions
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import AnswerCheck
 from embershard.bench.report import progress_text, report_json, report_table
-from embershard.bench.run import Distribution, Progress, RunResult
+from embershard.bench.result import Distribution, Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
 from embershard.bench.slo import Objective
 from embershard.bench.target import Target
@@ -88,6 +88,19 @@ def test_where_no_rate_held_for_a_whole_run_the_best_trial_is_named():
     assert "held at" not in table
 
 
+def test_requests_that_expired_in_the_tool_are_told_from_the_servers_failures():
+    expired = replace(
+        RESULT, expired_before_send=1200, expired_without_call=3, expired_sent_late=40
+    )
+    table = report_table(replace(REPORT, result=expired))
+    for line in (
+        "1,200 expired, never sent: the tool was late, which is not the server's",
+        "3 expired, never sent: all calls in flight waited for answers",
+        "40 expired, sent with less than half of the timeout left",
+    ):
+        assert f"           {line}\n" in table
+
+
 def test_long_notes_are_folded():
     table = report_table(replace(REPORT, warnings=["word " * 40, "next"]))
     first, second, third, last = table.splitlines()[-4:]
@@ -147,8 +160,8 @@ def test_json_holds_the_numbers():
     assert document["server_processes"] == [42]
     assert document["latency_buckets_ns"] == [list(bucket) for bucket in LATENCY.buckets]
     assert document["objective"] == "p99<50ms"
-    failed = {"rate": 100, "held": False, "whole": False}
-    held = {"rate": 50, "held": True, "whole": True}
+    failed = {"rate": 100, "held": False, "whole": False, "judged": True}
+    held = {"rate": 50, "held": True, "whole": True, "judged": True}
     assert document["trials"][1:] == [
         {**failed, "seconds": 0.05, "requests": 500, "late": 11},
         {**failed, "seconds": None, "requests": 400, "late": 9},

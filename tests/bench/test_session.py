@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.run import Distribution, RunResult
+from embershard.bench.result import Distribution, RunResult
 from embershard.bench.session import BenchOptions, search_rate
 from embershard.bench.slo import Objective
 from embershard.errors import UnavailableError

@@ -1,11 +1,12 @@
 """Objectives, and what they say of so many late answers."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.run import Distribution, RunResult
+from embershard.bench.result import Distribution, RunResult
 from embershard.bench.slo import Objective, parse_objective
 from embershard.errors import InputError
 from tests.cases import cases
@@ -57,6 +58,16 @@ def test_other_objectives_are_refused(texts, message):
     for text in texts:
         with pytest.raises(InputError, match=f"slo: expected {message}, got {text!r}"):
             parse_objective(text)
+
+
+def test_the_tool_is_late_if_its_own_delay_takes_half_of_the_limit():
+    """2 % of the requests left 6 ms late by the tool's own doing."""
+    own_lag = Distribution([(1000, 1000, 98), (6_000_000, 6_000_000, 2)])
+    late = replace(result([1] * 100), options=LoadOptions(rate=100), own_lag=own_lag)
+    assert Objective(99, 0.010).tool_late(late)
+    assert not Objective(99, 0.020).tool_late(late)
+    assert not Objective(90, 0.010).tool_late(late)
+    assert not Objective(99, 0.010).tool_late(replace(late, options=LoadOptions(in_flight=1)))
 
 
 def test_an_objective_looks_at_its_percentile():
