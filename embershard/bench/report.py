@@ -14,6 +14,12 @@ from embershard.version import __version__
 
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 
+NORMAL_95: Final = 1.96
+"""Standard deviations, within which 95 % of normal values are."""
+
+CHANCE_SHOWN: Final = 0.02
+"""The relative error of a rate from which on the table states it: below 9,604 requests."""
+
 LINE_CHARS: Final = 85
 """Of lists and notes, behind the names."""
 
@@ -103,8 +109,16 @@ def _rate_text(result: RunResult) -> str:
     answered = f"answered {rate_text(result.ok_per_second)}/s"
     if not result.options.is_open:
         return answered
-    asked = f"asked {rate_text(result.options.rate)}/s, " if result.options.rate is not None else ""
-    return f"{asked}sent {rate_text(result.scheduled_per_second)}/s, {answered}"
+    sent = f"sent {rate_text(result.scheduled_per_second)}/s"
+    if result.options.rate is None:
+        return f"{sent}, {answered}"
+    return f"asked {rate_text(result.options.rate)}/s, {sent}{_chance_text(result)}, {answered}"
+
+
+def _chance_text(result: RunResult) -> str:
+    """By how much chance alone moves the number of random arrivals, if that is worth a word."""
+    error = NORMAL_95 / math.sqrt(max(result.requests, 1))
+    return f" (by chance up to {error:.0%} off)" if error > CHANCE_SHOWN else ""
 
 
 def _latency_text(latency: Distribution) -> str:
