@@ -4,11 +4,13 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from embershard.commands.asking import add_connecting, connection
 from embershard.commands.packages import package_folder
+from embershard.commands.report_file import ReportFile
 from embershard.errors import InputError
 
 RECORDED: Final = "recorded"
@@ -117,27 +119,23 @@ def _bench(given: argparse.Namespace) -> None:
         if sys.stderr.isatty():
             print(f"{START_OF_LINE}{text}", end="", file=sys.stderr, flush=True)
 
-    try:
-        report = run_bench(
-            _bench_options(given), progress=lambda name, now: show(progress_text(name, now))
-        )
-    finally:
-        show("")
-    # JSON on standard output has it to itself.
-    taken = given.json == STANDARD_OUTPUT
-    print(report_table(report), end="", file=sys.stderr if taken else sys.stdout)
-    if given.json:
-        _write(given.json, json.dumps(report_json(report), indent=2) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    if path == STANDARD_OUTPUT:
-        print(text, end="")
-        return
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    options = _bench_options(given)
+    with ExitStack() as files:
+        file = None
+        if given.json is not None and given.json != STANDARD_OUTPUT:
+            file = files.enter_context(ReportFile("--json", given.json))
+        try:
+            report = run_bench(options, progress=lambda name, now: show(progress_text(name, now)))
+        finally:
+            show("")
+        # JSON on standard output has it to itself.
+        taken = given.json == STANDARD_OUTPUT
+        print(report_table(report), end="", file=sys.stderr if taken else sys.stdout)
+        text = json.dumps(report_json(report), indent=2) + "\n"
+        if taken:
+            print(text, end="")
+        if file is not None:
+            file.write(text)
 
 
 def _rate(text: str) -> float | str:

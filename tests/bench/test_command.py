@@ -151,12 +151,37 @@ def test_help_states_the_defaults_of_the_options(capsys):
         assert stated[1] == shown, flag
 
 
-def test_a_file_that_cannot_be_written_is_said_after_the_table(capsys, tmp_path):
+@cases(
+    ("name", "reason"),
+    {
+        "no-folder": ("no/out.json", "No such file or directory"),
+        "a-folder": ("", "Is a directory"),
+    },
+)
+def test_a_file_that_cannot_be_written_is_said_before_the_load(capsys, tmp_path, name, reason):
+    path = tmp_path / name
     with fake_predictor() as fake:
-        assert bench(fake, "--requests", "5", "--json", str(tmp_path / "no" / "out.json")) == 1
-    out, err = capsys.readouterr()
-    assert "errors     none of 5" in out
-    assert "out.json: cannot be written: No such file" in err
+        assert bench(fake, "--requests", "5", "--json", str(path)) == 1
+        assert fake.descriptions == []
+    message = f"InputError: --json: {path}: cannot be written: {reason}\n"
+    assert capsys.readouterr().err.endswith(message)
+
+
+def test_an_old_report_is_kept_until_a_new_one_is_whole(tmp_path, capsys):
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    assert main(["bench", "--target", "127.0.0.1:1", "--json", str(path)]) == 1
+    assert path.read_text() == "old"
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "5", "--json", str(path)) == 0
+    assert json.loads(path.read_text())["requests"] == 5
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_report_may_go_to_a_device(capsys):
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "5", "--json", "/dev/null") == 0
+    assert "errors     none of 5" in capsys.readouterr().out
 
 
 def test_a_report_on_standard_output_has_it_to_itself(capsys):
