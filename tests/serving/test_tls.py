@@ -11,6 +11,7 @@ from embershard.client import AsyncClient, Client, Tls
 from embershard.errors import ConfigError, UnavailableError
 from embershard.serving import Server, ServerOptions
 from tests.cases import cases
+from tests.cli.running import run
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.certificates import Authority, replace
 
@@ -240,3 +241,10 @@ def test_a_client_with_tls_is_asked_whether_the_server_uses_none(server, ca):
     assert words.endswith(
         "; does the server use TLS on this port? This client does (--tls..., Client(tls=))"
     )
+
+
+def test_commands_show_no_log_line_of_grpc(server, ca):
+    ended = run("predict", server.address, "--tls-ca", ca)
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("embershard predict: UnavailableError: ")
+    assert ended.returncode == 1
