@@ -46,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name. None: those of the process.
 
     Returns:
-        0; 1 where the command failed with a message on standard error; 130 after Ctrl-C, 143 after
-        SIGTERM, 129 after SIGHUP; 141 if the reader closed standard output, as `head` does.
+        0; 1 where the command failed with a message on standard error; 3 where `bench --slo` found
+        no rate that meets the objective; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP; 141
+        if the reader closed standard output, as `head` does.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What gRPC logs, our messages say.
     given = parser().parse_args(arguments)
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_instruction_set(os.environ.get("EMBERSHARD_ISA", ""))
         _check_output(given.command)
         with signals:
-            given.run(given)
+            status = given.run(given) or 0
         print(end="", flush=True)  # What fails at exit would be a traceback.
     except BrokenPipeError:
         _drop_output()
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             raise
         return _failed(given, error, said, 1)
-    return _end(given, 0)
+    return _end(given, status)
 
 
 def _check_instruction_set(name: str) -> None:

@@ -28,6 +28,10 @@ ANSWERS_TO_SPARE: Final = 1.2
 """Arrivals are random: a run may have fewer than its rate promises."""
 
 
+class StopSearch(Exception):  # noqa: N818 - not an error: a run of a search says so.
+    """The search is over, for the reason that it gives."""
+
+
 class Measured(NamedTuple):
     """What a run of a search found."""
 
@@ -125,7 +129,7 @@ class RateSearch:
                 limit = rate
             if self.best is None:
                 if rate <= self.least:
-                    self.ended = f"nothing held down to {rate_text(rate)}/s"
+                    self.ended = f"nothing held down to {rate_text(rate)}/s{self._why_no_lower}"
                     return
                 rate, limit = rate / 2, math.inf
             elif limit == math.inf:
@@ -168,6 +172,15 @@ class RateSearch:
                 return verdict
         return False
 
+    @property
+    def _why_no_lower(self) -> str:
+        if self.least <= 1:
+            return ""
+        return (
+            f", below which runs have too few answers to judge by ({self.objective.answers_min}): "
+            "make them longer (--duration)"
+        )
+
     def _tool_late_at(self, rate: float) -> bool:
         return any(each.rate == rate and not each.judged for each in self.trials)
 
@@ -182,7 +195,7 @@ def find_rate(
     max_whole_rates: int = 4,
 ) -> tuple[RateSearch, list[RunResult]]:
     """Short runs until the rate is found, then whole ones; see ``RateSearch``. Returns the search,
-    and the result of each of its trials.
+    and the result of each of its trials. ``StopSearch`` of a run ends it.
 
     Runs are at most two of closed loops, then ``max_trials`` short ones and three at each of
     ``max_whole_rates``, none longer than the load's duration with its warm-up. The load is that of
@@ -235,6 +248,9 @@ def find_rate(
         max_whole_rates=max_whole_rates,
         least=max(1.0, answers / (RUNS_OF_JUDGEMENT * load.duration_seconds)),
     )
-    start = START_SHARE * closed_rate() if load.rate is None else load.rate
-    search.search(max(start, search.least))
+    try:
+        start = START_SHARE * closed_rate() if load.rate is None else load.rate
+        search.search(max(start, search.least))
+    except StopSearch as stop:
+        search.ended = str(stop)
     return search, results

@@ -47,7 +47,7 @@ def report_table(report: BenchReport) -> str:
     if report.options.objective is not None:
         found, *tried = _objective_lines(report)
         rows += [("objective", found), *(("", line) for line in tried)]
-    for warning in report.warnings:
+    for warning in [*_ends(report), *report.warnings]:
         first, *rest = textwrap.wrap(warning, LINE_CHARS, break_on_hyphens=False) or [""]
         rows += [("note", first), *(("", line) for line in rest)]
     return "".join(f"{name:<10} {text}\n" for name, text in rows)
@@ -86,12 +86,26 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "busiest_thread_share": result.busiest_thread_share,
         "cores": result.cores,
         "objective": str(report.options.objective) if report.options.objective else None,
+        "objective_met": report.confirmed if report.options.objective else None,
         "trials": [_trial_json(trial) for trial in report.trials],
         "ended": report.ended,
+        "interrupted_seconds": report.interrupted_seconds,
+        "server_lost": report.lost,
         "replay": str(report.options.replay) if report.options.replay else None,
         "answers": asdict(report.answers) if report.answers else None,
         "warnings": list(report.warnings),
     }
+
+
+def _ends(report: BenchReport) -> list[str]:
+    """What ended the bench early."""
+    found = []
+    if report.interrupted_seconds is not None:
+        after = duration_text(report.interrupted_seconds)
+        found.append(f"interrupted after {after}: this is what was measured until then")
+    if report.lost:
+        found.append("the server does not answer any more")
+    return found
 
 
 def _load_text(result: RunResult) -> str:
@@ -166,12 +180,16 @@ def _objective_lines(report: BenchReport) -> list[str]:
     """What was found, why the search ended, then a line for each trial."""
     assert report.options.objective is not None
     trials = report.trials
+    best = max((each.rate for each in trials if each.held and not each.whole), default=None)
+    found = f"{report.options.objective} not met: no trial held"
     if report.confirmed:
-        found = f"{report.options.objective} held at {rate_text(trials[-1].rate)}/s"
-    else:
-        best = max(each.rate for each in trials if each.held and not each.whole)
+        sent, asked = report.result.scheduled_per_second, trials[-1].rate
+        found = f"{report.options.objective} held at {rate_text(sent)}/s"
+        found += f" sent (asked {rate_text(asked)}/s)"
+    elif best is not None:
+        whole = "no rate held for whole runs" if trials[-1].whole else "no whole run was made"
         found = (
-            f"{report.options.objective}: no rate held for whole runs; "
+            f"{report.options.objective} not met: {whole}; "
             f"{rate_text(best)}/s is the highest that held for a trial"
         )
     return [found, f"search ended: {report.ended}", *map(_trial_text, trials)]

@@ -213,11 +213,21 @@ def test_an_objective_is_searched_and_held(capsys):
     assert len(set(re.findall(r"whole run +(\S+)/s", out))) == 1
 
 
-def test_an_objective_that_never_holds_is_an_error(capsys):
+def test_an_objective_that_never_holds_ends_with_3_and_a_report(capsys, tmp_path):
+    path = tmp_path / "out.json"
     with fake_predictor() as fake:
-        code = bench(fake, *("--slo", "p50<0.001us", "--rate", "40", "--duration", "0.5"))
-    assert code == 1
-    assert "p50<0.001us held at none of the rates tried: 40.0, 20.0" in capsys.readouterr().err
+        code = bench(
+            fake,
+            *("--slo", "p50<0.001us", "--rate", "100", "--duration", "0.5"),
+            *("--json", str(path)),
+        )
+    out = capsys.readouterr().out
+    assert code == 3
+    assert "objective  p50<0.001us not met: no trial held\n" in out
+    assert re.search(r"^ +trial +100/s +\d+ late of \d+, ", out, re.MULTILINE)
+    document = json.loads(path.read_text())
+    assert document["objective_met"] is False
+    assert {each["rate"] for each in document["trials"]} >= {100, 50}
 
 
 @cases(
