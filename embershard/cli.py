@@ -32,6 +32,9 @@ from embershard.version import __version__
 INSTRUCTION_SETS = ("avx2", "avx512")
 """What EMBERSHARD_ISA may name: the widest that is used."""
 
+PRINT_RESULTS = {"bench", "explain", "inspect", "plan", "predict", "verify"}
+"""Commands whose result is what they print."""
+
 TRAINING_ONLY = {"fbgemm_gpu", "torchmetrics"}
 """What a server is installed without."""
 
@@ -43,15 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name. None: those of the process.
 
     Returns:
-        0; 1 where the command failed with a message on standard error; 130 after Ctrl-C, 143 after
-        SIGTERM, 129 after SIGHUP; 141 if the reader closed standard output, as `head` does.
+        0; 1 where the command failed with a message on standard error; 3 where `bench --slo` found
+        no rate that meets the objective; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP; 141
+        if the reader closed standard output, as `head` does.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What gRPC logs, our messages say.
     given = parser().parse_args(arguments)
     signals = StopSignals()
     try:
         _check_instruction_set(os.environ.get("EMBERSHARD_ISA", ""))
+        _check_output(given.command)
         with signals:
-            given.run(given)
+            status = given.run(given) or 0
         print(end="", flush=True)  # What fails at exit would be a traceback.
     except BrokenPipeError:
         _drop_output()
@@ -71,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             raise
         return _failed(given, error, said, 1)
-    return _end(given, 0)
+    return _end(given, status)
 
 
 def _check_instruction_set(name: str) -> None:
@@ -79,6 +85,12 @@ def _check_instruction_set(name: str) -> None:
     if name and name not in INSTRUCTION_SETS:
         expected = " or ".join(INSTRUCTION_SETS)
         raise InputError(f"EMBERSHARD_ISA: expected {expected}, got {name!r}")
+
+
+def _check_output(command: str) -> None:
+    """`InputError`: standard output is closed, of which Python drops all that is printed."""
+    if command in PRINT_RESULTS and sys.stdout is None:
+        raise InputError("standard output: expected a file, a pipe or /dev/null, got a closed one")
 
 
 def _failed(given: argparse.Namespace, error: BaseException, said: str, status: int) -> int:

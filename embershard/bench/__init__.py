@@ -3,11 +3,13 @@
 from embershard.bench.drawing import TrafficOptions, parse_examples, parse_ids, parse_spans
 from embershard.bench.load_options import LoadOptions
 from embershard.bench.report import progress_text, report_json, report_table
-from embershard.bench.run import Progress, RunResult, run_load
-from embershard.bench.session import BenchOptions, BenchReport, run_bench
+from embershard.bench.result import Progress, RunResult
+from embershard.bench.run import run_load
+from embershard.bench.session import BenchInterrupt, BenchOptions, BenchReport, run_bench
 from embershard.bench.slo import Objective, parse_objective
 
 __all__ = [
+    "BenchInterrupt",
     "BenchOptions",
     "BenchReport",
     "LoadOptions",

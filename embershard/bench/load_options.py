@@ -72,7 +72,7 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if (self.rate is not None) + (self.in_flight is not None) + self.recorded_times != 1:
             raise InputError("expected one of: a rate, recorded times, a number in flight")
-        _check("rate", self.rate, 0.001, 1e7)
+        _check("rate", self.rate, 0.001, 10_000_000)
         _check("in_flight", self.in_flight, 1, 100_000)
         _check("max_in_flight", self.max_in_flight, 1, 100_000)
         _check("duration", self.duration_seconds, 0.01, 86_400)
@@ -110,6 +110,10 @@ class LoadOptions:
         return self.in_flight if self.in_flight is not None else self.max_in_flight
 
 
-def _check(name: str, value: float | None, low: float, high: float) -> None:
+def _check(name: str, value: float | None, low: float, high: int) -> None:
     if value is not None and not low <= value <= high:
-        raise InputError(f"{name}: expected {low:g} .. {high:g}, got {value:g}")
+        raise InputError(f"{name}: expected {low:g} .. {high}, got {_shown(value)}")
+
+
+def _shown(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"

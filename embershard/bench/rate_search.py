@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.run import RunResult
+from embershard.bench.result import RunResult
 from embershard.bench.slo import Objective
 from embershard.formatting import rate_text
 
@@ -26,6 +26,25 @@ TRIAL_WARMUP_SECONDS: Final = 0.5
 
 ANSWERS_TO_SPARE: Final = 1.2
 """Arrivals are random: a run may have fewer than its rate promises."""
+
+
+class StopSearch(Exception):  # noqa: N818 - not an error: a run of a search says so.
+    """The search is over, for the reason that it gives."""
+
+
+class Measured(NamedTuple):
+    """What a run of a search found."""
+
+    requests: int
+
+    late: int
+    """Of these, or failed."""
+
+    seconds: float
+    """What the objective's percentile was; infinite where that request failed."""
+
+    tool_late: bool = False
+    """Whether the tool's own delay alone may have made them late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +67,28 @@ class Trial:
     late: int = 0
     """Of these, or failed."""
 
+    judged: bool = True
+    """False: it missed the objective while the tool itself was late, which says nothing of the
+    server."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RateSearch:
     """Bisects rates. No clock, no server.
 
-    A rate is judged by `Objective.judge` over at most three runs. Short trials find a rate: down by
-    half until one holds, up by half until one fails, then by geometric bisection. Once a rate has
-    held, a rate fails only after two failed judgements: on a shared machine a trial may fail for a
-    reason that is not the server's. A short trial may also hold by luck: whole runs confirm the
-    rate found, or a lower one.
+    A rate is judged by `Objective.judge` over at most three runs. A run that misses while the tool
+    itself is late is not judged, and the rate counts as missed: the tool cannot measure it.
+
+    Short trials find a rate: down by half until one holds, up by half until one fails, then by
+    geometric bisection. Once a rate has held, a rate fails only after two failed judgements: on a
+    shared machine a trial may fail for a reason that is not the server's. A short trial may also
+    hold by luck: whole runs confirm the rate found, or a lower one.
     """
 
     objective: Objective
 
-    run: Callable[[float, bool], tuple[int, int, float]]
-    """Runs a rate, for a short trial or (True) a whole run. Returns the requests, how many were
-    late or failed, and the seconds of the objective's percentile."""
+    run: Callable[[float, bool], Measured]
+    """Runs a rate, for a short trial or (True) a whole run."""
 
     max_trials: int = 16
     """Short ones."""
@@ -105,7 +129,7 @@ class RateSearch:
                 limit = rate
             if self.best is None:
                 if rate <= self.least:
-                    self.ended = f"nothing held down to {rate_text(rate)}/s"
+                    self.ended = f"nothing held down to {rate_text(rate)}/s{self._why_no_lower}"
                     return
                 rate, limit = rate / 2, math.inf
             elif limit == math.inf:
@@ -113,7 +137,8 @@ class RateSearch:
             elif limit / self.best > 1 + self.tolerance:
                 rate = math.sqrt(self.best * limit)
             else:
-                self.ended = f"{rate_text(limit)}/s was given up"
+                why = ": the tool itself was late" if self._tool_late_at(limit) else ""
+                self.ended = f"{rate_text(limit)}/s was given up{why}"
                 return
 
     def _confirm(self, rate: float) -> None:
@@ -135,14 +160,29 @@ class RateSearch:
         for _ in range(RUNS_OF_JUDGEMENT):
             if not whole and len(self.trials) >= self.max_trials:
                 return None
-            more, more_late, seconds = self.run(rate, whole)
+            more, more_late, seconds, tool_late = self.run(rate, whole)
             held = more > 0 and more_late <= self.objective.allowed(more)
-            self.trials.append(Trial(rate, held, whole, seconds, more, more_late))
+            judged = held or not tool_late
+            self.trials.append(Trial(rate, held, whole, seconds, more, more_late, judged))
+            if not judged:
+                return False
             requests, late = requests + more, late + more_late
             verdict = self.objective.judge(requests, late)
             if verdict is not None:
                 return verdict
         return False
+
+    @property
+    def _why_no_lower(self) -> str:
+        if self.least <= 1:
+            return ""
+        return (
+            f", below which runs have too few answers to judge by ({self.objective.answers_min}): "
+            "make them longer (--duration)"
+        )
+
+    def _tool_late_at(self, rate: float) -> bool:
+        return any(each.rate == rate and not each.judged for each in self.trials)
 
 
 def find_rate(
@@ -155,7 +195,7 @@ def find_rate(
     max_whole_rates: int = 4,
 ) -> tuple[RateSearch, list[RunResult]]:
     """Short runs until the rate is found, then whole ones; see ``RateSearch``. Returns the search,
-    and the result of each of its trials.
+    and the result of each of its trials. ``StopSearch`` of a run ends it.
 
     Runs are at most two of closed loops, then ``max_trials`` short ones and three at each of
     ``max_whole_rates``, none longer than the load's duration with its warm-up. The load is that of
@@ -187,7 +227,7 @@ def find_rate(
                 break
         return rate
 
-    def measure(rate: float, whole: bool) -> tuple[int, int, float]:
+    def measure(rate: float, whole: bool) -> Measured:
         name = (
             f"run, {rate_text(rate)}/s"
             if whole
@@ -198,9 +238,9 @@ def find_rate(
         )
         result = run(name, sends)
         results.append(result)
-        return result.requests, objective.late(result), objective.seconds(result)
+        late, seconds = objective.late(result), objective.seconds(result)
+        return Measured(result.requests, late, seconds, objective.tool_late(result))
 
-    start = START_SHARE * closed_rate() if load.rate is None else load.rate
     search = RateSearch(
         objective=objective,
         run=measure,
@@ -208,5 +248,9 @@ def find_rate(
         max_whole_rates=max_whole_rates,
         least=max(1.0, answers / (RUNS_OF_JUDGEMENT * load.duration_seconds)),
     )
-    search.search(max(start, search.least))
+    try:
+        start = START_SHARE * closed_rate() if load.rate is None else load.rate
+        search.search(max(start, search.least))
+    except StopSearch as stop:
+        search.ended = str(stop)
     return search, results

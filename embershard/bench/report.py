@@ -7,12 +7,18 @@ from typing import Any, Final
 
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import TOLERANCE, AnswerCheck
-from embershard.bench.run import Distribution, Progress, RunResult
+from embershard.bench.result import Distribution, Progress, RunResult
 from embershard.bench.session import BenchReport
 from embershard.formatting import duration_text, rate_text
 from embershard.version import __version__
 
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
+
+NORMAL_95: Final = 1.96
+"""Standard deviations, within which 95 % of normal values are."""
+
+CHANCE_SHOWN: Final = 0.02
+"""The relative error of a rate from which on the table states it: below 9,604 requests."""
 
 LINE_CHARS: Final = 85
 """Of lists and notes, behind the names."""
@@ -32,6 +38,7 @@ def report_table(report: BenchReport) -> str:
         ("latency", _latency_text(result.latency)),
         ("", "from the scheduled time" if load.is_open else "from the sending"),
         ("errors", _errors_text(result)),
+        *(("", line) for line in _expired_lines(result)),
         *(("", f"{code}: {text!r}") for code, text in sorted(result.messages.items())),
         ("cpu", _cpu_text(report)),
     ]
@@ -40,7 +47,7 @@ def report_table(report: BenchReport) -> str:
     if report.options.objective is not None:
         found, *tried = _objective_lines(report)
         rows += [("objective", found), *(("", line) for line in tried)]
-    for warning in report.warnings:
+    for warning in [*_ends(report), *report.warnings]:
         first, *rest = textwrap.wrap(warning, LINE_CHARS, break_on_hyphens=False) or [""]
         rows += [("note", first), *(("", line) for line in rest)]
     return "".join(f"{name:<10} {text}\n" for name, text in rows)
@@ -69,18 +76,36 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "latency_seconds": _percentiles(result.latency),
         "latency_buckets_ns": [list(bucket) for bucket in result.latency.buckets],
         "lag_seconds": _percentiles(result.lag),
+        "own_lag_seconds": _percentiles(result.own_lag),
+        "expired_without_call": result.expired_without_call,
+        "expired_before_send": result.expired_before_send,
+        "expired_sent_late": result.expired_sent_late,
         "client_cpu_seconds": result.client_cpu_seconds,
         "server_cpu_seconds": result.server_cpu_seconds,
         "server_processes": list(report.server_processes),
         "busiest_thread_share": result.busiest_thread_share,
         "cores": result.cores,
         "objective": str(report.options.objective) if report.options.objective else None,
+        "objective_met": report.confirmed if report.options.objective else None,
         "trials": [_trial_json(trial) for trial in report.trials],
         "ended": report.ended,
+        "interrupted_seconds": report.interrupted_seconds,
+        "server_lost": report.lost,
         "replay": str(report.options.replay) if report.options.replay else None,
         "answers": asdict(report.answers) if report.answers else None,
         "warnings": list(report.warnings),
     }
+
+
+def _ends(report: BenchReport) -> list[str]:
+    """What ended the bench early."""
+    found = []
+    if report.interrupted_seconds is not None:
+        after = duration_text(report.interrupted_seconds)
+        found.append(f"interrupted after {after}: this is what was measured until then")
+    if report.lost:
+        found.append("the server does not answer any more")
+    return found
 
 
 def _load_text(result: RunResult) -> str:
@@ -98,8 +123,16 @@ def _rate_text(result: RunResult) -> str:
     answered = f"answered {rate_text(result.ok_per_second)}/s"
     if not result.options.is_open:
         return answered
-    asked = f"asked {rate_text(result.options.rate)}/s, " if result.options.rate is not None else ""
-    return f"{asked}sent {rate_text(result.scheduled_per_second)}/s, {answered}"
+    sent = f"sent {rate_text(result.scheduled_per_second)}/s"
+    if result.options.rate is None:
+        return f"{sent}, {answered}"
+    return f"asked {rate_text(result.options.rate)}/s, {sent}{_chance_text(result)}, {answered}"
+
+
+def _chance_text(result: RunResult) -> str:
+    """By how much chance alone moves the number of random arrivals, if that is worth a word."""
+    error = NORMAL_95 / math.sqrt(max(result.requests, 1))
+    return f" (by chance up to {error:.0%} off)" if error > CHANCE_SHOWN else ""
 
 
 def _latency_text(latency: Distribution) -> str:
@@ -117,6 +150,16 @@ def _errors_text(result: RunResult) -> str:
         f"{code} {count:,}" for code, count in sorted(result.by_code.items()) if code != "OK"
     )
     return f"{failed:,} of {result.requests:,}: {counts}"
+
+
+def _expired_lines(result: RunResult) -> list[str]:
+    """Where requests were whose deadline passed before the server had a fair share of it."""
+    places = (
+        (result.expired_before_send, "never sent: the tool was late, which is not the server's"),
+        (result.expired_without_call, "never sent: all calls in flight waited for answers"),
+        (result.expired_sent_late, "sent with less than half of the timeout left"),
+    )
+    return [f"{count:,} expired, {where}" for count, where in places if count]
 
 
 def _answers_text(check: AnswerCheck) -> str:
@@ -137,12 +180,16 @@ def _objective_lines(report: BenchReport) -> list[str]:
     """What was found, why the search ended, then a line for each trial."""
     assert report.options.objective is not None
     trials = report.trials
+    best = max((each.rate for each in trials if each.held and not each.whole), default=None)
+    found = f"{report.options.objective} not met: no trial held"
     if report.confirmed:
-        found = f"{report.options.objective} held at {rate_text(trials[-1].rate)}/s"
-    else:
-        best = max(each.rate for each in trials if each.held and not each.whole)
+        sent, asked = report.result.scheduled_per_second, trials[-1].rate
+        found = f"{report.options.objective} held at {rate_text(sent)}/s"
+        found += f" sent (asked {rate_text(asked)}/s)"
+    elif best is not None:
+        whole = "no rate held for whole runs" if trials[-1].whole else "no whole run was made"
         found = (
-            f"{report.options.objective}: no rate held for whole runs; "
+            f"{report.options.objective} not met: {whole}; "
             f"{rate_text(best)}/s is the highest that held for a trial"
         )
     return [found, f"search ended: {report.ended}", *map(_trial_text, trials)]
@@ -153,6 +200,7 @@ def _trial_text(trial: Trial) -> str:
     return (
         f"{'whole run' if trial.whole else 'trial':<9} {rate_text(trial.rate):>10}/s  "
         f"{trial.late:>9,} late of {trial.requests:,}, {seconds}"
+        f"{'' if trial.judged else '; not judged: the tool was late'}"
     )
 
 

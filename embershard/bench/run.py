@@ -4,8 +4,8 @@ import importlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import grpc
@@ -13,6 +13,7 @@ import numpy as np
 
 from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.protocols import METHODS, PREDICT_STREAM
+from embershard.bench.result import Distribution, Progress, RunResult
 from embershard.bench.target import Target, cpu_seconds
 from embershard.client import Tls
 from embershard.errors import InputError, InternalError
@@ -24,125 +25,14 @@ TIMES_MAX: Final = 1 << 20
 
 CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
-Bucket = tuple[int, int, int]
-"""Smallest and largest value, in nanoseconds, and how many fell between."""
 
+class RunInterrupt(KeyboardInterrupt):
+    """Ctrl-C, or another signal that says stop, during a run."""
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Durations by bucket, smallest first; a bucket is at most 1/128 of its values wide."""
-
-    buckets: Sequence[Bucket]
-
-    @property
-    def count(self) -> int:
-        return sum(count for _, _, count in self.buckets)
-
-    @property
-    def max_seconds(self) -> float:
-        """The largest, exactly; 0 where there is none."""
-        return self.buckets[-1][1] * 1e-9 if self.buckets else 0.0
-
-    def percentile_seconds(self, percent: float, *, of: int | None = None) -> float:
-        """The smallest duration that ``percent`` of all do not exceed, at its bucket's upper end.
-        ``of``: how many there are with those that never ended, which count as endless. Infinite if
-        it is one of these; 0 if there is none at all."""
-        total = self.count if of is None else of
-        rank = rank_of(percent, total)
-        reached = 0
-        for _, high, count in self.buckets:
-            reached += count
-            if reached >= rank:
-                return high * 1e-9
-        return math.inf if total else 0.0
-
-
-def rank_of(percent: float, total: int) -> int:
-    """Which of so many, from the smallest, is the first that ``percent`` of them do not exceed."""
-    return math.ceil(round(percent / 100 * total, 6))  # Of binary fractions: 99.9 % of 1000.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """A run at one moment."""
-
-    seconds: float
-    """Since it began, warm-up included."""
-
-    requests: int
-    """With an outcome, as of now; none during the warm-up."""
-
-    requests_per_second: float
-    """Since the last look."""
-
-    errors: int
-    latency: Distribution
-
-    warming_up: bool = False
-    """Whether nothing is counted yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """What a run measured."""
-
-    options: LoadOptions
-
-    requests: int
-    """Scheduled, each with an outcome."""
-
-    by_code: Mapping[str, int]
-    """Requests by gRPC status, OK among them."""
-
-    messages: Mapping[str, str]
-    """The first message of each status but OK."""
-
-    examples_ok: int
-    answer_bytes: int
-
-    latency: Distribution
-    """Of answers that are OK, from the scheduled time (closed loop: from sending)."""
-
-    lag: Distribution
-    """How late requests left, by the tool's own doing or for want of a free call."""
-
-    refusal: Distribution
-    """Of answers that are RESOURCE_EXHAUSTED, from sending."""
-
-    window_seconds: float
-    """In which requests were scheduled."""
-
-    elapsed_seconds: float
-    """From the first one scheduled to the last answer; at least the window."""
-
-    client_cpu_seconds: float
-    server_cpu_seconds: float | None
-    busiest_thread_share: float
-    cores: int
-    """That this process may use."""
-
-    answers: Sequence[bytes | None] = ()
-    """To each request of the pool the first that was OK, where a run was to keep them."""
-
-    @property
-    def ok(self) -> int:
-        return self.by_code.get("OK", 0)
-
-    @property
-    def scheduled_per_second(self) -> float:
-        return self.requests / self.window_seconds
-
-    @property
-    def ok_per_second(self) -> float:
-        return self.ok / self.elapsed_seconds
-
-    @property
-    def examples_per_second(self) -> float:
-        return self.examples_ok / self.elapsed_seconds
-
-    def percentile_of_all_seconds(self, percent: float) -> float:
-        """Of all requests; those that failed count as endless."""
-        return self.latency.percentile_seconds(percent, of=self.requests)
+    def __init__(self, message: str, result: RunResult) -> None:
+        """``result``: what was measured until then."""
+        super().__init__(message)
+        self.result = result
 
 
 def run_load(
@@ -154,7 +44,7 @@ def run_load(
     keep_answers: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
-    """Run to the end. Ctrl-C cancels what is under way and is passed on.
+    """Run to the end. Ctrl-C cancels what is under way, and is passed on as `RunInterrupt`.
 
     Args:
         target: the server.
@@ -187,18 +77,31 @@ def run_load(
         keep_answers=keep_answers,
     )
     begin = time.monotonic()
+    before, interrupt = _cpu_times(server_processes), None
     try:
         _watch(run, begin, begin + options.warmup_seconds, progress)
-        client_before, server_before = time.process_time(), cpu_seconds(server_processes)
+        before = _cpu_times(server_processes)
         _watch(run, begin, None, progress)
-        client_cpu = time.process_time() - client_before
-        server_after = cpu_seconds(server_processes)
+    except KeyboardInterrupt as came:
+        interrupt = came
     finally:
         run.stop()
-    server_cpu = None
-    if server_processes and server_before is not None and server_after is not None:
-        server_cpu = server_after - server_before
-    return _result(run, options, client_cpu, server_cpu)
+    end, after = time.monotonic(), _cpu_times(server_processes)
+    if interrupt is None:
+        return _result(run, options, before, after)
+    run.wait(timeout_seconds=options.timeout_seconds)  # Its threads end; what they counted stays.
+    result = _result(run, options, before, after)
+    measured = max(end - begin - options.warmup_seconds, 1e-9)
+    raise RunInterrupt(str(interrupt), _cut(result, measured)) from interrupt
+
+
+CpuTimes = tuple[float, float | None]
+"""Of this process and of the server's; None where these are unknown."""
+
+
+def _cpu_times(server_processes: Sequence[int]) -> CpuTimes:
+    server = cpu_seconds(server_processes) if server_processes else None
+    return time.process_time(), server
 
 
 def _load_run(requests: Sequence[tuple[bytes, int]], *, tls: Tls | None, **options: object) -> Any:
@@ -272,9 +175,10 @@ def _watch(
             return
 
 
-def _result(
-    run: Any, options: LoadOptions, client_cpu: float, server_cpu: float | None
-) -> RunResult:
+def _result(run: Any, options: LoadOptions, before: CpuTimes, after: CpuTimes) -> RunResult:
+    server_cpu = None
+    if before[1] is not None and after[1] is not None:
+        server_cpu = after[1] - before[1]
     counts = run.counts()
     window = options.duration_seconds
     if counts["requests"] >= options.max_requests:  # Ended by the count.
@@ -289,12 +193,23 @@ def _result(
         answer_bytes=counts["answer_bytes"],
         latency=Distribution(counts["latency"]),
         lag=Distribution(counts["lag"]),
+        own_lag=Distribution(counts["own_lag"]),
+        expired_without_call=counts["expired_without_call"],
+        expired_before_send=counts["expired_before_send"],
+        expired_sent_late=counts["expired_sent_late"],
         refusal=Distribution(counts["refusal"]),
         window_seconds=window,
         elapsed_seconds=max(window, counts["last_ok_seconds"]),
-        client_cpu_seconds=client_cpu,
+        client_cpu_seconds=after[0] - before[0],
         server_cpu_seconds=server_cpu,
         busiest_thread_share=run.busiest_thread_share(),
         cores=len(os.sched_getaffinity(0)),
         answers=run.take_answers(),
     )
+
+
+def _cut(result: RunResult, seconds: float) -> RunResult:
+    """What an interrupted run measured in so many seconds. Requests that had no answer yet are not
+    counted."""
+    window = min(result.window_seconds, seconds)
+    return replace(result, window_seconds=window, elapsed_seconds=seconds, interrupted=True)

@@ -1,15 +1,18 @@
 """A whole bench: ask the server, draw requests, try them, run, and search where asked to."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.protocols import METHODS, in_protocol
-from embershard.bench.rate_search import RateSearch, Trial, find_rate
+from embershard.bench.rate_search import RateSearch, StopSearch, Trial, find_rate
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
-from embershard.bench.run import Progress, RunResult, run_load
+from embershard.bench.result import Progress, RunResult
+from embershard.bench.runs import BenchRuns
 from embershard.bench.slo import Objective
 from embershard.bench.subject import find_subject
 from embershard.bench.target import (
@@ -22,8 +25,8 @@ from embershard.bench.target import (
 )
 from embershard.bench.traffic import Traffic, drawn_traffic, recorded_traffic
 from embershard.client import ServedModel, Tls
-from embershard.errors import EmbershardError, InputError, UnavailableError
-from embershard.formatting import duration_text, rate_text
+from embershard.errors import InputError
+from embershard.formatting import duration_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,13 @@ class BenchReport:
     confirmed: bool = False
     """Whether the objective held over all answers of whole runs at the last rate."""
 
+    lost: str = ""
+    """Why the server is taken to be gone at the end. Empty: it is not."""
+
+    interrupted_seconds: float | None = None
+    """After how long Ctrl-C ended the runs, of which the report has what was measured. None: it did
+    not."""
+
     warnings: Sequence[str]
     """What a reader of the numbers must know: when the tool was the limit, and the like."""
 
@@ -97,10 +107,20 @@ class BenchReport:
     """Of a replay."""
 
 
+class BenchInterrupt(KeyboardInterrupt):
+    """Ctrl-C, or another signal that says stop, once something was measured."""
+
+    def __init__(self, message: str, report: BenchReport) -> None:
+        """``report``: of what was measured until then."""
+        super().__init__(message)
+        self.report = report
+
+
 def run_bench(
     options: BenchOptions, *, progress: Callable[[str, Progress], None] | None = None
 ) -> BenchReport:
-    """Bench a server. Takes about the warm-up, the duration and, with a search, its trials.
+    """Bench a server. Takes about the warm-up, the duration and, with a search, its trials. Ctrl-C
+    is passed on as `BenchInterrupt` once something was measured.
 
     Args:
         options: all of it.
@@ -140,26 +160,20 @@ def run_bench(
     pool = _in_protocol(options, target, model, sent, is_ours=is_ours)
     processes = _server_processes(options, target)
 
-    def run(name: str, load: LoadOptions) -> RunResult:
-        return run_load(
-            target,
-            pool,
-            load,
-            server_processes=processes,
-            keep_answers=replay is not None,
-            progress=(lambda now: progress(name, now)) if progress else None,
-        )
-
-    search: RateSearch | None = None
-    if options.objective is None:
-        result = run("run", options.load)
-    else:
-        result, search = search_rate(options, options.objective, run)
-        if search.confirmed is None:
-            warnings.append(f"{options.objective} held at no rate for runs of the whole duration")
-    if is_ours and replay is None and not _names_version(options):
-        warnings += _default_changed(target, model, patience_seconds=patience)
-    return BenchReport(
+    runs = BenchRuns(
+        target=target,
+        pool=pool,
+        server_processes=processes,
+        keep_answers=replay is not None,
+        progress=progress,
+        ask=_question(options, target, model.name, timeout_seconds=patience),
+    )
+    search = _run(options, runs)
+    if runs.interrupt is None and not runs.lost:
+        compared = is_ours and replay is None and not _names_version(options)
+        warnings += runs.default_changed(model, compared=compared)
+    result = runs.results[-1]
+    report = BenchReport(
         target=target,
         model=model,
         options=options,
@@ -169,9 +183,44 @@ def run_bench(
         trials=search.trials if search else [],
         ended=search.ended if search else "",
         confirmed=search is not None and search.confirmed is not None,
+        lost=runs.lost,
+        interrupted_seconds=runs.seconds if runs.interrupt else None,
         warnings=[*warnings, *tool_limits(result)],
         answers=check_answers(replay, result.answers) if replay is not None else None,
     )
+    if runs.interrupt is not None:
+        raise BenchInterrupt(str(runs.interrupt), report) from runs.interrupt
+    return report
+
+
+def _question(
+    options: BenchOptions, target: Target, model: str, *, timeout_seconds: float
+) -> Callable[[], ServedModel]:
+    """GetModel of what is measured."""
+    return partial(
+        ask_model,
+        target,
+        model,
+        version=options.traffic.version,
+        label=options.traffic.label,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def _run(options: BenchOptions, runs: BenchRuns) -> RateSearch | None:
+    """One run, or those of a search, until they are over or stopped. Ctrl-C before anything was
+    measured is passed on."""
+    search: RateSearch | None = None
+    if options.objective is None:
+        with suppress(StopSearch):
+            runs.run("run", options.load)
+    else:
+        search, _ = find_rate(
+            options.objective, options.load, runs.trial, trial_seconds=options.trial_seconds
+        )
+    if runs.interrupt is not None and not runs.results:
+        raise runs.interrupt
+    return search
 
 
 def _unknown_ids(
@@ -189,29 +238,21 @@ def _names_version(options: BenchOptions) -> bool:
     return bool(options.traffic.version or options.traffic.label)
 
 
-def _default_changed(target: Target, before: ServedModel, *, patience_seconds: float) -> list[str]:
-    """Whether other versions may have answered than the one that the bench began with."""
-    try:
-        now = ask_model(target, before.name, timeout_seconds=patience_seconds)
-    except EmbershardError as error:
-        return [f"the default version at the end is not known: {error}"]
-    if now.version == before.version:
-        return []
-    return [
-        f"the default version changed from {before.version} to {now.version} during the bench: "
-        "both answered"
-    ]
-
-
 def tool_limits(result: RunResult) -> list[str]:
     """Where the numbers are the tool's own rather than the server's."""
     found = []
     late = result.lag.percentile_seconds(99)
-    if result.options.is_open and late > max(1e-3, 0.1 * result.latency.percentile_seconds(99)):
+    least = max(1e-3, 0.1 * result.latency.percentile_seconds(99))
+    if result.options.is_open and late > least:
+        why = (
+            "the tool was late, on a busy machine or at a rate that takes more --threads"
+            if result.own_lag.percentile_seconds(99) > least
+            else "as many were unanswered as the tool may have in flight "
+            f"({result.options.max_in_flight})"
+        )
         found.append(
             f"1 % of the requests left {duration_text(late)} or more after their time, which their "
-            "latency counts: the machine is busy, or as many were unanswered as the tool may have "
-            f"in flight ({result.options.max_in_flight})"
+            f"latency counts: {why}"
         )
     if result.busiest_thread_share > 0.85:
         found.append(
@@ -225,33 +266,6 @@ def tool_limits(result: RunResult) -> list[str]:
             "seconds that there were: they took them from each other"
         )
     return found
-
-
-def search_rate(
-    options: BenchOptions,
-    objective: Objective,
-    run: Callable[[str, LoadOptions], RunResult],
-) -> tuple[RunResult, RateSearch]:
-    """The last run, at the highest rate that holds, and the search that led to it."""
-    search, results = find_rate(objective, options.load, run, trial_seconds=options.trial_seconds)
-    last = search.trials[-1]
-    if not last.whole:
-        rates = dict.fromkeys(rate_text(each.rate) for each in search.trials)
-        raise UnavailableError(
-            f"{objective} held at none of the rates tried: {', '.join(rates)} per second; the last "
-            f"run had {last.late} late of {last.requests}; {_why_over(search, objective)}"
-        )
-    return results[-1], search
-
-
-def _why_over(search: RateSearch, objective: Objective) -> str:
-    """Of a search in which nothing held."""
-    if search.least <= 1:
-        return search.ended
-    return (
-        f"{search.ended}, below which runs have too few answers to judge by "
-        f"({objective.answers_min}): make them longer (--duration)"
-    )
 
 
 def _in_protocol(

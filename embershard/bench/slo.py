@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from embershard.bench.run import RunResult, rank_of
+from embershard.bench.result import RunResult, rank_of
 from embershard.errors import InputError
 from embershard.formatting import round_duration_text
 
@@ -53,6 +53,11 @@ class Objective:
         in_time = sum(count for _, high, count in result.latency.buckets if high * 1e-9 < limit)
         return result.requests - in_time
 
+    def tool_late(self, result: RunResult) -> bool:
+        """Whether the tool's own delay at the percentile took more than half of the limit."""
+        own = result.own_lag.percentile_seconds(self.percent)
+        return result.options.is_open and own > self.limit_seconds / 2
+
     @property
     def answers_min(self) -> int:
         """Of fewer, nothing can be said to hold."""
@@ -78,12 +83,17 @@ def parse_objective(text: str) -> Objective:
     """Read ``p99<10ms``; units are us, ms and s.
 
     Raises:
-        InputError: of another form, or a percentile that is not above 0 and below 100.
+        InputError: of another form, a percentile not above 0 and below 100, a limit of 0.
     """
     found = OBJECTIVE.fullmatch(text)
-    if not found or not 0 < float(found["percent"]) < 100 or not float(found["limit"]) > 0:
+    if not found:
         raise InputError(f"slo: expected a form like p99<10ms, got {text!r}")
-    return Objective(float(found["percent"]), float(found["limit"]) * UNITS[found["unit"]])
+    percent, limit = float(found["percent"]), float(found["limit"])
+    if not 0 < percent < 100:
+        raise InputError(f"slo: expected a percentile above 0 and below 100, got {text!r}")
+    if not limit > 0:
+        raise InputError(f"slo: expected a limit above 0, got {text!r}")
+    return Objective(percent, limit * UNITS[found["unit"]])
 
 
 def _chance_of_as_many(late: int, requests: int, share: float) -> float:

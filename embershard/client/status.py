@@ -68,7 +68,7 @@ def error_for(
         expected = "expected a server that speaks embershard's protocol"
         return kind(f"{address}: {expected}, got one that does not know the call ({details})")
     if kind is UnavailableError or kind is InternalError:
-        return kind(f"{address}: {code.name}: {details}")
+        return kind(f"{address}: {code.name}: {details}{_tls_hint(details)}")
     if kind is DeadlineError:
         said = "no answer before the deadline" if details == GRPCS_DEADLINE else details
         after = "" if timeout_seconds is None else f" ({duration_text(timeout_seconds)})"
@@ -76,6 +76,16 @@ def error_for(
     if kind is OverloadedError:
         return OverloadedError(details, retry_after_seconds=retry_after_seconds)
     return kind(details)
+
+
+def _tls_hint(details: str) -> str:
+    """What gRPC's words mean if one side uses TLS and the other does not. Empty: they do not say
+    that."""
+    if "WRONG_VERSION_NUMBER" in details:
+        return "; does the server use TLS on this port? This client does (--tls..., Client(tls=))"
+    if "failed to connect" in details and details.endswith("Socket closed"):
+        return "; does the server use TLS? This client does not (--tls-ca, Client(tls=))"
+    return ""
 
 
 def code_of(number: int) -> grpc.StatusCode:

@@ -4,16 +4,24 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from embershard.commands.asking import add_connecting, connection
 from embershard.commands.packages import package_folder
-from embershard.errors import InputError
+from embershard.commands.report_file import ReportFile
+from embershard.errors import InputError, RetryError, UnavailableError
+
+if TYPE_CHECKING:
+    from embershard.bench import BenchOptions, BenchReport
 
 RECORDED: Final = "recorded"
 
 STANDARD_OUTPUT: Final = Path("-")
+
+OBJECTIVE_MISSED: Final = 3
+"""The exit code."""
 
 START_OF_LINE: Final = "\r\x1b[K"
 """Clears the line of a terminal."""
@@ -109,8 +117,25 @@ def add_bench(commands: Any) -> None:
     command.set_defaults(run=_bench)
 
 
-def _bench(given: argparse.Namespace) -> None:
-    from embershard.bench import progress_text, report_json, report_table, run_bench
+def _bench(given: argparse.Namespace) -> int:
+    """Runs it; what was measured is printed and written before an error or a signal ends it."""
+    options = _bench_options(given)
+    with ExitStack() as files:
+        file = None
+        if given.json is not None and given.json != STANDARD_OUTPUT:
+            file = files.enter_context(ReportFile("--json", given.json))
+        report, interrupt = _run(options)
+        _show(report, given.json, file)
+    if interrupt is not None:
+        raise interrupt
+    _check_served(report)
+    met = report.options.objective is None or report.confirmed
+    return 0 if met else OBJECTIVE_MISSED
+
+
+def _run(options: "BenchOptions") -> "tuple[BenchReport, KeyboardInterrupt | None]":
+    """The report, and the signal that ended the bench early."""
+    from embershard.bench import BenchInterrupt, progress_text, run_bench
 
     def show(text: str) -> None:
         """Write over the last line of a terminal."""
@@ -118,30 +143,46 @@ def _bench(given: argparse.Namespace) -> None:
             print(f"{START_OF_LINE}{text}", end="", file=sys.stderr, flush=True)
 
     try:
-        report = run_bench(
-            _bench_options(given), progress=lambda name, now: show(progress_text(name, now))
-        )
+        return run_bench(options, progress=lambda name, now: show(progress_text(name, now))), None
+    except BenchInterrupt as interrupt:
+        return interrupt.report, interrupt
     finally:
         show("")
+
+
+def _show(report: "BenchReport", path: Path | None, file: ReportFile | None) -> None:
+    from embershard.bench import report_json, report_table
+
     # JSON on standard output has it to itself.
-    taken = given.json == STANDARD_OUTPUT
+    taken = path == STANDARD_OUTPUT
     print(report_table(report), end="", file=sys.stderr if taken else sys.stdout)
-    if given.json:
-        _write(given.json, json.dumps(report_json(report), indent=2) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    if path == STANDARD_OUTPUT:
+    text = json.dumps(report_json(report), indent=2) + "\n"
+    if taken:
         print(text, end="")
+    if file is not None:
+        file.write(text)
+
+
+def _check_served(report: "BenchReport") -> None:
+    """`RetryError`: the server is gone, or one run had no answer that is OK."""
+    result = report.result
+    if report.lost:
+        raise UnavailableError(f"the server does not answer any more: {report.lost}")
+    if report.options.objective is not None or result.ok:
         return
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    if not result.requests:
+        raise InputError(f"no request was due in {result.window_seconds:g} s: --duration is longer")
+    codes = ", ".join(sorted(result.by_code))
+    raise RetryError(f"none of {result.requests:,} requests succeeded: {codes}")
 
 
 def _rate(text: str) -> float | str:
-    return text if text == RECORDED else float(text)
+    try:
+        return text if text == RECORDED else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a number or {RECORDED}, got {text!r}"
+        ) from error
 
 
 def _check_together(given: argparse.Namespace) -> None:

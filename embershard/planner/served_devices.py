@@ -16,6 +16,9 @@ from embershard.planner.machine import Machine
 
 COUNT_MAX = 1e15
 
+FACTOR_FAR = 2.0
+"""Measured over estimated seconds, or the other way round, that call for other costs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedBatches:
@@ -62,7 +65,15 @@ class Comparison:
             ratio = f"{measured / estimated:.2f}" if estimated else "none"
             rows.append((each.device, f"{measured * 1e6:.1f}", f"{estimated * 1e6:.1f}", ratio))
         plan = f"plan {self.plan}: {self.batches:,.0f} batches of {self.examples:,.1f} examples"
-        return "\n".join((plan, "", *table_lines(head, rows))) + "\n"
+        lines = [plan, "", *table_lines(head, rows)]
+        if not 1 / FACTOR_FAR <= self.factor <= FACTOR_FAR:
+            lines += [
+                "",
+                f"in all measured / estimated {self.factor:.2f}: costs of other tables or another "
+                "machine. `--recalibrate FILE` writes costs that fit, `embershard calibrate` "
+                "measures this machine",
+            ]
+        return "\n".join(lines) + "\n"
 
     def recalibrated(self, machine: Machine) -> Machine:
         """The machine with costs of lookups that explain what was measured in sum."""

@@ -50,6 +50,9 @@ class FakePredictor:
     is_alone: bool = True
     """Whether a request need not name the model."""
 
+    is_gone: bool = False
+    """Whether every call is answered as if no server were there."""
+
     requests: list[bytes] = field(default_factory=list)
     descriptions: list[pb.GetModelRequest] = field(default_factory=list)
     """What was asked of the model."""
@@ -63,6 +66,7 @@ class FakePredictor:
     def _describe(
         self, message: pb.GetModelRequest, context: grpc.ServicerContext
     ) -> pb.GetModelResponse:
+        self._check_there(context)
         if not message.model and not self.is_alone:
             context.abort(grpc.StatusCode.NOT_FOUND, "no model is named, expected one of 'a'; 'b'")
         self.descriptions.append(message)
@@ -75,7 +79,12 @@ class FakePredictor:
         with self.lock:
             number = len(self.requests)
             self.requests.append(message)
+        self._check_there(context)
         return self.answer(number, context)
+
+    def _check_there(self, context: grpc.ServicerContext) -> None:
+        if self.is_gone:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "as if it were gone")
 
     def _predict_stream(
         self, messages: Iterator[bytes], context: grpc.ServicerContext

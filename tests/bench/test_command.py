@@ -151,12 +151,37 @@ def test_help_states_the_defaults_of_the_options(capsys):
         assert stated[1] == shown, flag
 
 
-def test_a_file_that_cannot_be_written_is_said_after_the_table(capsys, tmp_path):
+@cases(
+    ("name", "reason"),
+    {
+        "no-folder": ("no/out.json", "No such file or directory"),
+        "a-folder": ("", "Is a directory"),
+    },
+)
+def test_a_file_that_cannot_be_written_is_said_before_the_load(capsys, tmp_path, name, reason):
+    path = tmp_path / name
     with fake_predictor() as fake:
-        assert bench(fake, "--requests", "5", "--json", str(tmp_path / "no" / "out.json")) == 1
-    out, err = capsys.readouterr()
-    assert "errors     none of 5" in out
-    assert "out.json: cannot be written: No such file" in err
+        assert bench(fake, "--requests", "5", "--json", str(path)) == 1
+        assert fake.descriptions == []
+    message = f"InputError: --json: {path}: cannot be written: {reason}\n"
+    assert capsys.readouterr().err.endswith(message)
+
+
+def test_an_old_report_is_kept_until_a_new_one_is_whole(tmp_path, capsys):
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    assert main(["bench", "--target", "127.0.0.1:1", "--json", str(path)]) == 1
+    assert path.read_text() == "old"
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "5", "--json", str(path)) == 0
+    assert json.loads(path.read_text())["requests"] == 5
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_report_may_go_to_a_device(capsys):
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "5", "--json", "/dev/null") == 0
+    assert "errors     none of 5" in capsys.readouterr().out
 
 
 def test_a_report_on_standard_output_has_it_to_itself(capsys):
@@ -188,18 +213,32 @@ def test_an_objective_is_searched_and_held(capsys):
     assert len(set(re.findall(r"whole run +(\S+)/s", out))) == 1
 
 
-def test_an_objective_that_never_holds_is_an_error(capsys):
+def test_an_objective_that_never_holds_ends_with_3_and_a_report(capsys, tmp_path):
+    path = tmp_path / "out.json"
     with fake_predictor() as fake:
-        code = bench(fake, *("--slo", "p50<0.001us", "--rate", "40", "--duration", "0.5"))
-    assert code == 1
-    assert "p50<0.001us held at none of the rates tried: 40.0, 20.0" in capsys.readouterr().err
+        code = bench(
+            fake,
+            *("--slo", "p50<0.001us", "--rate", "100", "--duration", "0.5"),
+            *("--json", str(path)),
+        )
+    out = capsys.readouterr().out
+    assert code == 3
+    assert "objective  p50<0.001us not met: no trial held\n" in out
+    assert re.search(r"^ +trial +100/s +\d+ late of \d+, ", out, re.MULTILINE)
+    document = json.loads(path.read_text())
+    assert document["objective_met"] is False
+    assert {each["rate"] for each in document["trials"]} >= {100, 50}
 
 
 @cases(
     ("arguments", "message"),
     {
         "remote": (["--target", "192.0.2.1:9"], "expected a loopback address"),
-        "rate": (["--target", "127.0.0.1:1", "--rate", "0"], "rate: expected"),
+        "rate": (["--target", "127.0.0.1:1", "--rate", "0"], "rate: expected 0.001 .. 10000000"),
+        "seed": (
+            ["--target", "127.0.0.1:1", "--seed", "-1"],
+            "seed: expected 0 .. 4611686018427387904, got -1",
+        ),
         "slo-and-in-flight": (
             ["--target", "127.0.0.1:1", "--slo", "p99<1ms", "--in-flight", "1"],
             "either --slo or --in-flight",
@@ -208,6 +247,14 @@ def test_an_objective_that_never_holds_is_an_error(capsys):
 )
 def test_what_makes_no_sense_is_refused(capsys, arguments, message):
     assert main(["bench", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_rate_that_is_no_number_is_named_without_our_own_names(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "--target", "127.0.0.1:1", "--rate", "abc"])
+    assert ended.value.code == 2
+    message = "argument --rate: expected a number or recorded, got 'abc'; see"
     assert message in capsys.readouterr().err
 
 

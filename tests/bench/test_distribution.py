@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from embershard.bench.run import Distribution
+from embershard.bench.result import Distribution
 
 
 @pytest.mark.parametrize("percent", [0.1, 50, 90, 99, 99.9, 100])

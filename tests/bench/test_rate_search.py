@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from embershard.bench.rate_search import RateSearch, Trial
+from embershard.bench.rate_search import Measured, RateSearch, Trial
 from embershard.bench.slo import Objective
 
 OBJECTIVE = Objective(99, 0.010)
@@ -19,7 +19,7 @@ def searched(capacity, *, start, spoiled=lambda: False, lucky=lambda rate: False
 
     def run(rate, whole):
         able = rate <= capacity or (not whole and lucky(rate))
-        return REQUESTS, 0 if able and not spoiled() else REQUESTS, math.inf
+        return Measured(REQUESTS, 0 if able and not spoiled() else REQUESTS, math.inf)
 
     search = RateSearch(objective=OBJECTIVE, run=run, **options)
     search.search(start)
@@ -101,14 +101,16 @@ class OutcomesOverError(Exception):
 
 
 def told(*outcomes, **options):
-    """A search after runs of so many requests, of which so many were late; and the rates tried."""
+    """A search after runs of so many requests, of which so many were late (True: while the tool
+    was); and the rates tried."""
     left, rates = list(outcomes), []
 
     def run(rate, whole):
         if not left:
             raise OutcomesOverError
         rates.append((rate, whole))
-        return *left.pop(0), math.inf
+        requests, late, *tool_late = left.pop(0)
+        return Measured(requests, late, math.inf, *tool_late)
 
     search = RateSearch(objective=OBJECTIVE, run=run, **options)
     with suppress(OutcomesOverError):
@@ -142,6 +144,17 @@ def test_a_whole_run_that_is_judged_against_is_not_made_again():
     search, rates = told((300, 0), (300, 7), (300, 3), max_trials=1)
     assert rates == [(100, False), (100, True), (pytest.approx(100 / 1.05), True)]
     assert search.confirmed == pytest.approx(100 / 1.05)
+
+
+def test_a_run_that_missed_while_the_tool_was_late_is_not_judged():
+    """Its rate is given up as any that misses twice; one that holds all the same counts."""
+    search, rates = told(
+        *((300, 0), (300, 9, True), (300, 9, True), (300, 3, True)), max_trials=9, tolerance=0.24
+    )
+    assert rates[:3] == [(100, False), (150, False), (150, False)]
+    assert [each.judged for each in search.trials] == [True, False, False, True]
+    assert search.trials[-1].held
+    assert search.ended == "150/s was given up: the tool itself was late"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +194,7 @@ def test_late_answers_by_chance_move_the_rate_found_little():
         def run(rate, whole, random=random):
             requests = max(330, round(2 * rate))
             share = min(1.0, 0.01 * 2 ** ((rate / 1000 - 1) * 10))
-            return requests, int(random.binomial(requests, share)), math.inf
+            return Measured(requests, int(random.binomial(requests, share)), math.inf)
 
         search = RateSearch(objective=OBJECTIVE, run=run)
         search.search(float(random.uniform(300, 800)))

@@ -9,7 +9,7 @@ from embershard.bench.load_options import LoadOptions
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import AnswerCheck
 from embershard.bench.report import progress_text, report_json, report_table
-from embershard.bench.run import Distribution, Progress, RunResult
+from embershard.bench.result import Distribution, Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
 from embershard.bench.slo import Objective
 from embershard.bench.target import Target
@@ -19,6 +19,7 @@ from tests.cases import cases
 
 MS = 1_000_000
 LATENCY = Distribution([(MS, MS, 80), (2 * MS, 2 * MS, 15), (30 * MS, 30 * MS, 1)])
+LATE = Distribution([(5 * MS, 5 * MS, 100)])
 LOAD = LoadOptions(rate=100)
 
 RESULT = RunResult(
@@ -63,14 +64,14 @@ def test_the_table_says_it_all():
         "model      ranker 7 at ipv4:127.0.0.1:50051",
         "requests   1,000 different requests",
         "load       open loop, 100/s at random times, for 1.0 s, 1 x 1 connections",
-        "rate       asked 100/s, sent 100/s, answered 48.0/s",
+        "rate       asked 100/s, sent 100/s (by chance up to 20% off), answered 48.0/s",
         "examples   480/s",
         "latency    p50 1.00 ms  p90 2.00 ms  p99 30.0 ms  p99.9 30.0 ms  max 30.0 ms",
         "           from the scheduled time",
         "errors     4 of 100: UNAVAILABLE 4",
         "           UNAVAILABLE: 'draining'",
         "cpu        tool 0.25 s, server 0.50 s (192 requests per CPU second), of 4 cores for 2.0 s",
-        "objective  p99<50ms held at 50.0/s",
+        "objective  p99<50ms held at 100/s sent (asked 50.0/s)",
         "           search ended: 100/s was given up",
         "           trial           50.0/s          2 late of 330, 2.00 ms",
         "           trial            100/s         11 late of 500, 50.0 ms",
@@ -84,8 +85,44 @@ def test_where_no_rate_held_for_a_whole_run_the_best_trial_is_named():
     trials = [Trial(50, True), Trial(75, True), Trial(75, False, True), Trial(70, False, True)]
     table = report_table(replace(REPORT, trials=trials, confirmed=False))
     words = "no rate held for whole runs; 75.0/s is the highest that held for a trial"
-    assert f"objective  p99<50ms: {words}\n" in table
+    assert f"objective  p99<50ms not met: {words}\n" in table
     assert "held at" not in table
+
+
+def test_a_search_that_was_stopped_says_what_it_had_found():
+    trials = [Trial(50, True), Trial(75, False, judged=False)]
+    stopped = replace(
+        REPORT, trials=trials, confirmed=False, lost="gone", interrupted_seconds=12.34
+    )
+    table = report_table(stopped)
+    words = "no whole run was made; 50.0/s is the highest that held for a trial"
+    assert f"objective  p99<50ms not met: {words}\n" in table
+    assert "75.0/s          0 late of 0, no answer; not judged: the tool was late\n" in table
+    assert "note       interrupted after 12.3 s: this is what was measured until then\n" in table
+    assert "note       the server does not answer any more\n" in table
+    assert report_json(stopped)["server_lost"] == "gone"
+    nothing = report_table(replace(stopped, trials=trials[1:]))
+    assert "objective  p99<50ms not met: no trial held\n" in nothing
+
+
+def test_requests_that_expired_in_the_tool_are_told_from_the_servers_failures():
+    expired = replace(
+        RESULT, expired_before_send=1200, expired_without_call=3, expired_sent_late=40
+    )
+    table = report_table(replace(REPORT, result=expired))
+    for line in (
+        "1,200 expired, never sent: the tool was late, which is not the server's",
+        "3 expired, never sent: all calls in flight waited for answers",
+        "40 expired, sent with less than half of the timeout left",
+    ):
+        assert f"           {line}\n" in table
+
+
+def test_the_error_of_many_requests_is_not_worth_a_word():
+    """1.96 / sqrt(9,604) is 2 %."""
+    for requests, said in ((9603, True), (9604, False)):
+        table = report_table(replace(REPORT, result=replace(RESULT, requests=requests)))
+        assert ("by chance up to 2% off" in table) is said
 
 
 def test_long_notes_are_folded():
@@ -147,13 +184,17 @@ def test_json_holds_the_numbers():
     assert document["server_processes"] == [42]
     assert document["latency_buckets_ns"] == [list(bucket) for bucket in LATENCY.buckets]
     assert document["objective"] == "p99<50ms"
-    failed = {"rate": 100, "held": False, "whole": False}
-    held = {"rate": 50, "held": True, "whole": True}
+    failed = {"rate": 100, "held": False, "whole": False, "judged": True}
+    held = {"rate": 50, "held": True, "whole": True, "judged": True}
     assert document["trials"][1:] == [
         {**failed, "seconds": 0.05, "requests": 500, "late": 11},
         {**failed, "seconds": None, "requests": 400, "late": 9},
         {**held, "seconds": 0.03, "requests": 500, "late": 5},
     ]
+    assert document["objective_met"] is True
+    assert document["interrupted_seconds"] is None
+    assert document["server_lost"] == ""
+    assert document["expired_before_send"] == 0
     assert document["ended"] == "100/s was given up"
     assert document["replay"] is None
     assert document["answers"] is None
@@ -166,7 +207,9 @@ def test_a_quiet_run_has_no_limits_of_the_tool():
 @cases(
     ("change", "words"),
     {
-        "late": ({"lag": Distribution([(5 * MS, 5 * MS, 100)])}, "left 5.00 ms or more after"),
+        "no-call": ({"lag": LATE}, "left 5.00 ms or more after"),
+        "no-call-why": ({"lag": LATE}, "as many were unanswered as the tool may have in flight"),
+        "late": ({"lag": LATE, "own_lag": LATE}, "counts: the tool was late, on a busy machine"),
         "thread": ({"busiest_thread_share": 0.95}, "busy for 95% of the run"),
         "machine": ({"client_cpu_seconds": 7.4}, "7.9 of 8.0 CPU seconds"),
     },

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.run import Distribution, RunResult
-from embershard.bench.session import BenchOptions, search_rate
+from embershard.bench.rate_search import find_rate
+from embershard.bench.result import Distribution, RunResult
 from embershard.bench.slo import Objective
-from embershard.errors import UnavailableError
 
 LOAD = LoadOptions(in_flight=1, duration_seconds=10, warmup_seconds=3)
 OBJECTIVE = Objective(99, 0.010)
@@ -53,13 +52,15 @@ class Server:
         return outcome(load, ok_per_second=load.rate, latency_ms=1000 if late else 1)
 
 
-def options(**changes):
-    return BenchOptions(target="127.0.0.1:1", load=replace(LOAD, **changes))
+def searched(server, **changes):
+    """The search, and the result of its last trial."""
+    search, results = find_rate(OBJECTIVE, replace(LOAD, **changes), server.run, trial_seconds=2.0)
+    return search, results[-1]
 
 
 def test_a_search_starts_at_half_of_a_closed_loop_and_ends_with_a_whole_run():
     server = Server(1000)
-    result, search = search_rate(options(), OBJECTIVE, server.run)
+    search, result = searched(server)
     (probe, loop), (first, trial), *_, (last, whole) = server.runs
     assert (probe, loop.in_flight, loop.duration_seconds) == ("probe, 32 in flight", 32, 2)
     assert (first, trial.rate, trial.duration_seconds) == ("trial 1, 500/s", 500, 2)
@@ -73,7 +74,7 @@ def test_a_search_starts_at_half_of_a_closed_loop_and_ends_with_a_whole_run():
 
 def test_where_a_server_refuses_so_many_at_once_the_search_starts_from_one_by_one():
     server = Server(1000, most_in_flight=4)
-    search_rate(options(), OBJECTIVE, server.run)
+    searched(server)
     assert [name for name, _ in server.runs][:3] == [
         "probe, 32 in flight",
         "probe, 1 in flight",
@@ -83,36 +84,32 @@ def test_where_a_server_refuses_so_many_at_once_the_search_starts_from_one_by_on
 
 def test_a_rate_that_is_given_is_where_the_search_starts():
     server = Server(1000)
-    search_rate(options(rate=40.0, in_flight=None), OBJECTIVE, server.run)
+    searched(server, rate=40.0, in_flight=None)
     assert server.runs[0][0] == "trial 1, 40.0/s"
 
 
-def test_an_objective_that_holds_nowhere_is_an_error_with_the_rates():
-    server = Server(0.5)
-    asked = options(rate=20.0, in_flight=None, duration_seconds=60)
-    words = (
-        r"none of the rates tried: 20\.0, 10\.0, 5\.0, 2\.5, 1\.2 per second; the last run had "
-        r"75 late of 75; nothing held down to 1\.2/s, below which runs have too few answers to "
-        r"judge by \(300\): make them longer \(--duration\)"
+def test_where_an_objective_holds_nowhere_longer_runs_are_asked_for():
+    search, last = searched(Server(0.5), rate=20.0, in_flight=None, duration_seconds=60)
+    assert [round(each.rate, 2) for each in search.trials] == [20, 10, 5, 2.5, 1.25]
+    assert (search.trials[-1].late, last.requests) == (75, 75)
+    assert search.ended == (
+        "nothing held down to 1.2/s, below which runs have too few answers to judge by (300): "
+        "make them longer (--duration)"
     )
-    with pytest.raises(UnavailableError, match=words):
-        search_rate(asked, OBJECTIVE, server.run)
 
 
 def test_where_the_search_may_go_to_one_a_second_no_longer_runs_are_asked_for():
-    server = Server(0.5)
-    asked = options(rate=2.0, in_flight=None, duration_seconds=1000)
-    with pytest.raises(UnavailableError, match=r"late of \d+; nothing held down to 1\.0/s$"):
-        search_rate(asked, OBJECTIVE, server.run)
+    search, _ = searched(Server(0.5), rate=2.0, in_flight=None, duration_seconds=1000)
+    assert search.ended == "nothing held down to 1.0/s"
 
 
 def test_a_short_run_at_a_low_rate_is_as_long_as_a_judgement_needs_but_no_longer_than_a_whole_one():
     server = Server(1000)
-    search_rate(options(rate=40.0, in_flight=None), OBJECTIVE, server.run)
+    searched(server, rate=40.0, in_flight=None)
     durations = {load.rate: load.duration_seconds for _, load in server.runs}
     assert durations[40.0] == pytest.approx(1.2 * 300 / 40)
     server = Server(1000)
-    search_rate(options(rate=20.0, in_flight=None), OBJECTIVE, server.run)
+    searched(server, rate=20.0, in_flight=None)
     assert server.runs[0][1].duration_seconds == 10
     assert [name for name, _ in server.runs][:3] == [
         "trial 1, 20.0/s",

@@ -1,11 +1,12 @@
 """Objectives, and what they say of so many late answers."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.run import Distribution, RunResult
+from embershard.bench.result import Distribution, RunResult
 from embershard.bench.slo import Objective, parse_objective
 from embershard.errors import InputError
 from tests.cases import cases
@@ -45,10 +46,28 @@ def test_objectives_are_read(text, expected):
     assert (objective.percent, objective.limit_seconds) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("text", ["", "p99", "p99>1ms", "99<1ms", "p100<1ms", "p0<1s", "p9<0ms"])
-def test_other_objectives_are_refused(text):
-    with pytest.raises(InputError, match="slo: expected a form like p99<10ms"):
-        parse_objective(text)
+@cases(
+    ("texts", "message"),
+    {
+        "form": (("", "p99", "p99>1ms", "99<1ms"), "a form like p99<10ms"),
+        "percentile": (("p100<1ms", "p0<1s"), "a percentile above 0 and below 100"),
+        "limit": (("p9<0ms",), "a limit above 0"),
+    },
+)
+def test_other_objectives_are_refused(texts, message):
+    for text in texts:
+        with pytest.raises(InputError, match=f"slo: expected {message}, got {text!r}"):
+            parse_objective(text)
+
+
+def test_the_tool_is_late_if_its_own_delay_takes_half_of_the_limit():
+    """2 % of the requests left 6 ms late by the tool's own doing."""
+    own_lag = Distribution([(1000, 1000, 98), (6_000_000, 6_000_000, 2)])
+    late = replace(result([1] * 100), options=LoadOptions(rate=100), own_lag=own_lag)
+    assert Objective(99, 0.010).tool_late(late)
+    assert not Objective(99, 0.020).tool_late(late)
+    assert not Objective(90, 0.010).tool_late(late)
+    assert not Objective(99, 0.010).tool_late(replace(late, options=LoadOptions(in_flight=1)))
 
 
 def test_an_objective_looks_at_its_percentile():

@@ -185,6 +185,21 @@ def test_output_to_a_full_disk_ends_with_one_sentence(repository, buffered):
     assert (ended.returncode, ended.stderr) == (1, message)
 
 
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_closed_standard_output_is_an_error(repository, command):
+    shell = f'exec "$0" -m embershard {command} "$1" >&-'
+    package = str(repository / "ranker" / "1")
+    ended = subprocess.run(
+        ["bash", "-c", shell, sys.executable, package],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    message = "standard output: expected a file, a pipe or /dev/null, got a closed one"
+    assert (ended.returncode, ended.stderr) == (1, f"embershard {command}: InputError: {message}\n")
+
+
 @pytest.mark.parametrize("command", ["inspect", "verify", "predict"])
 def test_commands_that_need_no_torch_load_none(repository, address, command):
     what = address if command == "predict" else str(repository / "ranker" / "1")

@@ -7,7 +7,7 @@ from embershard.errors import InputError
 from embershard.planner import MeasuredRun, compare, read_machine, recalibrate
 from embershard.planner.machine import Kernel, Link, Machine, RowCost
 from embershard.planner.measured_run import RankSeconds, StepSeconds
-from embershard.planner.served_devices import read_batches
+from embershard.planner.served_devices import Comparison, DeviceComparison, read_batches
 from tests.cases import cases
 
 COST = RowCost(start=1e-4, id=1e-8, id_byte=0, bag=0, bag_byte=2e-11)
@@ -153,3 +153,23 @@ def test_a_plan_is_of_a_package_or_a_run(capsys):
     assert f"{words}neither" in capsys.readouterr().err
     assert main(["plan", "--compare", "nowhere"]) == 1
     assert f"{words}--compare nowhere, no folder" in capsys.readouterr().err
+
+
+@cases(
+    ("measured", "hint"),
+    {
+        "half": (0.5, None),
+        "twice": (2.0, None),
+        "an-eighth": (0.125, "0.12"),
+        "two-and-a-half": (2.5, "2.50"),
+    },
+)
+def test_lookups_of_a_server_far_from_the_estimate_name_what_fits(measured, hint):
+    device = DeviceComparison(device="cpu:0", measured_seconds=measured, estimated_seconds=1.0)
+    found = Comparison(plan="default", examples=8.0, batches=10.0, devices=[device])
+    words = (
+        f"in all measured / estimated {hint}: costs of other tables or another machine. "
+        "`--recalibrate FILE` writes costs that fit, `embershard calibrate` measures this machine\n"
+    )
+    assert found.to_text().endswith(words) is (hint is not None)
+    assert ("--recalibrate" in found.to_text()) is (hint is not None)

@@ -11,6 +11,7 @@ from embershard.client import AsyncClient, Client, Tls
 from embershard.errors import ConfigError, UnavailableError
 from embershard.serving import Server, ServerOptions
 from tests.cases import cases
+from tests.cli.running import run
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.certificates import Authority, replace
 
@@ -219,3 +220,31 @@ def test_files_that_cannot_be_used_are_refused_at_the_start(
 def test_half_of_what_tls_needs_is_refused(options):
     with pytest.raises(ConfigError, match="expected"):
         ServerOptions(**options)
+
+
+def refusal(client):
+    with client, pytest.raises(UnavailableError) as refused:
+        client.get_model("ranker")
+    return str(refused.value)
+
+
+def test_a_client_without_tls_is_asked_whether_the_server_uses_it(repository, files):
+    with tls_server(repository, files) as server:
+        words = refusal(Client(server.address, timeout_seconds=60, max_attempts=1))
+    assert words.endswith(
+        "; does the server use TLS? This client does not (--tls-ca, Client(tls=))"
+    )
+
+
+def test_a_client_with_tls_is_asked_whether_the_server_uses_none(server, ca):
+    words = refusal(connected(server, ca=ca))
+    assert words.endswith(
+        "; does the server use TLS on this port? This client does (--tls..., Client(tls=))"
+    )
+
+
+def test_commands_show_no_log_line_of_grpc(server, ca):
+    ended = run("predict", server.address, "--tls-ca", ca)
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("embershard predict: UnavailableError: ")
+    assert ended.returncode == 1

@@ -140,6 +140,7 @@ class GrpcLane {
   struct Call {
     size_t slot = 0;  // Of the carrier, and its place in calls_.
     Clock::time_point scheduled;
+    Clock::time_point ready;  // As Outcome's.
     Clock::time_point sent;
     size_t request = 0;  // Its place in the pool.
   };
@@ -216,12 +217,16 @@ class GrpcLane {
   // Null: stopped, or its deadline passed.
   Call* WaitForCall(Clock::time_point scheduled) {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, scheduled + options_.timeout,
-                        [this] { return stopped_ || !free_.empty(); });
+    if (free_.empty() && !stopped_) {
+      changed_.wait_until(lock, scheduled + options_.timeout,
+                          [this] { return stopped_ || !free_.empty(); });
+      waited_until_ = Clock::now();
+    }
     if (stopped_ || free_.empty() || Clock::now() >= scheduled + options_.timeout) return nullptr;
     Call* const call = free_.back();
     free_.pop_back();
     BeginLocked(call, scheduled);
+    call->ready = std::max(scheduled, waited_until_);
     return call;
   }
 
@@ -237,7 +242,7 @@ class GrpcLane {
   void BeginLocked(Call* call, Clock::time_point scheduled) {
     call->request = next_request_ % pool_->size();
     next_request_ += options_.lanes;
-    call->scheduled = scheduled;
+    call->scheduled = call->ready = scheduled;
   }
 
   void Send(Call* call) {
@@ -248,12 +253,16 @@ class GrpcLane {
   // True: it is to be sent again.
   bool Receive(const Carried& carried, Clock::time_point now) {
     Call* const call = &calls_[carried.slot];
+    const bool sent_late = carried.code == grpc::StatusCode::DEADLINE_EXCEEDED &&
+                           call->sent - call->scheduled > options_.timeout / 2;
     const Outcome outcome = {.scheduled = call->scheduled,
+                             .ready = call->ready,
                              .sent = call->sent,
                              .answered = now,
                              .code = carried.code,
                              .examples = (*pool_)[call->request].examples,
-                             .answer_bytes = carried.answer.Length()};
+                             .answer_bytes = carried.answer.Length(),
+                             .expired = sent_late ? Expired::kSentLate : Expired::kNo};
     std::lock_guard lock(mutex_);
     if (options_.keep_answers && outcome.code == 0 && !answers_[call->request].has_value()) {
       answers_[call->request] = carried.answer;  // Shares its bytes.
@@ -274,13 +283,18 @@ class GrpcLane {
     const Clock::time_point now = Clock::now();
     std::lock_guard lock(mutex_);
     next_request_ += options_.lanes;  // The one that was due.
+    // Its deadline passed while it waited for a call, or before the sender came to it.
+    const bool waited = waited_until_ >= scheduled + options_.timeout;
     const Outcome outcome = {.scheduled = scheduled,
+                             .ready = std::max(scheduled, waited_until_),
                              .sent = now,
                              .answered = now,
                              .code = grpc::StatusCode::DEADLINE_EXCEEDED,
                              .examples = 0,
-                             .answer_bytes = 0};
-    tally_.Add(outcome, "never sent: all calls in flight waited for answers");
+                             .answer_bytes = 0,
+                             .expired = waited ? Expired::kWithoutCall : Expired::kBeforeSend};
+    tally_.Add(outcome, waited ? "never sent: all calls in flight waited for answers"
+                               : "never sent: the tool was late");
   }
 
   void CloseIfIdleLocked() {
@@ -303,7 +317,8 @@ class GrpcLane {
   std::vector<Call*> free_;          // Guarded by mutex_, as all below.
   std::vector<std::optional<grpc::ByteBuffer>> answers_;
   Tally tally_;
-  uint64_t admitted_ = 0;  // That count.
+  uint64_t admitted_ = 0;           // That count.
+  Clock::time_point waited_until_;  // When the last wait for a free call ended, if there was one.
   uint64_t next_request_;  // In the row of all lanes' requests, of which each takes every n-th.
   bool sending_ = false;
   double sender_cpu_seconds_ = 0;

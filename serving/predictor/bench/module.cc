@@ -54,6 +54,10 @@ py::dict Named(const Tally& tally) {
   named["latency"] = BucketsOf(tally.latency);
   named["refusal"] = BucketsOf(tally.refusal);
   named["lag"] = BucketsOf(tally.lag);
+  named["own_lag"] = BucketsOf(tally.own_lag);
+  named["expired_without_call"] = tally.expired_without_call;
+  named["expired_before_send"] = tally.expired_before_send;
+  named["expired_sent_late"] = tally.expired_sent_late;
   named["last_scheduled_seconds"] = Seconds(tally.last_scheduled);
   named["last_ok_seconds"] = Seconds(tally.last_ok);
   return named;

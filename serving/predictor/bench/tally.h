@@ -74,14 +74,24 @@ class Histogram {
   int64_t max_ = 0;
 };
 
+// Where a request was when its deadline passed, if it was not with the server in good time.
+enum class Expired {
+  kNo,           // Answered, or sent with at least half of its timeout left.
+  kWithoutCall,  // Never sent: all calls in flight waited for answers.
+  kBeforeSend,   // Never sent: the sender was late, though a call was free.
+  kSentLate,     // Sent with less than half of its timeout left.
+};
+
 // One request, from its schedule to its answer.
 struct Outcome {
   Clock::time_point scheduled;  // In a closed loop the same as `sent`.
+  Clock::time_point ready;      // `scheduled`, or the later end of the last wait for a free call.
   Clock::time_point sent;
   Clock::time_point answered;
   int code = 0;  // gRPC's, 0 is OK.
   uint32_t examples = 0;
   size_t answer_bytes = 0;
+  Expired expired = Expired::kNo;
 };
 
 // Requests scheduled before `counted_from` warm up and leave no trace. Not thread-safe.
@@ -98,6 +108,10 @@ struct Tally {
     if (!Counts(outcome.scheduled)) return;
     ++requests;
     lag.Add(Nanoseconds(outcome.sent - outcome.scheduled));
+    own_lag.Add(Nanoseconds(outcome.sent - outcome.ready));
+    if (outcome.expired == Expired::kWithoutCall) ++expired_without_call;
+    if (outcome.expired == Expired::kBeforeSend) ++expired_before_send;
+    if (outcome.expired == Expired::kSentLate) ++expired_sent_late;
     last_scheduled = std::max(last_scheduled, outcome.scheduled - counted_from);
     // Another server may answer with a number that gRPC does not name.
     const bool known = outcome.code >= 0 && outcome.code < static_cast<int>(kCodes);
@@ -119,6 +133,9 @@ struct Tally {
     requests += other.requests;
     examples_ok += other.examples_ok;
     answer_bytes += other.answer_bytes;
+    expired_without_call += other.expired_without_call;
+    expired_before_send += other.expired_before_send;
+    expired_sent_late += other.expired_sent_late;
     for (size_t code = 0; code < kCodes; ++code) {
       by_code[code] += other.by_code[code];
       if (messages[code].empty()) messages[code] = other.messages[code];
@@ -126,6 +143,7 @@ struct Tally {
     latency.Merge(other.latency);
     refusal.Merge(other.refusal);
     lag.Merge(other.lag);
+    own_lag.Merge(other.own_lag);
     last_scheduled = std::max(last_scheduled, other.last_scheduled);
     last_ok = std::max(last_ok, other.last_ok);
   }
@@ -137,10 +155,16 @@ struct Tally {
   std::array<uint64_t, kCodes> by_code{};
   std::array<std::string, kCodes> messages{};
 
+  // By `Expired`; all of them are DEADLINE_EXCEEDED.
+  uint64_t expired_without_call = 0;
+  uint64_t expired_before_send = 0;
+  uint64_t expired_sent_late = 0;
+
   // In nanoseconds.
   Histogram latency{};  // Of answers that are OK, from the schedule to the answer.
   Histogram refusal{};  // Of RESOURCE_EXHAUSTED, from sending to the answer.
-  Histogram lag{};      // From the schedule to sending: the tool's own delay.
+  Histogram lag{};      // From the schedule to sending.
+  Histogram own_lag{};  // Of these the part without waits for a free call: the tool's own delay.
 
   // From `counted_from` to the last request's schedule, and to the last answer that is OK. Zero
   // where there is none.

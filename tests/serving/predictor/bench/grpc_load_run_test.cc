@@ -260,6 +260,7 @@ TEST(GrpcLoadRun, OpenLoopCountsTheWaitForAFreeCall) {
   EXPECT_EQ(tally.by_code[0], 100u);
   EXPECT_GE(Quantile(tally.latency, 0.99), 99 * 20 - 200);
   EXPECT_GE(Quantile(tally.lag, 0.99), 98 * 20 - 200);
+  EXPECT_LT(Quantile(tally.own_lag, 0.5), 20);
 }
 
 TEST(GrpcLoadRun, CountsFailuresByCode) {
@@ -291,6 +292,23 @@ TEST(GrpcLoadRun, CountsADeadlineFromTheSchedule) {
   EXPECT_EQ(tally.requests, 50u);
   EXPECT_EQ(tally.by_code[grpc::StatusCode::DEADLINE_EXCEEDED], 50u);
   EXPECT_LT(server.seen(), 50u);
+  EXPECT_GE(tally.expired_without_call, 1u);
+  EXPECT_GE(tally.expired_without_call + tally.expired_before_send + tally.expired_sent_late, 48u);
+}
+
+TEST(GrpcLoadRun, TellsRequestsThatItWasTooSlowToSend) {
+  // All due at once, with a call free for each: nobody sends 20,000 in 50 ms.
+  FakeServer server(AtOnce);
+  LoadOptions options = OptionsFor(server);
+  SendEvery(std::chrono::nanoseconds(1), &options);
+  options.in_flight = 20'000;
+  options.max_requests = 20'000;
+  options.timeout = milliseconds(50);
+  const Tally tally = RunToTheEnd(options);
+  EXPECT_EQ(tally.requests, 20'000u);
+  EXPECT_GE(tally.expired_before_send, 1u);
+  EXPECT_EQ(tally.expired_without_call, 0u);
+  EXPECT_GE(Quantile(tally.own_lag, 0.99), 50);
 }
 
 TEST(GrpcLoadRun, EndsByItselfWhenItsTimeIsOver) {

@@ -17,6 +17,7 @@ const Clock::time_point kStart = Clock::time_point() + std::chrono::hours(1);
 // Sent and answered so many milliseconds after kStart.
 Outcome Answered(int scheduled_ms, int sent_ms, int answered_ms, int code = 0) {
   return {.scheduled = kStart + milliseconds(scheduled_ms),
+          .ready = kStart + milliseconds(scheduled_ms),
           .sent = kStart + milliseconds(sent_ms),
           .answered = kStart + milliseconds(answered_ms),
           .code = code,
@@ -66,6 +67,31 @@ TEST(Tally, TellsHowLongRefusalsTookFromTheSending) {
   tally.Merge(other);
   EXPECT_EQ(tally.refusal.count(), 2u);
   EXPECT_EQ(tally.refusal.max(), 7'000'000);
+}
+
+TEST(Tally, TellsTheToolsOwnDelayFromTheWaitForACall) {
+  Tally tally = {.counted_from = kStart};
+  Outcome outcome = Answered(0, 40, 50);
+  outcome.ready = kStart + milliseconds(30);
+  tally.Add(outcome, "");
+  EXPECT_EQ(tally.lag.max(), 40'000'000);
+  EXPECT_EQ(tally.own_lag.max(), 10'000'000);
+}
+
+TEST(Tally, CountsWhereRequestsExpired) {
+  Tally tally = {.counted_from = kStart}, other = tally;
+  Outcome outcome = Answered(0, 900, 1000, 4);
+  for (const Expired where : {Expired::kNo, Expired::kWithoutCall, Expired::kBeforeSend,
+                              Expired::kBeforeSend, Expired::kSentLate}) {
+    outcome.expired = where;
+    other.Add(outcome, "late");
+  }
+  tally.Merge(other);
+  EXPECT_EQ(tally.by_code[4], 5u);
+  EXPECT_EQ(tally.expired_without_call, 1u);
+  EXPECT_EQ(tally.expired_before_send, 2u);
+  EXPECT_EQ(tally.expired_sent_late, 1u);
+  EXPECT_EQ(tally.own_lag.count(), 5u);
 }
 
 TEST(Tally, FilesCodesThatGrpcDoesNotNameUnderUnknown) {

@@ -1,0 +1,142 @@
+"""What a run measured: durations by bucket, progress, the result."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from embershard.bench.load_options import LoadOptions
+
+Bucket = tuple[int, int, int]
+"""Smallest and largest value, in nanoseconds, and how many fell between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Durations by bucket, smallest first; a bucket is at most 1/128 of its values wide."""
+
+    buckets: Sequence[Bucket]
+
+    @property
+    def count(self) -> int:
+        return sum(count for _, _, count in self.buckets)
+
+    @property
+    def max_seconds(self) -> float:
+        """The largest, exactly; 0 where there is none."""
+        return self.buckets[-1][1] * 1e-9 if self.buckets else 0.0
+
+    def percentile_seconds(self, percent: float, *, of: int | None = None) -> float:
+        """The smallest duration that ``percent`` of all do not exceed, at its bucket's upper end.
+        ``of``: how many there are with those that never ended, which count as endless. Infinite if
+        it is one of these; 0 if there is none at all."""
+        total = self.count if of is None else of
+        rank = rank_of(percent, total)
+        reached = 0
+        for _, high, count in self.buckets:
+            reached += count
+            if reached >= rank:
+                return high * 1e-9
+        return math.inf if total else 0.0
+
+
+def rank_of(percent: float, total: int) -> int:
+    """Which of so many, from the smallest, is the first that ``percent`` of them do not exceed."""
+    return math.ceil(round(percent / 100 * total, 6))  # Of binary fractions: 99.9 % of 1000.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A run at one moment."""
+
+    seconds: float
+    """Since it began, warm-up included."""
+
+    requests: int
+    """With an outcome, as of now; none during the warm-up."""
+
+    requests_per_second: float
+    """Since the last look."""
+
+    errors: int
+    latency: Distribution
+
+    warming_up: bool = False
+    """Whether nothing is counted yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a run measured."""
+
+    options: LoadOptions
+
+    requests: int
+    """Scheduled, each with an outcome."""
+
+    by_code: Mapping[str, int]
+    """Requests by gRPC status, OK among them."""
+
+    messages: Mapping[str, str]
+    """The first message of each status but OK."""
+
+    examples_ok: int
+    answer_bytes: int
+
+    latency: Distribution
+    """Of answers that are OK, from the scheduled time (closed loop: from sending)."""
+
+    lag: Distribution
+    """How late requests left, by the tool's own doing or for want of a free call."""
+
+    own_lag: Distribution = Distribution(())
+    """Of these the part without the wait for a free call."""
+
+    expired_without_call: int = 0
+    """Requests never sent: all calls in flight waited for answers until their deadlines."""
+
+    expired_before_send: int = 0
+    """Requests never sent: the tool was late by their whole timeout, though calls were free."""
+
+    expired_sent_late: int = 0
+    """Requests sent with less than half of their timeout left, and not answered in time."""
+
+    refusal: Distribution
+    """Of answers that are RESOURCE_EXHAUSTED, from sending."""
+
+    window_seconds: float
+    """In which requests were scheduled."""
+
+    elapsed_seconds: float
+    """From the first one scheduled to the last answer; at least the window."""
+
+    client_cpu_seconds: float
+    server_cpu_seconds: float | None
+    busiest_thread_share: float
+    cores: int
+    """That this process may use."""
+
+    answers: Sequence[bytes | None] = ()
+    """To each request of the pool the first that was OK, where a run was to keep them."""
+
+    interrupted: bool = False
+    """Whether it ended before its time."""
+
+    @property
+    def ok(self) -> int:
+        return self.by_code.get("OK", 0)
+
+    @property
+    def scheduled_per_second(self) -> float:
+        return self.requests / self.window_seconds
+
+    @property
+    def ok_per_second(self) -> float:
+        return self.ok / self.elapsed_seconds
+
+    @property
+    def examples_per_second(self) -> float:
+        return self.examples_ok / self.elapsed_seconds
+
+    def percentile_of_all_seconds(self, percent: float) -> float:
+        """Of all requests; those that failed count as endless."""
+        return self.latency.percentile_seconds(percent, of=self.requests)
