@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/text.h"
+
 namespace embershard {
 namespace {
 
+// All of a few, else how many, the first and the last. `versions`: ascending.
 std::string NumbersText(const std::vector<int64_t>& versions) {
+  constexpr size_t kListedMax = 10;
+  if (versions.size() > kListedMax) {
+    return StrCat(versions.size(), " versions from ", versions.front(), " to ", versions.back());
+  }
   std::string text;
   for (const int64_t version : versions) {
     text += (text.empty() ? "" : ", ") + std::to_string(version);
