@@ -44,6 +44,10 @@ int64_t HighestUnreserved(const std::vector<int64_t>& there, const Labels& label
 
 }  // namespace
 
+std::string VersionText(const std::string& model, int64_t version) {
+  return "model '" + model + "' version " + std::to_string(version);
+}
+
 Result<VersionRule> ParseVersionRule(std::string_view text) {
   if (text.empty()) return VersionRule();
   if (text == "latest") return VersionRule{.label = "", .stable_first = false};
