@@ -189,6 +189,8 @@ def _parsed(line: bytes) -> dict[str, Any]:
         if type(value) is not expected[name]:
             raise ConfigError(f"control: {name}: expected {expected[name].__name__}, got {value!r}")
     model = document.get("model", "")
+    if not model and "model" in KEYS[kind]:
+        raise ConfigError("control: model: expected a name, got none")
     if not model.isprintable():
         raise ConfigError(f"control: model: expected a name that prints, got {model!r}")
     if not 0 <= document.get("version", 0) < 1 << 63:
@@ -199,9 +201,9 @@ def _parsed(line: bytes) -> dict[str, Any]:
 def _carry_out(server: Server, document: dict[str, Any]) -> LoadCost | dict[str, Any]:
     match document.pop("order"):
         case "load":
-            return server.load(**{"model": "", **document})
+            return server.load(**document)
         case "unload":
-            return server.unload(**{"model": "", **document})
+            return server.unload(**document)
         case "refresh":
             return server.refresh()
     return {}

@@ -24,7 +24,7 @@ class IndexEntry(TypedDict):
     """Whether it answers requests that name no version."""
     state: Literal["unloaded", "loading", "ready", "failed"]
     reason: str
-    """Why it is not ready."""
+    """Why it is not ready; of a ``ready`` one, how the repository differs from what is served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,8 @@ class LoadEvent:
 
     what: str
     """``loaded``, ``program`` (its dense program was chosen from several), ``load_failed``,
-    ``serving`` (it answers now who names no version), ``replaced`` or ``unloaded``."""
+    ``serving`` (it answers now who names no version), ``replaced``, ``unloaded`` or
+    ``differs_on_disk`` (it is served, and the repository holds another package or none)."""
     model: str
     """Empty where the repository could not be looked at."""
     version: int
@@ -41,7 +42,8 @@ class LoadEvent:
     seconds: float
     """That it took, where it takes time. ``replaced``: in which nothing of the model answered."""
     message: str
-    """Why it failed. ``program``: which dense program was chosen, and why."""
+    """Why it failed. ``program``: which dense program was chosen, and why. ``differs_on_disk``:
+    how it differs."""
 
 
 class SlowRequest(TypedDict):

@@ -1,5 +1,6 @@
 """Finding what to serve in ``<repository>/<model>/<version>/``."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +58,39 @@ def _no_models(folder: Path) -> str:
 
 def models_in(repository: Path) -> list[str]:
     """Models that have a version, in order. `NotFoundError`: there is no such folder."""
-    # Not above: numpy, which the package imports, starts a thread before signals are blocked.
-    from embershard.package.names import version_of
-
     if not repository.is_dir():
         raise NotFoundError(f"{repository}: expected a folder of models, found none")
-    found = (manifest.parts[-3:-1] for manifest in repository.glob("*/*/manifest.json"))
-    return sorted({model for model, version in found if version_of(version) and model[0] != "."})
+    # Not above: numpy, which the package imports, starts a thread before signals are blocked.
+    from embershard.package.names import NAME_PATTERN
+
+    try:
+        folders = sorted(
+            each for each in repository.iterdir() if re.fullmatch(NAME_PATTERN, each.name)
+        )
+    except OSError as error:
+        why = f"expected a folder of models that can be read: {error.strerror}"
+        raise NotFoundError(f"{repository}: {why}") from error
+    return [folder.name for folder in folders if _has_version(folder)]
+
+
+def _has_version(model: Path) -> bool:
+    """Whether a version lies there. Likewise if it cannot be read: the loader says why."""
+    from embershard.package.names import version_of
+
+    try:
+        versions = [each for each in model.iterdir() if version_of(each.name)]
+        return any(_may_exist(version / "manifest.json") for version in versions)
+    except OSError as error:
+        return not _is_absent(error)
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return not _is_absent(error)
+    return True
+
+
+def _is_absent(error: OSError) -> bool:
+    return isinstance(error, FileNotFoundError | NotADirectoryError)

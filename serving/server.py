@@ -144,6 +144,7 @@ class Server:
 
         Raises:
             NotFoundError: no such model or version in the repository.
+            RequestError: ``replace`` would unload no version for this one.
             PackageError, PlanError: as at the start. What was served is served on.
             DeadlineError: no progress for ``load_timeout_seconds``.
             OverloadedError: more than the memory budget, many loads wait, or two hang.

@@ -110,7 +110,8 @@ def _print_index(index: list[dict[str, Any]], *, to: Any) -> None:
     for each in index:
         marks = [*(["default"] if each["is_default"] else []), *each["labels"]]
         name = f"{each['model']} {each['version']}"
-        reason = f": {each['reason']}" if each["state"] == "failed" else ""
+        says_why = each["reason"] and each["state"] in ("failed", "ready")
+        reason = f": {each['reason']}" if says_why else ""
         line = f"{name:24} {each['state']}{reason}  {', '.join(marks)}"
         print(printable(line.rstrip()), file=to)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from embershard.errors import NotFoundError, RequestError, UnavailableError
+from embershard.errors import NotFoundError, PackageError, RequestError, UnavailableError
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, VERSION_MAX, version_of
 from embershard.package.sealing import file_kind, locked_folder, replace_file
 from embershard.package.validation import MANIFEST, parse_json, refusal
@@ -51,7 +51,9 @@ def read_labels(model_folder: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        got = "a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        if error.errno != errno.ELOOP:
+            raise PackageError(f"{LABELS_FILE}: cannot be read: {error.strerror}") from error
+        got = "a symbolic link"
         raise refusal(LABELS_FILE, "file", expected="a regular file", got=got) from error
     try:
         mode = os.fstat(descriptor).st_mode
@@ -139,6 +141,8 @@ def _change_labels(
             if labels != before:
                 text = json.dumps(labels, indent=1, sort_keys=True) + "\n"
                 replace_file(folder / LABELS_FILE, text.encode())
+    except PackageError as error:
+        raise PackageError(f"model {model!r}: {error}") from error
     except OSError as error:
         why = error.strerror or error
         raise UnavailableError(f"{folder / LABELS_FILE}: cannot be written: {why}") from error

@@ -137,7 +137,11 @@ def test_a_full_disk_is_logged_once_and_requests_are_served_on(repository, tmp_p
     lines = [line for line in errors.splitlines() if "has ended" in line]
     assert len(lines) == 1
     assert f"recording to {path} has ended: File too large; requests are served" in lines[0]
-    assert read_recording(path).torn_bytes == 0
+    recording = read_recording(path)
+    assert recording.torn_bytes == 0
+    recorded = len(recording.calls)
+    counts = f"requests_recorded={recorded} requests_not_recorded={len(sent) - recorded}"
+    assert counts in errors.splitlines()[-1]
 
 
 def test_a_file_that_exists_is_refused_before_anything_is_loaded(tmp_path):

@@ -18,6 +18,7 @@ from embershard.serving.control import order
 from tests.cases import cases
 from tests.cli.running import run, serving
 from tests.serving.failures.busy import until
+from tests.serving.models import seal
 from tests.serving.versions import version_of
 
 
@@ -143,8 +144,8 @@ def test_an_order_that_moves_the_default_is_in_the_log(repository, tmp_path):
 @cases(
     ("labels", "message"),
     {
-        "no-json": ('{"stable": 1', "labels.json"),
-        "no-number": ('{"stable": "x"}', "labels.json"),
+        "no-json": ('{"stable": 1', r"^model 'ranker': labels\.json: "),
+        "no-number": ('{"stable": "x"}', r"^model 'ranker': labels\.json: "),
         "missing-version": ('{"stable": 9}', "version 9"),
     },
 )
@@ -210,6 +211,43 @@ def test_a_load_that_fails_says_so_in_the_command_the_log_and_the_index(reposito
         assert "sha256" in index[2]["reason"]
         _, _, err = server.stop(signal.SIGTERM)
     assert "load_failed model=ranker version=2" in err
+
+
+def index_line(command, version):
+    (line,) = [each for each in command.stdout.splitlines() if each.startswith(f"ranker {version}")]
+    return " ".join(line.split())
+
+
+def test_another_package_in_a_loaded_versions_folder_is_reported_and_taken_by_replace(
+    repository, tmp_path
+):
+    socket = tmp_path / "control"
+    folder = repository / "ranker" / "2"
+    with serving(repository, "--threads", 1, "--control", socket) as server:
+        document = json.loads((folder / "manifest.json").read_text())
+        document["limits"]["max_examples"] += 1
+        other = shutil.copytree(folder, tmp_path / "2")
+        seal(other, document)
+        folder.rename(tmp_path / "before")
+        other.rename(folder)
+        for _ in range(2):
+            loaded = run("load", socket, "ranker", "--version", 2)
+            assert loaded.returncode == 0, loaded.stderr
+            differs = "differs on disk from what is served; load --replace takes it"
+            assert index_line(loaded, 2) == f"ranker 2 ready: {differs} default"
+        replaced = run("load", socket, "ranker", "--replace")
+        assert index_line(replaced, 2) == "ranker 2 ready default"
+        folder.rename(tmp_path / "deleted")
+        with pytest.raises(NotFoundError, match="version 2 is not in the repository"):
+            order(socket, {"order": "load", "model": "ranker", "version": 2})
+        gone = {each["version"]: each for each in order(socket, {"order": "index"})["index"]}
+        assert gone[2]["reason"] == "its folder is gone; the loaded version serves on"
+        _, _, err = server.stop(signal.SIGTERM)
+    names = ("differs_on_disk", "unloaded", "loaded", "replaced", "load_failed")
+    assert [line.split()[0] for line in events(err, *names)] == [
+        *("differs_on_disk", "unloaded", "loaded", "replaced"),
+        *("load_failed", "differs_on_disk"),
+    ]
 
 
 def is_loaded(socket, version):

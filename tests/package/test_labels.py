@@ -132,7 +132,7 @@ def test_a_label_for_what_is_not_there_is_refused(repository):
     with pytest.raises(RequestError, match="label: expected canary, shadow, stable, got 'beta'"):
         write_label(repository, "ranker", "beta", 1)
     (repository / "ranker" / "labels.json").write_text("{")
-    with pytest.raises(PackageError):
+    with pytest.raises(PackageError, match=r"^model 'ranker': labels\.json: "):
         write_label(repository, "ranker", "stable", 1)
 
 
@@ -147,11 +147,20 @@ def test_a_label_for_what_is_not_there_is_refused(repository):
 )
 def test_a_labels_file_of_another_kind_is_refused_by_its_kind(repository, make, got):
     make(repository / "ranker" / "labels.json")
-    words = f"^labels.json: file: expected a regular file, got {got}$"
-    with pytest.raises(PackageError, match=words):
+    words = f"labels.json: file: expected a regular file, got {got}$"
+    with pytest.raises(PackageError, match=f"^{words}"):
         read_labels(repository / "ranker")
-    with pytest.raises(PackageError, match=words):
+    with pytest.raises(PackageError, match=f"^model 'ranker': {words}"):
         write_label(repository, "ranker", "stable", 1)
+
+
+def test_a_labels_file_without_permission_is_refused_as_such(repository, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PackageError, match=r"^labels\.json: cannot be read: Permission denied$"):
+        read_labels(repository / "ranker")
 
 
 def test_on_a_full_disk_the_label_before_stays_and_the_error_names_the_file(repository, file_limit):

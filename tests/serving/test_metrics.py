@@ -10,7 +10,8 @@ import grpc
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.errors import PackageError, RequestError
+from embershard.client import Client
+from embershard.errors import NotFoundError, PackageError, RequestError
 from embershard.serving import Server, ServerOptions
 from tests.serving.asking import Asked, named, packed
 from tests.serving.counts import queued, requests_by
@@ -324,6 +325,9 @@ def test_waiting_for_a_slow_request_holds_nobody_up_and_ends_with_the_server(rep
 def test_a_version_that_could_not_be_loaded_is_counted(repository, tmp_path):
     copied = shutil.copytree(repository, tmp_path / "repository")
     with serve(copied) as server:
+        for name, version in (("finder", 0), ("ranker", 9)):  # The caller's mistakes.
+            with pytest.raises(NotFoundError):
+                server.load(name, version)
         assert server.metrics().total("embershard_load_failures") == 0
         damaged = copied / "ranker" / "2"
         damaged.mkdir()
@@ -332,6 +336,15 @@ def test_a_version_that_could_not_be_loaded_is_counted(repository, tmp_path):
             server.load("ranker", 2)
         assert server.metrics().total("embershard_load_failures") == 1
         send(server, [named(SMALL)])  # What was served is served on.
+
+
+def test_a_client_that_names_no_served_model_is_counted_once(repository):
+    with serve(repository) as server, Client(server.address, timeout_seconds=60) as client:
+        with pytest.raises(NotFoundError):
+            client.predict("finder", dense={}, sparse={})
+        metrics = server.metrics()
+    assert metrics.by("embershard_unserved_requests", "code")["NOT_FOUND"] == 1
+    assert metrics.total("embershard_unserved_requests") == 1
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), 1e10])

@@ -38,6 +38,18 @@ def test_what_is_no_version_makes_no_model(tmp_path, stray):
         check_models(make(tmp_path, "a/1", stray), ["b"])
 
 
+def test_what_cannot_be_read_is_left_to_the_loader_to_refuse(tmp_path):
+    """A loop of links cannot be read by root either."""
+    make(tmp_path, "a/1")
+    (tmp_path / "b").symlink_to("b")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "1").symlink_to("1")
+    (tmp_path / "d").symlink_to("nowhere")
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "no name").symlink_to("no name")
+    assert check_models(tmp_path, []) == ["a", "b", "c"]
+
+
 def test_a_repository_without_models(tmp_path):
     with pytest.raises(NotFoundError, match=r"<model>/<version>/manifest\.json, found none"):
         check_models(make(tmp_path, ".trash/2"), [])

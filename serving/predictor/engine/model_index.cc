@@ -1,4 +1,4 @@
-// What a ModelLoader knows of the versions in the repository.
+// What a ModelLoader knows of the versions in the repository, and how served ones differ from it.
 
 #include <utility>
 
@@ -21,6 +21,44 @@ void ModelLoader::SetState(const std::string& model, int64_t version, VersionSta
                            const std::string& reason) const {
   const MutexLock lock(listed_mutex_);
   states_.insert_or_assign(VersionKey(model, version), std::pair(state, reason));
+  if (state == VersionState::kReady) differences_.erase({model, version});
+}
+
+std::set<int64_t> ModelLoader::CompareWithDisk(const std::string& model) {
+  std::set<int64_t> other_bytes;
+  const auto held = held_.find(model);
+  if (held == held_.end()) return other_bytes;
+  for (const auto& [version, loaded] : held->second) {
+    const Result<std::string> there =
+        reads_.Run<std::string>({.name = "the digest of " + VersionText(model, version)},
+                                [source = source_, model, version = version](const LoadContext&) {
+                                  return source->Digest(model, version);
+                                });
+    std::string difference;
+    if (there.status().code() == StatusCode::kNotFound) {
+      difference = "its folder is gone; the loaded version serves on";
+    } else if (there.status().code() == StatusCode::kBadPackage) {
+      difference = there.status().message();
+    } else if (!there.ok()) {
+      break;  // The repository does not answer.
+    } else if (*there != loaded.digest) {
+      difference = "differs on disk from what is served; load --replace takes it";
+      other_bytes.insert(version);
+    }
+    SetDifference(model, version, difference);
+  }
+  return other_bytes;
+}
+
+void ModelLoader::SetDifference(const std::string& model, int64_t version,
+                                const std::string& difference) {
+  {
+    const MutexLock lock(listed_mutex_);
+    const std::string before = std::exchange(differences_[{model, version}], difference);
+    if (difference.empty() || difference == before) return;
+  }
+  options_.report(
+      {.what = "differs_on_disk", .model = model, .version = version, .message = difference});
 }
 
 Result<std::vector<ServedVersion>> ModelLoader::Index() const {
@@ -41,7 +79,8 @@ Result<std::vector<ServedVersion>> ModelLoader::Index() const {
   {
     const MutexLock lock(listed_mutex_);
     for (const auto& [model, versions] : there) {
-      for (const int64_t version : versions) {
+      if (!versions.ok()) continue;
+      for (const int64_t version : *versions) {
         ServedVersion entry = {.model = model,
                                .version = version,
                                .labels = {},
@@ -57,10 +96,12 @@ Result<std::vector<ServedVersion>> ModelLoader::Index() const {
         index.emplace(VersionKey(model, version), std::move(entry));
       }
     }
-  }
-  for (ServedVersion& each : served) {
-    const VersionKey key(each.model, each.version);
-    index.insert_or_assign(key, std::move(each));
+    for (ServedVersion& each : served) {
+      const VersionKey key(each.model, each.version);
+      const auto difference = differences_.find(key);
+      if (difference != differences_.end()) each.reason = difference->second;
+      index.insert_or_assign(key, std::move(each));
+    }
   }
   std::vector<ServedVersion> listed;
   for (auto& [key, entry] : index) listed.push_back(std::move(entry));

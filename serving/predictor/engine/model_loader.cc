@@ -17,11 +17,6 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// For example "model 'ranker' version 3".
-std::string VersionText(const std::string& model, int64_t version) {
-  return "model '" + model + "' version " + std::to_string(version);
-}
-
 }  // namespace
 
 ModelLoader::ModelLoader(ServedModels* served, std::shared_ptr<ModelSource> source,
@@ -72,22 +67,27 @@ Status ModelLoader::Refresh() {
     const Status status = Align(model, there, /*gently=*/true);
     if (first.ok()) first = status;
   }
+  for (const auto& [model, versions] : held_) CompareWithDisk(model);
   return first;
 }
 
 Status ModelLoader::Load(const std::string& model, int64_t version, Swap swap,
                          double* unserved_seconds) {
+  Status status = LoadNamed(model, version, swap, unserved_seconds);
+  CompareWithDisk(model);
+  return status;
+}
+
+Status ModelLoader::LoadNamed(const std::string& model, int64_t version, Swap swap,
+                              double* unserved_seconds) {
   const Result<RepositoryModels> models = ListModels();
   if (!models.ok()) return Failed(model, version, models.status());
   const auto found = models->find(model);
-  if (found == models->end()) {
-    return Failed(model, version, NotFound("model '", model, "' is not in the repository"));
-  }
+  if (found == models->end()) return Missing(model, 0);
+  const ListedVersions& there = found->second;
   if (version != 0) {
-    if (std::ranges::find(found->second, version) == found->second.end()) {
-      const std::string words = VersionText(model, version) + " is not in the repository";
-      return Failed(model, version, NotFound(words));
-    }
+    if (!there.ok()) return Failed(model, version, there.status());
+    if (std::ranges::find(*there, version) == there->end()) return Missing(model, version);
     also_[model].insert(version);
   }
   DropWithdrawn(model);
@@ -97,8 +97,8 @@ Status ModelLoader::Load(const std::string& model, int64_t version, Swap swap,
     withdrawn_[model].erase(version);
   }
   Status status = swap == Swap::kReplace && held_.contains(model)
-                      ? Replace(model, found->second, unserved_seconds)
-                      : Align(model, found->second, /*gently=*/true);
+                      ? Replace(model, version, there, unserved_seconds)
+                      : Align(model, there, /*gently=*/true);
   const auto held = held_.find(model);
   if (version != 0 && (held == held_.end() || !held->second.contains(version))) {
     also_[model].erase(version);
@@ -142,25 +142,28 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
   return {};
 }
 
-Result<VersionChoice> ModelLoader::Choose(const std::string& model,
-                                          const std::vector<int64_t>& there) {
-  ASSIGN_OR_RETURN(const Labels labels,
-                   reads_.Run<Labels>({.name = "the labels of model '" + model + "'"},
-                                      [source = source_, model](const LoadContext&) {
-                                        return source->ReadLabels(model);
-                                      }));
+Result<VersionChoice> ModelLoader::Choose(const std::string& model, const ListedVersions& there) {
+  if (!there.ok()) return there.status();
+  const Result<Labels> read = reads_.Run<Labels>(
+      {.name = "the labels of model '" + model + "'"},
+      [source = source_, model](const LoadContext&) { return source->ReadLabels(model); });
+  if (!read.ok()) {
+    const Status& status = read.status();
+    return Status(status.code(), "model '" + model + "': " + status.message(), status.reason());
+  }
+  const Labels& labels = *read;
   const auto found = also_.find(model);
   const std::set<int64_t> also = found != also_.end() ? found->second : std::set<int64_t>();
-  Result<VersionChoice> choice = ChooseVersions(model, options_.rule, there, labels, also);
+  Result<VersionChoice> choice = ChooseVersions(model, options_.rule, *there, labels, also);
   if (choice.ok()) return choice;
   // A version is published before its label: the list may be older than the labels.
   const Result<RepositoryModels> models = ListModels();
   if (!models.ok() || !models->contains(model)) return choice;
-  return ChooseVersions(model, options_.rule, models->at(model), labels, also);
+  const ListedVersions& now = models->at(model);
+  return now.ok() ? ChooseVersions(model, options_.rule, *now, labels, also) : now.status();
 }
 
-Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& there,
-                          bool gently) {
+Status ModelLoader::Align(const std::string& model, const ListedVersions& there, bool gently) {
   const Result<VersionChoice> choice = Choose(model, there);
   if (!choice.ok()) return Failed(model, 0, choice.status());
   DropWithdrawn(model);
@@ -175,24 +178,34 @@ Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& 
           status.reason()};
 }
 
-Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>& there,
+Status ModelLoader::Replace(const std::string& model, int64_t version, const ListedVersions& there,
                             double* unserved_seconds) {
   const Result<VersionChoice> choice = Choose(model, there);
   if (!choice.ok()) return Failed(model, 0, choice.status());
+  std::set<int64_t> kept = choice->versions;
+  for (const int64_t other : CompareWithDisk(model)) kept.erase(other);
+  const Versions& before = held_[model];
+  if (std::ranges::all_of(before, [&](const auto& held) { return kept.contains(held.first); })) {
+    const bool asked_in_vain = version != 0 && !before.contains(version) &&
+                               version != choice->default_version &&
+                               before.contains(choice->default_version);
+    if (asked_in_vain) return NothingUnloaded(model, version, *choice);
+    return Align(model, there, /*gently=*/true);
+  }
   const int64_t default_before = [&] {
     const std::optional<ServedModel> served = served_->Model(model);  // Holds engines.
     return served && served->versions.contains(served->default_version) ? served->default_version
                                                                         : 0;
   }();
   const Clock::time_point start = Clock::now();
-  GiveWay(model, choice->versions);
+  GiveWay(model, kept);
   Versions versions = held_[model];
   Status status = LoadMissing(model, *choice, /*gently=*/false, &versions);
   VersionChoice found = *choice;
   if (!versions.contains(found.default_version) && default_before != 0) {
-    // What was served comes back, if it can.
+    // What was served comes back, if it can: not if it is what has just failed.
     found.default_version = default_before;
-    if (!versions.contains(default_before)) {
+    if (!versions.contains(default_before) && !choice->versions.contains(default_before)) {
       Result<LoadedVersion> old = LoadOne(model, default_before, /*gently=*/false);
       if (old.ok()) versions.emplace(default_before, std::move(*old));
     }
@@ -205,6 +218,20 @@ Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>
                    .seconds = *unserved_seconds,
                    .message = status.message()});
   return status;
+}
+
+Status ModelLoader::NothingUnloaded(const std::string& model, int64_t version,
+                                    const VersionChoice& choice) const {
+  const auto labelled = std::ranges::find_if(
+      choice.labels, [&](const auto& label) { return label.second == choice.default_version; });
+  const std::string why = options_.rule.number != 0         ? "pinned by --version"
+                          : labelled != choice.labels.end() ? "labelled " + labelled->first
+                                                            : "the highest";
+  return {StatusCode::kFailedPrecondition,
+          VersionText(model, version) +
+              ": replace: expected a version to unload for it, got version " +
+              std::to_string(choice.default_version) + ", which is " + why +
+              " and is not unloaded; load it without replace to serve it beside"};
 }
 
 Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
@@ -269,17 +296,25 @@ Result<LoadedVersion> ModelLoader::StartEngine(const std::string& model, int64_t
       });
   if (!parts.ok()) return parts.status();
   ASSIGN_OR_RETURN(const MemoryBudget::Claim claim, ClaimMemory(*parts));
-  using Started = Result<std::unique_ptr<Engine>>;
-  Started engine = loads_.Run<std::unique_ptr<Engine>>(
+  struct Started {
+    std::unique_ptr<Engine> engine;
+    std::string digest;
+  };
+  Result<Started> started = loads_.Run<Started>(
       task,
       [source = source_, model, version, options = options_.engine,
-       claim = claim](const LoadContext& context) -> Started {
+       claim = claim](const LoadContext& context) -> Result<Started> {
+        const Result<std::string> digest = source->Digest(model, version);
         ASSIGN_OR_RETURN(std::unique_ptr<Model> opened, source->Load(model, version, context));
-        return Engine::Start(std::move(opened), options, context);
+        ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                         Engine::Start(std::move(opened), options, context));
+        return Started{std::move(engine), digest.ok() ? *digest : ""};
       });
-  if (engine.ok()) return LoadedVersion{served_->Own(std::move(*engine), claim), claim};
+  if (started.ok()) {
+    return LoadedVersion{served_->Own(std::move(started->engine), claim), claim, started->digest};
+  }
   memory_.SetHolder(claim, MemoryBudget::Holder::kGivenUp);  // Until its thread releases it.
-  return engine.status();
+  return started.status();
 }
 
 Result<MemoryBudget::Claim> ModelLoader::ClaimMemory(const MemoryParts& parts) {
@@ -346,6 +381,14 @@ Status ModelLoader::Failed(const std::string& model, int64_t version, Status sta
   options_.report(
       {.what = "load_failed", .model = model, .version = version, .message = status.message()});
   return status;
+}
+
+Status ModelLoader::Missing(const std::string& model, int64_t version) const {
+  const std::string what = version == 0 ? "model '" + model + "'" : VersionText(model, version);
+  Status missing = NotFound(what, " is not in the repository");
+  const auto held = held_.find(model);
+  const bool known = held != held_.end() && (version == 0 || held->second.contains(version));
+  return known ? Failed(model, version, std::move(missing)) : missing;
 }
 
 void ModelLoader::GiveWay(const std::string& model, const std::set<int64_t>& kept) {

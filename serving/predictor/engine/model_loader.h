@@ -28,12 +28,14 @@ namespace embershard {
 
 // Something that became of a version. "serving": it is the default version now.
 struct LoadEvent {
-  const char* what = "";  // "loaded", "program", "load_failed", "serving", "replaced", "unloaded".
-  std::string model;      // Empty where the repository could not be read.
-  int64_t version = 0;    // 0: none in particular. Labels that cannot be followed, for example.
-  double seconds = 0;     // That it took. "replaced": how long no version answered.
-  std::string message;    // Why it failed, and what is served instead. "program": which of several
-                          // dense programs it runs, and why. Otherwise empty.
+  // "loaded", "program", "load_failed", "serving", "replaced", "unloaded", "differs_on_disk".
+  const char* what = "";
+  std::string model;    // Empty where the repository could not be read.
+  int64_t version = 0;  // 0: none in particular. Labels that cannot be followed, for example.
+  double seconds = 0;   // That it took. "replaced": how long no version answered.
+  std::string message;  // Why it failed, and what is served instead. "program": which of several
+                        // dense programs it runs, and why. "differs_on_disk": how what is
+                        // served differs from the repository. Otherwise empty.
 };
 
 struct ModelLoaderOptions {
@@ -71,6 +73,7 @@ struct LoadOutcome {
 struct LoadedVersion {
   std::shared_ptr<Engine> engine;
   MemoryBudget::Claim memory;
+  std::string digest;  // Of its manifest, as it was when its load began.
 };
 
 // Whatever fails, what was served is served on, and the status says both. Not thread-safe, but for
@@ -89,7 +92,8 @@ class ModelLoader {
   Status Refresh();
 
   // Version 0: what the rule and the labels say now. Another one: it, too. `unserved_seconds`: as
-  // in LoadOutcome.
+  // in LoadOutcome. kFailedPrecondition: kReplace would unload nothing to make room for it. Not
+  // reported: a model or version that is not there, of which nothing is served.
   Status Load(const std::string& model, int64_t version, Swap swap, double* unserved_seconds);
 
   // Version 0: the whole model. A version that is the default or labelled is not let go.
@@ -108,22 +112,35 @@ class ModelLoader {
  private:
   using Versions = std::map<int64_t, LoadedVersion>;
   using VersionKey = std::pair<std::string, int64_t>;
+  using ListedVersions = RepositoryModels::mapped_type;
 
+  // Without the comparison of what is served with the repository.
+  Status LoadNamed(const std::string& model, int64_t version, Swap swap, double* unserved_seconds);
   // Does so for one model. Its failures do not touch what it serves.
-  Status Align(const std::string& model, const std::vector<int64_t>& there, bool gently);
+  Status Align(const std::string& model, const ListedVersions& there, bool gently);
   // Reports that nothing was loaded, and why.
   Status Failed(const std::string& model, int64_t version, Status status) const;
-  // The same, where the old versions go first.
-  Status Replace(const std::string& model, const std::vector<int64_t>& there,
+  // `model` or `version` (0: none is named) is not there. Not reported where only the caller
+  // names it.
+  Status Missing(const std::string& model, int64_t version) const;
+  // As Align(), where the old versions go first. `version`: as in Load().
+  Status Replace(const std::string& model, int64_t version, const ListedVersions& there,
                  double* unserved_seconds);
+  // Why nothing of the model would be unloaded to make room for `version`, which is not held.
+  Status NothingUnloaded(const std::string& model, int64_t version,
+                         const VersionChoice& choice) const;
   Result<RepositoryModels> ListModels();
-  Result<VersionChoice> Choose(const std::string& model, const std::vector<int64_t>& there);
+  Result<VersionChoice> Choose(const std::string& model, const ListedVersions& there);
   // Loads what is missing into `versions`; the first failure.
   Status LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                      Versions* versions);
   // `reason`: why it is not ready.
   void SetState(const std::string& model, int64_t version, VersionState state,
                 const std::string& reason) const;
+  // Compares the served versions of the model with the repository, and reports each difference
+  // once. Returns those whose folder now holds another package.
+  std::set<int64_t> CompareWithDisk(const std::string& model);
+  void SetDifference(const std::string& model, int64_t version, const std::string& difference);
   // Sets the version's state and reports.
   Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently);
   // Loads the version, if the memory holds it. `gently`: with idle scheduling priority, and paced.
@@ -162,6 +179,8 @@ class ModelLoader {
   // What has become of the versions that are not served, and why.
   mutable std::map<VersionKey, std::pair<VersionState, std::string>> states_
       GUARDED_BY(listed_mutex_);
+  // How versions that are served differ from the repository. Empty: they do not.
+  mutable std::map<VersionKey, std::string> differences_ GUARDED_BY(listed_mutex_);
   RepositoryModels listed_ GUARDED_BY(listed_mutex_);  // As the repository was last.
 };
 

@@ -26,6 +26,10 @@ class ModelSource {
   virtual Result<RepositoryModels> List() const = 0;
   virtual Result<Labels> ReadLabels(const std::string& model) const = 0;
 
+  // The digest of the version's manifest as it is in the repository now. kNotFound: it is not
+  // there.
+  virtual Result<std::string> Digest(const std::string& model, int64_t version) const = 0;
+
   // What the version takes of the memory. kBadPackage where it says it is another one.
   virtual Result<MemoryParts> Memory(const std::string& model, int64_t version) const = 0;
 
@@ -43,6 +47,9 @@ class RepositorySource final : public ModelSource {
   Result<RepositoryModels> List() const override { return ListRepository(repository_); }
   Result<Labels> ReadLabels(const std::string& model) const override {
     return embershard::ReadLabels(repository_ / model);
+  }
+  Result<std::string> Digest(const std::string& model, int64_t version) const override {
+    return ReadManifestDigest(VersionFolder(repository_, model, version));
   }
   Result<MemoryParts> Memory(const std::string& model, int64_t version) const override;
   Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,

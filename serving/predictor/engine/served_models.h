@@ -45,7 +45,7 @@ struct ServedVersion {
   std::vector<std::string> labels;
   bool is_default = false;
   VersionState state = VersionState::kReady;
-  std::string reason;              // Why, where it is not ready.
+  std::string reason;  // Why, where it is not ready; how a ready one differs from the repository.
   ProgramReport program;           // Empty where it is not ready.
   std::shared_ptr<Engine> engine;  // Null where it is not ready.
 };

@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/text.h"
+
 namespace embershard {
 namespace {
 
+// All of a few, else how many, the first and the last. `versions`: ascending.
 std::string NumbersText(const std::vector<int64_t>& versions) {
+  constexpr size_t kListedMax = 10;
+  if (versions.size() > kListedMax) {
+    return StrCat(versions.size(), " versions from ", versions.front(), " to ", versions.back());
+  }
   std::string text;
   for (const int64_t version : versions) {
     text += (text.empty() ? "" : ", ") + std::to_string(version);
@@ -36,6 +43,10 @@ int64_t HighestUnreserved(const std::vector<int64_t>& there, const Labels& label
 }
 
 }  // namespace
+
+std::string VersionText(const std::string& model, int64_t version) {
+  return "model '" + model + "' version " + std::to_string(version);
+}
 
 Result<VersionRule> ParseVersionRule(std::string_view text) {
   if (text.empty()) return VersionRule();

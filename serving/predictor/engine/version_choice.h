@@ -22,6 +22,9 @@ struct VersionRule {
   bool stable_first = true;
 };
 
+// For example "model 'ranker' version 3".
+std::string VersionText(const std::string& model, int64_t version);
+
 // "": stable_first. "latest": the highest of all. "12": that one. Else a label. kInvalidArgument:
 // none of these.
 Result<VersionRule> ParseVersionRule(std::string_view text);

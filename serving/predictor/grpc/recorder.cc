@@ -1,6 +1,7 @@
 #include "grpc/recorder.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -10,6 +11,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/split_mix.h"
 #include "embershard/v1/predictor.pb.h"
 #include "embershard/v1/recording.pb.h"
@@ -97,7 +99,7 @@ Recorder::Recorder(const RecorderOptions& options, File file, uint64_t header_by
 Recorder::~Recorder() { Close(); }
 
 void Recorder::Close() {
-  ended_ = true;
+  state_ = State::kEnded;
   {
     MutexLock lock(mutex_);
     closing_ = true;
@@ -114,7 +116,7 @@ RecorderCounts Recorder::counts() const {
 void Recorder::Offer(const v1::PredictRequest& request, const Status& status,
                      const v1::PredictResponse& response,
                      std::chrono::system_clock::time_point arrival) noexcept {
-  if (ended_ || !Sampled()) return;
+  if (state_ == State::kEnded || !Sampled()) return;
   const size_t bytes = sizeof(Waiting) + request.ByteSizeLong() + response.ByteSizeLong();
   if (!Reserve(bytes)) return;
   try {
@@ -146,13 +148,17 @@ bool Recorder::Sampled() {
 }
 
 bool Recorder::Reserve(size_t bytes) {
+  if (state_ == State::kFailed) {
+    if (++reserved_ <= options_.max_requests) ++dropped_;
+    return false;
+  }
   if (waiting_bytes_.fetch_add(bytes) + bytes > options_.max_waiting_bytes) {
     waiting_bytes_ -= bytes;
     ++dropped_;
     return false;
   }
   if (++reserved_ > options_.max_requests) {
-    ended_ = true;
+    state_ = State::kEnded;
     waiting_bytes_ -= bytes;
     return false;
   }
@@ -160,13 +166,19 @@ bool Recorder::Reserve(size_t bytes) {
 }
 
 void Recorder::WriteLoop() {
+  Clock::time_point look = Clock::now() + options_.look_every;
   for (;;) {
     std::vector<Waiting> taken;
     {
       MutexLock lock(mutex_);
-      while (!closing_ && waiting_.empty()) changed_.Wait(mutex_);
-      if (waiting_.empty()) return;
+      while (!closing_ && waiting_.empty() && changed_.WaitUntil(mutex_, look)) {
+      }
+      if (waiting_.empty() && closing_) return;
       taken.swap(waiting_);
+    }
+    if (Clock::now() >= look) {
+      CheckPath();
+      look = Clock::now() + options_.look_every;
     }
     for (Waiting& waiting : taken) {
       const Waiting call = std::move(waiting);  // Its memory goes before it no longer counts.
@@ -184,13 +196,13 @@ void Recorder::Write(const Waiting& call) {
     ++dropped_;
     return;
   }
-  const uint64_t before = file_bytes_;
-  if (before + bytes.size() > options_.max_bytes) {
-    ended_ = true;
-    return;
-  }
   if (!counts().problem.empty()) {
     ++dropped_;
+    return;
+  }
+  const uint64_t before = file_bytes_;
+  if (before + bytes.size() > options_.max_bytes) {
+    state_ = State::kEnded;
     return;
   }
   if (!WriteAll(file_.descriptor(), bytes)) {
@@ -207,13 +219,31 @@ void Recorder::Write(const Waiting& call) {
 }
 
 void Recorder::End(const std::string& problem) {
-  ended_ = true;
+  State recording = State::kRecording;
+  state_.compare_exchange_strong(recording, State::kFailed);
   {
     MutexLock lock(mutex_);
     problem_ = problem;
   }
-  const std::string words = "recording to " + options_.path + " has ended: " + problem +
-                            "; requests are served as before";
+  Report("recording to " + options_.path + " has ended: " + problem +
+         "; requests are served as before");
+}
+
+void Recorder::CheckPath() {
+  if (is_path_lost_ || state_ != State::kRecording) return;
+  struct stat opened;
+  struct stat named;
+  if (fstat(file_.descriptor(), &opened) != 0) return;
+  const bool is_there = stat(options_.path.c_str(), &named) == 0;
+  if (!is_there && errno != ENOENT) return;
+  if (is_there && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev) return;
+  is_path_lost_ = true;
+  Report("recording to " + options_.path + ": expected the file that is recorded into, found " +
+         (is_there ? "another one" : "none") +
+         "; it was deleted or renamed, and recording goes on");
+}
+
+void Recorder::Report(const std::string& words) const {
   if (options_.report) return options_.report(words);
   std::fputs(("embershard: " + words + "\n").c_str(), stderr);
 }

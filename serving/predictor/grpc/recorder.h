@@ -37,8 +37,13 @@ struct RecorderOptions {
   // Memory of calls that are not written yet. Beyond it calls are left out.
   size_t max_waiting_bytes = 64 << 20;
 
-  // Told, once and on the thread that writes, when the file ends before its time: the whole
-  // sentence. Must not wait for that thread. Empty: it goes to standard error.
+  // How often it is looked whether the path still names the file: somebody may have deleted or
+  // rotated it. Tests look more often.
+  std::chrono::milliseconds look_every{5000};
+
+  // Told, once each and on the thread that writes, when the file ends before its time, and when the
+  // path names it no more: the whole sentence. Must not wait for that thread. Empty: it goes to
+  // standard error.
   std::function<void(const std::string& words)> report = {};
 };
 
@@ -51,9 +56,10 @@ struct RecordedModel {
 
 struct RecorderCounts {
   uint64_t recorded = 0;
-  uint64_t dropped = 0;  // Sampled, and left out for want of memory or because of the problem.
-  uint64_t bytes = 0;    // Of the file.
-  std::string problem;   // Why the file ended before its time. Empty: it did not.
+  // Sampled, and left out for want of memory or, up to max_requests, because of the problem.
+  uint64_t dropped = 0;
+  uint64_t bytes = 0;   // Of the file.
+  std::string problem;  // Why the file ended before its time. Empty: it did not.
 };
 
 // A thread of its own writes. Once the system has a record, killing this process does not
@@ -85,16 +91,22 @@ class Recorder {
 
   Recorder(const RecorderOptions& options, File file, uint64_t header_bytes);
 
+  // kFailed: the file ended before its time; calls are only counted. kEnded: not even that.
+  enum class State { kRecording, kFailed, kEnded };
+
   bool Sampled();
   bool Reserve(size_t bytes);
   void WriteLoop();
   void Write(const Waiting& call);
   void End(const std::string& problem);
+  // Reports once if the path names the file no more.
+  void CheckPath();
+  void Report(const std::string& words) const;
 
   const RecorderOptions options_;
   const File file_;
 
-  std::atomic<bool> ended_ = false;  // Nothing more is taken.
+  std::atomic<State> state_ = State::kRecording;
   std::atomic<uint64_t> offered_ = 0;
   std::atomic<uint64_t> reserved_ = 0;  // Requests of the file that are spoken for.
   std::atomic<size_t> waiting_bytes_ = 0;
@@ -107,6 +119,8 @@ class Recorder {
   std::vector<Waiting> waiting_ GUARDED_BY(mutex_);
   std::string problem_ GUARDED_BY(mutex_);
   bool closing_ GUARDED_BY(mutex_) = false;
+
+  bool is_path_lost_ = false;  // Of the thread that writes.
 
   std::once_flag joined_;
   std::thread writer_;  // Last, so that WriteLoop() sees every field built.

@@ -16,6 +16,7 @@
 #include "grpc/open_inference/oip_service.h"
 #include "grpc/reflection/reflection_service.h"
 #include "grpc/torchrec/torchrec_messages.h"
+#include "telemetry/telemetry.h"
 
 namespace embershard::rpc {
 namespace {
@@ -60,9 +61,14 @@ struct Server::State {
         "GetModel",
         [this, max_message_bytes = static_cast<uint64_t>(options.max_message_bytes)](
             const auto& request, auto* response) -> Status {
-          ASSIGN_OR_RETURN(const auto engine,
-                           served->Find(request.model(), request.version(), request.label()));
-          DescribeModel(engine->manifest(), engine->limits(), max_message_bytes, response);
+          const auto engine = served->Find(request.model(), request.version(), request.label());
+          if (!engine.ok()) {
+            // Clients ask this first, and ask no predictions of a model that they cannot find.
+            served->telemetry().CountArrival();
+            served->telemetry().CountEnd({.outcome = OutcomeOf(engine.status())});
+            return engine.status();
+          }
+          DescribeModel((*engine)->manifest(), (*engine)->limits(), max_message_bytes, response);
           return {};
         });
     torchrec.AddPredict("Predict", Make<TorchRecMessages>);

@@ -26,7 +26,9 @@ constexpr int kFileFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 // Why `path` could not be opened as what was `expected`.
 Status NotOpened(std::string_view path, std::string_view expected) {
   if (errno == ENOENT) return BadPackage(path, ": missing file");
-  return Refusal(path, "file", expected, errno == ELOOP ? "a symbolic link" : std::strerror(errno));
+  if (errno == ELOOP) return Refusal(path, "file", expected, "a symbolic link");
+  if (errno == ENOTDIR) return Refusal(path, "file", expected, std::strerror(errno));
+  return BadPackage(path, ": cannot be read: ", std::strerror(errno));
 }
 
 // Steps down from `root`, one part of the path at a time, following no link. The result

@@ -1,9 +1,12 @@
 #include "package/repository.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <charconv>
 #include <system_error>
 
+#include "package/folder.h"
 #include "package/manifest.h"
 #include "package/names.h"
 #include "package/refusal.h"
@@ -21,17 +24,23 @@ int64_t VersionOf(const std::string& name) {
   return whole && version > 0 && name[0] != '0' ? version : 0;
 }
 
-// Folders come and go while they are looked at: what cannot be read is not there.
-std::vector<int64_t> ListVersions(const fs::path& model) {
+// A version that cannot be read is one: its load says why. What is gone when it is looked at, and
+// what is no folder, is none.
+Result<std::vector<int64_t>> ListVersions(const fs::path& model) {
   std::vector<int64_t> versions;
   std::error_code error;
   for (fs::directory_iterator entry(model, error), end; !error && entry != end;
        entry.increment(error)) {
     const int64_t version = VersionOf(entry->path().filename().native());
-    std::error_code missing;
-    if (version > 0 && fs::exists(entry->path() / kManifestFile, missing)) {
-      versions.push_back(version);
-    }
+    std::error_code unreadable;
+    const bool there = fs::exists(entry->path() / kManifestFile, unreadable);
+    if (version > 0 && (there || unreadable)) versions.push_back(version);
+  }
+  const bool absent =
+      error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+  if (error && !absent) {
+    return BadPackage("model '", model.filename().native(), "': ", model.native(),
+                      ": cannot be read: ", error.message());
   }
   std::ranges::sort(versions);
   return versions;
@@ -46,12 +55,21 @@ Result<RepositoryModels> ListRepository(const fs::path& repository) {
   for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().native();
     if (!IsPlainName(name)) continue;
-    std::vector<int64_t> versions = ListVersions(entry->path());
-    if (!versions.empty()) models.emplace(name, std::move(versions));
+    Result<std::vector<int64_t>> versions = ListVersions(entry->path());
+    if (!versions.ok() || !versions->empty()) models.emplace(name, std::move(versions));
   }
   if (!error) return models;
   return NotFound(repository.native(),
                   ": expected a folder of models that can be read: ", error.message());
+}
+
+Result<std::string> ReadManifestDigest(const fs::path& version_folder) {
+  constexpr size_t kDigits = 64, kBytesMax = 4096;
+  const fs::path path = version_folder / kManifestDigestFile;
+  ASSIGN_OR_RETURN(const File file, OpenRegular(AT_FDCWD, path, kManifestDigestFile));
+  if (!file.is_open()) return NotFound(path.native(), ": missing file");
+  ASSIGN_OR_RETURN(const std::string line, ReadWhole(file, kManifestDigestFile, kBytesMax));
+  return line.substr(0, kDigits);
 }
 
 fs::path VersionFolder(const fs::path& repository, const std::string& model, int64_t version) {

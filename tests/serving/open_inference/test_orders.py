@@ -95,6 +95,9 @@ def test_the_last_model_is_unloaded_and_comes_back(repository):
         assert refused(infer, client) == ("NOT_FOUND", "no model is served here now")
         words = "model 'ranker' is not served here"
         assert refused(client.unload_model, "ranker") == ("NOT_FOUND", words)
+        words = "model 'nope' is not in the repository"
+        assert refused(client.load_model, "nope") == ("NOT_FOUND", words)
+        assert server.metrics().total("embershard_load_failures") == 0
         client.load_model("ranker")
         assert client.is_server_ready()
         assert infer(client) == 1

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,7 +22,9 @@ namespace embershard {
 // included.
 class FakeSource final : public ModelSource {
  public:
-  RepositoryModels there = {{"ranker", {1}}};
+  std::map<std::string, std::vector<int64_t>> there = {{"ranker", {1}}};
+  std::set<std::string> unreadable;        // Models whose folder cannot be read.
+  std::map<int64_t, std::string> digests;  // By version. None: empty.
   std::map<std::string, Labels> labels;
   bool labels_are_broken = false;
   bool is_gone = false;  // Cannot be looked at.
@@ -35,7 +38,20 @@ class FakeSource final : public ModelSource {
   Result<RepositoryModels> List() const override {
     before_list();
     if (is_gone) return NotFound("repository: expected a folder, found none");
-    return there;
+    RepositoryModels models;
+    for (const auto& [model, versions] : there) models.emplace(model, versions);
+    for (const std::string& model : unreadable) {
+      models.insert_or_assign(model, BadPackage("model '", model, "': cannot be read"));
+    }
+    return models;
+  }
+  Result<std::string> Digest(const std::string& model, int64_t version) const override {
+    const auto listed = there.find(model);
+    if (listed == there.end() || std::ranges::count(listed->second, version) == 0) {
+      return NotFound("manifest.sha256: missing file");
+    }
+    const auto found = digests.find(version);
+    return found != digests.end() ? found->second : std::string();
   }
   Result<Labels> ReadLabels(const std::string& model) const override {
     if (labels_are_broken) return BadPackage("labels.json: expected a number, got text");

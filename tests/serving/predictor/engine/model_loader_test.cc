@@ -196,23 +196,115 @@ TEST_F(ModelLoaderTest, WhatKeepsAnOrderFromLoadingIsReported) {
   for (const Swap swap : {Swap::kBeside, Swap::kReplace}) {
     EXPECT_FALSE(Load("ranker", 0, swap).ok());
     EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0"}));
-    EXPECT_EQ(message_, "labels.json: expected a number, got text");
+    EXPECT_EQ(message_, "model 'ranker': labels.json: expected a number, got text");
   }
   EXPECT_FALSE(loader_->Refresh().ok());
   EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0"}));
   source_.labels_are_broken = false;
-  EXPECT_FALSE(Load("ranker", 9).ok());
-  EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 9"}));
-  EXPECT_EQ(message_, "model 'ranker' version 9 is not in the repository");
-  EXPECT_FALSE(Load("finder").ok());
-  EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0"}));
-  EXPECT_EQ(message_, "model 'finder' is not in the repository");
   source_.is_gone = true;
   EXPECT_FALSE(Load("ranker").ok());
   EXPECT_FALSE(loader_->Refresh().ok());
   EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0", "load_failed 0"}));
   EXPECT_EQ(message_, "repository: expected a folder, found none");
   EXPECT_EQ(Found("ranker"), 1);
+}
+
+TEST_F(ModelLoaderTest, NameThatOnlyTheRequestGaveIsNotReported) {
+  Start();
+  Events();
+  EXPECT_EQ(Load("ranker", 9).message(), "model 'ranker' version 9 is not in the repository");
+  EXPECT_EQ(Load("finder").message(), "model 'finder' is not in the repository");
+  EXPECT_EQ(Load("finder", 1).message(), "model 'finder' is not in the repository");
+  EXPECT_EQ(Events(), std::vector<std::string>());
+  source_.there.clear();  // Of what is served, it is.
+  EXPECT_EQ(Load("ranker").code(), StatusCode::kNotFound);
+  EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0", "differs_on_disk 1"}));
+}
+
+TEST_F(ModelLoaderTest, ModelFolderThatCannotBeReadIsReportedAndServesOn) {
+  source_.there["finder"] = {7};
+  Start();
+  Events();
+  source_.unreadable = {"finder"};
+  source_.there["ranker"] = {1, 2};
+  EXPECT_EQ(loader_->Refresh().message(), "model 'finder': cannot be read");
+  EXPECT_EQ(Events(),
+            (std::vector<std::string>{"load_failed 0", "loaded 2", "serving 2", "unloaded 1"}));
+  EXPECT_EQ(Load("finder", 7).message(), "model 'finder': cannot be read");
+  EXPECT_EQ(Events(), std::vector<std::string>{"load_failed 7"});
+  EXPECT_EQ(Found("finder"), 7);
+  ASSERT_EQ(loader_->Index()->size(), 3U);
+}
+
+TEST_F(ModelLoaderTest, OtherBytesUnderALoadedVersionAreReportedOnceAndTakenByReplace) {
+  source_.digests = {{1, "aa"}};
+  Start();
+  Events();
+  source_.digests = {{1, "bb"}};
+  for (int scan = 0; scan < 2; ++scan) EXPECT_TRUE(loader_->Refresh().ok());
+  EXPECT_TRUE(Load("ranker", 1).ok());
+  EXPECT_EQ(Events(), std::vector<std::string>{"differs_on_disk 1"});
+  EXPECT_EQ(message_, "differs on disk from what is served; load --replace takes it");
+  EXPECT_EQ((*loader_->Index())[0].state, VersionState::kReady);
+  EXPECT_EQ((*loader_->Index())[0].reason, message_);
+  EXPECT_EQ(source_.loaded(), std::vector<int64_t>{1});
+  EXPECT_TRUE(Load("ranker", 1, Swap::kReplace).ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"unloaded 1", "loaded 1", "replaced 1"}));
+  EXPECT_EQ((*loader_->Index())[0].reason, "");
+  EXPECT_EQ(source_.loaded(), (std::vector<int64_t>{1, 1}));
+}
+
+TEST_F(ModelLoaderTest, DeletedFolderOfALoadedVersionIsReportedOnce) {
+  Start();
+  Events();
+  source_.there.clear();
+  for (int scan = 0; scan < 2; ++scan) EXPECT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Events(), std::vector<std::string>{"differs_on_disk 1"});
+  EXPECT_EQ((*loader_->Index())[0].reason, "its folder is gone; the loaded version serves on");
+  EXPECT_EQ(Found("ranker"), 1);
+  source_.there["ranker"] = {1};  // It was restored.
+  EXPECT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ((*loader_->Index())[0].reason, "");
+}
+
+TEST_F(ModelLoaderTest, OtherBytesThatCannotBeLoadedLeaveNothingAndAreTriedOnce) {
+  source_.digests = {{1, "aa"}};
+  Start();
+  source_.digests = {{1, "bb"}};
+  source_.broken = {1};
+  Events();
+  EXPECT_EQ(Load("ranker", 1, Swap::kReplace).code(), StatusCode::kBadPackage);
+  EXPECT_EQ(Events(), (std::vector<std::string>{"differs_on_disk 1", "unloaded 1", "load_failed 1",
+                                                "replaced 1"}));
+  EXPECT_EQ(Found("ranker"), 0);
+}
+
+TEST_F(ModelLoaderTest, ReplaceThatWouldUnloadNothingIsRefused) {
+  ModelLoaderOptions options;
+  options.rule = {.number = 1, .label = ""};
+  Start(options);
+  Events();
+  source_.there["ranker"] = {1, 2};
+  const Status status = Load("ranker", 2, Swap::kReplace);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "model 'ranker' version 2: replace: expected a version to unload for it, got version "
+            "1, which is pinned by --version and is not unloaded; load it without replace to serve "
+            "it beside");
+  EXPECT_EQ(Found("ranker", 2), 0);
+  EXPECT_TRUE(Load("ranker", 0, Swap::kReplace).ok());  // Nothing is to be done.
+  EXPECT_EQ(Events(), std::vector<std::string>());
+  EXPECT_EQ(unserved_seconds_, 0);
+  EXPECT_TRUE(Load("ranker", 2).ok());
+  EXPECT_EQ(Events(), std::vector<std::string>{"loaded 2"});
+}
+
+TEST_F(ModelLoaderTest, ReplaceNamesTheLabelThatKeepsTheDefault) {
+  source_.labels["ranker"] = {{"stable", 1}};
+  Start();
+  source_.there["ranker"] = {1, 2};
+  const std::string message = Load("ranker", 2, Swap::kReplace).message();
+  EXPECT_NE(message.find("got version 1, which is labelled stable"), std::string::npos) << message;
 }
 
 TEST_F(ModelLoaderTest, AVersionThatDoesNotFitIsRefusedAndSharedPartsCountOnce) {

@@ -64,6 +64,19 @@ TEST(VersionChoice, WhatIsNotThereIsRefused) {
             "1, 2, 5");
 }
 
+TEST(VersionChoice, ManyVersionsAreCountedInMessages) {
+  std::vector<int64_t> there;
+  for (int64_t version = 1; version <= 10; ++version) there.push_back(version);
+  const auto refusal = [&] {
+    return ChooseVersions("ranker", Rule("9999"), there, {}, {}).status().message();
+  };
+  const std::string begin =
+      "model 'ranker': version 9999 is not in the repository, expected one of ";
+  EXPECT_EQ(refusal(), begin + "1, 2, 3, 4, 5, 6, 7, 8, 9, 10");
+  there.push_back(3000);
+  EXPECT_EQ(refusal(), begin + "11 versions from 1 to 3000");
+}
+
 TEST(VersionChoice, ARuleIsLatestANumberOrALabel) {
   for (const char* text : {"0", "-1", "newest", "1.5", "99999999999999999999", " 1"}) {
     const auto rule = ParseVersionRule(text);

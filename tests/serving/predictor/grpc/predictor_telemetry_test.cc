@@ -97,6 +97,26 @@ void SendRefused(Traffic* traffic) {
   EXPECT_EQ(traffic->Ask(message), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+// Our clients ask for the model first: of one that is not served they send no Predict.
+TEST(PredictorTelemetry, CountsAGetModelCallThatFindsNoModelOnce) {
+  Serving serving;
+  const auto ask = [&serving](const char* name) {
+    grpc::ClientContext context;
+    v1::GetModelRequest message;
+    message.set_model(name);
+    v1::GetModelResponse model;
+    return serving.stub()->GetModel(&context, message, &model).error_code();
+  };
+  EXPECT_EQ(ask("other"), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ask("fake"), grpc::StatusCode::OK);
+  Traffic traffic(&serving);
+  EXPECT_EQ(traffic.Ask(NamedMessage()), grpc::StatusCode::OK);
+  const TelemetrySnapshot unserved = serving.served()->telemetry().Read();
+  EXPECT_EQ(unserved.Count(Outcome::kNotFound), 1U);
+  EXPECT_EQ(unserved.in_flight, 0U);
+  EXPECT_EQ(Counted(&serving).Count(Outcome::kOk), 1U);
+}
+
 TEST(PredictorTelemetry, CountsEachCallOnceByWhatBecameOfIt) {
   Gate gate;
   EngineOptions options;

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -206,12 +208,52 @@ TEST_F(RecorderTest, SaysOnceThatTheDiskIsFullAndKeepsWholeRecords) {
     ASSERT_TRUE(WaitFor([&] { return !recorder->counts().problem.empty(); }));
     recorder->Offer(RequestOf(1), Status(), Answer(), At(6));
     recorder->Close();
+    recorder->Offer(RequestOf(1), Status(), Answer(), At(7));  // Came after the end.
   }
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "embershard: recording to " + options_.path +
                 " has ended: File too large; requests are served as before\n");
   EXPECT_EQ(Read(options_.path).calls.size(), 2U);
   EXPECT_EQ(recorder->counts().recorded, 2U);
+  EXPECT_EQ(recorder->counts().dropped, 4U);
+}
+
+TEST_F(RecorderTest, CountsNoMoreCallsAsLostThanTheFileWouldHold) {
+  options_.max_requests = 5;
+  options_.report = [](const std::string&) {};
+  const auto recorder = Open();
+  const FullDisk full(100);
+  recorder->Offer(RequestOf(1000), Status(), Answer(), At(0));
+  ASSERT_TRUE(WaitFor([&] { return !recorder->counts().problem.empty(); }));
+  for (int i = 1; i < 10; ++i) recorder->Offer(RequestOf(1), Status(), Answer(), At(i));
+  recorder->Close();
+  EXPECT_EQ(recorder->counts().dropped, 5U);
+}
+
+// Deleted, and replaced as log rotation does it.
+TEST_F(RecorderTest, SaysOnceThatItsPathNamesAnotherFileAndGoesOn) {
+  for (const bool replaced : {false, true}) {
+    std::vector<std::string> told;
+    std::atomic<size_t> reports = 0;
+    options_.look_every = std::chrono::milliseconds(1);
+    options_.report = [&](const std::string& words) {
+      told.push_back(words);
+      ++reports;
+    };
+    const auto recorder = Open();
+    std::filesystem::rename(options_.path, options_.path + ".1");
+    if (replaced) std::ofstream(options_.path) << "another";
+    ASSERT_TRUE(WaitFor([&] { return reports == 1; }));
+    recorder->Offer(RequestOf(1), Status(), Answer(), At(1));
+    ASSERT_TRUE(WaitFor([&] { return recorder->counts().recorded == 1; }));
+    recorder->Close();
+    EXPECT_EQ(told, std::vector<std::string>{"recording to " + options_.path +
+                                             ": expected the file that is recorded into, found " +
+                                             (replaced ? "another one" : "none") +
+                                             "; it was deleted or renamed, and recording goes on"});
+    EXPECT_EQ(Read(options_.path + ".1").calls.size(), 1U);
+    std::filesystem::remove(options_.path);
+  }
 }
 
 TEST_F(RecorderTest, ReportsAProblemToWhomItWasTold) {
