@@ -12,12 +12,12 @@ from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
-from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables, lay_out
+from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
+from embershard.export.module_checks import check_lookups, check_module
 from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
 from embershard.export.tracing import run_uncompiled, trace
 from embershard.export.trials import check_program
-from embershard.modules import FeatureProcessedEmbeddingBagCollection
 from embershard.package.manifest import DenseDtype
 from embershard.package.schema import Schema
 
@@ -117,12 +117,12 @@ def build_program(
         ExportError: the module does not lie on cpu, cannot be traced, split or compiled, or the
             program's outputs differ from the module's.
     """
-    _check_device(module)
-    _check_modules(module)
+    check_module(module)
     with _left_as_it_was(module), run_uncompiled(), torch.no_grad():
         module.eval()
         traced = trace(module)
         modules = _embedding_modules(module, {str(n.target) for n in traced.nodes})
+        check_lookups(modules)
         layout = lay_out(modules, schema)
         scoped = split(traced, schema, layout, modules)
         program = DenseProgram(
@@ -153,37 +153,6 @@ def _embedding_modules(module: nn.Module, called: set[str]) -> dict[str, Embeddi
             "EmbeddingCollection in forward, got none"
         )
     return found
-
-
-def _check_device(module: nn.Module) -> None:
-    for name, tensor in module.state_dict().items():
-        if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
-            raise ExportError(
-                f"{type(module).__name__}: {name}: expected a module on cpu, "
-                f"got a tensor on {tensor.device}"
-            )
-
-
-def _check_modules(module: nn.Module) -> None:
-    for path, each in module.named_modules():
-        if isinstance(each, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            kind = type(each).__name__
-            raise ExportError(
-                f"{path or 'module'}: expected a module without nn.{kind}, got one in it; "
-                f"write {path or 'module'}.module"
-            )
-        if isinstance(each, FeatureProcessedEmbeddingBagCollection):
-            raise ExportError(
-                f"{path or 'module'}: expected embedding collections without feature processors, "
-                "got a FeatureProcessedEmbeddingBagCollection: packages hold no position weights"
-            )
-    halved = [f"{path}.{name}".lstrip(".") for path, name in half_tables(module)]
-    for name, parameter in module.named_parameters():
-        if name not in halved and parameter.dtype in (torch.bfloat16, torch.float16):
-            raise ExportError(
-                f"{name}: expected float32 parameters, got {parameter.dtype}; write module.float() "
-                "before the export, and export_model(..., dense_dtype='bf16') for bfloat16 layers"
-            )
 
 
 @contextmanager
