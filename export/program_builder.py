@@ -14,6 +14,7 @@ from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
 from embershard.export.module_checks import check_lookups, check_module
+from embershard.export.plain_layers import plain_layers
 from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
 from embershard.export.tracing import run_uncompiled, trace
@@ -118,8 +119,12 @@ def build_program(
             program's outputs differ from the module's.
     """
     check_module(module)
-    with _left_as_it_was(module), run_uncompiled(), torch.no_grad():
-        module.eval()
+    with (
+        _left_as_it_was(module),
+        run_uncompiled(),
+        torch.no_grad(),
+        plain_layers(module.eval()),
+    ):
         traced = trace(module)
         modules = _embedding_modules(module, {str(n.target) for n in traced.nodes})
         check_lookups(modules)
