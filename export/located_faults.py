@@ -190,11 +190,21 @@ def explain(
     )
 
 
+OUT_OF_RANGE = ("out of range", "out of bounds", "Class values must be")
+"""In what torch says of an index."""
+
+
 def failure_remedy(error: Exception) -> str:
-    """What to write if nn.TransformerEncoder fails because all lists of a batch are empty."""
-    if "to_padded_tensor" not in str(error):
-        return ""
-    return f"; lists may be empty; write {WITHOUT_NESTED_TENSORS}"
+    """What to write if the module fails: nn.TransformerEncoder because all lists of a batch are
+    empty, or an index because dense inputs are any numbers."""
+    if "to_padded_tensor" in str(error):
+        return f"; lists may be empty; write {WITHOUT_NESTED_TENSORS}"
+    if any(part in str(error) for part in OUT_OF_RANGE):
+        return (
+            "; an index that is computed from dense inputs may be any number; write "
+            "index.clamp(0, rows - 1), or index.remainder(rows)"
+        )
+    return ""
 
 
 def nested_tensor_remedy(module: nn.Module) -> str:

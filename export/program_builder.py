@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,11 +15,13 @@ from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
 from embershard.export.module_checks import check_lookups, check_module
 from embershard.export.plain_layers import plain_layers
+from embershard.export.samples import sample_groups
 from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
 from embershard.export.tracing import run_uncompiled, trace
 from embershard.export.trials import check_program
 from embershard.package.manifest import DenseDtype
+from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 
 FEWEST_OUTPUTS = 8
@@ -108,15 +110,21 @@ def _round_output(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def build_program(
-    module: nn.Module, schema: Schema, *, dtype: DenseDtype = "float32", seed: int
+    module: nn.Module,
+    schema: Schema,
+    *,
+    dtype: DenseDtype = "float32",
+    samples: Sequence[SampleRequest] = (),
+    seed: int,
 ) -> DenseProgram:
     """Split a module ``forward(dense, sparse)`` at its lookups, compile the rest, and check on
-    random inputs that they agree. The module is left as it was. The program that is compared takes
-    float32; ``dtype`` is what linear layers of the returned one take.
+    random inputs and on ``samples`` that they agree. The module is left as it was. The program that
+    is compared takes float32; ``dtype`` is what linear layers of the returned one take.
 
     Raises:
         ExportError: the module does not lie on cpu, cannot be traced, split or compiled, or the
             program's outputs differ from the module's.
+        InputError: an id of a sample that its map rejects, or a list that is too long.
     """
     check_module(module)
     with (
@@ -137,7 +145,15 @@ def build_program(
             layout=layout,
             outputs=(),
         )
-        outputs = check_program(module, traced, program, modules, scoped.output_scopes, seed=seed)
+        outputs = check_program(
+            module,
+            traced,
+            program,
+            modules,
+            scoped.output_scopes,
+            samples=sample_groups(samples, schema, layout),
+            seed=seed,
+        )
         exact = dataclasses.replace(program, outputs=outputs)
         if dtype == "float32":
             return exact
