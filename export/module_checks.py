@@ -1,14 +1,19 @@
 """Refuses modules that no package can hold, before they are traced and once their lookups are
-known."""
+known; says what of their tables the dense program holds."""
 
+import logging
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from embershard.errors import ExportError
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables
+from embershard.formatting import megabytes_text
 from embershard.modules import FeatureProcessedEmbeddingBagCollection
+
+LOG = logging.getLogger(__name__)
 
 
 def check_module(module: nn.Module) -> None:
@@ -59,6 +64,20 @@ def check_lookups(modules: Mapping[str, EmbeddingModule]) -> None:
             raise ExportError(
                 f"{path}: expected the forward of {name}, got {own}, which no package holds; move "
                 f"what it does into your model's forward, after self.{path}(sparse)"
+            )
+
+
+def warn_of_tables(tables: Mapping[str, Tensor], program: Any) -> None:
+    """Say which tables a dense program holds as tensors, beside their rows in the package."""
+    held = {each.data_ptr() for each in program.parameters()}
+    for name, weight in tables.items():
+        if weight.numel() and weight.data_ptr() in held:
+            size = megabytes_text(weight.numel() * weight.element_size())
+            LOG.warning(
+                "table %r is read as a tensor in forward: %s MB of %s in the dense program",
+                name,
+                size,
+                "fp16" if weight.dtype == torch.float16 else "fp32",
             )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
-from embershard.export.module_checks import check_lookups, check_module
+from embershard.export.module_checks import check_lookups, check_module, warn_of_tables
 from embershard.export.plain_layers import plain_layers
 from embershard.export.samples import sample_groups
 from embershard.export.scopes import split
@@ -154,6 +154,7 @@ def build_program(
             samples=sample_groups(samples, schema, layout),
             seed=seed,
         )
+        warn_of_tables(layout.tables, program.script)
         exact = dataclasses.replace(program, outputs=outputs)
         if dtype == "float32":
             return exact

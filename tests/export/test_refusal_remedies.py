@@ -115,3 +115,15 @@ def test_bfloat16_parameters_are_refused_with_the_option_to_use():
     message = refusal_of(ranker)
     assert "linear.weight: expected float32 parameters, got torch.bfloat16" in message
     assert "write module.float() before the export, and export_model(..., dense_dtype=" in message
+
+
+def test_a_table_that_forward_reads_as_a_tensor_is_said_with_its_size(caplog):
+    def forward(m, d, s):
+        pooled = m.embeddings(s)
+        return pooled["user"] @ m.embeddings.embedding_bags["items"].weight.t()
+
+    build_program(module(forward), SCHEMA, seed=0)
+    (record,) = caplog.records
+    assert record.getMessage() == (  # 9 rows of 4.
+        "table 'items' is read as a tensor in forward: 0.000 MB of fp32 in the dense program"
+    )
