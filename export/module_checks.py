@@ -67,6 +67,30 @@ def check_lookups(modules: Mapping[str, EmbeddingModule]) -> None:
             )
 
 
+def buffer_versions(module: nn.Module) -> dict[str, tuple[Tensor, int]]:
+    """Each buffer, and how often it was written in place."""
+    return {
+        name: (buffer, buffer._version)
+        for name, buffer in module.named_buffers()
+        if not buffer.is_inference()
+    }
+
+
+def check_buffers(module: nn.Module, before: Mapping[str, tuple[Tensor, int]]) -> None:
+    """Whether forward left alone the buffers of `buffer_versions`, as a package does."""
+    buffers = dict(module.named_buffers())
+    for name, (buffer, version) in before.items():
+        now = buffers.get(name, buffer)
+        # One of another shape is a cache that grew, such as of sines of positions.
+        replaced = now is not buffer and now.shape == buffer.shape and not torch.equal(now, buffer)
+        if replaced or buffer._version != version:
+            raise ExportError(
+                f"{name}: expected a buffer that forward leaves alone in eval mode, got one that "
+                "it changes: a package holds no state; write it for training alone: "
+                "if self.training: ..."
+            )
+
+
 def warn_of_tables(tables: Mapping[str, Tensor], program: Any) -> None:
     """Say which tables a dense program holds as tensors, beside their rows in the package."""
     held = {each.data_ptr() for each in program.parameters()}

@@ -13,7 +13,13 @@ from torch import Tensor, fx, nn
 from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
-from embershard.export.module_checks import check_lookups, check_module, warn_of_tables
+from embershard.export.module_checks import (
+    buffer_versions,
+    check_buffers,
+    check_lookups,
+    check_module,
+    warn_of_tables,
+)
 from embershard.export.plain_layers import plain_layers
 from embershard.export.samples import sample_groups
 from embershard.export.scopes import split
@@ -133,7 +139,9 @@ def build_program(
         torch.no_grad(),
         plain_layers(module.eval()),
     ):
+        buffers = buffer_versions(module)
         traced = trace(module)
+        check_buffers(module, buffers)
         modules = _embedding_modules(module, {str(n.target) for n in traced.nodes})
         check_lookups(modules)
         layout = lay_out(modules, schema)
