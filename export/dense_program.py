@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -121,6 +121,9 @@ class Trial:
     shortest: int = 0
     """Fewest vectors in one."""
 
+    dense_scale: float = 1.0
+    """What dense inputs are multiplied by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -132,9 +135,37 @@ class Batch:
 
     def each_alone(self) -> list[Batch]:
         """Every example as a batch of its own."""
-        places = torch.arange(len(self.dense))[:, None]
-        alone = torch.zeros(1, dtype=torch.int64)
-        return [Batch(self.dense[at], self.looked_up.take(at), alone) for at in places]
+        return [self.take(place) for place in torch.arange(len(self.dense))[:, None]]
+
+    def take(self, examples: Tensor) -> Batch:
+        """Some examples, int64 positions, as of one request."""
+        alike = torch.zeros(len(examples), dtype=torch.int64)
+        return Batch(self.dense[examples], self.looked_up.take(examples), alike)
+
+
+def merged(requests: Sequence[Batch]) -> Batch:
+    """Batches of one request each as one batch, in that order."""
+    looked_up = [each.looked_up for each in requests]
+    counts = torch.tensor([len(each.dense) for each in requests])
+    return Batch(
+        torch.cat([each.dense for each in requests]),
+        LookedUp(
+            pooled={
+                key: torch.cat([each.pooled[key] for each in looked_up])
+                for key in looked_up[0].pooled
+            },
+            sequences={
+                key: _joined([each.sequences[key] for each in looked_up])
+                for key in looked_up[0].sequences
+            },
+        ),
+        torch.repeat_interleave(torch.arange(len(requests)), counts),
+    )
+
+
+def _joined(lists: Sequence[JaggedTensor]) -> JaggedTensor:
+    values = torch.cat([each.values() for each in lists])
+    return JaggedTensor(values, lengths=torch.cat([each.lengths() for each in lists]))
 
 
 def random_batch(trial: Trial, program: DenseProgram, seed: int) -> Batch:
@@ -168,7 +199,7 @@ def random_batch(trial: Trial, program: DenseProgram, seed: int) -> Batch:
         lists = JaggedTensor(numbers(int(own.sum()), each.columns.width), lengths=own)
         return take_lists(lists, request_of_example) if each.columns.scope == "request" else lists
 
-    dense = [draw(1, item.scope) for item in program.schema.dense]
+    dense = [draw(1, item.scope) * trial.dense_scale for item in program.schema.dense]
     pooled = {
         (each.path, each.key): draw(each.columns.width, each.columns.scope)
         for each in program.layout.pooled

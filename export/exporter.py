@@ -151,16 +151,17 @@ def export_model(
     fleet = _served(devices)
     check_strategy(plan)
     limits = limits or default_limits()
+    check_requests(samples or (), schema, limits)
     program = build_program(
         module.served(schema) if isinstance(module, LogitModel) else module,
         schema,
         dtype=_dtype(dense_dtype),
+        samples=samples or (),
         seed=seed,
     )
     layout = program.layout
     kinds = weights_of(layout.tables, weights)
     samples = samples or random_samples(schema, layout, limits=limits, seed=seed)
-    check_requests(samples, schema, limits)
     checked = scored(samples, program, kinds)
     exact = scored(samples, program.float32, kinds) if program.float32 else None
     done, total = 0, sum(len(weight) for weight in layout.tables.values())

@@ -106,19 +106,24 @@ def result_of(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[Kin
 
 
 def is_in_place(node: fx.Node) -> bool:
-    """Whether a node writes into one of its operands: ``x.add_(y)``, ``operator.iadd(x, y)``."""
+    """Whether a node writes into one of its operands: ``x.add_(y)``, ``operator.iadd(x, y)``,
+    ``embedding(rows, weight, max_norm=1)``."""
     if node.op not in ("call_function", "call_method"):
         return False
     name = target_name(node)
     if _is_operator(node.target):
         return name in fx.graph.inplace_methods
-    return node.kwargs.get("out") is not None or (name.endswith("_") and not name.endswith("__"))
+    if any(node.kwargs.get(each) is not None for each in ("out", "max_norm")):
+        return True
+    return name.endswith("_") and not name.endswith("__")
 
 
 def without_writing(node: fx.Node) -> str:
     """What to write in place of a node that `is_in_place`."""
     if node.kwargs.get("out") is not None:
         return "the call without out=, and use what it returns"
+    if node.kwargs.get("max_norm") is not None:
+        return "nn.Embedding(..., max_norm=...), whose rows are scaled once"
     return f"{target_name(node).strip('_')}, and use the new tensor that it returns"
 
 

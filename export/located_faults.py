@@ -57,7 +57,26 @@ def crossing_remedy(node: fx.Node) -> str:
         )
     if name in OVER_ROWS and dim in (0, None):
         return f"; write {name} over dim=-1, or nn.BatchNorm1d for statistics of the training data"
+    if _padded_to_the_longest(node):
+        return (
+            "; to_padded_dense() without a width pads to the longest list of a batch; write "
+            "to_padded_dense(max_ids), or mask the padding"
+        )
     return ""
+
+
+def _padded_to_the_longest(node: fx.Node) -> bool:
+    """Whether a value follows from ``to_padded_dense()`` without a width."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        each = waiting.pop()
+        if each.op == "call_method" and each.target == "to_padded_dense":
+            given = each.args[1] if len(each.args) > 1 else each.kwargs.get("desired_length")
+            if given is None:
+                return True
+        waiting += [source for source in each.all_input_nodes if source not in seen]
+        seen.update(each.all_input_nodes)
+    return False
 
 
 class _Recorder(fx.Interpreter):
@@ -190,11 +209,31 @@ def explain(
     )
 
 
+OUT_OF_RANGE = ("out of range", "out of bounds", "Class values must be")
+"""In what torch says of an index."""
+
+
 def failure_remedy(error: Exception) -> str:
-    """What to write if nn.TransformerEncoder fails because all lists of a batch are empty."""
-    if "to_padded_tensor" not in str(error):
-        return ""
-    return f"; lists may be empty; write {WITHOUT_NESTED_TENSORS}"
+    """What to write if the module fails: nn.TransformerEncoder or a maximum because all lists of a
+    batch are empty, a norm because it has no running statistics, or an index because dense inputs
+    are any numbers."""
+    if "to_padded_tensor" in str(error):
+        return f"; lists may be empty; write {WITHOUT_NESTED_TENSORS}"
+    if "have non-zero size" in str(error):
+        return (
+            "; without a width a batch of empty lists has width 0; write to_padded_dense(max_ids)"
+        )
+    if "more than 1 value per channel" in str(error):
+        return (
+            "; it normalizes by the statistics of the batch; write track_running_stats=True, for "
+            "those of the training data"
+        )
+    if any(part in str(error) for part in OUT_OF_RANGE):
+        return (
+            "; an index that is computed from dense inputs may be any number; write "
+            "index.clamp(0, rows - 1), or index.remainder(rows)"
+        )
+    return ""
 
 
 def nested_tensor_remedy(module: nn.Module) -> str:

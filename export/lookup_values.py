@@ -30,6 +30,15 @@ OF_SPARSE = (
     "examples, sequences['<key>'] of an EmbeddingCollection for the vectors of a list"
 )
 
+PAD_FIRST = (
+    "write x = {sequence}.to_padded_dense(width), apply the operation to x, and multiply by the "
+    "mask (torch.arange(width) < {sequence}.lengths().unsqueeze(1)).unsqueeze(-1)"
+)
+"""In place of operations on the values of a sequence."""
+
+SAME_FEATURES = frozenset({"permute", "split"})
+"""Methods of the sparse input that choose some of its features."""
+
 
 class LookupValues:
     """Gives the values of nodes whose source is ``sparse``, forward's sparse input, or the output
@@ -117,7 +126,11 @@ class LookupValues:
         if node.op == "call_method" and node.target == "lengths":
             return self._inputs.lengths(place)
         if node.op != "call_method" or node.target != "to_padded_dense":
-            raise refusal(node, "expected <sequence>.to_padded_dense() or .lengths()")
+            raise refusal(
+                node,
+                "expected <sequence>.to_padded_dense() or .lengths(); "
+                + PAD_FIRST.format(sequence=f"sequences[{sequence.key!r}]"),
+            )
         given: Any = dict(zip(("desired_length", "padding_value"), node.args[1:], strict=False))
         given |= node.kwargs
         width, padding = given.get("desired_length"), given.get("padding_value", 0.0)
@@ -133,6 +146,13 @@ class LookupValues:
             return Feature(_key_asked(node, features.keys))
         if node.op == "call_method" and node.target == BY_KEY:
             return features
+        if node.op == "call_method" and node.target in SAME_FEATURES:
+            raise refusal(
+                node,
+                "expected embedding modules to take forward's sparse input itself, got its "
+                f"{node.target}(); write self.<collection>(sparse): a collection takes the "
+                "features of its own keys",
+            )
         raise refusal(node, OF_SPARSE)
 
     def _of_feature(self, node: fx.Node, feature: Feature) -> Value:

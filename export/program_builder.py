@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,13 +12,22 @@ from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
-from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables, lay_out
+from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
+from embershard.export.module_checks import (
+    buffer_versions,
+    check_buffers,
+    check_lookups,
+    check_module,
+    warn_of_tables,
+)
+from embershard.export.plain_layers import plain_layers
+from embershard.export.samples import sample_groups
 from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
 from embershard.export.tracing import run_uncompiled, trace
 from embershard.export.trials import check_program
-from embershard.modules import FeatureProcessedEmbeddingBagCollection
 from embershard.package.manifest import DenseDtype
+from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 
 FEWEST_OUTPUTS = 8
@@ -107,22 +116,34 @@ def _round_output(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def build_program(
-    module: nn.Module, schema: Schema, *, dtype: DenseDtype = "float32", seed: int
+    module: nn.Module,
+    schema: Schema,
+    *,
+    dtype: DenseDtype = "float32",
+    samples: Sequence[SampleRequest] = (),
+    seed: int,
 ) -> DenseProgram:
     """Split a module ``forward(dense, sparse)`` at its lookups, compile the rest, and check on
-    random inputs that they agree. The module is left as it was. The program that is compared takes
-    float32; ``dtype`` is what linear layers of the returned one take.
+    random inputs and on ``samples`` that they agree. The module is left as it was. The program that
+    is compared takes float32; ``dtype`` is what linear layers of the returned one take.
 
     Raises:
         ExportError: the module does not lie on cpu, cannot be traced, split or compiled, or the
             program's outputs differ from the module's.
+        InputError: an id of a sample that its map rejects, or a list that is too long.
     """
-    _check_device(module)
-    _check_modules(module)
-    with _left_as_it_was(module), run_uncompiled(), torch.no_grad():
-        module.eval()
+    check_module(module)
+    with (
+        _left_as_it_was(module),
+        run_uncompiled(),
+        torch.no_grad(),
+        plain_layers(module.eval()),
+    ):
+        buffers = buffer_versions(module)
         traced = trace(module)
+        check_buffers(module, buffers)
         modules = _embedding_modules(module, {str(n.target) for n in traced.nodes})
+        check_lookups(modules)
         layout = lay_out(modules, schema)
         scoped = split(traced, schema, layout, modules)
         program = DenseProgram(
@@ -132,7 +153,16 @@ def build_program(
             layout=layout,
             outputs=(),
         )
-        outputs = check_program(module, traced, program, modules, scoped.output_scopes, seed=seed)
+        outputs = check_program(
+            module,
+            traced,
+            program,
+            modules,
+            scoped.output_scopes,
+            samples=sample_groups(samples, schema, layout),
+            seed=seed,
+        )
+        warn_of_tables(layout.tables, program.script)
         exact = dataclasses.replace(program, outputs=outputs)
         if dtype == "float32":
             return exact
@@ -153,37 +183,6 @@ def _embedding_modules(module: nn.Module, called: set[str]) -> dict[str, Embeddi
             "EmbeddingCollection in forward, got none"
         )
     return found
-
-
-def _check_device(module: nn.Module) -> None:
-    for name, tensor in module.state_dict().items():
-        if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
-            raise ExportError(
-                f"{type(module).__name__}: {name}: expected a module on cpu, "
-                f"got a tensor on {tensor.device}"
-            )
-
-
-def _check_modules(module: nn.Module) -> None:
-    for path, each in module.named_modules():
-        if isinstance(each, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            kind = type(each).__name__
-            raise ExportError(
-                f"{path or 'module'}: expected a module without nn.{kind}, got one in it; "
-                f"write {path or 'module'}.module"
-            )
-        if isinstance(each, FeatureProcessedEmbeddingBagCollection):
-            raise ExportError(
-                f"{path or 'module'}: expected embedding collections without feature processors, "
-                "got a FeatureProcessedEmbeddingBagCollection: packages hold no position weights"
-            )
-    halved = [f"{path}.{name}".lstrip(".") for path, name in half_tables(module)]
-    for name, parameter in module.named_parameters():
-        if name not in halved and parameter.dtype in (torch.bfloat16, torch.float16):
-            raise ExportError(
-                f"{name}: expected float32 parameters, got {parameter.dtype}; write module.float() "
-                "before the export, and export_model(..., dense_dtype='bf16') for bfloat16 layers"
-            )
 
 
 @contextmanager

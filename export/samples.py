@@ -12,7 +12,7 @@ from torch import Tensor
 from embershard.data.base import Examples, JaggedColumn
 from embershard.data.row_batches import keep_ids, to_rows
 from embershard.errors import ExportError
-from embershard.export.dense_program import DenseProgram, LookedUp
+from embershard.export.dense_program import Batch, DenseProgram, LookedUp
 from embershard.export.embeddings import Layout
 from embershard.export.tables import stored_rows
 from embershard.jagged import JaggedTensor
@@ -70,6 +70,25 @@ def scored(
     return [_scored(sample, program, weights) for sample in samples]
 
 
+MERGED_EXAMPLES = 1024
+"""A group of samples that are checked as one batch has as many, or two samples."""
+
+
+def sample_groups(
+    samples: Sequence[SampleRequest], schema: Schema, layout: Layout
+) -> Iterator[tuple[str, list[Batch]]]:
+    """Groups of samples, to be compared alone and as one batch: which they are, and each as a
+    batch, looked up in the tables as they are. `InputError`: as of `scored`."""
+    weights: dict[str, WeightType] = dict.fromkeys(layout.tables, "fp32")
+    group: list[Batch] = []
+    for number, sample in enumerate(samples):
+        group.append(_as_batch(sample, schema, layout, weights))
+        enough = len(group) > 1 and sum(len(each.dense) for each in group) >= MERGED_EXAMPLES
+        if enough or number + 1 == len(samples):
+            yield f"samples {number + 1 - len(group)} to {number}", group
+            group = []
+
+
 def _random_sample(
     schema: Schema, layout: Layout, examples: int, ids: int, random: np.random.Generator
 ) -> SampleRequest:
@@ -113,27 +132,8 @@ def _random_ids(
 def _scored(
     sample: SampleRequest, program: DenseProgram, weights: Mapping[str, WeightType]
 ) -> SampleRequest:
-    examples, factors = _as_examples(sample, program.schema)
-    mapped = to_rows(examples)
-    tables = program.layout.tables
-    pooled, sequences = {}, {}
-    for each in program.layout.pooled:
-        name, table = each.input.name, each.lookup.table
-        column = mapped.rows[name]
-        vectors = _read(table, tables[table], column.values, weights[table])
-        if name in factors:
-            vectors *= factors[name][:, None]
-        pooled[each.path, each.key] = _pool(vectors, column, mean=each.lookup.pooling == "mean")
-    for one in program.layout.sequences:
-        column = mapped.rows[one.input.name]
-        table = one.lookup.table
-        vectors = _read(table, tables[table], column.values, weights[table])
-        sequences[one.path, one.key] = JaggedTensor(
-            torch.from_numpy(vectors), lengths=torch.from_numpy(column.lengths)
-        )
-    request_of_example = torch.zeros(sample.num_examples, dtype=torch.int64)
-    looked_up = LookedUp(pooled=pooled, sequences=sequences)
-    outputs = program.run(mapped.dense, looked_up, request_of_example)
+    batch = _as_batch(sample, program.schema, program.layout, weights)
+    outputs = program.run(batch.dense, batch.looked_up, batch.request_of_example)
     for name, output in outputs.items():
         if not output.isfinite().all():
             raise ExportError(
@@ -142,6 +142,35 @@ def _scored(
             )
     return dataclasses.replace(
         sample, outputs={name: output.numpy() for name, output in outputs.items()}
+    )
+
+
+def _as_batch(
+    sample: SampleRequest, schema: Schema, layout: Layout, weights: Mapping[str, WeightType]
+) -> Batch:
+    """One request with what lookups in the stored tables give it."""
+    examples, factors = _as_examples(sample, schema)
+    mapped = to_rows(examples)
+    tables = layout.tables
+    pooled, sequences = {}, {}
+    for each in layout.pooled:
+        name, table = each.input.name, each.lookup.table
+        column = mapped.rows[name]
+        vectors = _read(table, tables[table], column.values, weights[table])
+        if name in factors:
+            vectors *= factors[name][:, None]
+        pooled[each.path, each.key] = _pool(vectors, column, mean=each.lookup.pooling == "mean")
+    for one in layout.sequences:
+        column = mapped.rows[one.input.name]
+        table = one.lookup.table
+        vectors = _read(table, tables[table], column.values, weights[table])
+        sequences[one.path, one.key] = JaggedTensor(
+            torch.from_numpy(vectors), lengths=torch.from_numpy(column.lengths)
+        )
+    return Batch(
+        mapped.dense,
+        LookedUp(pooled=pooled, sequences=sequences),
+        torch.zeros(sample.num_examples, dtype=torch.int64),
     )
 
 

@@ -12,6 +12,7 @@ comes before the mark runs once per request; an operation that takes values of b
 its request-scoped tensors expanded, and is refused where that cannot help (a size).
 """
 
+import dataclasses
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from embershard.export.inputs import (
     without_writing,
 )
 from embershard.export.item_assignment import emit_assignment, is_shared, item_assigned
-from embershard.export.lookup_values import OF_SPARSE, LookupValues
+from embershard.export.lookup_values import OF_SPARSE, PAD_FIRST, LookupValues
 from embershard.export.tracing import refusal
 from embershard.jagged.keyed_tensor import regroup_keyed
 from embershard.modules import to_examples
@@ -193,18 +194,19 @@ class _Splitter:
         if isinstance(value, Pooled | Regrouped):
             raise refusal(node, "expected tensors taken from the KeyedTensor first")
         if isinstance(value, Sequences | Sequence):
+            key = value.key if isinstance(value, Sequence) else "<key>"
             raise refusal(
-                node, "expected a sequence to be padded first: sequences['<key>'].to_padded_dense()"
+                node,
+                "expected a sequence to be padded first; "
+                + PAD_FIRST.format(sequence=f"sequences[{key!r}]"),
             )
         return value
 
     def _output(self, node: fx.Node) -> ScopedProgram:
         given: Any = node.args[0]
-        if isinstance(given, tuple | list):
+        if problem := _form_problem(given):
             raise ExportError(
-                "forward: expected a tensor, or a dict from name to tensor, got a "
-                f"{'tuple' if isinstance(given, tuple) else 'list'} of {len(given)} values; "
-                "write return {'score': score, ...}"
+                f"forward: expected a tensor, or a dict from name to tensor, got {problem}"
             )
         named = given if isinstance(given, dict) else {"score": given}
         scopes: dict[str, Scope] = {}
@@ -212,7 +214,9 @@ class _Splitter:
         for name, source in named.items():
             if not isinstance(name, str) or not isinstance(source, fx.Node):
                 raise refusal(
-                    node, f"forward: expected a tensor, or a dict from name to tensor, got {given}"
+                    node,
+                    f"forward: expected a tensor, or a dict from name to tensor, got {given}"
+                    f"{_output_remedy(name, source)}",
                 )
             if problem := name_problem(name):
                 raise refusal(node, f"output name: expected {problem}, got {name!r}")
@@ -227,6 +231,29 @@ class _Splitter:
         self._graph.output(outputs, type_expr=dict[str, torch.Tensor])
         self._graph.lint()
         return ScopedProgram(graph=self._graph, output_scopes=scopes)
+
+
+def _form_problem(given: Any) -> str | None:
+    """Of what a forward returns as a whole: what it is in place of a tensor or a dict."""
+    if isinstance(given, tuple | list):
+        kind = "tuple" if isinstance(given, tuple) else "list"
+        return f"a {kind} of {len(given)} values; write return {{'score': score, ...}}"
+    if isinstance(given, fx.Node) and dataclasses.is_dataclass(given.target):
+        kind = getattr(given.target, "__name__", "dataclass")
+        fields = dataclasses.fields(given.target)
+        named = ", ".join(f"{each.name!r}: {each.name}" for each in fields)
+        return f"the dataclass {kind}; write return {{{named}}}"
+    return None
+
+
+def _output_remedy(name: object, source: object) -> str:
+    """What to write in place of an output that is no tensor."""
+    if source is None:
+        return f"; leave {name!r} out of the dict"
+    if isinstance(source, dict):
+        named = ", ".join(f"'{name}_{each}': {each}" for each in source)
+        return f"; write one dict: {{{named}}}"
+    return ""
 
 
 def _columns_asked(node: fx.Node) -> slice | int | list[int] | None:

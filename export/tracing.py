@@ -112,8 +112,9 @@ REFUSED_LAYERS = (nn.SyncBatchNorm, nn.MaxUnpool1d, nn.MaxUnpool2d, nn.MaxUnpool
 
 
 INSTEAD = {
-    "cannot be iterated": "a known number of names (a, b = x.shape), indices (x[:, 0]) or keys "
-    "(for key in ('user', 'item'): pooled[key])",
+    "cannot be iterated": "a known number of names (a, b = x.shape), indices (x[:, 0]), a known "
+    "number of steps (for i in range(5): x[:, i]) or keys (for key in ('user', 'item'): "
+    "pooled[key])",
     "control flow": "torch.where(condition, a, b) for what depends on values; decide what depends "
     "on shapes when the module is built",
     "'len' is not supported": "x.shape[0] in place of len(x)",
@@ -124,7 +125,8 @@ INSTEAD = {
     "torch.autocast": "export_model(..., dense_dtype='bf16') in place of it",
     "instead found type 'TracedValue'": "the function without torch.jit.script, or a layer of it",
     "real number, not 'TracedValue'": "tensors in place of numbers: x[:, 0], not float(x[0, 0])",
-    "__array_struct__": "math or torch in place of numpy",
+    "<class 'numpy.": "float(value) in place of a number of numpy",
+    "__array_struct__": "math or torch in place of numpy, float(value) for a number",
     "__cuda_array_interface__": "the layer on the padded sequence in place of "
     "pack_padded_sequence, and take output[torch.arange(output.shape[0]), lengths - 1]",
 }
@@ -254,6 +256,8 @@ def line_of(node: fx.Node) -> str:
         if not file.startswith(LIBRARIES):
             code = lines[place + 1] if place + 1 < len(lines) else ""
             return f"{file}:{number}: {code.rstrip(':')}"
+    if node.target is getattr:  # ``x.max(1).values`` has the line of ``x.max(1)``.
+        return line_of(node.all_input_nodes[0])
     return node.format_node() or node.name
 
 

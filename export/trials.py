@@ -7,18 +7,28 @@ What is compared, for R requests that share B examples:
 
 so that a program that mixes scopes is refused, and so is a module whose score of an example
 depends on its neighbours. Lookups are left out: both are given the same pooled vectors and
-sequences.
+sequences. Of samples that come with the module, each request is such a part of a batch.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
-from embershard.export.dense_program import Batch, DenseProgram, Trial, given_vectors, random_batch
+from embershard.export.compared import Compared, close, stacked, tolerance_of
+from embershard.export.dense_program import (
+    Batch,
+    DenseProgram,
+    Trial,
+    given_vectors,
+    merged,
+    random_batch,
+)
 from embershard.export.embeddings import EmbeddingModule
 from embershard.export.located_faults import (
     crossing_remedy,
@@ -36,75 +46,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.package.manifest import OutputSpec
 from embershard.package.schema import Scope
 
-TOLERANCE = 1e-5
-# Of all that is compared, the part of the largest value below which differences are rounding.
-SMALLEST = 1e-2
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One output, three times."""
-
-    alone: Tensor | None
-    """Of the module, example by example."""
-
-    together: Tensor
-    """Of the module, all examples in one batch."""
-
-    got: Tensor
-    """Of the program."""
-
-    rows: Tensor | slice
-    """Which rows of ``got`` the examples have."""
-
-    def problem(self, count: int) -> str | None:
-        """What is wrong, if anything; ``count`` rows are expected of the program."""
-        got = self.got
-        if got.dtype != torch.float32:
-            return f"expected float32, got {got.dtype}; write .float()"
-        if got.ndim < 1 or got.shape[0] != count or 0 in got.shape:
-            return f"expected a row for each, ({count}, ...), got shape {tuple(got.shape)}"
-        if self.alone is None:
-            return (
-                f"expected a row for each example, got that for {count} rows but not for a batch "
-                "of one example; write squeeze(-1) in place of squeeze()"
-            )
-        if self.crosses_rows():
-            return (
-                "expected every example's output to depend on that example alone, got another in "
-                "a batch than alone; it is computed across the rows of a batch"
-            )
-        if not close(got[self.rows], self.alone):
-            return (
-                "expected what the module gives for the same examples, got other values; an "
-                "operation takes rows of requests for rows of examples, or means something else "
-                "in TorchScript"
-            )
-        return None
-
-    def crosses_rows(self) -> bool:
-        """Whether the module itself gives an example another output in company."""
-        return self.alone is None or not close(self.together, self.alone)
-
-
-def close(got: Tensor, expected: Tensor) -> bool:
-    """Alike but for rounding; NaN is like NaN."""
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        return False
-    if not expected.is_floating_point():
-        return torch.equal(got, expected)
-    finite = expected[expected.isfinite()].abs()
-    largest = float(finite.max()) if finite.numel() else 0.0
-    atol = TOLERANCE * max(largest, SMALLEST)
-    return torch.allclose(got, expected, rtol=TOLERANCE, atol=atol, equal_nan=True)
-
-
-def stacked(alone: list[Tensor]) -> Tensor | None:
-    """Outputs of single examples as one; None where that is no tensor of one row each."""
-    if any(not isinstance(each, Tensor) or each.ndim < 1 or len(each) != 1 for each in alone):
-        return None
-    return torch.cat(alone)
-
+LOG = logging.getLogger(__name__)
 
 # Far apart sizes first. Values around 1, because small tables would hide a mix-up in rounding;
 # small ones, because large ones saturate; and positive ones, because some models take logarithms.
@@ -120,6 +62,12 @@ TRIALS = (
 # Of models with sequences, too: nobody in the batch has a history.
 WITHOUT_LISTS = Trial(2, 5, "normal", longest=0)
 
+# Dense inputs as prices and counts are: a condition on them may be false around 0.
+WIDE_TRIALS = (
+    Trial(3, 7, "normal", dense_scale=1e2),
+    Trial(3, 7, "normal", dense_scale=1e4),
+)
+
 # Batches whose lists are emptied. Positive values keep logarithms finite.
 BEFORE_EMPTYING = (Trial(4, 7, "positive", shortest=1), Trial(4, 7, "normal", shortest=1))
 
@@ -131,10 +79,12 @@ def check_program(
     modules: Mapping[str, EmbeddingModule],
     output_scopes: Mapping[str, Scope],
     *,
+    samples: Iterable[tuple[str, Sequence[Batch]]],
     seed: int,
 ) -> tuple[OutputSpec, ...]:
     """Compare a program with the module, in eval mode, whose trace it was made from, on random
-    inputs; returns what the outputs are. ``modules``: those of embeddings by path."""
+    inputs and on groups of ``samples``; returns what the outputs are. ``modules``: those of
+    embeddings by path."""
     checker = _Checker(module, traced, program, modules, output_scopes)
     trials = (*TRIALS, WITHOUT_LISTS) if program.layout.sequences else TRIALS
     runs = [checker.run(trial, seed + place) for place, trial in enumerate(trials)]
@@ -144,6 +94,9 @@ def check_program(
                 f"output {name!r}: expected finite values, got NaN or infinity in every batch of "
                 "random inputs, positive ones too"
             )
+    checker.run_wide(seed)
+    for names, requests in samples:
+        checker.compare(merged(requests), requests, names)
     for place, trial in enumerate(BEFORE_EMPTYING):
         checker.check_empty_lists(trial, seed + place)
     return tuple(
@@ -161,26 +114,86 @@ class _Checker:
     scopes: Mapping[str, Scope]
 
     def run(self, trial: Trial, seed: int) -> dict[str, Tensor]:
-        """Compare on one batch; gives the program's outputs."""
+        """Compare on one random batch; gives the program's outputs."""
         batch = random_batch(trial, self.program, seed)
+        where = f"{trial.requests} requests, {trial.examples} examples"
+        return self.compare(batch, batch.each_alone(), where)
+
+    def run_wide(self, seed: int) -> None:
+        """Compare on large dense inputs. A module that takes none of that size is no error."""
+        if not self.program.schema.dense:
+            return
+        for place, trial in enumerate(WIDE_TRIALS):
+            batch = random_batch(trial, self.program, seed + place)
+            where = (
+                f"{trial.requests} requests, {trial.examples} examples, dense inputs of about "
+                f"{trial.dense_scale:g}"
+            )
+            try:
+                _, difference = self._compared(batch, batch.each_alone(), where)
+            except ExportError as failure:
+                self._warn(failure, batch, trial.dense_scale)
+                return
+            if difference and self._depends_on_neighbours(trial, seed + place):
+                raise difference
+
+    def _depends_on_neighbours(self, trial: Trial, seed: int) -> bool:
+        """Whether examples get other outputs beside others. All batches have one size: in those of
+        other sizes, sums of large numbers are rounded in another order."""
+        batch, other = (random_batch(trial, self.program, each) for each in (seed, -seed - 1))
+        before, both = self._of_module(batch), merged([batch, other])
+        places = torch.arange(trial.examples)
+        for parity in (0, 1):
+            kept = places % 2 == parity
+            mixed = both.take(torch.where(kept, places, places + trial.examples))
+            after = self._of_module(mixed)
+            if any(not close(after[name][kept], given[kept]) for name, given in before.items()):
+                return True
+        return False
+
+    def _warn(self, failure: ExportError, batch: Batch, dense_scale: float) -> None:
+        """Say that the program fails as the module does, unless a check of the module's own, which
+        a program does not hold, is what failed."""
+        try:
+            self.program.run(batch.dense, batch.looked_up, batch.request_of_example)
+        except ExportError:
+            LOG.warning(
+                "dense inputs of about %g: %s; a server answers such a request with INTERNAL",
+                dense_scale,
+                failure,
+            )
+
+    def compare(self, batch: Batch, parts: Sequence[Batch], where: str) -> dict[str, Tensor]:
+        """Compare on a batch that consists of ``parts``; gives the program's outputs."""
+        got, difference = self._compared(batch, parts, where)
+        if difference:
+            raise difference
+        return got
+
+    def _compared(
+        self, batch: Batch, parts: Sequence[Batch], where: str
+    ) -> tuple[dict[str, Tensor], ExportError | None]:
+        """The program's outputs, and the error to raise if they are wrong."""
         together = self._of_module(batch)
-        alone = [self._of_module(each) for each in batch.each_alone()]
+        alone = [self._of_module(each) for each in parts]
         got = self.program.run(batch.dense, batch.looked_up, batch.request_of_example)
+        requests, examples = int(batch.request_of_example[-1]) + 1, len(batch.dense)
         for name, scope in self.scopes.items():
             compared = Compared(
-                alone=stacked([each[name] for each in alone]),
+                alone=stacked([each[name] for each in alone], [len(each.dense) for each in parts]),
                 together=together[name],
                 got=got[name],
                 rows=batch.request_of_example if scope == "request" else slice(None),
+                tolerance=tolerance_of(batch.dense),
             )
-            problem = compared.problem(trial.requests if scope == "request" else trial.examples)
+            problem = compared.problem(requests if scope == "request" else examples)
             if problem:
-                where = f"output {name!r}, {trial.requests} requests, {trial.examples} examples"
+                place = f"output {name!r}, {where}"
                 if compared.crosses_rows():
-                    self._refuse_random(batch, where)
-                    raise ExportError(self._crossing(batch, f"{where}: {problem}"))
-                raise ExportError(f"{where}: {problem}")
-        return got
+                    self._refuse_random(batch, place)
+                    return got, ExportError(self._crossing(batch, parts, f"{place}: {problem}"))
+                return got, ExportError(f"{place}: {problem}")
+        return got, None
 
     def check_empty_lists(self, trial: Trial, seed: int) -> None:
         """Refuse outputs that are finite with lists, and not finite if some or all are empty."""
@@ -218,11 +231,12 @@ class _Checker:
             return "training=self.training, or nn.Dropout"
         return "it for training alone: if self.training: ..."
 
-    def _crossing(self, batch: Batch, problem: str) -> str:
+    def _crossing(self, batch: Batch, parts: Sequence[Batch], problem: str) -> str:
         """The problem, after the line that first computes across examples, and the remedy."""
         together = self._recorded(batch)
-        alone = [self._recorded(each) for each in batch.each_alone()]
-        node = first_crossing(together, alone, close)
+        alone = [self._recorded(each) for each in parts]
+        alike = partial(close, tolerance=tolerance_of(batch.dense))
+        node = first_crossing(together, alone, alike)
         if node is None:
             return problem
         instead = (

@@ -151,7 +151,11 @@ def _shape(output: OutputSpec) -> str:
 
 def _footer(manifest: Manifest) -> list[str]:
     limits = manifest.limits
-    programs = ", ".join(f"{each.kind} {each.dtype} on {each.target}" for each in manifest.programs)
+    programs = ", ".join(
+        f"{each.kind} {each.dtype} on {each.target} "
+        f"({megabytes_text(manifest.files[each.file].bytes)} MB)"
+        for each in manifest.programs
+    )
     producer = ", ".join(f"{name} {version}" for name, version in manifest.producer)
     return [
         f"limits     {limits.max_examples:,} examples and {limits.max_ids:,} ids a request",

@@ -1,11 +1,13 @@
 """Refusals say what to write instead."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from embershard.errors import ExportError
 from embershard.export.program_builder import build_program
+from embershard.jagged import JaggedTensor
 from tests.export.expanding import Forward
 from tests.export.models import SCHEMA, collection
 from tests.export.test_sequences import sequences
@@ -62,9 +64,67 @@ def all_pairs(m, d, s):
     return x @ x.T
 
 
+def unpadded_max(m, d, s):
+    return m.sequences(s)["history"].to_padded_dense().amax(1)
+
+
+def unpadded_values(m, d, s):
+    x = m.sequences(s)["history"].to_padded_dense(desired_length=None)
+    return torch.tanh(x).max(1).values
+
+
+def max_of_empty_lists(m, d, s):
+    x = m.sequences(s)["history"].to_padded_dense()
+    return torch.relu(x).amax(1)  # Zero vectors add nothing.
+
+
+def values_of_lists(m, d, s):
+    lists = m.sequences(s)["history"]
+    return JaggedTensor(torch.relu(lists.values()), lengths=lists.lengths()).to_padded_dense(3)
+
+
+def relu_of_lists(m, d, s):
+    return torch.relu(m.sequences(s)["history"])
+
+
+def loop_over_steps(m, d, s):
+    return sum(step for step in m.sequences(s)["history"].to_padded_dense(3).unbind(1))
+
+
+def number_of_numpy(m, d, s):
+    return m.embeddings(s)["item"] * np.float32(3)
+
+
+def number_of_numpy_first(m, d, s):
+    return np.float32(3) * m.embeddings(s)["item"]
+
+
+PAD_FIRST = (
+    "write x = sequences['history'].to_padded_dense(width), apply the operation to x, and multiply "
+    "by the mask (torch.arange(width) < sequences['history'].lengths().unsqueeze(1)).unsqueeze(-1)"
+)
+GIVE_A_WIDTH = (
+    "to_padded_dense() without a width pads to the longest list of a batch; write "
+    "to_padded_dense(max_ids), or mask the padding"
+)
+
+
 @pytest.mark.parametrize(
     ("forward", "line", "remedy"),
     [
+        (unpadded_max, ".to_padded_dense().amax(1)", GIVE_A_WIDTH),
+        (unpadded_values, "torch.tanh(x).max(1).values", GIVE_A_WIDTH),
+        (
+            max_of_empty_lists,
+            "torch.relu(x).amax(1)",
+            "non-zero size.; without a width a batch of empty lists has width 0; write "
+            "to_padded_dense(max_ids)",
+        ),
+        (values_of_lists, "torch.relu(lists.values())", PAD_FIRST),
+        (relu_of_lists, "torch.relu(m.seq", PAD_FIRST),
+        (loop_over_steps, ".unbind(1))", "a known number of steps (for i in range(5): x[:, i])"),
+        (number_of_numpy, "np.float32(3)", "write float(value) in place of a number of numpy"),
+        (number_of_numpy_first, "np.float32(3)", "in place of numpy, float(value) for a number"),
         (squeezed, ".squeeze()", "write squeeze(-1) in place of squeeze()"),
         (branch_on_item, "if x.max().item() > 100: Forward", "write torch.where"),
         (
@@ -115,3 +175,57 @@ def test_bfloat16_parameters_are_refused_with_the_option_to_use():
     message = refusal_of(ranker)
     assert "linear.weight: expected float32 parameters, got torch.bfloat16" in message
     assert "write module.float() before the export, and export_model(..., dense_dtype=" in message
+
+
+def counted(m, d, s):
+    m.calls += 1
+    return m.embeddings(s)["item"] * m.calls
+
+
+def counted_anew(m, d, s):
+    m.calls = m.calls + 1
+    return m.embeddings(s)["item"] * m.calls
+
+
+@pytest.mark.parametrize("forward", [counted, counted_anew])
+def test_a_buffer_that_forward_changes_is_refused_by_name(forward):
+    ranker = module(forward)
+    ranker.register_buffer("calls", torch.zeros(()))
+    assert refusal_of(ranker) == (
+        "calls: expected a buffer that forward leaves alone in eval mode, got one that it changes: "
+        "a package holds no state; write it for training alone: if self.training: ..."
+    )
+
+
+def test_a_buffer_that_forward_computes_once_is_exported():
+    def forward(m, d, s):
+        if len(m.cached) < 4:
+            m.cached = torch.arange(4.0)
+        return m.embeddings(s)["item"] * m.cached
+
+    ranker = module(forward)
+    ranker.register_buffer("cached", torch.zeros(0))
+    build_program(ranker, SCHEMA, seed=0)
+
+
+def test_a_buffer_that_forward_changes_in_training_is_exported():
+    def forward(m, d, s):
+        return counted(m, d, s) if m.training else m.embeddings(s)["item"] * m.calls
+
+    ranker = module(forward)
+    ranker.register_buffer("calls", torch.ones(()))
+    build_program(ranker.train(), SCHEMA, seed=0)
+    assert ranker.calls == 1
+    assert ranker.training
+
+
+def test_a_table_that_forward_reads_as_a_tensor_is_said_with_its_size(caplog):
+    def forward(m, d, s):
+        pooled = m.embeddings(s)
+        return pooled["user"] @ m.embeddings.embedding_bags["items"].weight.t()
+
+    build_program(module(forward), SCHEMA, seed=0)
+    (record,) = caplog.records
+    assert record.getMessage() == (  # 9 rows of 4.
+        "table 'items' is read as a tensor in forward: 0.000 MB of fp32 in the dense program"
+    )

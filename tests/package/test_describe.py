@@ -60,3 +60,10 @@ def test_columns_line_up():
     items = next(line for line in lines if line.startswith("items"))
     assert items.index("int4") == head.index("weights")
     assert items.index("cpu:0") == head.index("plan")
+
+
+def test_the_size_of_each_dense_program_is_said():
+    package = Package.open(GOLDEN)
+    (program,) = package.manifest.programs
+    size = (package.path / program.file).stat().st_size
+    assert f"programs torchscript float32 on cpu ({size / 1e6:.3f} MB)" in lines_of(package)
