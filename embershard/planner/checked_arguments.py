@@ -1,7 +1,7 @@
 """``check_number``, ``check_integer``, ``check_kind``: arguments, refused in one sentence."""
 
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, cast
 
 from embershard.errors import InputError
 
@@ -9,8 +9,8 @@ GOT_MAX = 80
 """Characters of an object in a message."""
 
 
-def check_number(where: str, value: object, low: float, high: float, expected: str = "") -> None:
-    """Refuse anything but a number of a range.
+def check_number(where: str, value: object, low: float, high: float, expected: str = "") -> float:
+    """Refuse anything but a number of a range, which becomes Python's: NumPy's overflow.
 
     Args:
         low, high: of the range, both included.
@@ -20,10 +20,11 @@ def check_number(where: str, value: object, low: float, high: float, expected: s
         InputError: it is none.
     """
     _check(where, value, Real, low, high, expected or f"a number of {low:g} .. {high:g}")
+    return int(value) if isinstance(value, Integral) else float(cast("Real", value))
 
 
-def check_integer(where: str, value: object, low: int, high: int) -> None:
-    """Refuse anything but an integer of a range.
+def check_integer(where: str, value: object, low: int, high: int) -> int:
+    """Refuse anything but an integer of a range, which becomes Python's: NumPy's overflow.
 
     Args:
         low, high: of the range, both included.
@@ -32,6 +33,7 @@ def check_integer(where: str, value: object, low: int, high: int) -> None:
         InputError: it is none.
     """
     _check(where, value, Integral, low, high, f"an integer of {low:,} .. {high:,}")
+    return int(cast("Integral", value))
 
 
 def check_kind(where: str, value: object, kind: Any, expected: str) -> None:

@@ -83,7 +83,7 @@ class EmbeddingShardingPlanner:
         timeout_seconds: float | None = None,
     ) -> None:
         check_kind("planner: topology", topology, Topology, "a Topology")
-        check_integer("planner: batch_size", batch_size, 1, BATCH_SIZE_MAX)
+        batch_size = check_integer("planner: batch_size", batch_size, 1, BATCH_SIZE_MAX)
         reserved = "0 .. 1, 1 excluded"
         below_1 = math.nextafter(1, 0)
         check_number("planner: storage_reservation", storage_reservation, 0, below_1, reserved)

@@ -1,5 +1,6 @@
 """Training plans: what they keep to, and what is refused."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -39,6 +40,19 @@ def test_a_plan_tiles_every_table_on_the_ranks():
     )
     assert planner.report.gap >= 0
     assert ShardingPlan.from_json(plan.to_json()).to_json() == plan.to_json()
+
+
+def test_numpy_integers_give_the_plan_of_pythons():
+    # 2**24 examples of 128 ranks are 2**31, which int32 does not hold.
+    model = model_of((1000, 64), (50_000, 128))
+
+    def planned(integer):
+        planner = planner_of(integer(128), batch_size=integer(2**24), ddr_cap=integer(2**40))
+        return planner.plan(model, sharders()).to_json(), planner.report.bound_seconds
+
+    assert planned(lambda value: np.int64(value) if value > 2**31 else np.int32(value)) == planned(
+        int
+    )
 
 
 def test_equal_input_gives_an_equal_plan():

@@ -114,6 +114,17 @@ def test_arrays_and_sets_are_taken_as_their_lists():
     assert given == listed
 
 
+def test_numpy_numbers_are_taken_as_pythons():
+    # int32 and int8 would overflow: 2**31 - 1 and a byte more, 100 + 100.
+    memory = Device(memory_bytes=np.int32(2**31 - 1), speed=np.float32(0.5))
+    topology = Topology(np.int64(2), local_world_size=np.int8(1), devices=[memory] * 2)
+    assert topology.devices == (Device(memory_bytes=2**31 - 1, speed=0.5),) * 2
+    given = ParameterConstraints(pooling_factors=[np.int8(100)] * 2, min_partition=np.int8(64))
+    assert sum(given.pooling_factors) == 200
+    numbers = [topology.world_size, topology.local_world_size, topology.devices[0].memory_bytes]
+    assert {type(each) for each in [*numbers, given.min_partition]} == {int}
+
+
 def test_memory_of_a_host_needs_a_machine_that_says_how_fast_it_is():
     shipped = Topology(2, "cuda", ddr_cap=5)
     assert shipped.host_memory_rate == shipped.machine.host_memory_rate > 0
