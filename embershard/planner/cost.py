@@ -67,6 +67,9 @@ class Table:
     count_accesses: bool = False
     """Whether accesses of each row are counted in memory."""
 
+    id_bytes: int = ID_BYTES
+    """Of an id that is sent to a rank: with its weight, if the collection has them."""
+
     sharding_types: tuple[str, ...] | None = None
     compute_kernels: tuple[str, ...] | None = None
     """None: those that the topology has memory for."""
@@ -155,7 +158,7 @@ def price(
     of_ids = work.exchange.seconds(ids=ids, bags=0.0, row_bytes=row_bytes)
     of_vectors = work.exchange.seconds(ids=0.0, bags=returned, row_bytes=row_bytes)
     vectors = returned * row_bytes * work.seconds_of_byte
-    sent = (ids * ID_BYTES + table.bags * LENGTH_BYTES) * work.seconds_of_byte
+    sent = (ids * table.id_bytes + table.bags * LENGTH_BYTES) * work.seconds_of_byte
     seconds[0] += of_ids + of_vectors / 2 + sent + vectors
     seconds[1] += of_vectors / 2 + vectors
     weights = weight_bytes(heights, widths, table.data_type)
@@ -166,6 +169,7 @@ def price(
         widths,
         ids,
         bags,
+        id_bytes=table.id_bytes,
         is_pooled=not table.is_sequence,
         batches_ahead=work.batches_ahead,
     )
