@@ -1,7 +1,10 @@
-"""``check_number``, ``check_integer``, ``check_kind``: arguments, refused in one sentence."""
+"""``check_number`` and others: arguments, refused in one sentence."""
 
 from numbers import Integral, Real
 from typing import Any, cast
+
+import torch
+from torch import Tensor
 
 from embershard.errors import InputError
 
@@ -48,6 +51,20 @@ def check_kind(where: str, value: object, kind: Any, expected: str) -> None:
     if isinstance(value, str) or not isinstance(value, kind):
         got = repr(value)
         raise InputError(f"{where}: expected {expected}, got {got[:GOT_MAX]}")
+
+
+def check_counts(counts: object) -> None:
+    """Refuse anything but a dense tensor of real numbers.
+
+    Raises:
+        InputError: it is none.
+    """
+    where = "constraints: access_counts: expected a dense tensor of one real number a row, got"
+    if not isinstance(counts, Tensor):
+        raise InputError(f"{where} {type(counts).__name__}")
+    if counts.layout != torch.strided or counts.is_complex() or counts.is_meta:
+        kind = f"{counts.dtype}, {counts.layout}, device {counts.device}"
+        raise InputError(f"{where} {kind}")
 
 
 def _check(where: str, value: Any, kind: Any, low: float, high: float, expected: str) -> None:

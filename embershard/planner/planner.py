@@ -22,7 +22,7 @@ from embershard.planner.report import PlanReport
 from embershard.planner.report_builder import build_report, rank_loads
 from embershard.planner.starting_placements import Found, Placement
 from embershard.planner.topology import ParameterConstraints, Topology
-from embershard.planner.training_problem import TrainingProblem
+from embershard.planner.training_problem import REPLICA, TrainingProblem
 from embershard.sharding import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
@@ -30,6 +30,7 @@ from embershard.sharding import (
     ShardingPlan,
 )
 from embershard.sharding.environment import from_rank_0
+from embershard.sharding.plan_checks import planned_sharder
 from embershard.sharding.shard_memory import BATCHES_AHEAD
 from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import check_module_plan, tables_of
@@ -102,6 +103,8 @@ class EmbeddingShardingPlanner:
         self._reservation = storage_reservation
         self._batches_ahead = BATCHES_AHEAD if pipelined else 0
         self._planned: _Planned | None = None
+        self._is_empty = False
+        """Whether the last plan has no tables."""
 
     @property
     def machine(self) -> Machine:
@@ -133,10 +136,17 @@ class EmbeddingShardingPlanner:
             InputError: there is none.
         """
         if self._planned is None:
-            raise InputError("planner: report: expected a plan before it, got none")
+            got = "one without a collection that its sharders shard" if self._is_empty else "none"
+            raise InputError(f"planner: report: expected a plan before it, got {got}")
         problem, options, placed, seconds = self._planned
         machine, ranks = self.machine, self._topology.world_size
         warnings = self._topology.warnings
+        warnings += tuple(
+            f"constraints: table {each.name!r}: data_parallel was not considered beside other "
+            "sharding types: list it alone"
+            for each in problem.tables
+            if DATA_PARALLEL in (each.sharding_types or ()) and each.sharding_types != REPLICA
+        )
         if placed.timed_out:
             warnings += (f"search: ended by timeout_seconds, {self._timeout:g}",)
         return build_report(
@@ -159,10 +169,11 @@ class EmbeddingShardingPlanner:
 
         Raises:
             InputError: constraints of a table that is not there, pooling factors that are not one a
-                feature, or access counts that are not one a row.
+                feature, access counts that are not one a row, or no module or sharders.
             PlannerError: no plan was found that keeps to the memory of the ranks.
         """
         start = time.perf_counter()
+        _check_model("plan", module, sharders)
         self._planned = None
         problem = self._problem(module, sharders, self._is_replica)
         end = start + self._timeout
@@ -170,7 +181,8 @@ class EmbeddingShardingPlanner:
         plan = ShardingPlan(
             {path: EmbeddingModuleShardingPlan() for path, *_ in shardable(module, sharders)}
         )
-        if not problem.tables:
+        self._is_empty = not problem.tables
+        if self._is_empty:
             return plan
         placed = problem.search(options, end)
         placed.timed_out |= time.perf_counter() > end  # Options may have been left out.
@@ -197,6 +209,10 @@ class EmbeddingShardingPlanner:
             InputError: the plan is not of this model and these ranks, or has shards of other
                 kernels than fused, whose costs are not measured.
         """
+        _check_model("price", module, sharders)
+        check_kind("price: plan", plan, ShardingPlan, "a ShardingPlan")
+        for path in plan.plan:
+            planned_sharder(module, path, sharders)
         for path, collection, _ in shardable(module, sharders):
             check_module_plan(
                 plan.plan.get(path, {}),
@@ -270,6 +286,14 @@ class EmbeddingShardingPlanner:
             is_replica=is_replica,
         )
         return TrainingProblem(self._topology, self._reservation, tables, self._batches_ahead)
+
+
+def _check_model(call: str, module: nn.Module, sharders: Sequence[Sharder]) -> None:
+    """Refuse what is no model, and what are no sharders."""
+    check_kind(f"{call}: module", module, nn.Module, "the model, a torch.nn.Module")
+    check_kind(f"{call}: sharders", sharders, Sequence, "a list: get_default_sharders()")
+    for each in sharders:
+        check_kind(f"{call}: sharders", each, Sharder, "sharders alone: get_default_sharders()")
 
 
 def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSharding:

@@ -7,7 +7,12 @@ from functools import cached_property
 from torch import Tensor
 
 from embershard.errors import InputError
-from embershard.planner.checked_arguments import check_integer, check_kind, check_number
+from embershard.planner.checked_arguments import (
+    check_counts,
+    check_integer,
+    check_kind,
+    check_number,
+)
 from embershard.planner.default_machine import default_machine
 from embershard.planner.host_memory import HOST_KERNELS
 from embershard.planner.machine import Machine
@@ -186,7 +191,8 @@ class ParameterConstraints:
 
     sharding_types: Collection[str] | None = None
     """Values of ``ShardingType`` to choose from. None: table_wise, column_wise and row_wise, where
-    row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank."""
+    row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank; beside
+    others it is not considered, and the report warns."""
 
     compute_kernels: Collection[str] | None = None
     """Values of ``EmbeddingComputeKernel`` to choose from: fused and, of a topology with host
@@ -211,7 +217,7 @@ class ParameterConstraints:
     def __post_init__(self) -> None:
         self._check_names("sharding_types", [each.value for each in ShardingType])
         self._check_names("compute_kernels", [each.value for each in EmbeddingComputeKernel])
-        is_replica = list(self.sharding_types or ()) == [ShardingType.DATA_PARALLEL.value]
+        is_replica = self.sharding_types == [ShardingType.DATA_PARALLEL.value]
         kernels = (EmbeddingComputeKernel.DENSE.value,) if is_replica else PLANNED_KERNELS
         if self.compute_kernels is not None and not set(kernels) & set(self.compute_kernels):
             raise InputError(
@@ -237,11 +243,9 @@ class ParameterConstraints:
         counts = self.access_counts
         if counts is None:
             return
-        if not isinstance(counts, Tensor):
-            raise InputError(
-                "constraints: access_counts: expected a tensor of one number a row, got "
-                f"{type(counts).__name__}"
-            )
+        check_counts(counts)
+        counts = counts.detach().cpu()
+        object.__setattr__(self, "access_counts", counts)
         if not (bool((counts >= 0).all()) and bool(counts.double().sum().isfinite())):
             raise InputError(
                 "constraints: access_counts: expected numbers from 0 with a finite sum, got others"
@@ -260,3 +264,4 @@ class ParameterConstraints:
             raise InputError(
                 f"constraints: {field}: expected a list of some of {sorted(known)}, got {given!r}"
             )
+        object.__setattr__(self, field, list(dict.fromkeys(given)))

@@ -213,7 +213,48 @@ def test_a_plan_with_shards_of_a_kernel_without_costs_is_not_priced(kernel):
 
 
 def test_a_model_without_collections_has_an_empty_plan():
-    assert planner_of(2).plan(torch.nn.Linear(2, 1), sharders()).plan == {}
+    planner = planner_of(2)
+    assert planner.plan(torch.nn.Linear(2, 1), sharders()).plan == {}
+    with pytest.raises(InputError, match="got one without a collection that its sharders shard"):
+        _ = planner.report
+
+
+def test_a_plan_with_a_module_that_the_model_lacks_is_not_priced():
+    planner, model = planner_of(2), model_of((1000, 8))
+    plan = planner.plan(model, sharders())
+    plan.plan["dense"] = plan.plan["sparse"]
+    with pytest.raises(InputError, match="module 'dense': expected a module of ModuleDict, got no"):
+        planner.price(plan, model, sharders())
+
+
+@cases(
+    ("call", "message"),
+    {
+        "no module": (
+            lambda planner: planner.plan(None, []),
+            "plan: module: expected the model, a torch.nn.Module, got None",
+        ),
+        "no sharders": (
+            lambda planner: planner.plan(nn.Linear(2, 1), None),
+            r"plan: sharders: expected a list: get_default_sharders\(\), got None",
+        ),
+        "one sharder": (
+            lambda planner: planner.plan(nn.Linear(2, 1), sharders()[0]),
+            "plan: sharders: expected a list: .*, got <embershard",
+        ),
+        "other sharders": (
+            lambda planner: planner.plan(nn.Linear(2, 1), [3]),
+            "plan: sharders: expected sharders alone: .*, got 3",
+        ),
+        "no plan": (
+            lambda planner: planner.price(None, nn.Linear(2, 1), []),
+            "price: plan: expected a ShardingPlan, got None",
+        ),
+    },
+)
+def test_what_is_no_model_sharders_or_plan_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call(planner_of(2))
 
 
 def test_constraints_of_no_table_are_refused():

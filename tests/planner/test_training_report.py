@@ -17,6 +17,17 @@ def test_costs_of_another_processor_are_warned_about_by_name():
     assert Topology(1).warnings == ()
 
 
+def test_data_parallel_beside_other_types_is_warned_about():
+    both = {"t0": ParameterConstraints(sharding_types=["data_parallel", "row_wise"])}
+    planner = planner_of(1, constraints=both)
+    plan = planner.plan(model_of((10, 8)), sharders())
+    assert plan.plan["sparse"]["t0"].sharding_type == "row_wise"
+    assert (
+        "constraints: table 't0': data_parallel was not considered beside other sharding types: "
+        "list it alone"
+    ) in planner.report.warnings
+
+
 def test_the_step_counts_the_own_batch_and_the_dense_part_of_a_rank():
     batch = RowCost(start=1e-3, id=1e-6, id_byte=0, bag=2e-6, bag_byte=1e-9)
     planner = EmbeddingShardingPlanner(
