@@ -107,10 +107,10 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     if allows(ShardingType.TABLE_WISE, otherwise=True):
         add(ShardingType.TABLE_WISE, 1, 1)
     if allows(ShardingType.COLUMN_WISE, otherwise=True):
-        for count in _powers(min(widest, 2 * world)):
+        for count in [*([1] if kinds else []), *_counts(min(widest, 2 * world), world)]:
             add(ShardingType.COLUMN_WISE, 1, count)
     if kinds is None:
-        for count in [*_powers(world), world]:
+        for count in _counts(world, world):
             add(ShardingType.ROW_WISE, count, 1)
     elif allows(ShardingType.ROW_WISE):
         add(ShardingType.ROW_WISE, min(world, table.rows), 1)
@@ -122,11 +122,6 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     if allows(ShardingType.GRID_SHARD):
         count = min(local, table.rows)
         add(ShardingType.GRID_SHARD, count, min(world // local, widest), count)
-    if not found:
-        raise ValueError(
-            f"table {table.name!r}: no cut into shards of at least {least} columns is one of "
-            f"{list(kinds or ())}"
-        )
     in_host = work.host_memory_rate and table.dim % DIM_MULTIPLE == 0
     known = (FUSED, *HOST_KERNELS) if in_host else (FUSED,)
     allowed = [each for each in known if each in (table.compute_kernels or known)]
@@ -158,9 +153,10 @@ def replicas(table: Table, work: Workload) -> Option:
     )
 
 
-def _powers(most: int) -> list[int]:
-    """2, 4, 8 .. up to ``most``."""
-    return [1 << power for power in range(1, max(most, 1).bit_length())]
+def _counts(most: int, world: int) -> list[int]:
+    """2, 4, 8 .. up to ``most``, ``most``, and one for each rank."""
+    powers = {1 << power for power in range(1, max(most, 1).bit_length())}
+    return sorted((powers | {most, min(most, world)}) - {1})
 
 
 def _spans(table: Table, row_cuts: int, column_cuts: int) -> Spans:

@@ -108,6 +108,15 @@ def test_a_sharding_type_that_is_asked_for_is_planned(kind):
         assert cut.ranks in ([0, 1], [2, 3])
 
 
+def test_a_table_is_cut_into_a_column_range_for_each_of_three_ranks():
+    # A third of the table is 1.3 MB, a half 1.9 MB.
+    columns = {"t0": ParameterConstraints(sharding_types=["column_wise"])}
+    planner = planner_of(3, constraints=columns, ddr_cap=1_500_000)
+    cut = planner.plan(model_of((10_000, 96)), sharders()).plan["sparse"]["t0"]
+    assert [each.columns for each in cut.sharding_spec] == [(0, 32), (32, 64), (64, 96)]
+    assert cut.ranks == [0, 1, 2]
+
+
 def test_a_plan_trains_as_one_process_does(workers):
     case = make_case(2, sizes=[4, 3], steps=3)
     plans, results = zip(*workers.run(2, plan_and_train, case), strict=True)
