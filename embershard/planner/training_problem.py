@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
+from embershard.planner.cheaper_cuts import take_cheaper_cuts
 from embershard.planner.cost import Table, Workload
 from embershard.planner.options import MIN_PARTITION, Option, options_of
 from embershard.planner.phase_search import balance_phases, step_seconds
@@ -127,6 +128,7 @@ class TrainingProblem:
         )
         if not found.timed_out:
             balance_phases(options, found, end)
+            take_cheaper_cuts(options, found, end)
         return found
 
     def _shortage(self, options: Options, error: InfeasibleError | None) -> str:
