@@ -121,6 +121,9 @@ class Workload:
     all_reduce: float = 0.0
     """Seconds of a value of a dense gradient."""
 
+    speeds: tuple[float, ...] = ()
+    """Of each rank, if they differ: rows are also cut in proportion to them."""
+
     host_memory_rate: float = 0.0
     """Bytes a second between a device and tables in its host's memory. 0: none lie there."""
 

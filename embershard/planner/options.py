@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -130,12 +131,16 @@ def options_of(table: Table, work: Workload) -> list[Option]:
             f"table {table.name!r}: compute_kernels: expected a topology of cuda with ddr_cap and "
             f"a dim that is a multiple of {DIM_MULTIPLE} for {list(table.compute_kernels or ())}"
         )
+    names, bounds = list(found.values()), [bound for *_, bound in found]
     spans = [_spans(table, rows, columns) for rows, columns, _ in found]
-    bounds = [bound for *_, bound in found]
+    if work.speeds and allows(ShardingType.ROW_WISE, otherwise=True):
+        names.append(ShardingType.ROW_WISE.value)
+        bounds.append(0)
+        spans.append(_spans_by_speed(table, work.speeds))
     return [
         option
         for kernel in allowed
-        for option in _priced(table, work, list(found.values()), spans, bounds, kernel)
+        for option in _priced(table, work, names, spans, bounds, kernel)
     ]
 
 
@@ -163,6 +168,17 @@ def _spans(table: Table, row_cuts: int, column_cuts: int) -> Spans:
     rows = cut_evenly(table.rows, row_cuts, 1)
     columns = cut_evenly(table.dim, column_cuts, DIM_MULTIPLE)
     return tuple((row, column) for column in columns for row in rows)
+
+
+def _spans_by_speed(table: Table, speeds: Sequence[float]) -> Spans:
+    """Row ranges whose lookups are in proportion to the ranks' speeds; none is empty."""
+    shares = np.cumsum(speeds) / np.sum(speeds)
+    if table.accesses_below is None:
+        ends = np.rint(shares * table.rows)
+    else:
+        ends = np.searchsorted(table.accesses_below, shares * table.accesses_below[-1])
+    edges = np.unique([0, *ends[:-1].astype(int).tolist(), table.rows]).tolist()
+    return tuple((rows, (0, table.dim)) for rows in pairwise(edges))
 
 
 def priced(

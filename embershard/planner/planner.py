@@ -162,7 +162,7 @@ class EmbeddingShardingPlanner:
             end = time.perf_counter() + limit
             costs, left_out = problem.constraint_costs(options, placed, end)
         if left_out:
-            warnings += (f"constraints: what {left_out} cost was not found in {limit:.3g} s",)
+            warnings += (f"constraints: the cost of {left_out} was not found in {limit:.3g} s",)
         return build_report(
             problem.report_input(options, placed, seconds),
             common_seconds=self._dense_seconds

@@ -47,6 +47,7 @@ class TrainingProblem:
     def work(self) -> Workload:
         """What is common to all tables."""
         topology = self.topology
+        speeds = tuple(each.speed for each in topology.devices)
         return Workload(
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
@@ -54,6 +55,7 @@ class TrainingProblem:
             network=topology.machine.network,
             batches_ahead=self.batches_ahead,
             all_reduce=topology.all_reduce_seconds(1),
+            speeds=speeds if len(set(speeds)) > 1 else (),
             host_memory_rate=topology.host_memory_rate,
             cache_columns=max((each.dim for each in self.tables), default=0),
         )

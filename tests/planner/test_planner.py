@@ -117,6 +117,22 @@ def test_a_table_is_cut_into_a_column_range_for_each_of_three_ranks():
     assert cut.ranks == [0, 1, 2]
 
 
+@cases(
+    ("counts", "rows"),
+    {"alike": (None, 600), "first rows more": (torch.tensor([3.0] * 300 + [1.0] * 600), 400)},
+)
+def test_rows_are_cut_in_proportion_to_the_speeds_of_ranks(counts, rows):
+    # Rank 0 has 2 of 3 parts: 600 of 900 rows alike; 900 + 100 of 1,500 lookups in 400 rows.
+    devices = [Device(memory_bytes=1 << 20, speed=speed) for speed in (1.0, 0.5)]
+    kept = ParameterConstraints(sharding_types=["row_wise"], access_counts=counts, cached_share=0.0)
+    planner = planner_of(2, devices=devices, constraints={"t0": kept}, batch_size=1 << 10)
+    cut = planner.plan(model_of((900, 8)), sharders()).plan["sparse"]["t0"]
+    assert [(each.rows, each.devices) for each in cut.sharding_spec] == [
+        ((0, rows), (0,)),
+        ((rows, 900), (1,)),
+    ]
+
+
 def test_a_plan_trains_as_one_process_does(workers):
     case = make_case(2, sizes=[4, 3], steps=3)
     plans, results = zip(*workers.run(2, plan_and_train, case), strict=True)

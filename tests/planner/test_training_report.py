@@ -90,7 +90,7 @@ def test_what_constraints_cost_is_searched_within_a_time_limit(monkeypatch, limi
     )
     planner.plan(model_of((1000, 64)), sharders())
     assert not planner.report.constraint_costs
-    said = "constraints: what 1 cost was not found in 0 s"
+    said = "constraints: the cost of 1 was not found in 0 s"
     assert (said in planner.report.warnings) == (timeout is None)
 
 
