@@ -8,7 +8,7 @@ import numpy as np
 
 from embershard.formatting import ms_text
 from embershard.planner.bound import lower_bound
-from embershard.planner.options import Option
+from embershard.planner.options import REPLICATE, Option
 from embershard.planner.phase_search import phase_loads
 from embershard.planner.placing import Bins, Floats, NoRoomError, place
 from embershard.planner.rank_load import RankLoad, TablePart
@@ -41,6 +41,10 @@ class ReportInput:
     local_world_size: int
     seconds: float
     """That the search took."""
+
+    price_replicas: Callable[[int, Option, Sequence[int]], float] | None = None
+    """Of serving: ``placement_seconds`` with a table in replicas on devices, whose lookups batches
+    divide among them."""
 
 
 def build_report(
@@ -162,12 +166,13 @@ def _alternatives(given: ReportInput, table: int) -> list[Alternative]:
     now = given.options[table][chosen].phases / given.speeds[given.placed.ranks[table]]
     others = phase_loads(given.options, given.placed, given.speeds)
     np.subtract.at(others.T, given.placed.ranks[table], now.T)
+    price = given.price_replicas and partial(given.price_replicas, table)
     found = [
         Alternative(
             sharding_type=each.name,
             shards=len(each.spans),
             seconds=each.total,
-            placement_seconds=_placed_with(each, bins.copy(), others.copy()),
+            placement_seconds=_placed_with(each, bins.copy(), others.copy(), price),
         )
         for at, each in enumerate(given.options[table])
         if at != chosen
@@ -175,17 +180,25 @@ def _alternatives(given: ReportInput, table: int) -> list[Alternative]:
     return sorted(found, key=lambda each: (each.placement_seconds, each.seconds))
 
 
-def _placed_with(option: Option, bins: Bins, loads: Floats) -> float:
+def _placed_with(
+    option: Option,
+    bins: Bins,
+    loads: Floats,
+    price_replicas: Callable[[Option, Sequence[int]], float] | None,
+) -> float:
     """``placement_seconds`` with the table cut so, its shards where they load least.
 
     Args:
         loads: seconds of the other tables by phase and rank.
+        price_replicas: as ``ReportInput.price_replicas``, of the table.
     """
     try:
         ranks = place(option, bins)
     except NoRoomError:
         return float("inf")
     assert ranks is not None
+    if price_replicas and option.sharding_type == REPLICATE:
+        return price_replicas(option, ranks)
     np.add.at(loads.T, ranks, (option.phases / bins.speeds[ranks]).T)
     return float(loads.max(1).sum())
 
