@@ -122,7 +122,7 @@ class Workload:
     """Seconds of a value of a dense gradient."""
 
     speeds: tuple[float, ...] = ()
-    """Of each rank, if they differ: rows are also cut in proportion to them."""
+    """Of each rank: rows are also cut in proportion to them. Empty: they are not."""
 
     host_memory_rate: float = 0.0
     """Bytes a second between a device and tables in its host's memory. 0: none lie there."""

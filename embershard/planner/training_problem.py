@@ -47,7 +47,6 @@ class TrainingProblem:
     def work(self) -> Workload:
         """What is common to all tables."""
         topology = self.topology
-        speeds = tuple(each.speed for each in topology.devices)
         return Workload(
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
@@ -55,7 +54,6 @@ class TrainingProblem:
             network=topology.machine.network,
             batches_ahead=self.batches_ahead,
             all_reduce=topology.all_reduce_seconds(1),
-            speeds=speeds if len(set(speeds)) > 1 else (),
             host_memory_rate=topology.host_memory_rate,
             cache_columns=max((each.dim for each in self.tables), default=0),
         )
@@ -99,9 +97,19 @@ class TrainingProblem:
                         continue
                     found.pop()
                 found.append(options_of(table, work))
+            if len(set(self.speeds)) > 1 and time.perf_counter() <= end:
+                for at in self._heavy(found):
+                    found[at] = options_of(tables[at], replace(work, speeds=tuple(self.speeds)))
             return found
         except ValueError as error:
             raise PlannerError(f"constraints: {error}") from error
+
+    def _heavy(self, options: Options) -> list[int]:
+        """Tables that whole, on the fastest rank, take longer than all work spread evenly: of
+        others there are enough to fill ranks of unequal speeds."""
+        least = np.array([min(each.total for each in cuts) for cuts in options])
+        even = least.sum() / self.speeds.sum()
+        return np.flatnonzero(least / self.speeds.max() > even).tolist()
 
     def search(self, options: Options, end: float = math.inf) -> Found:
         """The best placement that is found.
