@@ -154,7 +154,7 @@ class TrainingProblem:
         self, options: Options, placed: Placement, end: float
     ) -> tuple[list[ConstraintCost], int]:
         """The plan with further cuts of one constrained table, for each of the first in turn, and
-        the number of those that there was no time for; without replicas, which another optimizer
+        the number of those that are left out at ``end``; without replicas, which another optimizer
         trains.
 
         Args:
