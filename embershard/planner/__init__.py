@@ -10,11 +10,13 @@ How ``EmbeddingShardingPlanner`` finds a plan:
    Only cuts whose largest shard takes at most T seconds take part. Bisection finds the least T
    for which the work fits the ranks in T seconds: no plan of these cuts is faster.
 3. Assignment. Shards in the order of decreasing cost go to the rank with memory that they load
-   least. Moves, swaps and finer cuts then shorten the busiest rank.
+   least; if memory runs out, by decreasing memory, then also to the rank that it fills most.
+   Moves, swaps and finer cuts then shorten the busiest rank.
 4. Perturbation, while the busiest rank takes over 1.01 of the bound. Two to four tables get random
    cuts, are placed anew and improved, at most 40 times a table. Equal input gives an equal plan.
 5. Phases. Ranks wait for each other after lookups and after updates. A step takes the sum of the
    busiest ranks of both phases; moves and swaps shorten it.
+6. Cheaper cuts. A table gets a cut of less work where no rank gets busier than the busiest one.
 """
 
 from embershard.planner.calibration import calibrate

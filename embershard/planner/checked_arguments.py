@@ -1,7 +1,10 @@
-"""``check_number``, ``check_integer``, ``check_kind``: arguments, refused in one sentence."""
+"""``check_number`` and others: arguments, refused in one sentence."""
 
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, cast
+
+import torch
+from torch import Tensor
 
 from embershard.errors import InputError
 
@@ -9,8 +12,8 @@ GOT_MAX = 80
 """Characters of an object in a message."""
 
 
-def check_number(where: str, value: object, low: float, high: float, expected: str = "") -> None:
-    """Refuse anything but a number of a range.
+def check_number(where: str, value: object, low: float, high: float, expected: str = "") -> float:
+    """Refuse anything but a number of a range, which becomes Python's: NumPy's overflow.
 
     Args:
         low, high: of the range, both included.
@@ -20,10 +23,11 @@ def check_number(where: str, value: object, low: float, high: float, expected: s
         InputError: it is none.
     """
     _check(where, value, Real, low, high, expected or f"a number of {low:g} .. {high:g}")
+    return int(value) if isinstance(value, Integral) else float(cast("Real", value))
 
 
-def check_integer(where: str, value: object, low: int, high: int) -> None:
-    """Refuse anything but an integer of a range.
+def check_integer(where: str, value: object, low: int, high: int) -> int:
+    """Refuse anything but an integer of a range, which becomes Python's: NumPy's overflow.
 
     Args:
         low, high: of the range, both included.
@@ -32,6 +36,7 @@ def check_integer(where: str, value: object, low: int, high: int) -> None:
         InputError: it is none.
     """
     _check(where, value, Integral, low, high, f"an integer of {low:,} .. {high:,}")
+    return int(cast("Integral", value))
 
 
 def check_kind(where: str, value: object, kind: Any, expected: str) -> None:
@@ -46,6 +51,20 @@ def check_kind(where: str, value: object, kind: Any, expected: str) -> None:
     if isinstance(value, str) or not isinstance(value, kind):
         got = repr(value)
         raise InputError(f"{where}: expected {expected}, got {got[:GOT_MAX]}")
+
+
+def check_counts(counts: object) -> None:
+    """Refuse anything but a dense tensor of real numbers.
+
+    Raises:
+        InputError: it is none.
+    """
+    where = "constraints: access_counts: expected a dense tensor of one real number a row, got"
+    if not isinstance(counts, Tensor):
+        raise InputError(f"{where} {type(counts).__name__}")
+    if counts.layout != torch.strided or counts.is_complex() or counts.is_meta:
+        kind = f"{counts.dtype}, {counts.layout}, device {counts.device}"
+        raise InputError(f"{where} {kind}")
 
 
 def _check(where: str, value: Any, kind: Any, low: float, high: float, expected: str) -> None:

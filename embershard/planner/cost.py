@@ -67,6 +67,9 @@ class Table:
     count_accesses: bool = False
     """Whether accesses of each row are counted in memory."""
 
+    id_bytes: int = ID_BYTES
+    """Of an id that is sent to a rank: with its weight, if the collection has them."""
+
     sharding_types: tuple[str, ...] | None = None
     compute_kernels: tuple[str, ...] | None = None
     """None: those that the topology has memory for."""
@@ -118,6 +121,9 @@ class Workload:
     all_reduce: float = 0.0
     """Seconds of a value of a dense gradient."""
 
+    speeds: tuple[float, ...] = ()
+    """Of each rank: rows are also cut in proportion to them. Empty: they are not."""
+
     host_memory_rate: float = 0.0
     """Bytes a second between a device and tables in its host's memory. 0: none lie there."""
 
@@ -155,7 +161,7 @@ def price(
     of_ids = work.exchange.seconds(ids=ids, bags=0.0, row_bytes=row_bytes)
     of_vectors = work.exchange.seconds(ids=0.0, bags=returned, row_bytes=row_bytes)
     vectors = returned * row_bytes * work.seconds_of_byte
-    sent = (ids * ID_BYTES + table.bags * LENGTH_BYTES) * work.seconds_of_byte
+    sent = (ids * table.id_bytes + table.bags * LENGTH_BYTES) * work.seconds_of_byte
     seconds[0] += of_ids + of_vectors / 2 + sent + vectors
     seconds[1] += of_vectors / 2 + vectors
     weights = weight_bytes(heights, widths, table.data_type)
@@ -166,6 +172,7 @@ def price(
         widths,
         ids,
         bags,
+        id_bytes=table.id_bytes,
         is_pooled=not table.is_sequence,
         batches_ahead=work.batches_ahead,
     )

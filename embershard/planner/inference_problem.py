@@ -54,6 +54,11 @@ class ServingProblem:
         )
 
     @property
+    def named(self) -> dict[str, ServedTable]:
+        """The tables by name."""
+        return {each.spec.name: each for each in self.tables}
+
+    @property
     def cap(self) -> float:
         """Bytes of tables on one device."""
         return np.inf if self.fleet.memory_bytes is None else float(self.fleet.memory_bytes)

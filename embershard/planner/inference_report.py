@@ -65,8 +65,9 @@ def explained_plan(
         memory_bytes_max=[fleet.memory_bytes] * devices,
         local_world_size=devices,
         seconds=seconds,
+        price_replicas=partial(_seconds_with, problem, layout),
     )
-    named = {each.spec.name: each for each in problem.tables}
+    named = problem.named
     sizes = [
         size_load(layout.shards, named, problem.load.batches(examples), devices)
         for examples in sorted({*BATCH_SIZES, problem.batch_examples})
@@ -104,7 +105,7 @@ def _with_shares(problem: ServingProblem, layout: Layout) -> list[list[Option]]:
     """The options, with the parts of lookups in replicas on all devices that each device gets in
     the mean batch."""
     mean, devices = problem.mean, len(problem.fleet.devices)
-    tables = {each.spec.name: each for each in problem.tables}
+    tables = problem.named
     some = [each for each in layout.shards if len(each.devices) < max(devices, 2)]
     everywhere = [each for each in layout.shards if len(each.devices) == devices > 1]
     fixed, _ = device_seconds(some, tables, mean, devices)
@@ -135,7 +136,20 @@ def _constraint_costs(problem: ServingProblem) -> list[ConstraintCost]:
 
 
 def _busiest(problem: ServingProblem) -> float:
-    layout = search_layout(problem)
-    tables = {each.spec.name: each for each in problem.tables}
-    seconds, _ = device_seconds(layout.shards, tables, problem.mean, len(problem.fleet.devices))
+    return _mean_seconds(problem, search_layout(problem).shards)
+
+
+def _seconds_with(
+    problem: ServingProblem, layout: Layout, table: int, option: Option, devices: Sequence[int]
+) -> float:
+    """Of the busiest device in the mean batch, with replicas of a table on these devices."""
+    name = problem.tables[table].spec.name
+    others = [each for each in layout.shards if each.table != name]
+    return _mean_seconds(problem, [*others, *option.shards(name, devices)])
+
+
+def _mean_seconds(problem: ServingProblem, shards: Sequence[Shard]) -> float:
+    """Of the busiest device in the mean batch."""
+    devices = len(problem.fleet.devices)
+    seconds, _ = device_seconds(shards, problem.named, problem.mean, devices)
     return float(seconds.max())

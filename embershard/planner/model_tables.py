@@ -16,7 +16,7 @@ from embershard.planner.cost import Table
 from embershard.planner.host_memory import uncached_share
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.sharding import EmbeddingComputeKernel, ParameterSharding, ShardingType
-from embershard.sharding.shard_memory import weight_bytes
+from embershard.sharding.shard_memory import id_bytes, weight_bytes
 from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import tables_of
 
@@ -52,7 +52,7 @@ def model_tables(
     """
     device = topology.compute_device
     named = list(_with_optimizers(module, sharders, is_replica, device))
-    names = {table.name for _, table, _ in named}
+    names = {table.name for _, _, table, _ in named}
     for name in constraints:
         if name not in names:
             raise InputError(
@@ -60,7 +60,7 @@ def model_tables(
             )
     examples = batch_size * topology.world_size
     found = list[Table]()
-    for path, table, optimizer in named:
+    for path, collection, table, optimizer in named:
         given = constraints.get(table.name, UNCONSTRAINED)
         factors = list(given.pooling_factors or [1.0])
         features = len(table.feature_names)
@@ -85,6 +85,7 @@ def model_tables(
                 data_type=table.data_type,
                 state_columns=optimizer.state_columns,
                 count_accesses=count_accesses,
+                id_bytes=id_bytes(collection),
                 sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
                 compute_kernels=tuple(given.compute_kernels) if given.compute_kernels else None,
                 min_partition=given.min_partition,
@@ -117,9 +118,9 @@ def _with_optimizers(
     sharders: Sequence[Sharder],
     is_replica: Callable[[str, str], bool],
     device: str,
-) -> Iterator[tuple[str, EmbeddingConfig, FusedOptimizer]]:
-    """Each table with the path of its collection. Those of data_parallel have none, and are priced
-    as with SGD."""
+) -> Iterator[tuple[str, nn.Module, EmbeddingConfig, FusedOptimizer]]:
+    """Each table with its collection and optimizer. Those of data_parallel have no optimizer, and
+    are priced as with SGD."""
     for path, collection, sharder in shardable(module, sharders):
         tables = tables_of(collection)
         wanted = {
@@ -132,7 +133,8 @@ def _with_optimizers(
         }
         where = f"module {path!r}"
         optimizers = sharder.optimizers(collection, wanted, where=where, device=device)
-        yield from ((path, table, optimizers.get(table.name, CALLERS)) for table in tables)
+        for table in tables:
+            yield path, collection, table, optimizers.get(table.name, CALLERS)
 
 
 def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -107,10 +108,10 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     if allows(ShardingType.TABLE_WISE, otherwise=True):
         add(ShardingType.TABLE_WISE, 1, 1)
     if allows(ShardingType.COLUMN_WISE, otherwise=True):
-        for count in _powers(min(widest, 2 * world)):
+        for count in [*([1] if kinds else []), *_counts(min(widest, 2 * world), world)]:
             add(ShardingType.COLUMN_WISE, 1, count)
     if kinds is None:
-        for count in [*_powers(world), world]:
+        for count in _counts(world, world):
             add(ShardingType.ROW_WISE, count, 1)
     elif allows(ShardingType.ROW_WISE):
         add(ShardingType.ROW_WISE, min(world, table.rows), 1)
@@ -122,11 +123,6 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     if allows(ShardingType.GRID_SHARD):
         count = min(local, table.rows)
         add(ShardingType.GRID_SHARD, count, min(world // local, widest), count)
-    if not found:
-        raise ValueError(
-            f"table {table.name!r}: no cut into shards of at least {least} columns is one of "
-            f"{list(kinds or ())}"
-        )
     in_host = work.host_memory_rate and table.dim % DIM_MULTIPLE == 0
     known = (FUSED, *HOST_KERNELS) if in_host else (FUSED,)
     allowed = [each for each in known if each in (table.compute_kernels or known)]
@@ -135,12 +131,16 @@ def options_of(table: Table, work: Workload) -> list[Option]:
             f"table {table.name!r}: compute_kernels: expected a topology of cuda with ddr_cap and "
             f"a dim that is a multiple of {DIM_MULTIPLE} for {list(table.compute_kernels or ())}"
         )
+    names, bounds = list(found.values()), [bound for *_, bound in found]
     spans = [_spans(table, rows, columns) for rows, columns, _ in found]
-    bounds = [bound for *_, bound in found]
+    if work.speeds and allows(ShardingType.ROW_WISE, otherwise=True):
+        names.append(ShardingType.ROW_WISE.value)
+        bounds.append(0)
+        spans.append(_spans_by_speed(table, work.speeds))
     return [
         option
         for kernel in allowed
-        for option in _priced(table, work, list(found.values()), spans, bounds, kernel)
+        for option in _priced(table, work, names, spans, bounds, kernel)
     ]
 
 
@@ -158,15 +158,27 @@ def replicas(table: Table, work: Workload) -> Option:
     )
 
 
-def _powers(most: int) -> list[int]:
-    """2, 4, 8 .. up to ``most``."""
-    return [1 << power for power in range(1, max(most, 1).bit_length())]
+def _counts(most: int, world: int) -> list[int]:
+    """2, 4, 8 .. up to ``most``, ``most``, and one for each rank."""
+    powers = {1 << power for power in range(1, max(most, 1).bit_length())}
+    return sorted((powers | {most, min(most, world)}) - {1})
 
 
 def _spans(table: Table, row_cuts: int, column_cuts: int) -> Spans:
     rows = cut_evenly(table.rows, row_cuts, 1)
     columns = cut_evenly(table.dim, column_cuts, DIM_MULTIPLE)
     return tuple((row, column) for column in columns for row in rows)
+
+
+def _spans_by_speed(table: Table, speeds: Sequence[float]) -> Spans:
+    """Row ranges whose lookups are in proportion to the ranks' speeds; none is empty."""
+    shares = np.cumsum(speeds) / np.sum(speeds)
+    if table.accesses_below is None:
+        ends = np.rint(shares * table.rows)
+    else:
+        ends = np.searchsorted(table.accesses_below, shares * table.accesses_below[-1])
+    edges = np.unique([0, *ends[:-1].astype(int).tolist(), table.rows]).tolist()
+    return tuple((rows, (0, table.dim)) for rows in pairwise(edges))
 
 
 def priced(

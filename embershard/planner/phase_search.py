@@ -44,6 +44,11 @@ def phase_loads(options: Options, placed: Placement, speeds: Floats) -> Floats:
     return loads
 
 
+def step_seconds(options: Options, placed: Placement, speeds: Floats) -> float:
+    """The sum over the phases of a step of the rank that is busiest in each."""
+    return float(phase_loads(options, placed, speeds).max(1).sum())
+
+
 def balance_phases(options: Options, found: Found, end: float) -> None:
     """Change a placement until no move or swap of a shard of a rank that is busiest in a phase
     shortens the step.

@@ -58,11 +58,25 @@ class Bins:
         Raises:
             NoRoomError: none has.
         """
+        room = self._room(size)
+        return int(np.where(room, self.load + seconds / self.speeds, np.inf).argmin())
+
+    def fullest(self, size: Floats) -> int:
+        """The rank with memory for a shard that has least left, of the kind that it takes most of.
+
+        Raises:
+            NoRoomError: none has.
+        """
+        room, kind = self._room(size), int(size.argmax())
+        return int(np.where(room, self.caps[kind] - self.memory[kind], np.inf).argmin())
+
+    def _room(self, size: Floats) -> NDArray[np.bool_]:
+        """Which ranks have memory for a shard."""
         after = self.memory + size[:, None]
-        room = (after <= self.caps).all(0)
+        room = np.asarray((after <= self.caps).all(0), np.bool_)
         if not room.any():
             raise NoRoomError(after - self.caps)
-        return int(np.where(room, self.load + seconds / self.speeds, np.inf).argmin())
+        return room
 
     def put(self, rank: int, seconds: float, size: Floats) -> None:
         """A shard onto a rank."""

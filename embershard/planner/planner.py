@@ -12,17 +12,17 @@ from torch import nn
 
 from embershard.errors import InputError
 from embershard.planner.checked_arguments import check_integer, check_kind, check_number
-from embershard.planner.cost import FUSED, Table, batch_seconds, kernel_seconds
-from embershard.planner.host_memory import HOST_KERNELS
+from embershard.planner.cost import Table, batch_seconds, kernel_seconds
 from embershard.planner.machine import Machine
 from embershard.planner.model_tables import UNCONSTRAINED, model_tables
-from embershard.planner.options import DATA_PARALLEL, Option, priced, replicas
+from embershard.planner.options import DATA_PARALLEL, Option
+from embershard.planner.priced_plan import check_priced, placed_by
 from embershard.planner.rank_load import RankLoad
-from embershard.planner.report import PlanReport
+from embershard.planner.report import ConstraintCost, PlanReport
 from embershard.planner.report_builder import build_report, rank_loads
-from embershard.planner.starting_placements import Found, Placement
+from embershard.planner.starting_placements import Found
 from embershard.planner.topology import ParameterConstraints, Topology
-from embershard.planner.training_problem import TrainingProblem
+from embershard.planner.training_problem import REPLICA, TrainingProblem
 from embershard.sharding import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
@@ -32,7 +32,6 @@ from embershard.sharding import (
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.shard_memory import BATCHES_AHEAD
 from embershard.sharding.sharders import Sharder, shardable
-from embershard.sharding.types import check_module_plan, tables_of
 
 BATCH_SIZE = 512
 DENSE = EmbeddingComputeKernel.DENSE.value
@@ -40,6 +39,8 @@ BATCH_SIZE_MAX = 1 << 31
 SECONDS_MAX = 1e9
 LEAST_TIMEOUT = 1e-9
 STORAGE_RESERVATION = 0.15
+CONSTRAINTS_SECONDS = 10.0
+"""Of the search for what constraints cost, for the report."""
 
 
 class _Planned(NamedTuple):
@@ -83,7 +84,7 @@ class EmbeddingShardingPlanner:
         timeout_seconds: float | None = None,
     ) -> None:
         check_kind("planner: topology", topology, Topology, "a Topology")
-        check_integer("planner: batch_size", batch_size, 1, BATCH_SIZE_MAX)
+        batch_size = check_integer("planner: batch_size", batch_size, 1, BATCH_SIZE_MAX)
         reserved = "0 .. 1, 1 excluded"
         below_1 = math.nextafter(1, 0)
         check_number("planner: storage_reservation", storage_reservation, 0, below_1, reserved)
@@ -102,6 +103,9 @@ class EmbeddingShardingPlanner:
         self._reservation = storage_reservation
         self._batches_ahead = BATCHES_AHEAD if pipelined else 0
         self._planned: _Planned | None = None
+        self._report: PlanReport | None = None
+        self._is_empty = False
+        """Whether the last plan has no tables."""
 
     @property
     def machine(self) -> Machine:
@@ -127,25 +131,44 @@ class EmbeddingShardingPlanner:
 
     @property
     def report(self) -> PlanReport:
-        """Of the last plan.
+        """Of the last plan. What constraints cost is searched once, when the report is first read,
+        for at most 10 s and within ``timeout_seconds``.
 
         Raises:
             InputError: there is none.
         """
         if self._planned is None:
-            raise InputError("planner: report: expected a plan before it, got none")
-        problem, options, placed, seconds = self._planned
+            got = "one without a collection that its sharders shard" if self._is_empty else "none"
+            raise InputError(f"planner: report: expected a plan before it, got {got}")
+        if self._report is None:
+            self._report = self._build_report(self._planned)
+        return self._report
+
+    def _build_report(self, planned: _Planned) -> PlanReport:
+        problem, options, placed, seconds = planned
         machine, ranks = self.machine, self._topology.world_size
         warnings = self._topology.warnings
-        if placed.timed_out:
+        warnings += tuple(
+            f"constraints: table {each.name!r}: data_parallel was not considered beside other "
+            "sharding types: list it alone"
+            for each in problem.tables
+            if DATA_PARALLEL in (each.sharding_types or ()) and each.sharding_types != REPLICA
+        )
+        costs, left_out = list[ConstraintCost](), 0
+        if placed.timed_out:  # A search that was cut off is not compared with others.
             warnings += (f"search: ended by timeout_seconds, {self._timeout:g}",)
+        else:
+            limit = min(CONSTRAINTS_SECONDS, max(0.0, self._timeout - seconds))
+            end = time.perf_counter() + limit
+            costs, left_out = problem.constraint_costs(options, placed, end)
+        if left_out:
+            warnings += (f"constraints: the cost of {left_out} was not found in {limit:.3g} s",)
         return build_report(
             problem.report_input(options, placed, seconds),
             common_seconds=self._dense_seconds
             + batch_seconds(problem.tables, machine.batch, ranks),
             dense_seconds=self._dense_seconds,
-            # A search that was cut off is not compared with others.
-            constraint_costs=[] if placed.timed_out else problem.constraint_costs(options),
+            constraint_costs=costs,
             warnings=warnings,
             costs=machine.origin,
         )
@@ -159,18 +182,20 @@ class EmbeddingShardingPlanner:
 
         Raises:
             InputError: constraints of a table that is not there, pooling factors that are not one a
-                feature, or access counts that are not one a row.
+                feature, access counts that are not one a row, or no module or sharders.
             PlannerError: no plan was found that keeps to the memory of the ranks.
         """
         start = time.perf_counter()
-        self._planned = None
+        _check_model("plan", module, sharders)
+        self._planned = self._report = None
         problem = self._problem(module, sharders, self._is_replica)
         end = start + self._timeout
         options = problem.options(problem.tables, end)
         plan = ShardingPlan(
             {path: EmbeddingModuleShardingPlan() for path, *_ in shardable(module, sharders)}
         )
-        if not problem.tables:
+        self._is_empty = not problem.tables
+        if self._is_empty:
             return plan
         placed = problem.search(options, end)
         placed.timed_out |= time.perf_counter() > end  # Options may have been left out.
@@ -197,39 +222,15 @@ class EmbeddingShardingPlanner:
             InputError: the plan is not of this model and these ranks, or has shards of other
                 kernels than fused, whose costs are not measured.
         """
-        for path, collection, _ in shardable(module, sharders):
-            check_module_plan(
-                plan.plan.get(path, {}),
-                tables_of(collection),
-                world_size=self._topology.world_size,
-                where=f"module {path!r}",
-                device=self._topology.compute_device,
-            )
-            for name, each in plan.plan.get(path, {}).items():
-                kernels = (FUSED, *HOST_KERNELS) if self._topology.host_memory_rate else (FUSED,)
-                if each.compute_kernel not in kernels and each.sharding_type != DATA_PARALLEL:
-                    raise InputError(
-                        f"price: module {path!r}: table {name!r}: compute_kernel: expected 'fused' "
-                        f"of {each.sharding_type}, got {each.compute_kernel!r}, whose costs are "
-                        "not measured"
-                    )
+        _check_model("price", module, sharders)
+        check_priced(plan, module, sharders, self._topology)
 
         def is_replica(path: str, name: str) -> bool:
             return plan.plan[path][name].sharding_type == DATA_PARALLEL
 
         problem = self._problem(module, sharders, is_replica)
-        options, ranks = list[list[Option]](), list[list[int]]()
-        for table in problem.tables:
-            cut = plan.plan[table.path][table.name]
-            if cut.sharding_type == DATA_PARALLEL:
-                options.append([replicas(table, problem.work)])
-                ranks.append(list(range(self._topology.world_size)))
-                continue
-            spans = tuple((each.rows, each.columns) for each in cut.sharding_spec)
-            kernel = cut.compute_kernel
-            options.append([priced(table, problem.work, cut.sharding_type, spans, kernel)])
-            ranks.append([each.devices[0] for each in cut.sharding_spec])
-        return rank_loads(problem.report_input(options, Placement([0] * len(ranks), ranks), 0.0))
+        options, placed = placed_by(plan, problem)
+        return rank_loads(problem.report_input(options, placed, 0.0))
 
     def collective_plan(
         self,
@@ -270,6 +271,14 @@ class EmbeddingShardingPlanner:
             is_replica=is_replica,
         )
         return TrainingProblem(self._topology, self._reservation, tables, self._batches_ahead)
+
+
+def _check_model(call: str, module: nn.Module, sharders: Sequence[Sharder]) -> None:
+    """Refuse what is no model, and what are no sharders."""
+    check_kind(f"{call}: module", module, nn.Module, "the model, a torch.nn.Module")
+    check_kind(f"{call}: sharders", sharders, Sequence, "a list: get_default_sharders()")
+    for each in sharders:
+        check_kind(f"{call}: sharders", each, Sharder, "sharders alone: get_default_sharders()")
 
 
 def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSharding:

@@ -1,53 +1,13 @@
 """``PlanReport``: what a plan costs each rank or device, its limit, and the other choices."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from embershard.errors import InputError
 from embershard.formatting import megabytes_text, ms_text, names_text, table_lines
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report_html import report_html
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
-    """Another cut of a table, with all other tables where they are."""
-
-    sharding_type: str
-    shards: int
-    seconds: float
-    """Of all shards."""
-
-    busiest_seconds: float
-    """Of the busiest rank then. Infinity: it does not fit the memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableChoice:
-    """How one table is cut."""
-
-    path: str
-    """Of its collection in the model. Empty: of a package."""
-
-    table: str
-    sharding_type: str
-    shards: int
-    ranks: tuple[int, ...]
-    seconds: float
-    """Of all its shards."""
-
-    find_alternatives: Callable[[], Sequence[Alternative]] = field(repr=False, compare=False)
-    """What ``alternatives`` calls: it takes milliseconds a table."""
-
-    @property
-    def alternatives(self) -> Sequence[Alternative]:
-        """All other cuts that were considered, the best first."""
-        return self.find_alternatives()
-
-    @property
-    def name(self) -> str:
-        """Path and table."""
-        return f"{self.path}.{self.table}" if self.path else self.table
+from embershard.planner.table_choice import Alternative, TableChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +32,8 @@ class ConstraintCost:
     """A plan without one of the constraints."""
 
     constraint: str
-    busiest_seconds: float
+    placement_seconds: float
+    """``PlanReport.placement_seconds`` then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +45,7 @@ class PlanReport:
     """The heaviest first."""
 
     bound_seconds: float
-    """No plan of the cuts that were considered has a busiest rank below it."""
+    """No plan of the cuts that were considered has a busiest rank below it, nor a step."""
 
     planning_seconds: float
     warnings: Sequence[str] = ()
@@ -118,30 +79,42 @@ class PlanReport:
         return max(each.seconds for each in self.ranks)
 
     @property
+    def placement_seconds(self) -> float:
+        """What plans are compared by: of a step, the sum over its phases of the busiest rank in
+        each; of a batch, the busiest device."""
+        return sum(self.phase_seconds) or self.busiest_seconds
+
+    @property
     def step_seconds(self) -> float:
-        """CPU seconds of the busiest rank, with those that no plan changes."""
-        return self.busiest_seconds + self.common_seconds
+        """``placement_seconds`` with those that no plan changes."""
+        return self.placement_seconds + self.common_seconds
 
     @property
     def gap(self) -> float:
-        """How far the busiest rank is above the bound: 0.02 is 2 %."""
-        return self.busiest_seconds / self.bound_seconds - 1 if self.bound_seconds else 0.0
+        """How far ``placement_seconds`` are above the bound: 0.02 is 2 %."""
+        return self.placement_seconds / self.bound_seconds - 1 if self.bound_seconds else 0.0
+
+    @property
+    def _compared(self) -> str:
+        """What ``placement_seconds`` are called."""
+        return "step" if self.phase_seconds else "busiest"
 
     def summary(self) -> list[str]:
-        """A few sentences: the busiest rank, the bound, what limits it."""
+        """A few sentences: the step or the busiest device, the bound, what limits it."""
         busiest = max(self.ranks, key=lambda each: each.seconds)
+        of_busiest = f"busiest {busiest.name}: {ms_text(busiest.seconds)} ms a {self.unit}"
+        planned = (
+            f"step: {ms_text(self.placement_seconds)} ms" if self.phase_seconds else of_busiest
+        )
         lines = [
             *(f"warning: {each}" for each in self.warnings),
-            f"busiest {busiest.name}: {ms_text(busiest.seconds)} ms a {self.unit}, bound "
-            f"{ms_text(self.bound_seconds)} ms, gap {self.gap:.1%}; planned in "
+            f"{planned}, bound {ms_text(self.bound_seconds)} ms, gap {self.gap:.1%}; planned in "
             f"{self.planning_seconds:.2f} s",
         ]
         if self.phase_seconds:
-            waited, phases = sum(self.phase_seconds), map(ms_text, self.phase_seconds)
-            above = waited / self.bound_seconds - 1 if self.bound_seconds else 0.0
             lines.append(
                 f"ranks wait for the busiest one after lookups and after updates: "
-                f"{' + '.join(phases)} ms, {above:.1%} above the bound"
+                f"{' + '.join(map(ms_text, self.phase_seconds))} ms; {of_busiest}"
             )
         if self.common_seconds:
             besides = f"{ms_text(self.common_seconds - self.dense_seconds)} ms to send the ids of "
@@ -193,7 +166,7 @@ class PlanReport:
                 ],
             ),
             (
-                [table, "cut", "ms", "on", "second best", "busiest then, ms"],
+                [table, "cut", "ms", "on", "second best", f"{self._compared} then, ms"],
                 [self._table_row(each) for each in self.tables[:tables_max]],
             ),
             (
@@ -205,11 +178,11 @@ class PlanReport:
                 ],
             ),
             (
-                ["without the constraint", "busiest, ms", "it costs"],
+                ["without the constraint", f"{self._compared}, ms", "it costs"],
                 [
-                    [each.constraint, ms_text(each.busiest_seconds),
-                     f"{max(0.0, self.busiest_seconds / each.busiest_seconds - 1):.1%}"
-                     if each.busiest_seconds else "0.0%"]
+                    [each.constraint, ms_text(each.placement_seconds),
+                     f"{max(0.0, self.placement_seconds / each.placement_seconds - 1):.1%}"
+                     if each.placement_seconds else "0.0%"]
                     for each in self.constraint_costs
                 ],
             ),
@@ -254,13 +227,13 @@ class PlanReport:
             f"{choice.name}: {choice.sharding_type} x {choice.shards} on {self._on(choice)}; "
             f"{ms_text(choice.seconds)} ms a {self.unit}, {share:.1%} of all, "
             f"number {place} of {len(self.tables)} tables by time",
-            f"busiest now: {ms_text(self.busiest_seconds)} ms",
+            f"{self._compared} now: {ms_text(self.placement_seconds)} ms",
             "",
         ]
         if not choice.alternatives:
             return [*lines, "no other cut"]
-        others = ((_cut(e), ms_text(e.seconds), _busiest(e)) for e in choice.alternatives)
-        return lines + table_lines(("other cut", "ms", "busiest then, ms"), others)
+        others = ((_cut(e), ms_text(e.seconds), _then(e)) for e in choice.alternatives)
+        return lines + table_lines(("other cut", "ms", f"{self._compared} then, ms"), others)
 
     def _table_row(self, each: TableChoice) -> list[str]:
         other = next(iter(each.alternatives), None)
@@ -270,7 +243,7 @@ class PlanReport:
             ms_text(each.seconds),
             self._on(each),
             "none" if other is None else f"{_cut(other)}, {ms_text(other.seconds)} ms",
-            "" if other is None else _busiest(other),
+            "" if other is None else _then(other),
         ]
 
     def _on(self, choice: TableChoice) -> str:
@@ -288,7 +261,9 @@ def _cut(each: Alternative) -> str:
     return f"{each.sharding_type} x {each.shards}"
 
 
-def _busiest(each: Alternative) -> str:
+def _then(each: Alternative) -> str:
     return (
-        "over the memory" if each.busiest_seconds == float("inf") else ms_text(each.busiest_seconds)
+        "over the memory"
+        if each.placement_seconds == float("inf")
+        else ms_text(each.placement_seconds)
     )

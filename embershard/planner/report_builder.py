@@ -8,18 +8,13 @@ import numpy as np
 
 from embershard.formatting import ms_text
 from embershard.planner.bound import lower_bound
-from embershard.planner.options import Option
+from embershard.planner.options import REPLICATE, Option
 from embershard.planner.phase_search import phase_loads
 from embershard.planner.placing import Bins, Floats, NoRoomError, place
 from embershard.planner.rank_load import RankLoad, TablePart
-from embershard.planner.report import (
-    Alternative,
-    ConstraintCost,
-    PlanReport,
-    SizeLoad,
-    TableChoice,
-)
+from embershard.planner.report import ConstraintCost, PlanReport, SizeLoad
 from embershard.planner.starting_placements import InfeasibleError, Placement
+from embershard.planner.table_choice import Alternative, TableChoice
 
 CONSTRAINTS_MAX = 20
 """Of which a report says what they cost."""
@@ -46,6 +41,10 @@ class ReportInput:
     local_world_size: int
     seconds: float
     """That the search took."""
+
+    price_replicas: Callable[[int, Option, Sequence[int]], float] | None = None
+    """Of serving: ``placement_seconds`` with a table in replicas on devices, whose lookups batches
+    divide among them."""
 
 
 def build_report(
@@ -90,18 +89,18 @@ def build_report(
     )
 
 
-def constraint_cost(constraint: str, busiest_without: Callable[[], float]) -> ConstraintCost:
+def constraint_cost(constraint: str, search_without: Callable[[], float]) -> ConstraintCost:
     """What a constraint costs.
 
     Args:
         constraint: for people.
-        busiest_without: searches without it; the seconds of the busiest rank.
+        search_without: searches without it; ``placement_seconds`` of what is found.
     """
     try:
-        busiest = busiest_without()
+        seconds = search_without()
     except InfeasibleError:  # The search is no proof: it may miss what the constraint allowed.
-        busiest = float("inf")
-    return ConstraintCost(constraint=constraint, busiest_seconds=busiest)
+        seconds = float("inf")
+    return ConstraintCost(constraint=constraint, placement_seconds=seconds)
 
 
 def _bins(given: ReportInput, *, without: int | None = None) -> Bins:
@@ -163,27 +162,45 @@ def _choice(given: ReportInput, table: int) -> TableChoice:
 
 
 def _alternatives(given: ReportInput, table: int) -> list[Alternative]:
-    bins = _bins(given, without=table)
+    bins, chosen = _bins(given, without=table), given.placed.chosen[table]
+    now = given.options[table][chosen].phases / given.speeds[given.placed.ranks[table]]
+    others = phase_loads(given.options, given.placed, given.speeds)
+    np.subtract.at(others.T, given.placed.ranks[table], now.T)
+    price = given.price_replicas and partial(given.price_replicas, table)
     found = [
         Alternative(
             sharding_type=each.name,
             shards=len(each.spans),
             seconds=each.total,
-            busiest_seconds=_busiest_with(each, bins.copy()),
+            placement_seconds=_placed_with(each, bins.copy(), others.copy(), price),
         )
         for at, each in enumerate(given.options[table])
-        if at != given.placed.chosen[table]
+        if at != chosen
     ]
-    return sorted(found, key=lambda each: (each.busiest_seconds, each.seconds))
+    return sorted(found, key=lambda each: (each.placement_seconds, each.seconds))
 
 
-def _busiest_with(option: Option, bins: Bins) -> float:
-    """Seconds of the busiest rank with the table cut so, its shards where they load least."""
+def _placed_with(
+    option: Option,
+    bins: Bins,
+    loads: Floats,
+    price_replicas: Callable[[Option, Sequence[int]], float] | None,
+) -> float:
+    """``placement_seconds`` with the table cut so, its shards where they load least.
+
+    Args:
+        loads: seconds of the other tables by phase and rank.
+        price_replicas: as ``ReportInput.price_replicas``, of the table.
+    """
     try:
-        place(option, bins)
+        ranks = place(option, bins)
     except NoRoomError:
         return float("inf")
-    return float(bins.load.max())
+    assert ranks is not None
+    if price_replicas and option.sharding_type == REPLICATE:
+        return price_replicas(option, ranks)
+    np.add.at(loads.T, ranks, (option.phases / bins.speeds[ranks]).T)
+    return float(loads.max(1).sum())
 
 
 def _limit(given: ReportInput, bound: float) -> str:

@@ -90,11 +90,16 @@ def shortage(
             f"{megabytes_text(needed)} MB: {megabytes_text(needed - total)} MB short; {advice} "
             f"would hold them ({kept}); the largest: {_largest(tables, options)}"
         )
-    where = " of the host" if error.kind else ""
+    name, where = tables[error.table].name, " of the host" if error.kind else ""
+    missing = f"{megabytes_text(error.missing_bytes)} MB{where}"
+    smallest = min(float(each.memory[error.kind].max()) for each in options[error.table])
+    short = f"plan: found no placement of all tables: table {name!r}: its smallest shard needs "
+    short += f"{missing} more than was left on any rank"
+    if smallest > caps[error.kind].max():
+        short = f"plan: table {name!r}: its smallest shard has no rank with room: {missing} short"
     return (
-        f"plan: table {tables[error.table].name!r}: its smallest shard has no rank with room: "
-        f"{megabytes_text(error.missing_bytes)} MB{where} short ({kept}); allow further sharding "
-        f"types or a smaller min_partition; {advice} would hold all tables"
+        f"{short} ({kept}); allow further sharding types or a smaller min_partition; {advice} "
+        "would hold all tables"
     )
 
 

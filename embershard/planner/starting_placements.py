@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import product
 from typing import TypeAlias
 
@@ -18,6 +19,19 @@ Options: TypeAlias = Sequence[Sequence[Option]]
 
 STARTS = (1.0, 1.01, 1.03, 1.1, 1.3, 2.0)
 """Bounds on the largest shard that are tried, relative to the lower bound."""
+
+
+class _Order(Enum):
+    """In which shards are placed, and on which rank that has memory."""
+
+    SECONDS = "seconds"
+    """Decreasing; the least loaded."""
+
+    MEMORY = "memory"
+    """Decreasing; the least loaded."""
+
+    BEST_FIT = "best fit"
+    """Decreasing memory; the one that has least memory left."""
 
 
 class InfeasibleError(Exception):
@@ -111,8 +125,9 @@ def _choose(options: Options, empty: Bins, most: float, price: float) -> list[in
 def _assign(
     options: Options, chosen: list[int], empty: Bins, bound: float, end: float
 ) -> Found | None:
-    """Shards by decreasing cost; if memory runs out, by decreasing memory; if it still does, with
-    tables cut further. None: it took until ``end``.
+    """Shards by decreasing cost; if memory runs out, by decreasing memory; then by decreasing
+    memory, each to the rank where it leaves least; if it still does, with tables cut further. None:
+    it took until ``end``.
 
     Raises:
         InfeasibleError: it still does.
@@ -120,9 +135,9 @@ def _assign(
     tried = set(enumerate(chosen))
     while True:
         failure: InfeasibleError | None = None
-        for by_memory in (False, True):
+        for order in _Order:
             try:
-                return _assign_in_order(options, chosen, empty, bound, end, by_memory=by_memory)
+                return _assign_in_order(options, chosen, empty, bound, end, order)
             except InfeasibleError as error:
                 failure = error
         assert failure is not None
@@ -140,7 +155,7 @@ def _assign(
 
 
 def _assign_in_order(
-    options: Options, chosen: list[int], empty: Bins, bound: float, end: float, *, by_memory: bool
+    options: Options, chosen: list[int], empty: Bins, bound: float, end: float, order: _Order
 ) -> Found | None:
     ranks = [[-1] * len(options[table][at].spans) for table, at in enumerate(chosen)]
     found = Found(list(chosen), ranks, empty.copy(), bound)
@@ -154,12 +169,15 @@ def _assign_in_order(
                 continue
             sizes = zip(option.seconds.tolist(), option.memory[0].tolist(), strict=True)
             shards += [(*each, table, part) for part, each in enumerate(sizes)]
-        shards.sort(key=lambda each: (-each[1 if by_memory else 0], each[2], each[3]))
+        shards.sort(key=lambda each: (-each[order is not _Order.SECONDS], each[2], each[3]))
         for seconds, _, table, part in shards:
             if time.perf_counter() > end:
                 return None
             size = options[table][chosen[table]].memory[:, part]
-            rank = found.bins.lightest(seconds, size)
+            if order is _Order.BEST_FIT:
+                rank = found.bins.fullest(size)
+            else:
+                rank = found.bins.lightest(seconds, size)
             found.bins.put(rank, seconds, size)
             ranks[table][part] = rank
     except NoRoomError as error:

@@ -7,7 +7,12 @@ from functools import cached_property
 from torch import Tensor
 
 from embershard.errors import InputError
-from embershard.planner.checked_arguments import check_integer, check_kind, check_number
+from embershard.planner.checked_arguments import (
+    check_counts,
+    check_integer,
+    check_kind,
+    check_number,
+)
 from embershard.planner.default_machine import default_machine
 from embershard.planner.host_memory import HOST_KERNELS
 from embershard.planner.machine import Machine
@@ -77,7 +82,7 @@ class Topology:
         inter_host_bw: float | None = None,
         intra_host_bw: float | None = None,
     ) -> None:
-        check_integer("topology: world_size", world_size, 1, RANKS_MAX)
+        world_size = check_integer("topology: world_size", world_size, 1, RANKS_MAX)
         if compute_device not in COMPUTE_DEVICES:
             raise InputError(
                 f"topology: compute_device: expected {' or '.join(COMPUTE_DEVICES)}, "
@@ -88,7 +93,7 @@ class Topology:
             raise InputError("topology: cpu: expected ddr_cap, got hbm_cap")
         given, host = (ddr_cap, 0) if is_cpu else (hbm_cap, 0 if ddr_cap is None else ddr_cap)
         local = world_size if local_world_size is None else local_world_size
-        check_integer("topology: local_world_size", local, 1, RANKS_MAX)
+        local = check_integer("topology: local_world_size", local, 1, RANKS_MAX)
         if world_size % local:
             raise InputError(
                 f"topology: local_world_size: expected a divisor of {world_size}, got {local}"
@@ -106,11 +111,7 @@ class Topology:
             check_kind("topology: machine", machine, Machine, "a Machine: read_machine(FILE)")
         for rank, device in enumerate(devices):
             check_kind(f"topology: devices: rank {rank}", device, Device, "a Device")
-            where, span = f"topology: rank {rank}", f"1 .. {BYTES_MAX:g} bytes"
-            check_number(f"{where}: memory", device.memory_bytes, 1, BYTES_MAX, span)
-            check_number(f"{where}: speed", device.speed, *SPEEDS)
-            most = 0 if is_cpu else BYTES_MAX
-            check_number(f"{where}: host memory", device.host_memory_bytes, 0, most)
+        checked = [_checked(rank, device, is_cpu) for rank, device in enumerate(devices)]
         if intra_host_bw is not None:
             raise InputError(
                 "topology: intra_host_bw: expected machine=read_machine(FILE), whose costs of "
@@ -121,7 +122,7 @@ class Topology:
             check_number("topology: inter_host_bw, bytes a millisecond", inter_host_bw, *RATES)
         self.world_size, self.local_world_size = world_size, local
         self.compute_device = compute_device
-        self.devices = tuple(devices)
+        self.devices = tuple(checked)
         self._machine, self._inter_host_bw = machine, inter_host_bw
 
     @cached_property
@@ -168,6 +169,18 @@ class Topology:
         return self.world_size // self.local_world_size
 
 
+def _checked(rank: int, device: Device, is_cpu: bool) -> Device:
+    """With Python's numbers."""
+    where, span = f"topology: rank {rank}", f"1 .. {BYTES_MAX:g} bytes"
+    memory, host = device.memory_bytes, device.host_memory_bytes
+    most = 0 if is_cpu else BYTES_MAX
+    return Device(
+        memory_bytes=int(check_number(f"{where}: memory", memory, 1, BYTES_MAX, span)),
+        speed=check_number(f"{where}: speed", device.speed, *SPEEDS),
+        host_memory_bytes=int(check_number(f"{where}: host memory", host, 0, most)),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterConstraints:
     """What a plan must keep to for one table. Names follow TorchRec.
@@ -178,7 +191,8 @@ class ParameterConstraints:
 
     sharding_types: Collection[str] | None = None
     """Values of ``ShardingType`` to choose from. None: table_wise, column_wise and row_wise, where
-    row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank."""
+    row_wise may cover fewer than all ranks. data_parallel alone: a replica on every rank; beside
+    others it is not considered, and the report warns."""
 
     compute_kernels: Collection[str] | None = None
     """Values of ``EmbeddingComputeKernel`` to choose from: fused and, of a topology with host
@@ -203,7 +217,7 @@ class ParameterConstraints:
     def __post_init__(self) -> None:
         self._check_names("sharding_types", [each.value for each in ShardingType])
         self._check_names("compute_kernels", [each.value for each in EmbeddingComputeKernel])
-        is_replica = list(self.sharding_types or ()) == [ShardingType.DATA_PARALLEL.value]
+        is_replica = self.sharding_types == [ShardingType.DATA_PARALLEL.value]
         kernels = (EmbeddingComputeKernel.DENSE.value,) if is_replica else PLANNED_KERNELS
         if self.compute_kernels is not None and not set(kernels) & set(self.compute_kernels):
             raise InputError(
@@ -211,7 +225,8 @@ class ParameterConstraints:
                 f"them, got {list(self.compute_kernels)}"
             )
         if self.min_partition is not None:
-            check_integer("constraints: min_partition", self.min_partition, 1, COLUMNS_MAX)
+            least = check_integer("constraints: min_partition", self.min_partition, 1, COLUMNS_MAX)
+            object.__setattr__(self, "min_partition", least)
         if self.cached_share is not None:
             check_number("constraints: cached_share", self.cached_share, 0, 1)
         if as_list := getattr(self.pooling_factors, "tolist", None):
@@ -221,16 +236,16 @@ class ParameterConstraints:
             raise InputError(
                 f"constraints: pooling_factors: expected a list of numbers, got {factors!r}"
             )
-        for factor in factors:
-            check_number("constraints: pooling_factors", factor, 0, POOLING_MAX)
+        if self.pooling_factors is not None:
+            where = "constraints: pooling_factors"
+            checked = [check_number(where, each, 0, POOLING_MAX) for each in factors]
+            object.__setattr__(self, "pooling_factors", checked)
         counts = self.access_counts
         if counts is None:
             return
-        if not isinstance(counts, Tensor):
-            raise InputError(
-                "constraints: access_counts: expected a tensor of one number a row, got "
-                f"{type(counts).__name__}"
-            )
+        check_counts(counts)
+        counts = counts.detach().cpu()
+        object.__setattr__(self, "access_counts", counts)
         if not (bool((counts >= 0).all()) and bool(counts.double().sum().isfinite())):
             raise InputError(
                 "constraints: access_counts: expected numbers from 0 with a finite sum, got others"
@@ -249,3 +264,4 @@ class ParameterConstraints:
             raise InputError(
                 f"constraints: {field}: expected a list of some of {sorted(known)}, got {given!r}"
             )
+        object.__setattr__(self, field, list(dict.fromkeys(given)))

@@ -6,17 +6,17 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
+from embershard.planner.cheaper_cuts import take_cheaper_cuts
 from embershard.planner.cost import Table, Workload
-from embershard.planner.options import Option, options_of
-from embershard.planner.phase_search import balance_phases
+from embershard.planner.options import MIN_PARTITION, Option, options_of
+from embershard.planner.phase_search import balance_phases, step_seconds
 from embershard.planner.report import ConstraintCost
-from embershard.planner.report_builder import CONSTRAINTS_MAX, ReportInput, constraint_cost
+from embershard.planner.report_builder import CONSTRAINTS_MAX, ReportInput
 from embershard.planner.search import fits, search
 from embershard.planner.shortage import least_bytes, shortage
 from embershard.planner.starting_placements import Found, InfeasibleError, Placement
@@ -97,9 +97,19 @@ class TrainingProblem:
                         continue
                     found.pop()
                 found.append(options_of(table, work))
+            if len(set(self.speeds)) > 1 and time.perf_counter() <= end:
+                for at in self._heavy(found):
+                    found[at] = options_of(tables[at], replace(work, speeds=tuple(self.speeds)))
             return found
         except ValueError as error:
             raise PlannerError(f"constraints: {error}") from error
+
+    def _heavy(self, options: Options) -> list[int]:
+        """Tables that whole, on the fastest rank, take longer than all work spread evenly: of
+        others there are enough to fill ranks of unequal speeds."""
+        least = np.array([min(each.total for each in cuts) for cuts in options])
+        even = least.sum() / self.speeds.sum()
+        return np.flatnonzero(least / self.speeds.max() > even).tolist()
 
     def search(self, options: Options, end: float = math.inf) -> Found:
         """The best placement that is found.
@@ -128,6 +138,7 @@ class TrainingProblem:
         )
         if not found.timed_out:
             balance_phases(options, found, end)
+            take_cheaper_cuts(options, found, end)
         return found
 
     def _shortage(self, options: Options, error: InfeasibleError | None) -> str:
@@ -139,24 +150,54 @@ class TrainingProblem:
             self.tables, options, self.caps, error, reserved=self.reservation, fits=holds
         )
 
-    def constraint_costs(self, options: Options) -> list[ConstraintCost]:
-        """The plan with any cut of one constrained table, for each in turn; without replicas, which
-        another optimizer trains."""
-        found = list[ConstraintCost]()
-        for at, table in enumerate(self.tables):
-            if table.sharding_types in (None, REPLICA) and table.min_partition is None:
-                continue
-            free = self.options([replace(table, sharding_types=None, min_partition=None)])
-            without = partial(self._busiest, [*options[:at], *free, *options[at + 1 :]])
+    def constraint_costs(
+        self, options: Options, placed: Placement, end: float
+    ) -> tuple[list[ConstraintCost], int]:
+        """The plan with further cuts of one constrained table, for each of the first in turn, and
+        the number of those that are left out at ``end``; without replicas, which another optimizer
+        trains.
+
+        Args:
+            placed: the plan with all constraints, which no constraint less makes worse.
+            end: by ``time.perf_counter``.
+        """
+        constrained = [
+            at
+            for at, table in enumerate(self.tables)
+            if not (table.sharding_types in (None, REPLICA) and table.min_partition is None)
+        ][:CONSTRAINTS_MAX]
+        found, planned = list[ConstraintCost](), step_seconds(options, placed, self.speeds)
+        for at in constrained:
+            if time.perf_counter() > end:
+                break
+            table = self.tables[at]
+            try:
+                free = [*options[:at], self._free_options(table, options[at]), *options[at + 1 :]]
+                without = self._search(free, end)
+                if without.timed_out:  # A search that was cut off is not compared with others.
+                    break
+                seconds = min(planned, step_seconds(free, without, self.speeds))
+            except InfeasibleError:  # The search is no proof: the plan keeps to the memory.
+                seconds = planned
             asked = ", ".join(table.sharding_types or ("any cut",))
             least = f", at least {table.min_partition} columns" if table.min_partition else ""
-            found.append(constraint_cost(f"{table.name}: {asked}{least}", without))
-            if len(found) == CONSTRAINTS_MAX:
-                break
-        return found
+            name = f"{table.name}: {asked}{least}"
+            found.append(ConstraintCost(constraint=name, placement_seconds=seconds))
+        return found, len(constrained) - len(found)
 
-    def _busiest(self, options: Options) -> float:
-        return float(self._search(options).load.max())
+    def _free_options(self, table: Table, options: Sequence[Option]) -> list[Option]:
+        """Those of a table with and without its constraint."""
+        least = min(table.min_partition or MIN_PARTITION, MIN_PARTITION)
+        (free,) = self.options([replace(table, sharding_types=None, min_partition=least)])
+        known = {(each.spans, each.host_columns, each.compute_kernel) for each in options}
+        return [
+            *options,
+            *(
+                each
+                for each in free
+                if (each.spans, each.host_columns, each.compute_kernel) not in known
+            ),
+        ]
 
     def report_input(self, options: Options, placed: Placement, seconds: float) -> ReportInput:
         """For the report of a placement that took so long."""

@@ -46,24 +46,36 @@ def _checked(
             "plan: expected a ShardingPlan, as EmbeddingShardingPlanner.collective_plan makes one, "
             f"got {type(plan).__name__}"
         )
-    modules = dict(module.named_modules())
     chosen = dict[str, Sharder]()
     for path, cut in plan.plan.items():
-        where = f"plan: module {path!r}"
-        if path not in modules:
-            raise InputError(f"{where}: expected a module of {type(module).__name__}, got none")
-        sharder = next((each for each in sharders if each.can_shard(modules[path])), None)
-        if sharder is None:
-            kind = type(modules[path]).__name__
-            raise InputError(f"{where}: expected a module that a sharder shards, got {kind}")
-        tables, device = tables_of(modules[path]), env.device.type
+        collection, sharder = planned_sharder(module, path, sharders)
+        where, device = f"plan: module {path!r}", env.device.type
+        tables = tables_of(collection)
         check_module_plan(cut, tables, world_size=env.world_size, where=where, device=device)
-        sharder.optimizers(modules[path], cut, where=where, device=device)
+        sharder.optimizers(collection, cut, where=where, device=device)
         chosen[path] = sharder
     for path, *_ in shardable(module, sharders):
         if not any(path == outer or is_within(path, outer) for outer in plan.plan):
             raise InputError(f"plan: module {path!r}: expected a plan of its tables, got none")
     return chosen
+
+
+def planned_sharder(
+    module: nn.Module, path: str, sharders: Sequence[Sharder]
+) -> tuple[nn.Module, Sharder]:
+    """A collection of a plan, and its sharder.
+
+    Raises:
+        InputError: the model has none there that a sharder shards.
+    """
+    where, found = f"plan: module {path!r}", dict(module.named_modules()).get(path)
+    if found is None:
+        raise InputError(f"{where}: expected a module of {type(module).__name__}, got none")
+    sharder = next((each for each in sharders if each.can_shard(found)), None)
+    if sharder is None:
+        kind = type(found).__name__
+        raise InputError(f"{where}: expected a module that a sharder shards, got {kind}")
+    return found, sharder
 
 
 def _lines(

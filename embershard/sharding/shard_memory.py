@@ -5,13 +5,23 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
-from embershard.modules import DataType
+from embershard.modules import (
+    DataType,
+    EmbeddingBagCollection,
+    FeatureProcessedEmbeddingBagCollection,
+    FusedEmbeddingBagCollection,
+)
 
 Number = TypeVar("Number", float, NDArray[np.float64])
 
 FLOAT_BYTES = 4
 ID_BYTES = 8
+WEIGHT_BYTES = 4
+"""Of an id's weight, or of its position in the bag."""
+
+BAG_BYTES = 8
 COUNT_BYTES = 8
 
 
@@ -34,18 +44,38 @@ def state_bytes(
     return rows * numbers * FLOAT_BYTES + rows * (COUNT_BYTES * count_accesses)
 
 
+POOLED = (
+    EmbeddingBagCollection,
+    FusedEmbeddingBagCollection,
+    FeatureProcessedEmbeddingBagCollection,
+)
+
 BATCHES_AHEAD = 2
 """Of ``TrainPipelineSparseDist``."""
 
 
+def id_bytes(module: nn.Module) -> int:
+    """Of an id that is sent to a shard of a collection: with its weight or position."""
+    return ID_BYTES + WEIGHT_BYTES * (isinstance(module, POOLED) and module.is_weighted())
+
+
 def received_bytes(
-    columns: Number, ids: Number, bags: Number, *, is_pooled: bool, batches_ahead: int = 0
+    columns: Number,
+    ids: Number,
+    bags: Number,
+    *,
+    id_bytes: int,
+    is_pooled: bool,
+    batches_ahead: int = 0,
 ) -> Number:
     """Of a step: ids and bags that a shard's rank receives; vectors and their gradients.
 
     Args:
+        id_bytes: of the collection's ids.
         is_pooled: whether a vector a bag is returned, or a vector an id.
         batches_ahead: of a pipeline, whose ids and bags are there, too.
     """
     vectors = bags if is_pooled else ids
-    return (ids + bags) * (ID_BYTES * (1 + batches_ahead)) + columns * vectors * (2 * FLOAT_BYTES)
+    batches = 1 + batches_ahead
+    received = ids * (id_bytes * batches) + bags * (BAG_BYTES * batches)
+    return received + columns * vectors * (2 * FLOAT_BYTES)

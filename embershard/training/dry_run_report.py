@@ -21,6 +21,7 @@ from embershard.sharding.layout import Layout, build_layout
 from embershard.sharding.shard_memory import (
     BATCHES_AHEAD,
     FLOAT_BYTES,
+    id_bytes,
     received_bytes,
     state_bytes,
     weight_bytes,
@@ -193,7 +194,9 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
         sharded, _ = split_replicated(tables, plan)
         layout = build_layout(sharded, plan, optimizers, size, pooled=is_pooled)
         ahead = 0 if setup.env is None else BATCHES_AHEAD
-        for at, received, sent in _of_step(layout, settings, ids, ahead, is_pooled=is_pooled):
+        for at, received, sent in _of_step(
+            layout, settings, ids, ahead, is_pooled=is_pooled, of_id=id_bytes(module)
+        ):
             found[at].step += received
             for memory in found:
                 memory.step += sent / size
@@ -207,6 +210,7 @@ def _of_step(
     ahead: int,
     *,
     is_pooled: bool,
+    of_id: int,
 ) -> Iterator[tuple[int, float, float]]:
     """Of each part: its rank, bytes of ids and vectors there, and of vectors at all others."""
     for rank, parts in enumerate(layout.parts):
@@ -218,6 +222,11 @@ def _of_step(
             bags = settings.batch_size
             vectors = 2 * FLOAT_BYTES * part.width * (bags if is_pooled else count)
             received = received_bytes(
-                part.width, count, bags, is_pooled=is_pooled, batches_ahead=ahead
+                part.width,
+                count,
+                bags,
+                id_bytes=of_id,
+                is_pooled=is_pooled,
+                batches_ahead=ahead,
             )
             yield rank, received, vectors

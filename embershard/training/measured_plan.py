@@ -52,13 +52,14 @@ class PlanClock:
             tuple(RankSeconds(lookup=float(each[0]), update=float(each[1])) for each in seconds)
             for seconds in (self._planner.kernel_seconds, everyone)
         )
+        report = self._planner.report
         found = MeasuredRun(
             optimizer=optimizer,
             steps=self._steps,
             estimated=estimated,
             measured=measured,
             step=StepSeconds(
-                estimated=self._planner.report.step_seconds,
+                estimated=report.busiest_seconds + report.common_seconds,
                 measured=max(float(each[2]) for each in everyone),
             ),
             costs=self._planner.machine.digest,

@@ -39,9 +39,7 @@ def test_the_example_plans_trains_resumes_and_serves_the_models_scores():
     losses = re.search(r"loss (\S+), after the restart (\S+), (\S+)$", done.stdout, re.MULTILINE)
     first, resumed, last = map(float, losses.groups())
     assert last < resumed < first / 2
-    report = re.search(r"```\n(busiest .*?)```", (ROOT / "docs/planner.md").read_text(), re.DOTALL)[
-        1
-    ]
+    report = re.search(r"```\n(step: .*?)```", (ROOT / "docs/planner.md").read_text(), re.DOTALL)[1]
     sentences = without_numbers(report).splitlines()[:3]
     assert set(sentences) <= set(without_numbers(done.stdout).splitlines())
     assert re.search(r"served \[.*\], as the model says", done.stdout)

@@ -93,7 +93,7 @@ def test_tables_lie_on_the_device_if_it_has_memory_for_them():
 
 def test_without_memory_of_either_kind_the_plan_says_what_is_missing():
     device = Device(memory_bytes=400_000, host_memory_bytes=700_000)
-    with pytest.raises(PlannerError, match="MB of the host short"):
+    with pytest.raises(PlannerError, match="MB of the host more than was left on any rank"):
         _planner([device], t0=ParameterConstraints(compute_kernels=["fused_uvm"])).plan(
             model_of((3000, 64)), sharders()
         )

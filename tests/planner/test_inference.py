@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from embershard.errors import InputError
 from embershard.package.plan import Plan, parse_plan, plan_json
 from embershard.package.rectangles import Shard
-from embershard.planner import Fleet, ServingPlanError, serving_problem
+from embershard.planner import Fleet, ServingPlanError, explained_plan, serving_problem
 from embershard.planner.inference import solve
 from embershard.planner.inference_cost import device_seconds, shard_bytes
 from embershard.planner.lookup_load import Batches
@@ -42,6 +42,26 @@ def solved(tables, ids, devices, machine=BY_ID, *, memory=None, constraints=None
 
 def places(layout):
     return {each.table: each.devices for each in layout.shards}
+
+
+def test_replicas_in_a_report_are_priced_as_the_plan_that_has_them():
+    # All chunks of replicas of "hot" go to the device that "cold" leaves idle: 24 us.
+    tables = [table_spec("hot", 10), table_spec("cold", 10)]
+
+    def explained(cuts):
+        load, constraints = load_of_ids(tables, [24, 24]), {"hot": cuts, "cold": ["table"]}
+        problem = serving_problem(
+            tables, fleet_of(2), load, BY_ID, batch_examples=1, constraints=constraints
+        )
+        return explained_plan(problem, name="p").report
+
+    report = explained(["table", "replicate"])
+    hot = next(each for each in report.tables if each.table == "hot")
+    (replicas,) = hot.alternatives
+    assert (hot.sharding_type, replicas.sharding_type) == ("table", "replicate")
+    with_replicas = explained(["replicate"])
+    for seconds in replicas.placement_seconds, with_replicas.placement_seconds:
+        assert seconds == pytest.approx(24e-6)
 
 
 def test_whole_tables_are_spread_by_seconds_and_not_by_bytes():

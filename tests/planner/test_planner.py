@@ -1,5 +1,6 @@
 """Training plans: what they keep to, and what is refused."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -39,6 +40,19 @@ def test_a_plan_tiles_every_table_on_the_ranks():
     )
     assert planner.report.gap >= 0
     assert ShardingPlan.from_json(plan.to_json()).to_json() == plan.to_json()
+
+
+def test_numpy_integers_give_the_plan_of_pythons():
+    # 2**24 examples of 128 ranks are 2**31, which int32 does not hold.
+    model = model_of((1000, 64), (50_000, 128))
+
+    def planned(integer):
+        planner = planner_of(integer(128), batch_size=integer(2**24), ddr_cap=integer(2**40))
+        return planner.plan(model, sharders()).to_json(), planner.report.bound_seconds
+
+    assert planned(lambda value: np.int64(value) if value > 2**31 else np.int32(value)) == planned(
+        int
+    )
 
 
 def test_equal_input_gives_an_equal_plan():
@@ -92,6 +106,31 @@ def test_a_sharding_type_that_is_asked_for_is_planned(kind):
     assert len(cut.sharding_spec) == shards.get(kind, len(cut.sharding_spec))
     if kind in ("table_row_wise", "table_column_wise"):
         assert cut.ranks in ([0, 1], [2, 3])
+
+
+def test_a_table_is_cut_into_a_column_range_for_each_of_three_ranks():
+    # A third of the table is 1.3 MB, a half 1.9 MB.
+    columns = {"t0": ParameterConstraints(sharding_types=["column_wise"])}
+    planner = planner_of(3, constraints=columns, ddr_cap=1_500_000)
+    cut = planner.plan(model_of((10_000, 96)), sharders()).plan["sparse"]["t0"]
+    assert [each.columns for each in cut.sharding_spec] == [(0, 32), (32, 64), (64, 96)]
+    assert cut.ranks == [0, 1, 2]
+
+
+@cases(
+    ("counts", "rows"),
+    {"alike": (None, 600), "first rows more": (torch.tensor([3.0] * 300 + [1.0] * 600), 400)},
+)
+def test_rows_are_cut_in_proportion_to_the_speeds_of_ranks(counts, rows):
+    # Rank 0 has 2 of 3 parts: 600 of 900 rows alike; 900 + 100 of 1,500 lookups in 400 rows.
+    devices = [Device(memory_bytes=1 << 20, speed=speed) for speed in (1.0, 0.5)]
+    kept = ParameterConstraints(sharding_types=["row_wise"], access_counts=counts, cached_share=0.0)
+    planner = planner_of(2, devices=devices, constraints={"t0": kept}, batch_size=1 << 10)
+    cut = planner.plan(model_of((900, 8)), sharders()).plan["sparse"]["t0"]
+    assert [(each.rows, each.devices) for each in cut.sharding_spec] == [
+        ((0, rows), (0,)),
+        ((rows, 900), (1,)),
+    ]
 
 
 def test_a_plan_trains_as_one_process_does(workers):
@@ -199,7 +238,48 @@ def test_a_plan_with_shards_of_a_kernel_without_costs_is_not_priced(kernel):
 
 
 def test_a_model_without_collections_has_an_empty_plan():
-    assert planner_of(2).plan(torch.nn.Linear(2, 1), sharders()).plan == {}
+    planner = planner_of(2)
+    assert planner.plan(torch.nn.Linear(2, 1), sharders()).plan == {}
+    with pytest.raises(InputError, match="got one without a collection that its sharders shard"):
+        _ = planner.report
+
+
+def test_a_plan_with_a_module_that_the_model_lacks_is_not_priced():
+    planner, model = planner_of(2), model_of((1000, 8))
+    plan = planner.plan(model, sharders())
+    plan.plan["dense"] = plan.plan["sparse"]
+    with pytest.raises(InputError, match="module 'dense': expected a module of ModuleDict, got no"):
+        planner.price(plan, model, sharders())
+
+
+@cases(
+    ("call", "message"),
+    {
+        "no module": (
+            lambda planner: planner.plan(None, []),
+            "plan: module: expected the model, a torch.nn.Module, got None",
+        ),
+        "no sharders": (
+            lambda planner: planner.plan(nn.Linear(2, 1), None),
+            r"plan: sharders: expected a list: get_default_sharders\(\), got None",
+        ),
+        "one sharder": (
+            lambda planner: planner.plan(nn.Linear(2, 1), sharders()[0]),
+            "plan: sharders: expected a list: .*, got <embershard",
+        ),
+        "other sharders": (
+            lambda planner: planner.plan(nn.Linear(2, 1), [3]),
+            "plan: sharders: expected sharders alone: .*, got 3",
+        ),
+        "no plan": (
+            lambda planner: planner.price(None, nn.Linear(2, 1), []),
+            "price: plan: expected a ShardingPlan, got None",
+        ),
+    },
+)
+def test_what_is_no_model_sharders_or_plan_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call(planner_of(2))
 
 
 def test_constraints_of_no_table_are_refused():

@@ -44,6 +44,24 @@ def test_load_and_memory_of_a_rank_are_sums_over_tables():
     assert report.busiest_seconds == 7
 
 
+def test_the_plan_and_its_alternatives_are_compared_by_the_sum_of_busiest_phases():
+    def phased(*shards):
+        phases = np.array(shards, float).T
+        spans = (((0, 1), (0, 4)),) * len(shards)
+        return Option("row_wise", spans, phases.sum(0), np.ones(len(shards)), phases=phases)
+
+    # Rank a has 4 of the first phase, rank b 5 of the second. With both halves of t1 on b, 4 of
+    # each. No rank has less than half of the work of t0 and the halves of t1, 10.
+    tables = [[phased((4, 0))], [phased((0, 5)), phased((1, 2), (1, 2))]]
+    report = build_report(given_of(tables, [0, 0], [[0], [1]]))
+    assert report.phase_seconds == [4, 5]
+    assert (report.busiest_seconds, report.placement_seconds) == (5, 9)
+    assert report.gap == pytest.approx(9 / 5 - 1)
+    (other,) = report.tables[0].alternatives
+    assert other.placement_seconds == 4 + 4
+    assert "| other cut | ms | step then, ms |" in report.explain("t1")
+
+
 def test_tables_that_nothing_looks_up_have_no_bound():
     report = build_report(given_of([[option("table", [0], [60])]], [0], [[0]]))
     assert (report.bound_seconds, report.limit) == (0, "nothing is looked up")
@@ -53,7 +71,7 @@ def test_without_a_constraint_a_search_that_finds_no_plan_is_no_better():
     def search():
         raise InfeasibleError(0, missing_bytes=1)
 
-    assert constraint_cost("t0=row_wise", search).busiest_seconds == float("inf")
+    assert constraint_cost("t0=row_wise", search).placement_seconds == float("inf")
 
 
 def test_loads_below_ten_microseconds_have_more_digits():
@@ -66,7 +84,7 @@ def test_loads_below_ten_microseconds_have_more_digits():
 def test_the_second_best_is_what_leaves_the_busiest_rank_least_busy():
     report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
     heavy, light = report.tables
-    assert [(each.sharding_type, each.busiest_seconds) for each in heavy.alternatives] == [
+    assert [(each.sharding_type, each.placement_seconds) for each in heavy.alternatives] == [
         ("table", 6)
     ]
     assert list(light.alternatives) == []

@@ -83,6 +83,12 @@ def test_a_faster_rank_gets_more():
     assert [ranks[0] for ranks in found.ranks].count(1) == 8
 
 
+def test_tables_that_fill_the_memory_of_all_ranks_are_placed():
+    # Largest first to the emptier rank gives 3 + 2 and 3 + 2, and no rank for the last.
+    found = run([[option([1.0], [size])] for size in (3.0, 3.0, 2.0, 2.0, 2.0)], cap=6)
+    assert found.bins.memory.tolist() == [[6, 6]]
+
+
 def test_a_table_without_room_is_named():
     with pytest.raises(InfeasibleError) as caught:
         run([[option([1.0], [3.0])], [option([1.0], [9.0])]], cap=5)

@@ -94,7 +94,13 @@ def test_a_bad_topology_is_refused(settings, message):
             "pooling_factors: expected a number .*, got .1.0, 1",
         ),
         ({"sharding_types": {"row_wise", 3}}, "expected a list .*, got .3, 'row_wise'"),
-        ({"access_counts": [1, 2]}, "access_counts: expected a tensor .*, got list"),
+        (
+            {"access_counts": torch.ones(2).to_sparse()},
+            "real number a row, got torch.float32, torch.sp",
+        ),
+        ({"access_counts": torch.ones(2) * 1j}, "real number a row, got torch.complex64"),
+        ({"access_counts": torch.ones(2, device="meta")}, "torch.strided, device meta"),
+        ({"access_counts": [1, 2]}, "access_counts: expected a dense tensor .*, got list"),
         ({"access_counts": torch.full((9,), 1e308, dtype=torch.double)}, "with a finite sum"),
         ({"access_counts": torch.tensor([1, -1])}, "access_counts: expected numbers from 0"),
         ({"access_counts": torch.tensor([1, torch.nan])}, "access_counts: expected numbers from 0"),
@@ -112,6 +118,27 @@ def test_arrays_and_sets_are_taken_as_their_lists():
         pooling_factors=[2.0, 3.0], sharding_types=["row_wise", "table_wise"]
     )
     assert given == listed
+
+
+def test_numpy_numbers_are_taken_as_pythons():
+    # int32 and int8 would overflow: 2**31 - 1 and a byte more, 100 + 100.
+    memory = Device(memory_bytes=np.int32(2**31 - 1), speed=np.float32(0.5))
+    topology = Topology(np.int64(2), local_world_size=np.int8(1), devices=[memory] * 2)
+    assert topology.devices == (Device(memory_bytes=2**31 - 1, speed=0.5),) * 2
+    given = ParameterConstraints(pooling_factors=[np.int8(100)] * 2, min_partition=np.int8(64))
+    assert sum(given.pooling_factors) == 200
+    numbers = [topology.world_size, topology.local_world_size, topology.devices[0].memory_bytes]
+    assert {type(each) for each in [*numbers, given.min_partition]} == {int}
+
+
+def test_access_counts_may_require_a_gradient():
+    given = ParameterConstraints(access_counts=torch.ones(2, requires_grad=True))
+    assert not given.access_counts.requires_grad
+
+
+def test_a_name_that_is_listed_twice_counts_once():
+    given = ParameterConstraints(sharding_types=["data_parallel"] * 2, compute_kernels=["dense"])
+    assert given.sharding_types == ["data_parallel"]
 
 
 def test_memory_of_a_host_needs_a_machine_that_says_how_fast_it_is():

@@ -142,3 +142,8 @@ def test_memory_of_two_ranks_is_that_of_their_shards_replicas_and_vectors(tmp_pa
     # 12 columns for 32 examples.
     assert first.step == 3 * 8 * (32 + 64 + 2 * 64) + 2 * 4 * 64 * (4 + 4) + 2 * 4 * 32 * 12
     assert second.step == 3 * 8 * (32 + 64) + 2 * 4 * 64 * 4 + 2 * 4 * 32 * 12
+    ((path, bags),) = setup.collections.items()
+    weighted = EmbeddingBagCollection(bags.embedding_bag_configs(), is_weighted=True, device="meta")
+    setup = replace(setup, collections={path: weighted})
+    more, _ = rank_memory(setup, {"user": 64, "history": 100, "item": 64})
+    assert more.step == first.step + 3 * 4 * (32 + 64)
