@@ -233,8 +233,9 @@ def _reporter(
 
 def _check_weighted(weights: str, repository: Path) -> None:
     """Refuse the weight of a model that is not in the repository: a mistyped name has no effect."""
+    found = models_in(repository)
     for name in parse_weights(weights):
-        if name not in (found := models_in(repository)):
+        if name not in found:
             known = ", ".join(found)
             raise NotFoundError(f"model_weights: {repository}: no model {name!r}; models: {known}")
 

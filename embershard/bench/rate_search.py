@@ -1,7 +1,7 @@
 """The search for the highest rate at which an objective holds."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -28,8 +28,11 @@ ANSWERS_TO_SPARE: Final = 1.2
 """Arrivals are random: a run may have fewer than its rate promises."""
 
 
-class StopSearch(Exception):  # noqa: N818 - not an error: a run of a search says so.
-    """The search is over, for the reason that it gives."""
+TOOL_LATE: Final = ": the tool itself was late"
+
+
+class StopRuns(Exception):  # noqa: N818 - not an error: a run says so.
+    """There are no more runs, for the reason that it gives."""
 
 
 class Measured(NamedTuple):
@@ -38,7 +41,7 @@ class Measured(NamedTuple):
     requests: int
 
     late: int
-    """Of these, or failed."""
+    """Of these, late or failed."""
 
     seconds: float
     """What the objective's percentile was; infinite where that request failed."""
@@ -129,7 +132,8 @@ class RateSearch:
                 limit = rate
             if self.best is None:
                 if rate <= self.least:
-                    self.ended = f"nothing held down to {rate_text(rate)}/s{self._why_no_lower}"
+                    why = _tool_late_text(self.trials) or self._why_no_lower
+                    self.ended = f"nothing held down to {rate_text(rate)}/s{why}"
                     return
                 rate, limit = rate / 2, math.inf
             elif limit == math.inf:
@@ -137,7 +141,7 @@ class RateSearch:
             elif limit / self.best > 1 + self.tolerance:
                 rate = math.sqrt(self.best * limit)
             else:
-                why = ": the tool itself was late" if self._tool_late_at(limit) else ""
+                why = TOOL_LATE if self._tool_late_at(limit) else ""
                 self.ended = f"{rate_text(limit)}/s was given up{why}"
                 return
 
@@ -148,7 +152,8 @@ class RateSearch:
                 return
             rate /= 1 + self.tolerance * 2**step
         rates = self.max_whole_rates
-        self.ended = f"whole runs held at none of {rates} rates, the most that are tried"
+        most = f"whole runs held at none of {rates} rates, the most that are tried"
+        self.ended = f"{most}{_tool_late_text([each for each in self.trials if each.whole])}"
 
     def _holds(self, rate: float) -> bool | None:
         """By one judgement, or the better one of two. None: no trials are left."""
@@ -185,6 +190,11 @@ class RateSearch:
         return any(each.rate == rate and not each.judged for each in self.trials)
 
 
+def _tool_late_text(trials: Sequence[Trial]) -> str:
+    """If the server missed the objective in none of them by itself."""
+    return "" if any(each.judged and not each.held for each in trials) else TOOL_LATE
+
+
 def find_rate(
     objective: Objective,
     load: LoadOptions,
@@ -195,7 +205,7 @@ def find_rate(
     max_whole_rates: int = 4,
 ) -> tuple[RateSearch, list[RunResult]]:
     """Short runs until the rate is found, then whole ones; see ``RateSearch``. Returns the search,
-    and the result of each of its trials. ``StopSearch`` of a run ends it.
+    and the result of each of its trials. ``StopRuns`` of a run ends it.
 
     Runs are at most two of closed loops, then ``max_trials`` short ones and three at each of
     ``max_whole_rates``, none longer than the load's duration with its warm-up. The load is that of
@@ -251,6 +261,6 @@ def find_rate(
     try:
         start = START_SHARE * closed_rate() if load.rate is None else load.rate
         search.search(max(start, search.least))
-    except StopSearch as stop:
+    except StopRuns as stop:
         search.ended = str(stop)
     return search, results

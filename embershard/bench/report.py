@@ -132,7 +132,7 @@ def _rate_text(result: RunResult) -> str:
 def _chance_text(result: RunResult) -> str:
     """By how much chance alone moves the number of random arrivals, if that is worth a word."""
     error = NORMAL_95 / math.sqrt(max(result.requests, 1))
-    return f" (by chance up to {error:.0%} off)" if error > CHANCE_SHOWN else ""
+    return f" (95 % of seeds: within {error:.0%})" if error > CHANCE_SHOWN else ""
 
 
 def _latency_text(latency: Distribution) -> str:

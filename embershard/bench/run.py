@@ -20,6 +20,9 @@ from embershard.errors import InputError, InternalError
 
 WATCH_SECONDS: Final = 0.5
 
+STOP_SECONDS: Final = 10.0
+"""In which a run that was told to stop is over."""
+
 TIMES_MAX: Final = 1 << 20
 """Drawn for an open loop. A longer run has them again."""
 
@@ -89,10 +92,10 @@ def run_load(
     end, after = time.monotonic(), _cpu_times(server_processes)
     if interrupt is None:
         return _result(run, options, before, after)
-    run.wait(timeout_seconds=options.timeout_seconds)  # Its threads end; what they counted stays.
-    result = _result(run, options, before, after)
+    is_over = run.wait(timeout_seconds=STOP_SECONDS)
+    result = _result(run, options, before, after, keep_answers=is_over)
     measured = max(end - begin - options.warmup_seconds, 1e-9)
-    raise RunInterrupt(str(interrupt), _cut(result, measured)) from interrupt
+    raise RunInterrupt(str(interrupt), _interrupted(result, measured)) from interrupt
 
 
 CpuTimes = tuple[float, float | None]
@@ -175,7 +178,15 @@ def _watch(
             return
 
 
-def _result(run: Any, options: LoadOptions, before: CpuTimes, after: CpuTimes) -> RunResult:
+def _result(
+    run: Any,
+    options: LoadOptions,
+    before: CpuTimes,
+    after: CpuTimes,
+    *,
+    keep_answers: bool = True,
+) -> RunResult:
+    """``keep_answers``: false if the run is not over, while which its answers cannot be taken."""
     server_cpu = None
     if before[1] is not None and after[1] is not None:
         server_cpu = after[1] - before[1]
@@ -204,11 +215,11 @@ def _result(run: Any, options: LoadOptions, before: CpuTimes, after: CpuTimes) -
         server_cpu_seconds=server_cpu,
         busiest_thread_share=run.busiest_thread_share(),
         cores=len(os.sched_getaffinity(0)),
-        answers=run.take_answers(),
+        answers=run.take_answers() if keep_answers else [],
     )
 
 
-def _cut(result: RunResult, seconds: float) -> RunResult:
+def _interrupted(result: RunResult, seconds: float) -> RunResult:
     """What an interrupted run measured in so many seconds. Requests that had no answer yet are not
     counted."""
     window = min(result.window_seconds, seconds)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from embershard.bench.load_options import LoadOptions, PooledRequest
-from embershard.bench.rate_search import StopSearch
+from embershard.bench.rate_search import StopRuns
 from embershard.bench.result import Progress, RunResult
 from embershard.bench.run import RunInterrupt, run_load
 from embershard.bench.target import OtherServerError, Target
@@ -44,7 +44,7 @@ class BenchRuns:
         return time.monotonic() - self.begin
 
     def run(self, name: str, load: LoadOptions) -> RunResult:
-        """One run. `StopSearch`: it was interrupted."""
+        """One run. `StopRuns`: it was interrupted."""
         progress = self.progress
         try:
             result = run_load(
@@ -56,15 +56,14 @@ class BenchRuns:
                 progress=(lambda now: progress(name, now)) if progress else None,
             )
         except KeyboardInterrupt as interrupt:
-            self.interrupt = interrupt
             if isinstance(interrupt, RunInterrupt) and interrupt.result.requests:
                 self.results.append(interrupt.result)
-            raise StopSearch(f"interrupted after {duration_text(self.seconds)}") from interrupt
+            raise self._stopped(interrupt) from interrupt
         self.results.append(result)
         return result
 
     def trial(self, name: str, load: LoadOptions) -> RunResult:
-        """One run of a search. `StopSearch`: nothing was answered and the server is gone, too."""
+        """One run of a search. `StopRuns`: nothing was answered and the server is gone, too."""
         result = self.run(name, load)
         if not result.ok:
             try:
@@ -73,7 +72,9 @@ class BenchRuns:
                 pass
             except EmbershardError as error:
                 self.lost = str(error)
-                raise StopSearch("the server does not answer") from error
+                raise StopRuns("the server does not answer") from error
+            except KeyboardInterrupt as interrupt:
+                raise self._stopped(interrupt) from interrupt
         return result
 
     def default_changed(self, before: ServedModel, *, compared: bool) -> list[str]:
@@ -87,6 +88,9 @@ class BenchRuns:
         except (UnavailableError, DeadlineError) as error:
             self.lost = str(error)
             return []
+        except KeyboardInterrupt as interrupt:
+            self.interrupt = interrupt
+            return []
         except EmbershardError as error:
             return [f"the default version at the end is not known: {error}"] if compared else []
         if now.version == before.version or not compared:
@@ -95,3 +99,7 @@ class BenchRuns:
             f"the default version changed from {before.version} to {now.version} during the bench: "
             "both answered"
         ]
+
+    def _stopped(self, interrupt: KeyboardInterrupt) -> StopRuns:
+        self.interrupt = interrupt
+        return StopRuns(f"interrupted after {duration_text(self.seconds)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.protocols import METHODS, in_protocol
-from embershard.bench.rate_search import RateSearch, StopSearch, Trial, find_rate
+from embershard.bench.rate_search import RateSearch, StopRuns, Trial, find_rate
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.result import Progress, RunResult
 from embershard.bench.runs import BenchRuns
@@ -212,7 +212,7 @@ def _run(options: BenchOptions, runs: BenchRuns) -> RateSearch | None:
     measured is passed on."""
     search: RateSearch | None = None
     if options.objective is None:
-        with suppress(StopSearch):
+        with suppress(StopRuns):
             runs.run("run", options.load)
     else:
         search, _ = find_rate(

@@ -155,12 +155,12 @@ def _show(report: "BenchReport", path: Path | None, file: ReportFile | None) -> 
 
     # JSON on standard output has it to itself.
     taken = path == STANDARD_OUTPUT
-    print(report_table(report), end="", file=sys.stderr if taken else sys.stdout)
     text = json.dumps(report_json(report), indent=2) + "\n"
-    if taken:
-        print(text, end="")
     if file is not None:
         file.write(text)
+    print(report_table(report), end="", file=sys.stderr if taken else sys.stdout)
+    if taken:
+        print(text, end="")
 
 
 def _check_served(report: "BenchReport") -> None:
@@ -171,7 +171,8 @@ def _check_served(report: "BenchReport") -> None:
     if report.options.objective is not None or result.ok:
         return
     if not result.requests:
-        raise InputError(f"no request was due in {result.window_seconds:g} s: --duration is longer")
+        within = f"{result.window_seconds:g} s"
+        raise InputError(f"no request was due in {within}: use a longer --duration")
     codes = ", ".join(sorted(result.by_code))
     raise RetryError(f"none of {result.requests:,} requests succeeded: {codes}")
 

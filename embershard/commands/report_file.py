@@ -19,9 +19,12 @@ class ReportFile:
 
     def __init__(self, option: str, path: Path) -> None:
         self._option, self._path = option, path
-        self._target = Path(os.path.realpath(path))
-        in_place = self._target.exists() and not self._target.is_file()
-        self._part = self._target if in_place else self._beside()
+        # Links such as /dev/stdout and /dev/fd/N are not followed: a pipe has no path.
+        if path.is_relative_to("/dev") or (path.exists() and not path.is_file()):
+            self._part = self._target = path
+        else:
+            self._target = Path(os.path.realpath(path))
+            self._part = self._target.with_name(f".{self._target.name}.{os.getpid()}.part")
         self._file: TextIO | None = None
 
     def __enter__(self) -> Self:
@@ -52,9 +55,6 @@ class ReportFile:
                 self._part.replace(self._target)
         except OSError as error:
             raise self._unwritable(error) from error
-
-    def _beside(self) -> Path:
-        return self._target.with_name(f".{self._target.name}.{os.getpid()}.part")
 
     def _unwritable(self, error: OSError) -> InputError:
         return InputError(f"{self._option}: {self._path}: cannot be written: {error.strerror}")

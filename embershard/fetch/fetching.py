@@ -78,6 +78,8 @@ def fetch_version(
 
     if damage() == "":
         _keep(out, signature)
+        if work.exists():  # Of a fetch that ended before it had removed what it replaced.
+            remove_unfinished(work)
         return Fetched(model=model, version=version, folder=out)
     _make_folder(work, repository)
     with _locked(work), room_needed(work):
@@ -91,7 +93,7 @@ def fetch_version(
             where=f"{source.url}/{model}/{version}",
             package=work / "package",
             parts=work / "parts",
-            local={**_files_by_digest(_others(out)), **_files_of_size(out, manifest)},
+            local={**_files_of_size(out, manifest), **_files_by_digest(_others(out))},
             total_bytes=sum(spec.bytes for spec in manifest.files.values()),
             progress=progress,
         )
@@ -184,6 +186,18 @@ def _locked(work: Path) -> Iterator[None]:
         except BlockingIOError:
             raise InputError(f"{work}: another fetch of this version is at work") from None
         yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_unfinished(work: Path) -> None:
+    """Removes what a fetch has left, unless one is at work there."""
+    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(work)
+    except BlockingIOError:
+        return
     finally:
         os.close(descriptor)
 

@@ -26,20 +26,22 @@ class LocalVersions:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[Path, _Seen] = {}
+        self._seen: dict[Path, dict[str, _Seen]] = {}
+        """By package."""
 
     def damage(self, package: Path, progress: Callable[[int, int], None] | None = None) -> str:
         """What is wrong with a package, of the first file that is damaged. Empty: nothing.
         ``progress``: called with the bytes that are right so far, and the bytes in all."""
+        seen = self._files_seen(package)
         try:
             manifest = read_manifest(package)
             check_files(package, manifest)
             done, total = 0, sum(spec.bytes for spec in manifest.files.values())
             for file, spec in sorted(manifest.files.items()):
                 now = _seen(package / file, spec)
-                if self._seen.get(package / file) != now:
+                if seen.get(file) != now:
                     check_hash(package, file, spec)
-                    self._seen[package / file] = now
+                    seen[file] = now
                 done += spec.bytes
                 if progress is not None:
                     progress(done, total)
@@ -49,8 +51,14 @@ class LocalVersions:
 
     def remember(self, package: Path, manifest: Manifest) -> None:
         """A package whose files were read as they came."""
-        for file, spec in manifest.files.items():
-            self._seen[package / file] = _seen(package / file, spec)
+        self._files_seen(package).update(
+            {file: _seen(package / file, spec) for file, spec in manifest.files.items()}
+        )
+
+    def _files_seen(self, package: Path) -> dict[str, _Seen]:
+        """Forgets packages that have been removed."""
+        self._seen = {each: files for each, files in self._seen.items() if each.exists()}
+        return self._seen.setdefault(package, {})
 
 
 def _seen(path: Path, spec: FileSpec) -> _Seen:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,6 +20,8 @@ STALL_SECONDS: Final = 120.0
 ATTEMPTS: Final = 5
 FIRST_PAUSE_SECONDS: Final = 0.5
 FORBIDDEN: Final = {401, 403}
+NO_URL_ERRORS: Final = (OSError, UnicodeError, JSONDecodeError)
+"""`ValueError`s that are not about the URL: of certificates, and of answers that cannot be read."""
 
 Result = TypeVar("Result")
 
@@ -169,7 +172,7 @@ class Source:
             raise UnavailableError(
                 f"{where}: not allowed: {error}; look at the keys in use"
             ) from error
-        if isinstance(error, ValueError):
+        if isinstance(error, ValueError) and not isinstance(error, NO_URL_ERRORS):
             raise ConfigError(f"{where}: expected a URL: {error}") from error
         if attempt >= ATTEMPTS:
             last = f"the last with {type(error).__name__}: {error}"

@@ -7,8 +7,6 @@
                                        old versions go        ◀── index ────  what is in use
 """
 
-import fcntl
-import os
 import shutil
 import time
 from collections import deque
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from embershard.errors import ConfigError, EmbershardError, UnavailableError
-from embershard.fetch.fetching import UNFINISHED
+from embershard.fetch.fetching import UNFINISHED, remove_unfinished
 from embershard.fetch.local import LocalVersions
 from embershard.fetch.models import FetchedModel, Selection, choose_models, fetch_model
 from embershard.fetch.source import Source
@@ -261,16 +259,4 @@ def _remove_leftovers(folder: Path) -> None:
         if each.name.startswith(REMOVED):
             shutil.rmtree(each)
         elif each.name.startswith(UNFINISHED):
-            _remove_unfinished(each)
-
-
-def _remove_unfinished(work: Path) -> None:
-    """Removes it unless a fetch is at work there."""
-    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(work)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(descriptor)
+            remove_unfinished(each)

@@ -42,7 +42,10 @@ def interrupted(number, at_request, path, *arguments):
             text=True,
         )
         running.append(process)
-        return process, *process.communicate(timeout=60)
+        try:
+            return process, *process.communicate(timeout=60)
+        finally:
+            process.kill()
 
 
 @cases(
@@ -84,6 +87,18 @@ def test_a_signal_before_anything_was_measured_leaves_no_report(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_signal_while_the_server_is_asked_at_the_end_keeps_the_report(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("embershard.bench.session.ask_model", interrupted)
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "20") == 130
+    out, err = capsys.readouterr()
+    assert "note       interrupted after " in out
+    assert err == "embershard bench: interrupted\n"
+
+
 def test_a_run_without_one_good_answer_is_an_error(capsys):
     def answer(number, context):
         if number >= 8:  # After those that are tried.
@@ -109,7 +124,8 @@ def test_a_run_in_which_no_request_was_due_is_an_error(capsys):
 @pytest.mark.parametrize("version", [(), ("--version", "7")], ids=["default", "version"])
 def test_a_server_that_is_gone_at_the_end_is_an_error(capsys, version):
     def answer(number, context):
-        fake.is_gone = number >= 30
+        if number >= 30:
+            fake.is_gone = True
         return answers(number, context)
 
     with fake_predictor(answer) as fake:
@@ -126,7 +142,8 @@ def test_a_search_ends_with_the_run_that_found_the_server_gone(capsys, tmp_path)
     path = tmp_path / "out.json"
 
     def answer(number, context):
-        fake.is_gone = number >= 50
+        if number >= 50:
+            fake.is_gone = True
         return answers(number, context)
 
     with fake_predictor(answer) as fake:

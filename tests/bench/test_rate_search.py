@@ -157,6 +157,15 @@ def test_a_run_that_missed_while_the_tool_was_late_is_not_judged():
     assert search.ended == "150/s was given up: the tool itself was late"
 
 
+def test_a_search_in_which_the_tool_was_late_each_time_says_so():
+    search, _ = told((300, 9, True), (300, 9, True), least=60)
+    assert search.ended == "nothing held down to 50.0/s: the tool itself was late"
+    late = [(300, 9, True)] * 2
+    search, _ = told((300, 0), *late, max_trials=1, max_whole_rates=2)
+    most = "whole runs held at none of 2 rates, the most that are tried"
+    assert search.ended == f"{most}: the tool itself was late"
+
+
 @pytest.mark.parametrize(
     ("spoiled_share", "lucky_share"), [(0, 0.1), (0.1, 0), (0.1, 0.1), (0.25, 0)]
 )

@@ -64,7 +64,7 @@ def test_the_table_says_it_all():
         "model      ranker 7 at ipv4:127.0.0.1:50051",
         "requests   1,000 different requests",
         "load       open loop, 100/s at random times, for 1.0 s, 1 x 1 connections",
-        "rate       asked 100/s, sent 100/s (by chance up to 20% off), answered 48.0/s",
+        "rate       asked 100/s, sent 100/s (95 % of seeds: within 20%), answered 48.0/s",
         "examples   480/s",
         "latency    p50 1.00 ms  p90 2.00 ms  p99 30.0 ms  p99.9 30.0 ms  max 30.0 ms",
         "           from the scheduled time",
@@ -122,7 +122,7 @@ def test_the_error_of_many_requests_is_not_worth_a_word():
     """1.96 / sqrt(9,604) is 2 %."""
     for requests, said in ((9603, True), (9604, False)):
         table = report_table(replace(REPORT, result=replace(RESULT, requests=requests)))
-        assert ("by chance up to 2% off" in table) is said
+        assert ("95 % of seeds: within 2%" in table) is said
 
 
 def test_long_notes_are_folded():

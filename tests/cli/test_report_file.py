@@ -1,6 +1,7 @@
 """The file that a command writes at its end."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,13 @@ def test_a_pipe_is_written_as_it_is(tmp_path):
         file.write("new")
     assert os.read(reader, 10) == b"new"
     os.close(reader)
+
+
+def test_a_pipe_of_a_descriptor_is_written_as_it_is():
+    """As ``--json /dev/stdout`` before a pipe, and ``--json >(jq)`` of a shell."""
+    reader, writer = os.pipe()
+    with ReportFile("--json", Path(f"/dev/fd/{writer}")) as file:
+        file.write("new")
+    assert os.read(reader, 10) == b"new"
+    for each in (reader, writer):
+        os.close(each)

@@ -222,6 +222,7 @@ def test_a_request_that_the_known_schema_refuses_has_an_open_stream_ask_for_it_a
 
 @ask
 def test_wrong_requests_in_a_loop_ask_for_the_schema_once_a_second(ask, monkeypatch):
+    monkeypatch.setattr(core, "UNCHANGED_SECONDS", 3600)  # Whatever the test takes.
     with fake_server(stream=echo_schemas) as fake:
         found = ask(fake.address, [{}, *[WITH_AGE] * 5], in_turn=True)
         assert [type(each) for each in found[1:]] == [RequestError] * 5
@@ -231,7 +232,8 @@ def test_wrong_requests_in_a_loop_ask_for_the_schema_once_a_second(ask, monkeypa
         assert len(fake.get_model_calls) == 2 + 6
 
 
-def test_wrong_requests_in_a_loop_without_a_stream_ask_for_the_schema_once_a_second():
+def test_wrong_requests_in_a_loop_without_a_stream_ask_for_the_schema_once_a_second(monkeypatch):
+    monkeypatch.setattr(core, "UNCHANGED_SECONDS", 3600)  # Whatever the test takes.
     with fake_server() as fake, Client(fake.address, timeout_seconds=30) as client:
         client.predict("ranker", **INPUTS)
         for _ in range(5):

@@ -77,6 +77,14 @@ def test_a_damaged_version_here_is_replaced_by_a_whole_one(far, here, fetched, f
     assert again.fetched_bytes == ((package / CHUNK).stat().st_size if file == CHUNK else 0)
 
 
+def test_what_an_ended_fetch_left_of_a_replaced_version_is_removed(far, here, fetched):
+    left = here / "small" / ".fetching-1" / "package"
+    left.mkdir(parents=True)
+    (left / "manifest.json").write_text("damaged")
+    assert fetch(far, here).damage == ""
+    assert sorted(os.listdir(here / "small")) == ["1"]
+
+
 def test_a_whole_version_here_is_left_as_it_is(far, here, fetched):
     _, folder = fetched
     before = {path: path.stat().st_ino for path in folder.rglob("*")}

@@ -1,5 +1,6 @@
 """Requests as arrays, in process."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,12 +84,16 @@ def test_a_request_is_made_of_the_arguments_of_a_client(local):
 
 
 def batch_workers() -> set[str]:
-    threads = Path("/proc/self/task").iterdir()
-    return {each.name for each in threads if (each / "comm").read_text() == "batch-worker\n"}
+    found = set()
+    for each in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # One may have ended.
+            if (each / "comm").read_text() == "batch-worker\n":
+                found.add(each.name)
+    return found
 
 
 def test_no_worker_threads_of_a_request_queue_are_started(package):
     before = batch_workers()
     local = LocalPredictor(package, threads=2, slots=2)
-    assert batch_workers() == before
+    assert batch_workers() <= before
     assert local.get_model()  # It is still there.

@@ -1,5 +1,5 @@
-// Whether fork() has made this process since: then none of the threads that were started before is
-// in it, and nobody unlocks what they had locked.
+// Detects fork(): a child has none of the threads that were started before, and nobody unlocks what
+// they had locked.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace embershard {
 
-// How many calls of fork() lie between this process and the one that called this first. Differs
-// from what it was before a fork() in the child alone. Any thread; costs a load.
+// Number of fork() calls between the process that first called this and this one. Any thread; costs
+// a load.
 uint64_t ForkCount();
 
 }  // namespace embershard

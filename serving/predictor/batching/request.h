@@ -73,8 +73,8 @@ enum class Priority {
 };
 
 struct Request {
-  // Schema::fingerprint of the engine that it was made for, which only engines of the same take.
-  // Absent: its positions were found for the engine that it is given to.
+  // Schema::fingerprint of the engine that it was made for. An engine with another schema refuses
+  // it. Absent: not checked.
   std::optional<uint64_t> schema;
 
   uint32_t num_examples = 0;

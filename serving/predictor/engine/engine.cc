@@ -41,6 +41,7 @@ struct Engine::State {
 
   // Whether this is a child of the process that started it, without the threads.
   bool IsForked() const { return ForkCount() != forks; }
+  Status CheckThreads() const;
 
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
@@ -90,11 +91,14 @@ Engine::State::State(std::unique_ptr<ModelRunner> started, const EngineOptions& 
                  }});
 }
 
+Status Engine::State::CheckThreads() const {
+  if (!IsForked()) return {};
+  return {StatusCode::kUnavailable,
+          "the engine's threads are not in this process, which fork() made: load after fork()"};
+}
+
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
-  if (IsForked()) {
-    return {StatusCode::kUnavailable,
-            "the engine's threads are not in this process, which fork() made: load after fork()"};
-  }
+  RETURN_IF_ERROR(CheckThreads());
   RETURN_IF_ERROR(runner->Admit(request.get()));
   const ChunkBudget cut = CutOf(*request);
   if (IsLarger(*request, cut)) {
@@ -204,8 +208,9 @@ void Engine::Cancel(CancellationHandle* cancellation, StatusReason why) {
 }
 
 void Engine::PredictMerged(Batch requests) {
-  if (!state_->stopping) return state_->runner->PredictMerged(std::move(requests));
-  for (const auto& request : requests) request->answer(ShuttingDown(), {});
+  const Status status = state_->stopping ? ShuttingDown() : state_->CheckThreads();
+  if (status.ok()) return state_->runner->PredictMerged(std::move(requests));
+  for (const auto& request : requests) request->answer(status, {});
 }
 
 void Engine::Stop() {

@@ -41,7 +41,7 @@ std::set<int64_t> ModelLoader::CompareWithDisk(const std::string& model) {
       difference = there.status().message();
     } else if (!there.ok()) {
       break;  // The repository does not answer.
-    } else if (*there != loaded.digest) {
+    } else if (!loaded.digest.empty() && *there != loaded.digest) {
       difference = "differs on disk from what is served; load --replace takes it";
       other_bytes.insert(version);
     }

@@ -186,10 +186,10 @@ Status ModelLoader::Replace(const std::string& model, int64_t version, const Lis
   for (const int64_t other : CompareWithDisk(model)) kept.erase(other);
   const Versions& before = held_[model];
   if (std::ranges::all_of(before, [&](const auto& held) { return kept.contains(held.first); })) {
-    const bool asked_in_vain = version != 0 && !before.contains(version) &&
-                               version != choice->default_version &&
-                               before.contains(choice->default_version);
-    if (asked_in_vain) return NothingUnloaded(model, version, *choice);
+    const bool nothing_to_unload = version != 0 && !before.contains(version) &&
+                                   version != choice->default_version &&
+                                   before.contains(choice->default_version);
+    if (nothing_to_unload) return NothingUnloaded(model, version, *choice);
     return Align(model, there, /*gently=*/true);
   }
   const int64_t default_before = [&] {
@@ -222,11 +222,7 @@ Status ModelLoader::Replace(const std::string& model, int64_t version, const Lis
 
 Status ModelLoader::NothingUnloaded(const std::string& model, int64_t version,
                                     const VersionChoice& choice) const {
-  const auto labelled = std::ranges::find_if(
-      choice.labels, [&](const auto& label) { return label.second == choice.default_version; });
-  const std::string why = options_.rule.number != 0         ? "pinned by --version"
-                          : labelled != choice.labels.end() ? "labelled " + labelled->first
-                                                            : "the highest";
+  const char* const why = options_.rule.number != 0 ? "pinned by --version" : "the default";
   return {StatusCode::kFailedPrecondition,
           VersionText(model, version) +
               ": replace: expected a version to unload for it, got version " +

@@ -46,8 +46,8 @@ Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedIn
 // Row-major values by name of the output: [num_examples, width], or [1, width] in request scope.
 using NamedOutputs = std::map<std::string, std::vector<float>, std::less<>>;
 
-// Asks, and waits for the answer, at most for `timeout` (kDeadlineExceeded). Any thread: what
-// several ask at once is merged into batches. Not from the answer of another request. Other
+// Asks, and waits for the answer, at most for `timeout` (kDeadlineExceeded) and 100 ms. Any thread:
+// what several ask at once is merged into batches. Not from the answer of another request. Other
 // failures are those of MakeRequest() and Engine::Predict().
 Result<NamedOutputs> PredictNamed(Engine* engine, const NamedInputs& inputs,
                                   Clock::duration timeout);

@@ -29,6 +29,10 @@ std::optional<int64_t> WholeNumber(const ParameterValue& value) {
   return static_cast<int64_t>(*number);
 }
 
+Status NoSequences(std::string_view key) {
+  return Refuse(key, "none: sequences of requests are not served");
+}
+
 Status ReadParameter(std::string_view key, const ParameterValue& value, RequestParameters* read) {
   const std::optional<int64_t> number = WholeNumber(value);
   if (key == "priority") {
@@ -45,9 +49,9 @@ Status ReadParameter(std::string_view key, const ParameterValue& value, RequestP
       return Refuse(key, "a text of at most 1024 bytes");
     }
   } else if (key == "sequence_id") {
-    if (!IsZero(value)) return Refuse(key, "none: sequences of requests are not served");
+    if (!IsZero(value)) return NoSequences(key);
   } else if (key == "sequence_start" || key == "sequence_end") {
-    if (IsTrue(value)) return Refuse(key, "none: sequences of requests are not served");
+    if (IsTrue(value)) return NoSequences(key);
   } else if (key != "triton_enable_empty_final_response") {  // Each request has one answer.
     return Refuse(key, "one of 'num_examples', 'priority', 'timeout', 'traffic_key'");
   }

@@ -27,6 +27,9 @@ struct RequestParameters {
 // Absent: not a whole number, or not one of at most 63 bits.
 std::optional<int64_t> WholeNumber(const ParameterValue& value);
 
+// The refusal of a parameter that makes a request part of a sequence.
+Status NoSequences(std::string_view key);
+
 // Reads one parameter into `read`. Refuses what it does not know (kInvalidArgument): a word that is
 // spelt wrong would be one that is not heard. A deadline and a traffic key are only checked: both
 // are read before.

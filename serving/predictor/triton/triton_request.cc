@@ -201,7 +201,7 @@ Status RequestReader::CheckTakenParameters(TRITONBACKEND_Request* request) {
   RequestParameters none;
   uint64_t sequence = 0;
   if (!FromTriton(TRITONBACKEND_RequestCorrelationId(request, &sequence)).ok() || sequence != 0) {
-    return ReadParameter("sequence_id", int64_t{1}, &none);
+    return NoSequences("sequence_id");
   }
   uint32_t flags = 0;
   RETURN_IF_ERROR(FromTriton(TRITONBACKEND_RequestFlags(request, &flags)));

@@ -173,8 +173,9 @@ void OpenConnections::Pace(Clock::time_point now, bool is_flood) {
 }
 
 std::vector<OpenConnections::Waiting> OpenConnections::Admitted(Clock::time_point now) {
-  std::erase_if(waiting_,
-                [](const Waiting& each) { return IsClosedByPeer(each.connection.descriptor()); });
+  std::erase_if(waiting_, [](const Waiting& each) {  // Not open: memory ran out as it was moved.
+    return !each.connection.is_open() || IsClosedByPeer(each.connection.descriptor());
+  });
   for (auto& [_, network] : flooding_) network.waiting = 0;
   std::vector<Waiting> admitted;
   std::deque<Waiting> waiting;

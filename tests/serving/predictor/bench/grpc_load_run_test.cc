@@ -297,18 +297,18 @@ TEST(GrpcLoadRun, CountsADeadlineFromTheSchedule) {
 }
 
 TEST(GrpcLoadRun, TellsRequestsThatItWasTooSlowToSend) {
-  // All due at once, with a call free for each: nobody sends 20,000 in 50 ms.
+  // All due at once, with a call free for each: nobody sends 2,000 in 1 ms.
   FakeServer server(AtOnce);
   LoadOptions options = OptionsFor(server);
   SendEvery(std::chrono::nanoseconds(1), &options);
-  options.in_flight = 20'000;
-  options.max_requests = 20'000;
-  options.timeout = milliseconds(50);
+  options.in_flight = 2'000;
+  options.max_requests = 2'000;
+  options.timeout = milliseconds(1);
   const Tally tally = RunToTheEnd(options);
-  EXPECT_EQ(tally.requests, 20'000u);
+  EXPECT_EQ(tally.requests, 2'000u);
   EXPECT_GE(tally.expired_before_send, 1u);
   EXPECT_EQ(tally.expired_without_call, 0u);
-  EXPECT_GE(Quantile(tally.own_lag, 0.99), 50);
+  EXPECT_GE(Quantile(tally.own_lag, 0.99), 1);
 }
 
 TEST(GrpcLoadRun, EndsByItselfWhenItsTimeIsOver) {

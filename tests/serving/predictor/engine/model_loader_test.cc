@@ -299,12 +299,12 @@ TEST_F(ModelLoaderTest, ReplaceThatWouldUnloadNothingIsRefused) {
   EXPECT_EQ(Events(), std::vector<std::string>{"loaded 2"});
 }
 
-TEST_F(ModelLoaderTest, ReplaceNamesTheLabelThatKeepsTheDefault) {
+TEST_F(ModelLoaderTest, ReplaceUnloadsNoDefault) {
   source_.labels["ranker"] = {{"stable", 1}};
   Start();
   source_.there["ranker"] = {1, 2};
   const std::string message = Load("ranker", 2, Swap::kReplace).message();
-  EXPECT_NE(message.find("got version 1, which is labelled stable"), std::string::npos) << message;
+  EXPECT_NE(message.find("got version 1, which is the default"), std::string::npos) << message;
 }
 
 TEST_F(ModelLoaderTest, AVersionThatDoesNotFitIsRefusedAndSharedPartsCountOnce) {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -156,15 +155,6 @@ TEST(ModelRunner, CallsOfSeveralThreadsAreAnsweredOneAfterTheOther) {
     });
   }
   for (std::thread& caller : callers) caller.join();
-}
-
-TEST(ModelRunner, StartsAThreadForEachSlotButTheCallers) {
-  const auto count_threads = [] {
-    return std::ranges::distance(std::filesystem::directory_iterator("/proc/self/task"));
-  };
-  const auto before = count_threads();
-  const Merging merging(4);
-  EXPECT_EQ(count_threads() - before, 3);
 }
 
 TEST(ModelRunner, NothingIsAnsweredWithNothing) {
