@@ -209,8 +209,8 @@ def explain(
     )
 
 
-OUT_OF_RANGE = ("out of range", "out of bounds", "Class values must be")
-"""In what torch says of an index."""
+OUT_OF_RANGE = ("index out of range in self", "Class values must be")
+"""In what torch says of an index that is a tensor."""
 
 
 def failure_remedy(error: Exception) -> str:

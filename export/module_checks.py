@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import ExportError
+from embershard.export.compared import close
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables
 from embershard.formatting import megabytes_text
 from embershard.modules import FeatureProcessedEmbeddingBagCollection
@@ -56,7 +57,7 @@ def check_lookups(modules: Mapping[str, EmbeddingModule]) -> None:
         own = ""
         if module._forward_hooks:
             own = f"the forward hook {_hook_name(module._forward_hooks)}"
-        elif "forward" in vars(module):
+        elif "forward" in vars(module) and not _is_of(kind, vars(module)["forward"]):
             own = "a forward that was assigned to the instance"
         elif type(module).forward is not kind.forward:
             own = f"{type(module).__name__}.forward"
@@ -67,28 +68,28 @@ def check_lookups(modules: Mapping[str, EmbeddingModule]) -> None:
             )
 
 
-def buffer_versions(module: nn.Module) -> dict[str, tuple[Tensor, int]]:
-    """Each buffer, and how often it was written in place."""
-    return {
-        name: (buffer, buffer._version)
-        for name, buffer in module.named_buffers()
-        if not buffer.is_inference()
-    }
+def buffer_values(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of each buffer."""
+    return {name: buffer.clone() for name, buffer in module.named_buffers()}
 
 
-def check_buffers(module: nn.Module, before: Mapping[str, tuple[Tensor, int]]) -> None:
-    """Whether forward left alone the buffers of `buffer_versions`, as a package does."""
-    buffers = dict(module.named_buffers())
-    for name, (buffer, version) in before.items():
-        now = buffers.get(name, buffer)
+def check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
+    """Whether forward left alone the values of `buffer_values`, as a package does."""
+    for name, now in module.named_buffers():
+        value = before.get(name, now)
         # One of another shape is a cache that grew, such as of sines of positions.
-        replaced = now is not buffer and now.shape == buffer.shape and not torch.equal(now, buffer)
-        if replaced or buffer._version != version:
+        if now.shape == value.shape and not close(now, value, 0.0):
             raise ExportError(
                 f"{name}: expected a buffer that forward leaves alone in eval mode, got one that "
                 "it changes: a package holds no state; write it for training alone: "
                 "if self.training: ..."
             )
+
+
+def _is_of(kind: type[nn.Module], forward: Any) -> bool:
+    """Whether it is the forward of a class, perhaps compiled."""
+    plain = getattr(forward, "_torchdynamo_orig_callable", forward)
+    return getattr(plain, "__func__", plain) is kind.forward
 
 
 def warn_of_tables(tables: Mapping[str, Tensor], program: Any) -> None:

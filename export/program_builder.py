@@ -14,7 +14,7 @@ from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
 from embershard.export.module_checks import (
-    buffer_versions,
+    buffer_values,
     check_buffers,
     check_lookups,
     check_module,
@@ -139,7 +139,7 @@ def build_program(
         torch.no_grad(),
         plain_layers(module.eval()),
     ):
-        buffers = buffer_versions(module)
+        buffers = buffer_values(module)
         traced = trace(module)
         check_buffers(module, buffers)
         modules = _embedding_modules(module, {str(n.target) for n in traced.nodes})

@@ -130,12 +130,23 @@ class _Checker:
                 f"{trial.dense_scale:g}"
             )
             try:
-                _, difference = self._compared(batch, batch.each_alone(), where)
+                got, difference = self._compared(batch, batch.each_alone(), where)
             except ExportError as failure:
                 self._warn(failure, batch, trial.dense_scale)
                 return
-            if difference and self._depends_on_neighbours(trial, seed + place):
+            if difference is None:
+                continue
+            if self._differs(got, batch) or self._depends_on_neighbours(trial, seed + place):
                 raise difference
+
+    def _differs(self, got: Mapping[str, Tensor], batch: Batch) -> bool:
+        """Whether the program gives other outputs than the module of the same batch."""
+        tolerance = tolerance_of(batch.dense)
+        for name, expected in self._of_module(batch).items():
+            rows = batch.request_of_example if self.scopes[name] == "request" else slice(None)
+            if not close(got[name][rows], expected, tolerance):
+                return True
+        return False
 
     def _depends_on_neighbours(self, trial: Trial, seed: int) -> bool:
         """Whether examples get other outputs beside others. All batches have one size: in those of
@@ -189,10 +200,10 @@ class _Checker:
             problem = compared.problem(requests if scope == "request" else examples)
             if problem:
                 place = f"output {name!r}, {where}"
-                if compared.crosses_rows():
-                    self._refuse_random(batch, place)
-                    return got, ExportError(self._crossing(batch, parts, f"{place}: {problem}"))
-                return got, ExportError(f"{place}: {problem}")
+                if not compared.crosses_rows():
+                    return got, ExportError(f"{place}: {problem}")
+                crossing = ExportError(self._crossing(batch, parts, f"{place}: {problem}"))
+                return got, self._random(batch, place) or crossing
         return got, None
 
     def check_empty_lists(self, trial: Trial, seed: int) -> None:
@@ -212,15 +223,16 @@ class _Checker:
         got = self.program.run(batch.dense, batch.looked_up, batch.request_of_example)
         return {name: finite_rows(output) for name, output in got.items()}
 
-    def _refuse_random(self, batch: Batch, where: str) -> None:
-        """Refuse a module that gives the same batch other outputs when it runs again."""
+    def _random(self, batch: Batch, where: str) -> ExportError | None:
+        """The refusal of a module that gives the same batch other outputs when it runs again."""
         first, again = self._recorded(batch), self._recorded(batch)
         node = next((n for n, value in first.items() if not close(again[n], value)), None)
-        if node is not None:
-            raise ExportError(
-                f"{line_of(node)}: {where}: expected the same for the same inputs, got others when "
-                f"run again: it draws random numbers; write {self._without_chance(node)}"
-            )
+        if node is None:
+            return None
+        return ExportError(
+            f"{line_of(node)}: {where}: expected the same for the same inputs, got others when "
+            f"run again: it draws random numbers; write {self._without_chance(node)}"
+        )
 
     def _without_chance(self, node: fx.Node) -> str:
         if node.op == "call_module":

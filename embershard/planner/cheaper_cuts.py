@@ -31,6 +31,7 @@ def take_cheaper_cuts(options: Options, found: Found, end: float) -> None:
         if not cheaper:
             continue
         if time.perf_counter() > end:
+            found.timed_out = True
             return
         for at in sorted(cheaper, key=lambda each: cuts[each].total):
             bins, speeds = found.bins.copy(), found.bins.speeds

@@ -116,7 +116,8 @@ def _with_shares(problem: ServingProblem, layout: Layout) -> list[list[Option]]:
     for each, chosen in zip(layout.options, layout.placed.chosen, strict=True):
         option = each[chosen]
         if option.host_columns:
-            option = replace(option, seconds=option.total * parts)
+            seconds = option.total * parts
+            option = replace(option, seconds=seconds, phases=seconds[None])
         options.append([*each[:chosen], option, *each[chosen + 1 :]])
     return options
 

@@ -108,7 +108,9 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     if allows(ShardingType.TABLE_WISE, otherwise=True):
         add(ShardingType.TABLE_WISE, 1, 1)
     if allows(ShardingType.COLUMN_WISE, otherwise=True):
-        for count in [*([1] if kinds else []), *_counts(min(widest, 2 * world), world)]:
+        if kinds and 1 in (widest, world):
+            add(ShardingType.COLUMN_WISE, 1, 1)
+        for count in _counts(min(widest, 2 * world), world):
             add(ShardingType.COLUMN_WISE, 1, count)
     if kinds is None:
         for count in _counts(world, world):

@@ -87,10 +87,12 @@ class EmbeddingShardingPlanner:
         batch_size = check_integer("planner: batch_size", batch_size, 1, BATCH_SIZE_MAX)
         reserved = "0 .. 1, 1 excluded"
         below_1 = math.nextafter(1, 0)
-        check_number("planner: storage_reservation", storage_reservation, 0, below_1, reserved)
-        check_number("planner: dense_seconds", dense_seconds, 0, SECONDS_MAX)
+        where = "planner: storage_reservation"
+        storage_reservation = check_number(where, storage_reservation, 0, below_1, reserved)
+        dense_seconds = check_number("planner: dense_seconds", dense_seconds, 0, SECONDS_MAX)
         if timeout_seconds is not None:
-            check_number("planner: timeout_seconds", timeout_seconds, LEAST_TIMEOUT, SECONDS_MAX)
+            where = "planner: timeout_seconds"
+            timeout_seconds = check_number(where, timeout_seconds, LEAST_TIMEOUT, SECONDS_MAX)
         constraints = {} if constraints is None else constraints
         check_kind("planner: constraints", constraints, Mapping, "a dict by table name")
         for name, each in constraints.items():

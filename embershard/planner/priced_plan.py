@@ -13,7 +13,7 @@ from embershard.planner.starting_placements import Placement
 from embershard.planner.topology import Topology
 from embershard.planner.training_problem import TrainingProblem
 from embershard.sharding import EmbeddingModuleShardingPlan, ShardingPlan
-from embershard.sharding.plan_checks import planned_sharder
+from embershard.sharding.plan_checks import planned_collections
 from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import check_module_plan, tables_of
 
@@ -27,8 +27,8 @@ def check_priced(
         InputError: it is not.
     """
     check_kind("price: plan", plan, ShardingPlan, "a ShardingPlan")
-    for path in plan.plan:
-        planned_sharder(module, path, sharders)
+    for _ in planned_collections(module, plan, sharders):  # Each is one of the model.
+        pass
     kernels = (FUSED, *HOST_KERNELS) if topology.host_memory_rate else (FUSED,)
     for path, collection, _ in shardable(module, sharders):
         where, cuts = f"module {path!r}", plan.plan.get(path, EmbeddingModuleShardingPlan())

@@ -22,16 +22,16 @@ STARTS = (1.0, 1.01, 1.03, 1.1, 1.3, 2.0)
 
 
 class _Order(Enum):
-    """In which shards are placed, and on which rank that has memory."""
+    """In which order shards are placed, and on which of the ranks that have memory."""
 
     SECONDS = "seconds"
-    """Decreasing; the least loaded."""
+    """By decreasing seconds, each on the least loaded rank."""
 
     MEMORY = "memory"
-    """Decreasing; the least loaded."""
+    """By decreasing bytes, each on the least loaded rank."""
 
     BEST_FIT = "best fit"
-    """Decreasing memory; the one that has least memory left."""
+    """By decreasing bytes, each on the rank that has least memory left."""
 
 
 class InfeasibleError(Exception):
@@ -169,7 +169,8 @@ def _assign_in_order(
                 continue
             sizes = zip(option.seconds.tolist(), option.memory[0].tolist(), strict=True)
             shards += [(*each, table, part) for part, each in enumerate(sizes)]
-        shards.sort(key=lambda each: (-each[order is not _Order.SECONDS], each[2], each[3]))
+        first = 0 if order is _Order.SECONDS else 1  # Of `shards`: seconds or bytes.
+        shards.sort(key=lambda each: (-each[first], each[2], each[3]))
         for seconds, _, table, part in shards:
             if time.perf_counter() > end:
                 return None

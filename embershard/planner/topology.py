@@ -119,7 +119,8 @@ class Topology:
                 f"got {intra_host_bw}"
             )
         if inter_host_bw is not None:
-            check_number("topology: inter_host_bw, bytes a millisecond", inter_host_bw, *RATES)
+            where = "topology: inter_host_bw, bytes a millisecond"
+            inter_host_bw = check_number(where, inter_host_bw, *RATES)
         self.world_size, self.local_world_size = world_size, local
         self.compute_device = compute_device
         self.devices = tuple(checked)
@@ -228,7 +229,8 @@ class ParameterConstraints:
             least = check_integer("constraints: min_partition", self.min_partition, 1, COLUMNS_MAX)
             object.__setattr__(self, "min_partition", least)
         if self.cached_share is not None:
-            check_number("constraints: cached_share", self.cached_share, 0, 1)
+            share = check_number("constraints: cached_share", self.cached_share, 0, 1)
+            object.__setattr__(self, "cached_share", share)
         if as_list := getattr(self.pooling_factors, "tolist", None):
             object.__setattr__(self, "pooling_factors", as_list())
         factors = [] if self.pooling_factors is None else self.pooling_factors

@@ -97,19 +97,24 @@ class TrainingProblem:
                         continue
                     found.pop()
                 found.append(options_of(table, work))
-            if len(set(self.speeds)) > 1 and time.perf_counter() <= end:
+            if time.perf_counter() <= end:
                 for at in self._heavy(found):
-                    found[at] = options_of(tables[at], replace(work, speeds=tuple(self.speeds)))
+                    found[at] = options_of(tables[at], self._work_by_speed())
             return found
         except ValueError as error:
             raise PlannerError(f"constraints: {error}") from error
 
     def _heavy(self, options: Options) -> list[int]:
-        """Tables that whole, on the fastest rank, take longer than all work spread evenly: of
-        others there are enough to fill ranks of unequal speeds."""
+        """Of ranks of unequal speeds, tables that whole, on the fastest rank, take longer than all
+        work spread evenly: of others there are enough to fill the ranks."""
+        if len(set(self.speeds)) == 1:
+            return []
         least = np.array([min(each.total for each in cuts) for cuts in options])
         even = least.sum() / self.speeds.sum()
         return np.flatnonzero(least / self.speeds.max() > even).tolist()
+
+    def _work_by_speed(self) -> Workload:
+        return replace(self.work, speeds=tuple(self.speeds))
 
     def search(self, options: Options, end: float = math.inf) -> Found:
         """The best placement that is found.
@@ -167,12 +172,14 @@ class TrainingProblem:
             if not (table.sharding_types in (None, REPLICA) and table.min_partition is None)
         ][:CONSTRAINTS_MAX]
         found, planned = list[ConstraintCost](), step_seconds(options, placed, self.speeds)
+        heavy = self._heavy(options)
         for at in constrained:
             if time.perf_counter() > end:
                 break
             table = self.tables[at]
             try:
-                free = [*options[:at], self._free_options(table, options[at]), *options[at + 1 :]]
+                own = self._free_options(table, options[at], at in heavy)
+                free = [*options[:at], own, *options[at + 1 :]]
                 without = self._search(free, end)
                 if without.timed_out:  # A search that was cut off is not compared with others.
                     break
@@ -185,10 +192,13 @@ class TrainingProblem:
             found.append(ConstraintCost(constraint=name, placement_seconds=seconds))
         return found, len(constrained) - len(found)
 
-    def _free_options(self, table: Table, options: Sequence[Option]) -> list[Option]:
-        """Those of a table with and without its constraint."""
+    def _free_options(
+        self, table: Table, options: Sequence[Option], is_heavy: bool
+    ) -> list[Option]:
+        """Those of a table with and without its constraint. ``is_heavy``: see `_heavy`."""
         least = min(table.min_partition or MIN_PARTITION, MIN_PARTITION)
-        (free,) = self.options([replace(table, sharding_types=None, min_partition=least)])
+        free_table = replace(table, sharding_types=None, min_partition=least)
+        free = options_of(free_table, self._work_by_speed() if is_heavy else self.work)
         known = {(each.spans, each.host_columns, each.compute_kernel) for each in options}
         return [
             *options,

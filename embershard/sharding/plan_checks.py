@@ -9,7 +9,12 @@ from torch import nn
 from embershard.errors import InputError
 from embershard.sharding.environment import ShardingEnv, agree
 from embershard.sharding.sharders import Sharder, is_within, shardable
-from embershard.sharding.types import ShardingPlan, check_module_plan, tables_of
+from embershard.sharding.types import (
+    EmbeddingModuleShardingPlan,
+    ShardingPlan,
+    check_module_plan,
+    tables_of,
+)
 
 
 def chosen_sharders(
@@ -47,8 +52,7 @@ def _checked(
             f"got {type(plan).__name__}"
         )
     chosen = dict[str, Sharder]()
-    for path, cut in plan.plan.items():
-        collection, sharder = planned_sharder(module, path, sharders)
+    for path, cut, collection, sharder in planned_collections(module, plan, sharders):
         where, device = f"plan: module {path!r}", env.device.type
         tables = tables_of(collection)
         check_module_plan(cut, tables, world_size=env.world_size, where=where, device=device)
@@ -60,22 +64,24 @@ def _checked(
     return chosen
 
 
-def planned_sharder(
-    module: nn.Module, path: str, sharders: Sequence[Sharder]
-) -> tuple[nn.Module, Sharder]:
-    """A collection of a plan, and its sharder.
+def planned_collections(
+    module: nn.Module, plan: ShardingPlan, sharders: Sequence[Sharder]
+) -> Iterator[tuple[str, EmbeddingModuleShardingPlan, nn.Module, Sharder]]:
+    """The collections of a plan: path, cuts of its tables, the collection and its sharder.
 
     Raises:
         InputError: the model has none there that a sharder shards.
     """
-    where, found = f"plan: module {path!r}", dict(module.named_modules()).get(path)
-    if found is None:
-        raise InputError(f"{where}: expected a module of {type(module).__name__}, got none")
-    sharder = next((each for each in sharders if each.can_shard(found)), None)
-    if sharder is None:
-        kind = type(found).__name__
-        raise InputError(f"{where}: expected a module that a sharder shards, got {kind}")
-    return found, sharder
+    modules = dict(module.named_modules())
+    for path, cut in plan.plan.items():
+        where, found = f"plan: module {path!r}", modules.get(path)
+        if found is None:
+            raise InputError(f"{where}: expected a module of {type(module).__name__}, got none")
+        sharder = next((each for each in sharders if each.can_shard(found)), None)
+        if sharder is None:
+            kind = type(found).__name__
+            raise InputError(f"{where}: expected a module that a sharder shards, got {kind}")
+        yield path, cut, found, sharder
 
 
 def _lines(

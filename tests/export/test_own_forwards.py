@@ -138,6 +138,13 @@ def test_a_subclass_that_leaves_forward_alone_is_exported():
     torch.testing.assert_close(got, expected)
 
 
+def test_a_collection_whose_forward_is_compiled_is_exported():
+    embeddings = collection()
+    embeddings.forward = torch.compile(embeddings.forward, backend="eager")
+    module = Forward(lambda m, d, s: m.embeddings(s)["item"].sum(1), embeddings=embeddings)
+    build_program(module, SCHEMA, seed=0)
+
+
 def test_a_collection_that_forward_does_not_call_may_have_hooks():
     module = Forward(
         lambda m, d, s: m.embeddings(s)["item"].sum(1) + m.embeddings(s)["user"].sum(1),

@@ -208,6 +208,16 @@ def test_a_buffer_that_forward_computes_once_is_exported():
     build_program(ranker, SCHEMA, seed=0)
 
 
+def test_a_buffer_that_forward_writes_the_same_values_to_is_exported():
+    def forward(m, d, s):
+        m.cached[:4] = torch.arange(4.0)
+        return m.embeddings(s)["item"] * m.cached
+
+    ranker = module(forward)
+    ranker.register_buffer("cached", torch.arange(4.0))
+    build_program(ranker, SCHEMA, seed=0)
+
+
 def test_a_buffer_that_forward_changes_in_training_is_exported():
     def forward(m, d, s):
         return counted(m, d, s) if m.training else m.embeddings(s)["item"] * m.calls

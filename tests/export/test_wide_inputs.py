@@ -10,6 +10,7 @@ from torch import nn
 
 from embershard.errors import ExportError
 from embershard.export import export_model
+from embershard.export.dense_program import DenseProgram
 from embershard.export.program_builder import build_program
 from embershard.package import SampleRequest
 from tests.cases import cases
@@ -175,3 +176,38 @@ def test_a_check_of_the_module_that_refuses_large_values_is_no_error(caplog):
 
     build_program(module(forward), SCHEMA, seed=0)
     assert not caplog.records
+
+
+def test_a_program_that_differs_at_large_values_alone_is_refused(monkeypatch):
+    run = DenseProgram.run
+
+    def wrong(self, dense, *rest):
+        outputs = run(self, dense, *rest)
+        return {name: each + 7 * (dense[:, 1] > 50).float() for name, each in outputs.items()}
+
+    monkeypatch.setattr(DenseProgram, "run", wrong)
+    message = refusal_of(module(lambda m, d, s: m.embeddings(s)["item"].sum(1)))
+    assert "dense inputs of about 100: expected what the module gives for the same exa" in message
+
+
+def test_random_numbers_that_count_for_large_values_alone_are_refused():
+    def forward(m, d, s):
+        x = m.embeddings(s)["item"].sum(1)
+        return torch.where(d[:, 1] > 50, x + torch.rand_like(x), x)
+
+    assert "expected the same for the same inputs, got others when run again" in refusal_of(
+        module(forward)
+    )
+
+
+@cases(
+    ("forward", "words"),
+    {
+        "dimension": (lambda m, d, s: m.embeddings(s)["item"].sum(2), "Dimension out of range"),
+        "column": (lambda m, d, s: m.embeddings(s)["item"][:, 9], "index 9 is out of bounds"),
+    },
+)
+def test_an_index_that_is_a_number_has_no_advice_about_dense_inputs(forward, words):
+    message = refusal_of(module(forward))
+    assert words in message
+    assert "dense inputs" not in message

@@ -64,6 +64,23 @@ def test_replicas_in_a_report_are_priced_as_the_plan_that_has_them():
         assert seconds == pytest.approx(24e-6)
 
 
+def test_other_cuts_beside_replicas_are_priced_as_the_plans_that_have_them():
+    tables = [table_spec("hot", 10), table_spec("cold", 10), table_spec("small", 10)]
+
+    def explained(**constraints):
+        constraints |= {"hot": ["replicate"], "cold": ["table"]}
+        load = load_of_ids(tables, [24, 24, 6])
+        problem = serving_problem(
+            tables, fleet_of(2), load, BY_ID, batch_examples=1, constraints=constraints
+        )
+        return explained_plan(problem, name="p").report
+
+    small = next(each for each in explained().tables if each.table == "small")
+    columns = next(each for each in small.alternatives if each.sharding_type == "column")
+    assert small.sharding_type == "table"
+    assert columns.placement_seconds == pytest.approx(explained(small=["column"]).placement_seconds)
+
+
 def test_whole_tables_are_spread_by_seconds_and_not_by_bytes():
     tables = [table_spec("vast", 10**6), table_spec("busy", 10), table_spec("idle", 10)]
     found = solved(tables, [10, 20, 10], 2, constraints={each.name: ["table"] for each in tables})

@@ -3,7 +3,7 @@
 import pytest
 
 from embershard.errors import InputError
-from embershard.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
+from embershard.planner import Device, EmbeddingShardingPlanner, ParameterConstraints, Topology
 from embershard.planner.machine import RowCost
 from tests.cases import cases
 from tests.planner.training_cases import machine_of, model_of, planner_of, sharders
@@ -58,6 +58,19 @@ def test_the_report_says_what_a_constraint_costs():
     assert cost.placement_seconds == pytest.approx(free.report.placement_seconds)
     assert not free.report.constraint_costs
     assert planner.report.placement_seconds > 1.5 * cost.placement_seconds
+
+
+def test_a_light_table_without_its_constraint_is_not_cut_by_speed():
+    speeds = [Device(memory_bytes=10**9, speed=each) for each in (1.0, 0.5, 0.7)]
+    topology = Topology(3, devices=speeds, machine=machine_of())
+    model = model_of(*[(1000, 64)] * 4)
+    whole = {"t0": ParameterConstraints(sharding_types=["table_wise"])}
+    planner = EmbeddingShardingPlanner(topology, 64, constraints=whole)
+    planner.plan(model, sharders())
+    (cost,) = planner.report.constraint_costs
+    free = EmbeddingShardingPlanner(topology, 64)
+    free.plan(model, sharders())
+    assert cost.placement_seconds == pytest.approx(free.report.placement_seconds)
 
 
 def test_without_a_constraint_the_cuts_that_it_allows_are_considered_too():
