@@ -62,22 +62,14 @@ def model_tables(
     found = list[Table]()
     for path, collection, table, optimizer in named:
         given = constraints.get(table.name, UNCONSTRAINED)
-        factors = list(given.pooling_factors or [1.0])
         features = len(table.feature_names)
-        if len(factors) not in (1, features):
-            one_each = f" or {features}, one a feature" if features > 1 else ""
-            raise InputError(
-                f"constraints: table {table.name!r}: pooling_factors: expected 1 number{one_each}, "
-                f"got {len(factors)}"
-            )
-        mean = sum(factors) / len(factors)
         found.append(
             Table(
                 path=path,
                 name=table.name,
                 rows=table.num_embeddings,
                 dim=table.embedding_dim,
-                ids=examples * features * mean,
+                ids=examples * features * _mean_pooling_factor(table, given),
                 bags=float(examples * features),
                 # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
                 kernel=topology.machine.kernel(optimizer.name.removeprefix("ema_")),
@@ -135,6 +127,18 @@ def _with_optimizers(
         optimizers = sharder.optimizers(collection, wanted, where=where, device=device)
         for table in tables:
             yield path, collection, table, optimizers.get(table.name, CALLERS)
+
+
+def _mean_pooling_factor(table: EmbeddingConfig, given: ParameterConstraints) -> float:
+    factors = list(given.pooling_factors or [1.0])
+    features = len(table.feature_names)
+    if len(factors) not in (1, features):
+        one_each = f" or {features}, one a feature" if features > 1 else ""
+        raise InputError(
+            f"constraints: table {table.name!r}: pooling_factors: expected 1 number{one_each}, "
+            f"got {len(factors)}"
+        )
+    return sum(factors) / len(factors)
 
 
 def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:

@@ -40,6 +40,8 @@ def interrupted(number, at_request, path, *arguments):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Ignored by what runs in the background of a shell, and inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         running.append(process)
         try:

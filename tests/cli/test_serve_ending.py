@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from embershard.client import Client
-from embershard.errors import NotFoundError
+from embershard.errors import PackageError
 from embershard.serving.control import order
 from tests.attack.states import (
     blocked_log,
@@ -60,7 +60,7 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
     given = (*flags(), *metrics_flags(), "--control", control)
 
     def write_line():
-        with pytest.raises(NotFoundError):
+        with pytest.raises(PackageError):
             order(control, {"order": "load", "model": "ranker", "version": 9})
 
     with (
@@ -68,6 +68,9 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
         serving(tmp_path / "repository", *given, stderr=writing) as server,
     ):
         url = server.metrics
+        broken = tmp_path / "repository" / "ranker" / "9"
+        broken.mkdir()
+        (broken / "manifest.json").write_text("none")
         fill(writing)
         while not metric(url, "embershard_log_lines_dropped_total"):
             write_line()
