@@ -61,6 +61,7 @@ def run_load(
         InputError: a pool without times, where they are to be kept.
     """
     times, period_seconds = _due_times(pool, options)
+    begin, before = time.monotonic(), _cpu_times(server_processes)
     run = _load_run(
         [(request.message, request.examples) for request in pool],
         tls=target.tls,
@@ -79,8 +80,7 @@ def run_load(
         connections_per_lane=options.connections,
         keep_answers=keep_answers,
     )
-    begin = time.monotonic()
-    before, interrupt = _cpu_times(server_processes), None
+    interrupt = None
     try:
         _watch(run, begin, begin + options.warmup_seconds, progress)
         before = _cpu_times(server_processes)

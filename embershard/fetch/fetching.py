@@ -191,7 +191,7 @@ def _locked(work: Path) -> Iterator[None]:
 
 
 def remove_unfinished(work: Path) -> None:
-    """Removes what a fetch has left, unless one is at work there."""
+    """Removes the folder of a fetch that ended early, unless one is at work there."""
     descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
