@@ -214,7 +214,8 @@ TEST(PredictStream, CountsEachRequestOnceAndDescribesSlowOnes) {
 
 // Clients of which every third leaves in the middle, and every fourth request is bad.
 TEST(PredictStream, AnswersManyStreamsAtOnceWhileSomeAreCancelled) {
-  Serving serving(std::make_unique<FakeModel>(), {}, {.stream_in_flight = 16});
+  Serving serving(std::make_unique<FakeModel>(), {},
+                  {.default_timeout = std::chrono::minutes(1), .stream_in_flight = 16});
   constexpr int kStreams = 24;
   constexpr int kRequests = 200;
   std::atomic<int> good = 0;
