@@ -74,7 +74,7 @@ def test_most_cases_are_the_backends():
     ("asked", "words"),
     {
         "a-sequence": (
-            {"sequence_id": 5, "sequence_start": True},
+            {"sequence_id": 5},
             "parameter 'sequence_id': expected none: sequences of requests are not served",
         ),
         "a-sequence-of-another-name": (
