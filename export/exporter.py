@@ -115,6 +115,12 @@ def export_model(
     compared with the module on random batches first, and the package carries requests with the
     outputs that its own bytes must give.
 
+    ::
+
+        es.export_model(
+            model, schema, "repository/ranker/1", weights={"users": "int8", "items": "int4"}
+        )
+
     Args:
         module: ``forward(dense, sparse)``: float32 ``(B, inputs)`` in schema order and a
             KeyedJaggedTensor of rows; gives a tensor (the output ``score``) or a dict of them. It

@@ -52,6 +52,15 @@ def prune_rows(
     """Leave out rows with fewer than ``min_accesses`` lookups. Their ids are unknown afterwards,
     and get what the id map says of unknown ones.
 
+    ::
+
+        from embershard.export import prune_rows
+
+        counts = {"embeddings.items": torch.tensor([9, 1, 5, 2])}  # Row 3 is that of unknown ids.
+        pruned = prune_rows(model, schema, counts, min_accesses=2)
+        assert pruned.tables["embeddings.items"].rows_kept == 2
+        es.export_model(pruned.module, pruned.schema, "repository/ranker/2")
+
     Args:
         module: as for ``export_model``.
         schema: of its inputs. Those of a table with counts have an Identity or a Vocabulary of

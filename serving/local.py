@@ -36,6 +36,21 @@ class LocalPredictor:
 
     Any thread may call; calls run one at a time. Not for children that were forked after it was
     made: they have none of its threads.
+
+    ::
+
+        from embershard.serving import LocalPredictor
+
+        local = LocalPredictor("repository/ranker/1")
+        request = local.request(
+            dense={"hour": 0.5, "price": [1.0, 2.0]},
+            sparse={"user": ["u-81"], "item": [[1101], [99]]},
+        )
+        [answer] = local.predict_merged([request])
+        if isinstance(answer, Exception):  # This request is refused; others are answered.
+            raise answer
+        assert answer.outputs["score"].shape == (2,)
+        assert answer.unknown_ids == {"item": 1}
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def _mapping(
         return {}
     if not isinstance(given, Mapping):
         raise RequestError(f"{kind} inputs: expected a mapping from their names, got {given!r:.80}")
-    names = [item.name for item in known]
+    names = dict.fromkeys(item.name for item in known)
     for name in given:
         if name not in names:
             raise RequestError(
@@ -217,4 +217,4 @@ def _weights(
 
 
 def _bytes(arrays: list[Array], dtype: str) -> bytes:
-    return b"".join(array.astype(dtype, copy=False).tobytes() for array in arrays)
+    return np.concatenate(arrays, dtype=dtype).tobytes() if arrays else b""

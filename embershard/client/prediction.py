@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -52,7 +53,7 @@ class ServedOutput:
     shape: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServedModel:
     """A model as its server describes it."""
 
@@ -75,11 +76,11 @@ class ServedModel:
 
     max_message_bytes: int
 
-    @property
+    @cached_property
     def dense(self) -> tuple[ServedInput, ...]:
         return tuple(item for item in self.inputs if item.kind == "dense")
 
-    @property
+    @cached_property
     def sparse(self) -> tuple[ServedInput, ...]:
         return tuple(item for item in self.inputs if item.kind == "sparse")
 

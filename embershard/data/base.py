@@ -66,6 +66,21 @@ class JaggedColumn(NamedTuple):
 class Examples:
     """N labelled examples in memory.
 
+    ::
+
+        from embershard.data import Examples, JaggedColumn
+
+        examples = Examples(
+            schema=schema,
+            dense=np.array([[0.5, 1.0], [0.5, 2.0], [0.2, 1.5]], dtype=np.float32),
+            sparse={
+                "user": JaggedColumn.of_lists([["u-81"], ["u-81"], ["u-7"]]),
+                "item": JaggedColumn.of_lists([[1101], [1205, 1007], [99]]),
+            },
+            labels=np.array([1, 0, 1], dtype=np.float32),
+            request=np.array([0, 0, 1]),
+        )
+
     Raises:
         InputError: shapes, dtypes or names that contradict the schema or one another.
     """

@@ -75,6 +75,18 @@ def batches(
 ) -> Iterator[Batch]:
     """Cut N examples into batches; the last one may be smaller.
 
+    ::
+
+        from embershard.data import batches
+
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for batch in batches(examples, batch_size=2, shuffle_seed=0):
+            scores = model(batch.dense, batch.sparse)
+            loss = torch.nn.functional.binary_cross_entropy(scores, batch.labels)
+            optimizer.zero_grad()
+            loss.backward()  # Trains the rows of the batch.
+            optimizer.step()  # Trains the linear layers.
+
     Args:
         examples: pass `to_rows(examples)` to map ids once for many epochs.
         batch_size: examples per batch, at least 1.

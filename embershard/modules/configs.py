@@ -134,10 +134,14 @@ class EmbeddingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingBagConfig(EmbeddingConfig):
-    """A table whose features become one vector an example: an ``EmbeddingConfig`` and a pooling."""
+    """A table whose features become one vector an example: an ``EmbeddingConfig`` and a pooling.
+
+    Raises:
+        InputError: as ``EmbeddingConfig``, and a pooling that is no ``PoolingType``.
+    """
 
     pooling: PoolingType = PoolingType.SUM
-    """How each bag of rows is reduced."""
+    """How each bag of rows is reduced: SUM or MEAN."""
 
     def __post_init__(self) -> None:
         EmbeddingConfig.__post_init__(self)

@@ -25,6 +25,26 @@ class EmbeddingBagCollection(Collection):
 
     The state dict's keys are ``embedding_bags.<table>.weight``.
 
+    ::
+
+        import torch
+
+        tables = [
+            es.EmbeddingBagConfig(
+                name="users", num_embeddings=1000, embedding_dim=8, feature_names=["user"]
+            ),
+            es.EmbeddingBagConfig(
+                name="items", num_embeddings=4, embedding_dim=8, feature_names=["item"]
+            ),
+        ]
+        sparse = es.KeyedJaggedTensor(
+            ["user", "item"],
+            values=torch.tensor([17, 4, 0, 1, 3]),
+            lengths=torch.tensor([1, 1, 2, 1]),  # Users [17] and [4]; items [0, 1] and [3].
+        )
+        pooled = es.EmbeddingBagCollection(tables)(sparse)
+        assert pooled["item"].shape == (2, 8)
+
     Args:
         tables: the tables; a feature may be looked up in several.
         is_weighted: each row is multiplied by its weight. A mean is the sum of these products
@@ -112,6 +132,15 @@ class EmbeddingCollection(Collection):
     """Embedding tables, and for each of their features the vector of every id: a sequence.
 
     The state dict's keys are ``embeddings.<table>.weight``.
+
+    ::
+
+        table = es.EmbeddingConfig(
+            name="items", num_embeddings=4, embedding_dim=8, feature_names=["item"]
+        )
+        vectors = es.EmbeddingCollection([table])(sparse)["item"]
+        assert vectors.values().shape == (3, 8)
+        assert vectors.to_padded_dense(2).shape == (2, 2, 8)
 
     Args:
         tables: the tables, all of one embedding_dim; a feature may be looked up in several.

@@ -27,6 +27,14 @@ class FusedEmbeddingBagCollection(FusedCollection):
     looks up and trains the others, which is slower. All stay where they were built: moving or
     casting the module is refused.
 
+    ::
+
+        fused = es.FusedEmbeddingBagCollection(tables, learning_rate=0.1)
+        before = fused.state_dict()["embedding_bags.items.weight"].clone()
+        fused(sparse).values().sum().backward()
+        after = fused.state_dict()["embedding_bags.items.weight"]
+        assert (before != after).any(dim=1).tolist() == [True, True, False, True]
+
     Args:
         tables: the tables, all of one data_type.
         optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
@@ -103,10 +111,16 @@ class FusedEmbeddingBagCollection(FusedCollection):
 class FusedEmbeddingCollection(FusedCollection):
     """As ``EmbeddingCollection``, with the optimizer inside the backward pass.
 
-    Outputs, initial weights and state dict keys are the same. What is different, arguments and
-    errors too, is told by ``FusedEmbeddingBagCollection``, of which this is the unpooled kind; its
-    tables have one embedding_dim. The kernel is FBGEMM's without pooling, on CPU as on CUDA, or
-    torch where the dim is no multiple of 4.
+    Outputs, initial weights and state dict keys are the same. ``FusedEmbeddingBagCollection``, of
+    which this is the unpooled kind, tells what is different. The kernel is FBGEMM's without
+    pooling, on CPU as on CUDA, or torch where the dim is no multiple of 4.
+
+    Args:
+        tables: the tables, all of one data_type and one embedding_dim.
+        optimizer, learning_rate, eps, device: as ``FusedEmbeddingBagCollection``.
+
+    Raises:
+        InputError: an optimizer, setting, table or device that cannot be used.
     """
 
     PREFIX = "embeddings"

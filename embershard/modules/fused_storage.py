@@ -47,7 +47,17 @@ class FusedCollection(Collection):
         setattr(self, self.PREFIX, TableDict(parameters))
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size from the next backward on."""
+        """Use another step size from the next backward on.
+
+        ::
+
+            for step in range(10):
+                fused.set_learning_rate(0.1 * (step + 1) / 10)  # A linear warm-up.
+                fused(sparse).values().sum().backward()
+
+        Raises:
+            InputError: not a finite number of at least 0.
+        """
         self._tables.set_learning_rate(learning_rate)
 
     @property

@@ -11,7 +11,21 @@ def to_examples(x: Tensor) -> Tensor:
     finds the mark in the traced model and puts the gather there, so that everything before it
     runs once per request::
 
-        user = to_examples(self.user_tower(pooled["user"]))     # [R, d] -> [B, d] when served
+        class Ranker(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embeddings = es.FusedEmbeddingBagCollection(tables, learning_rate=0.1)
+                self.user_tower = torch.nn.Linear(1 + 8, 8)
+                self.over = torch.nn.Linear(1 + 8 + 8, 1)
+
+            def forward(self, dense, sparse):
+                pooled = self.embeddings(sparse)
+                user = self.user_tower(torch.cat([dense[:, :1], pooled["user"]], dim=1))
+                user = es.to_examples(user)  # [R, 8] -> [B, 8] when served
+                x = torch.cat([dense[:, 1:], user, pooled["item"]], dim=1)
+                return self.over(x).squeeze(1).sigmoid()
+
+        model = Ranker()
 
     Args:
         x: ``(R, ...)``, computed from request-scoped inputs only. Where the schema has such inputs,

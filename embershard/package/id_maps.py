@@ -46,6 +46,13 @@ UnknownIds: TypeAlias = Literal["reject", "oov", "zero"]
 class Identity:
     """The id is the row.
 
+    ::
+
+        import numpy as np
+
+        users = es.Identity(rows=500, unknown="zero")
+        assert users.rows_of(np.array([499, 500])).tolist() == [499, -1]
+
     Raises:
         InputError: ``rows``, with the oov row, is not 1 .. MAX_ROWS, or ``unknown`` is no policy.
     """
@@ -54,6 +61,8 @@ class Identity:
     """Known ids are 0 .. rows - 1. The oov row, where there is one, comes on top."""
 
     unknown: UnknownIds = "reject"
+    """What another id gets: ``reject`` refuses it, ``oov`` is the last row, ``zero`` a zero
+    vector."""
 
     def __post_init__(self) -> None:
         _check_count("Identity: rows", self.rows)
@@ -81,6 +90,13 @@ class Hash:
     """The row is the XXH3-64 of the id's eight little-endian bytes, modulo ``buckets``.
 
     Every id is known; different ids may share a row.
+
+    ::
+
+        from embershard.ids import ids_from
+
+        rows = es.Hash(buckets=1000).rows_of(ids_from(["u-81", "u-7"]))
+        assert rows.shape == (2,) and rows.max() < 1000
 
     Raises:
         InputError: ``buckets`` is not 1 .. MAX_ROWS, or ``seed`` not 0 .. 2**64 - 1.
@@ -118,9 +134,15 @@ class Hash:
 class Vocabulary:
     """The row is the id's position in a list.
 
+    ::
+
+        items = es.Vocabulary(item_ids, unknown="oov")
+        assert items.rows_of(np.array([1205, 99])).tolist() == [1, 3]
+        assert items.num_rows == 4  # The table has a row more than there are ids.
+
     Args:
         ids: distinct numbers of -2**63 .. 2**64 - 1, or distinct strings; row 0 first.
-        unknown: what an id outside the list gets.
+        unknown: what an id outside the list gets, as for `Identity`.
 
     Raises:
         InputError: no ids, more than 2**32 - 1, an id twice, an id that is neither number nor

@@ -38,6 +38,7 @@ class DenseInput:
     name: str
 
     scope: Scope = "example"
+    """``example``: a value for each candidate. ``request``: one value for all of them."""
 
     default: float | None = None
     """What a request without this input gets. None: such a request is refused."""
@@ -68,6 +69,7 @@ class SparseInput:
     name: str
 
     scope: Scope = "example"
+    """``example``: a list for each candidate. ``request``: one list for all of them."""
 
     ids: IdMap | None = None
     """None: the id is the row, for the rows of the table it is looked up in."""
@@ -99,12 +101,28 @@ class SparseInput:
 class Schema:
     """The inputs of a model: all dense ones, then all sparse ones.
 
+    ::
+
+        import embershard as es
+
+        item_ids = [1101, 1205, 1007]
+        schema = es.Schema(
+            dense=[es.DenseInput("hour", scope="request"), es.DenseInput("price")],
+            sparse=[
+                es.SparseInput("user", scope="request", ids=es.Hash(buckets=1000)),
+                es.SparseInput("item", ids=es.Vocabulary(item_ids, unknown="oov")),
+            ],
+        )
+
     Raises:
         InputError: no inputs, two with one name, or one of the wrong kind.
     """
 
     dense: tuple[DenseInput, ...]
+    """Columns of the model's dense tensor, in this order."""
+
     sparse: tuple[SparseInput, ...]
+    """Keys of the model's KeyedJaggedTensor, in this order."""
 
     def __init__(
         self, *, dense: Iterable[DenseInput] = (), sparse: Iterable[SparseInput] = ()

@@ -57,6 +57,12 @@ def evaluate_logits(logits: Tensor, labels: Tensor) -> Evaluation:
 def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> float:
     """The chance that a random like scores above a random dislike, ties counted half.
 
+    ::
+
+        from embershard.training import area_under_curve
+
+        assert area_under_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]) == 0.75
+
     Args:
         scores: ``(N,)``, any real dtype and range: logits, probabilities, anything that ranks.
         labels: ``(N,)``, 0 or 1.

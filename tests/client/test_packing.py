@@ -1,6 +1,8 @@
 """The packed form, byte by byte, and refusals that name the input."""
 
+import dataclasses
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -281,3 +283,53 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
 def test_what_contradicts_the_schema_is_refused_by_name(inputs, message):
     with pytest.raises(RequestError, match=message):
         packed(**inputs)
+
+
+class Name(str):
+    """A name that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+
+def one_id_model(num_inputs, make_name=str):
+    names = [make_name(f"feature-{number}") for number in range(num_inputs)]
+    inputs = tuple(ServedInput(name=name, kind="sparse", scope="example") for name in names)
+    return dataclasses.replace(MODEL, inputs=inputs)
+
+
+def test_each_name_is_compared_a_constant_number_of_times():
+    sparse = {Name(f"feature-{number}"): [[number]] for number in range(500)}
+    model = one_id_model(500, Name)
+    Name.compared = 0
+    pack(model, Inputs(sparse=sparse), pb.Packed())
+    assert Name.compared < 20 * 500
+
+
+@cases("make_list", {"lists": lambda value: [value], "tuples": lambda value: (value,), "ids": int})
+def test_no_function_is_called_for_each_candidate(make_list):
+    counts = []
+    for num_examples in (1, 100):
+        sparse = {
+            f"feature-{number}": [make_list(value) for value in range(num_examples)]
+            for number in range(10)
+        }
+        counts.append(calls_of(one_id_model(10), Inputs(sparse=sparse)))
+    assert counts[0] == counts[1]
+
+
+def calls_of(model, inputs):
+    """Functions called while a request is packed; the first packing fills what is kept."""
+    calls = []
+    for _ in range(2):
+        calls.clear()
+        sys.setprofile(lambda frame, event, arg: calls.append(event))
+        try:
+            pack(model, inputs, pb.Packed())
+        finally:
+            sys.setprofile(None)
+    return sum(event in ("call", "c_call") for event in calls)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from embershard.package import Package
 from tests.repository.sources import ROOT
 
 
@@ -26,6 +27,13 @@ def test_a_model_of_ones_own_trains_serves_and_counts_unknown_ids(tmp_path):
     assert len(scores) == 3
     assert scores[1] > scores[2]  # The lower price, by far.
     assert "unknown ids {'item': 1}" in run.stdout
+
+
+def test_the_snippet_of_the_readme_exports_a_package(tmp_path, monkeypatch):
+    snippet = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    monkeypatch.chdir(tmp_path)
+    exec(snippet.replace("1_000_000", "1_000"), {})
+    assert Package.open("repository/ranker/1").manifest.model == "ranker"
 
 
 def snippet(heading):
