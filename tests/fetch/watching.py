@@ -10,13 +10,14 @@ from tests.cli.running import END_SECONDS, ROOT
 
 
 class Watched:
-    """A watch of `far`, the server that it tells, and the events that it writes."""
+    """A watch of a folder or URL, the server that it tells, and the events that it writes."""
 
     def __init__(self, far, here, *, selection=None, keep=None):
         self.orders, self.events, self.serving = [], [], {}
         self.error = None
         options = WatchOptions(selection=selection or Selection(model="small"), keep=keep)
-        source = Source(far.as_uri(), pause=lambda _: None)
+        url = far if isinstance(far, str) else far.as_uri()
+        source = Source(url, pause=lambda _: None)
         self.watch = Watch(source, here, options, order=self.order, write=self.write)
 
     def order(self, name):
