@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from embershard.errors import UnavailableError
 from embershard.fetch import Selection, Source, Watch, WatchOptions
 from tests.cli.running import END_SECONDS, ROOT
 
@@ -22,10 +23,16 @@ class Watched:
 
     def order(self, name):
         self.orders.append(name)
-        if self.error is not None:
+        if isinstance(self.error, UnavailableError) or (self.error and name == "refresh"):
             raise self.error
         index = [
-            {"model": "small", "version": version, "state": state, "is_default": state == "ready"}
+            {
+                "model": "small",
+                "version": version,
+                "state": state,
+                "labels": ["stable"] if state == "ready" else [],
+                "is_default": state == "ready",
+            }
             for version, state in self.serving.items()
         ]
         return {"seconds": 0.5, "index": index}
