@@ -4,7 +4,8 @@
 #   scripts/install.sh python     Python's packages and the generated messages: enough for lint
 #   scripts/install.sh browser    Chromium, for the tests of the status page (120 MB to download)
 #   scripts/install.sh fuzz       Debian's packages for C++, and clang with libFuzzer
-#   scripts/install.sh proxy      HAProxy, for the tests of the deployment behind it
+#   scripts/install.sh proxy      HAProxy, for the tests of the deployment behind it, and Prometheus'
+#                                 promtool, for those of its alerts
 #   scripts/install.sh triton     the tritonserver of a wheel, for the tests of the backend (55 MB to
 #                                 download)
 #   scripts/install.sh            Python's, Debian's packages for C++, and the extension
@@ -20,7 +21,7 @@ stamps=$venv/stamps
 cpp_packages=(cmake g++ libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev libxxhash-dev
   make ninja-build nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc)
 browser_packages=(chromium chromium-driver)
-proxy_packages=(haproxy)
+proxy_packages=(haproxy prometheus)
 fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)  # llvm: names of functions in findings.
 triton_wheel=nvidia-pytriton==0.7.0
 

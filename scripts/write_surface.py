@@ -3,7 +3,7 @@
 python -m scripts.write_surface
 
     names.txt    what each package exports: ``package.Name``
-    metrics.txt  every metric: name, kind, labels
+    metrics.txt  every metric, of servers and of watches: name, kind, labels
 
 A test compares the files with the code: the surface changes only in a commit that shows it. That of
 commands, with the options of a server, is docs/cli.md; that of messages is proto/embershard.
@@ -13,7 +13,8 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from embershard.serving.metric import example_metrics
+from embershard.fetch.watch_status import WatchStatus
+from embershard.serving.metric import example_metrics, from_native
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "surface"
@@ -30,8 +31,12 @@ def names() -> Iterator[str]:
 
 def metrics() -> Iterator[str]:
     """``name kind {labels}``."""
+    watch = WatchStatus(interval_seconds=30)
+    watch.want({"": 1}, "ranker")
+    watch.serve([])
     yield from dict.fromkeys(
-        f"{each.name} {each.kind} {{{', '.join(each.labels)}}}" for each in example_metrics()
+        f"{each.name} {each.kind} {{{', '.join(each.labels)}}}"
+        for each in [*example_metrics(), *from_native(watch.rows())]
     )
 
 

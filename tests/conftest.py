@@ -2,7 +2,7 @@
 
 `needs_gpu` and REQUIRE_GPU=1: a CUDA device. `needs_browser` and REQUIRE_BROWSER=1: Chromium.
 `needs_triton` and REQUIRE_TRITON=1: tritonserver.
-`needs_proxy` and REQUIRE_PROXY=1: HAProxy.
+`needs_proxy` and REQUIRE_PROXY=1: HAProxy. `needs_promtool` and REQUIRE_PROMTOOL=1: promtool.
 `needs_runtime` and REQUIRE_RUNTIME=1: what the serving image holds, in build/serving.
 `needs_peers` and REQUIRE_PEERS=1: TorchRec in .venv-peers.
 And `file_limit`, a stand-in for a full disk, and the models and workers that several folders ask.
@@ -10,6 +10,7 @@ And `file_limit`, a stand-in for a full disk, and the models and workers that se
 
 import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -40,6 +41,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("needs_proxy"):
         words = "no haproxy is installed: `scripts/install.sh proxy` installs it"
         _need("REQUIRE_PROXY", proxy_installed, words)
+    if item.get_closest_marker("needs_promtool"):
+        words = "no promtool is installed: `scripts/install.sh proxy` installs it"
+        _need("REQUIRE_PROMTOOL", lambda: shutil.which("promtool") is not None, words)
     if item.get_closest_marker("needs_peers"):
         words = "no TorchRec is installed in .venv-peers: `scripts/bench_peers.sh` installs it"
         _need("REQUIRE_PEERS", PEER_PYTHON.exists, words)

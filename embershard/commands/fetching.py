@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from embershard.commands.parser import path_given
@@ -11,9 +13,14 @@ from embershard.errors import ConfigError
 
 if TYPE_CHECKING:
     from embershard.fetch import FetchedModel, Selection
+    from embershard.fetch.watch_status import WatchStatus
+    from embershard.serving.metrics.http_server import Handler, HttpServer
 
 ORDER_SECONDS: Final = 3600.0
 """A refresh loads versions; one that takes longer is sent again."""
+
+STUCK_SECONDS: Final = ORDER_SECONDS + 600
+"""A watch that gives no sign of life for so long besides its interval is to be started again."""
 
 
 def add_fetch(commands: Any) -> None:
@@ -88,7 +95,20 @@ def _add_watch(add: Any) -> None:
         type=int,
         metavar="N",
         help="with --watch and --control: remove versions, but those that are labelled, served or "
-        "followed, and the N highest others (default: remove none)",
+        "followed, and N others: those that were stable last, then the highest (default: remove "
+        "none)",
+    )
+    add(
+        "--metrics-port",
+        type=int,
+        metavar="N",
+        help="with --watch: port of metrics and probes, over HTTP; 0: a free one (default: none)",
+    )
+    add(
+        "--metrics-host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address of that port; 0.0.0.0 lets other machines read (default: %(default)s)",
     )
     add("--log-json", action="store_true", help="with --watch: log as JSON, one object a line")
 
@@ -112,7 +132,7 @@ def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
     from embershard.console import bytes_bar
     from embershard.fetch import fetch_models
 
-    for flag in ("control", "keep", "log_json"):
+    for flag in ("control", "keep", "log_json", "metrics_port"):
         if getattr(given, flag) is not None and getattr(given, flag) is not False:
             raise ConfigError(f"--{flag.replace('_', '-')}: expected with --watch only")
     with bytes_bar("fetching", given.url) as progress:
@@ -170,9 +190,50 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
     )
     said = {"url": given.url, "repository": str(given.repository), "seconds": given.watch}
     try:
-        log.write("watching", {**said, "control": str(given.control or "")})
-        follow(watch)
+        with _metrics(given, watch.status) as port:
+            where = {"metrics": port.url} if port else {}
+            log.write("watching", {**said, "control": str(given.control or ""), **where})
+            follow(watch)
     except KeyboardInterrupt:  # SIGTERM, too: the end that a watch is meant to have.
         log.write("stopped", {})
     finally:
         log.close()
+
+
+@contextmanager
+def _metrics(args: argparse.Namespace, status: WatchStatus) -> Iterator[HttpServer | None]:
+    if args.metrics_port is None:
+        yield None
+        return
+    if not 0 <= args.metrics_port <= 65535:
+        raise ConfigError(f"--metrics-port: expected 0..65535, got {args.metrics_port}")
+    from embershard.serving.metrics.http_server import HttpServer
+
+    with HttpServer(host=args.metrics_host, port=args.metrics_port) as port:
+        port.start(watch_routes(status, args.watch + STUCK_SECONDS), tick=lambda: None)
+        yield port
+
+
+def watch_routes(status: WatchStatus, stuck_seconds: float) -> dict[str, Handler]:
+    """``/metrics``; ``/healthz``, which lists problems; ``/livez``, which tells a stuck watch."""
+    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+    from embershard.serving.metric import Metrics, from_native
+    from embershard.serving.metrics.http_server import Response
+    from embershard.serving.metrics.port import exposition
+
+    text = exposition(lambda: Metrics(from_native(status.rows())))
+
+    def answer(problems: list[str]) -> Response:
+        body = "".join(f"{line}\n" for line in problems or ["watching"])
+        return Response(status=503 if problems else 200, body=body.encode())
+
+    def live(_: str) -> Response:
+        idle = status.idle_seconds()
+        return answer([f"no sign of life for {idle:.0f} s"] if idle > stuck_seconds else [])
+
+    return {
+        "/metrics": lambda _: Response(content_type=CONTENT_TYPE_PLAIN_0_0_4, body=text()),
+        "/healthz": lambda _: answer(status.problems()),
+        "/livez": live,
+    }

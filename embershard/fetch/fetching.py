@@ -13,6 +13,7 @@ from typing import Final
 from embershard.errors import ConfigError, InputError, NotFoundError, PackageError
 from embershard.fetch.files import FileDownloads, room_needed
 from embershard.fetch.local import LocalVersions
+from embershard.fetch.remote_version import RemoteVersion
 from embershard.fetch.source import Source
 from embershard.package import verify_package
 from embershard.package.folder_checks import read_manifest
@@ -24,8 +25,6 @@ from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST
 
 UNFINISHED: Final = ".fetching-"
 """How folders begin that hold what has come so far of a version."""
-
-DIGEST_BYTES_MAX: Final = 1024
 
 FetchProgress = Callable[[int, int], None]
 """Called with the bytes that are here, and the bytes in all."""
@@ -70,27 +69,27 @@ def fetch_version(
     local = local or LocalVersions()
     out = repository / model / str(version)
     work = out.parent / f"{UNFINISHED}{version}"
-    digest_line = source.read(f"{model}/{version}/{MANIFEST_DIGEST}", bytes_max=DIGEST_BYTES_MAX)
-    signature = _trusted_signature(source, f"{model}/{version}", digest_line, trusted_key)
+    remote = RemoteVersion(source, f"{model}/{version}")
+    signature = _trusted_signature(source, f"{model}/{version}", remote.digest_line, trusted_key)
 
     def damage() -> str | None:
-        return _damage(out, digest_line, source, lambda: local.damage(out, progress))
+        return _damage(out, remote.digest_line, source, lambda: local.damage(out, progress))
 
     if damage() == "":
         _keep(out, signature)
         if work.exists():  # Of a fetch that ended before it had removed what it replaced.
             remove_unfinished(work)
         return Fetched(model=model, version=version, folder=out)
+    remote.check()
     _make_folder(work, repository)
     with _locked(work), room_needed(work):
         found = damage()
         if found == "":  # Another fetch has been faster.
             _keep(out, signature)
             return Fetched(model=model, version=version, folder=out)
-        manifest = _fetch_manifest(source, work / "package", model, version, digest_line)
+        manifest = _fetch_manifest(remote, work / "package", model, version)
         files = FileDownloads(
-            read=lambda file, offset: source.blocks(f"{model}/{version}/{file}", offset),
-            where=f"{source.url}/{model}/{version}",
+            remote=remote,
             package=work / "package",
             parts=work / "parts",
             local={**_files_of_size(out, manifest), **_files_by_digest(_others(out))},
@@ -202,20 +201,19 @@ def remove_unfinished(work: Path) -> None:
         os.close(descriptor)
 
 
-def _fetch_manifest(
-    source: Source, package: Path, model: str, version: int, digest_line: bytes
-) -> Manifest:
+def _fetch_manifest(remote: RemoteVersion, package: Path, model: str, version: int) -> Manifest:
     package.mkdir(exist_ok=True)
-    (package / MANIFEST_DIGEST).write_bytes(digest_line)
-    data = source.read(f"{model}/{version}/{MANIFEST}", bytes_max=BYTES_MAX)
+    (package / MANIFEST_DIGEST).write_bytes(remote.digest_line)
+    stamp = remote.stamp(MANIFEST)
+    data = remote.read(MANIFEST, bytes_max=BYTES_MAX)
     (package / MANIFEST).write_bytes(data)
     try:
         manifest = read_manifest(package)
     except PackageError as error:
-        raise PackageError(f"{source.url}/{model}/{version}/{error}") from None
+        raise remote.damaged(MANIFEST, stamp, str(error)) from None
     if (manifest.model, manifest.version) != (model, version):
         raise PackageError(
-            f"{source.url}/{model}/{version}/{MANIFEST}: expected model {model!r} version "
+            f"{remote.where}/{MANIFEST}: expected model {model!r} version "
             f"{version} (its folder), got {manifest.model!r} version {manifest.version}"
         )
     return manifest

@@ -44,6 +44,10 @@ class FileSystem(Protocol):
         the end has an empty stream. `PackageError`: it is no regular file."""
         ...
 
+    def stamp(self, path: str) -> str:
+        """What changes with a file, see `Source.stamp`. Any exception: it is not to be had."""
+        ...
+
 
 def open_file_system(
     url: str, stall_seconds: float, clock: Callable[[], float]
@@ -58,6 +62,17 @@ def open_file_system(
     if "s3" in files.protocol:
         return _S3(files, stall_seconds), root
     return _Other(files), root
+
+
+CHANGING: Final = {"etag", "lastmodified", "last-modified", "last_modified", "mtime", "updated"}
+"""Keys of fsspec's file infos, in lower case, whose values change with a file."""
+
+
+def _stamp(files: Any, path: str, **options: object) -> str:
+    files.invalidate_cache()  # A listing may be older than the file.
+    info = {key.lower(): value for key, value in files.info(path, **options).items()}
+    parts = {key: value for key, value in info.items() if value and key in CHANGING}
+    return repr([info.get("size"), *sorted(parts.items())]) if parts else ""
 
 
 class _Http:
@@ -102,6 +117,9 @@ class _Http:
             return io.BytesIO(), offset
         has_ranges = stream.r.status == 206
         return stream, offset if has_ranges else 0
+
+    def stamp(self, path: str) -> str:
+        return _stamp(self._files, path, timeout=self._stall_seconds)
 
     def _get(self, path: str, offset: int) -> Any:
         headers = {"Accept-Encoding": "identity"}
@@ -170,6 +188,9 @@ class _S3:
             return io.BytesIO(), offset
         return closing(_S3Stream(self._files.loop, found["Body"])), offset
 
+    def stamp(self, path: str) -> str:
+        return _stamp(self._files, path)
+
 
 class _S3Stream:
     def __init__(self, loop: Any, body: Any) -> None:
@@ -210,6 +231,9 @@ class _Other:
         stream = self._files.open(path, "rb", block_size=BLOCK_BYTES, cache_type="none")
         stream.seek(offset)
         return stream, offset
+
+    def stamp(self, path: str) -> str:
+        return _stamp(self._files, path)
 
 
 def _check_listing(path: str, size: int, size_max: int, unit: str) -> None:

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from embershard.errors import InputError, PackageError
+from embershard.errors import InputError
+from embershard.fetch.remote_version import RemoteVersion
 from embershard.package.manifest import FileSpec
 from embershard.package.sealing import file_spec, link_or_copy
 
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BLOCK_BYTES: Final = 4 << 20
-
-Read = Callable[[str, Callable[[], int]], Iterator[bytes]]
 
 
 class FileDownloads:
@@ -24,18 +23,16 @@ class FileDownloads:
     def __init__(
         self,
         *,
-        read: Read,
-        where: str,
+        remote: RemoteVersion,
         package: Path,
         parts: Path,
         local: Mapping[str, Path],
         total_bytes: int,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        """``read``: a file's blocks from an offset on; see `Source.blocks`. ``where``: what errors
-        call the remote. ``package``: the folder to fill. ``parts``: a folder for files that are not
-        whole, named by the digest they shall have. ``local``: files of this machine by digest."""
-        self._read, self._where = read, where
+        """``package``: the folder to fill. ``parts``: a folder for files that are not whole, named
+        by the digest they shall have. ``local``: files of this machine by digest."""
+        self._remote = remote
         self._package, self._parts = package, parts
         self._local = dict(local)
         self._total_bytes, self._progress = total_bytes, progress
@@ -91,16 +88,20 @@ class FileDownloads:
 
     def _fetch(self, file: str, spec: FileSpec) -> None:
         part = self._parts / spec.sha256
-        for _ in range(2):  # What an earlier fetch wrote, or the way here, may be damaged.
+        stamp = ""
+        for attempt in range(2):  # What an earlier fetch wrote, or the way here, may be damaged.
+            if attempt:
+                stamp = self._remote.stamp(file)
             got = self._fill(part, file, spec)
             if got == spec:
                 return
             part.unlink()
         field = "bytes" if got.bytes != spec.bytes else "sha256"
-        raise PackageError(
-            f"{self._where}/{file}: {field}: expected {getattr(spec, field)}, "
+        message = (
+            f"{file}: {field}: expected {getattr(spec, field)}, "
             f"got {getattr(got, field)}; it is damaged there: publish it again"
         )
+        raise self._remote.damaged(file, stamp, message)
 
     def _fill(self, part: Path, file: str, spec: FileSpec) -> FileSpec:
         """Appends what is missing. What the file is then."""
@@ -113,7 +114,7 @@ class FileDownloads:
                 digest.update(block)
                 before += len(block)
             size, fetched = before, 0
-            blocks = self._read(file, lambda: size) if size < spec.bytes else iter(())
+            blocks = self._remote.blocks(file, lambda: size) if size < spec.bytes else iter(())
             for block in blocks:
                 block = block[: spec.bytes + 1 - size]  # One too many tells that it is too long.
                 _write_all(stream, block)

@@ -23,6 +23,9 @@ from embershard.package.names import NAME_PATTERN, version_of
 
 DEFAULT_LABEL: Final = "stable"
 
+Choice = tuple[tuple[int, ...], dict[str, int]]
+"""Versions to fetch, in order, and the labels that are followed, with their versions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -176,11 +179,12 @@ def fetch_model(
     trusted_key: str | Path | None = None,
     progress: FetchProgress | None = None,
     local: LocalVersions | None = None,
+    choice: Choice | None = None,
 ) -> FetchedModel:
     """Fetch one model. Labels here change at once, after every version that they lead to is here.
-    ``local``: what earlier fetches have read here. None: nothing. Raises as `fetch_package`; labels
-    are then as they were."""
-    versions, labels = choose_versions(source, selection, model)
+    ``local``: what earlier fetches have read here. None: nothing. ``choice``: by `choose_versions`;
+    None: it is made here. Raises as `fetch_package`; labels are then as they were."""
+    versions, labels = choice or choose_versions(source, selection, model)
     fetched = tuple(
         fetch_version(
             source,
@@ -219,9 +223,7 @@ def choose_models(source: Source, selection: Selection) -> list[str]:
     return models
 
 
-def choose_versions(
-    source: Source, selection: Selection, model: str
-) -> tuple[tuple[int, ...], dict[str, int]]:
+def choose_versions(source: Source, selection: Selection, model: str) -> Choice:
     """The versions of a model to fetch, in order, at least one; and the labels that are followed,
     0 where no version there has one: none are if the version is given or is the highest of a model
     without labels. The folder is listed only then. `NotFoundError`: no such label, or no

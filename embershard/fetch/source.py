@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from embershard.errors import (
     ConfigError,
@@ -52,6 +52,8 @@ class Source:
         """
         self.url, self._pause, self._clock = url.rstrip("/"), pause, clock
         self._stall_seconds = stall_seconds
+        self.damaged: dict[str, Any] = {}
+        """What `RemoteVersion` found damaged here, by version."""
         if not 0 < stall_seconds < math.inf:
             raise ConfigError(f"stall timeout: expected seconds above 0, got {stall_seconds:g}")
         if "://" not in url:
@@ -145,6 +147,14 @@ class Source:
                 return
             except Exception as error:  # Each file system has exceptions of its own.
                 self._wait(file, attempt, error)
+
+    def stamp(self, file: str) -> str:
+        """ETag, modification time and size of a file; another stamp means another file. Empty: the
+        remote states neither of the first two, or does not answer."""
+        try:
+            return self._files.stamp(self._path(file))
+        except Exception:  # Each file system has exceptions of its own; reading the file tells why.
+            return ""
 
     def _tried(self, file: str, action: Callable[[], Result]) -> Result:
         attempt = 1

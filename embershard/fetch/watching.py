@@ -9,8 +9,8 @@
 
 import shutil
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -18,8 +18,16 @@ from typing import Any, Final, NoReturn
 from embershard.errors import ConfigError, EmbershardError, UnavailableError
 from embershard.fetch.fetching import UNFINISHED, remove_unfinished
 from embershard.fetch.local import LocalVersions
-from embershard.fetch.models import FetchedModel, Selection, choose_models, fetch_model
+from embershard.fetch.models import (
+    DEFAULT_LABEL,
+    FetchedModel,
+    Selection,
+    choose_models,
+    choose_versions,
+    fetch_model,
+)
 from embershard.fetch.source import Source
+from embershard.fetch.watch_status import FAILED_EVENTS, WatchStatus
 from embershard.package.labels import read_labels
 from embershard.package.names import version_of
 from embershard.package.sealing import locked_folder
@@ -51,8 +59,9 @@ class WatchOptions:
     """As `fetch_package` has it."""
 
     keep: int | None = None
-    """The highest versions of a model that stay besides those that are labelled, served or
-    followed; others are removed. None: all stay. It needs a server to ask."""
+    """Versions of a model that stay besides those that are labelled, served or followed: those that
+    were stable last, then the highest; others are removed. None: all stay. It needs a server to
+    ask."""
 
     def __post_init__(self) -> None:
         if not 0 < self.interval_seconds <= INTERVAL_MAX:
@@ -90,21 +99,29 @@ class Watch:
         if options.keep is not None and order is None:
             raise ConfigError("keep: expected a server's control socket, which tells what it uses")
         self.interval_seconds = options.interval_seconds
+        self.status = WatchStatus(interval_seconds=options.interval_seconds)
         self._source, self._repository, self._options = source, repository, options
-        self._order, self._write = order, write
+        self._order, self._log = order, write
         self._local = LocalVersions()
         self._seen: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {}
-        self._left: dict[str, deque[int]] = {}
         # An earlier watch may have ended between a change and its refresh.
         self._is_refresh_due = order is not None
-        self._is_server_there = False
 
     def poll(self) -> None:
         """Fetches what is new, has the server load it, and removes what is old."""
+        self.status.begin_poll()
         found = self._fetch()
-        self._refresh()
-        if self._is_server_there:
-            self._remove(found)
+        if self._order is not None:
+            index = self._index(self._order)
+            self.status.serve(index)
+            if index is not None:
+                self._remove(found, index)
+        self.status.end_poll()
+
+    def _write(self, event: str, fields: Mapping[str, object]) -> None:
+        if event in FAILED_EVENTS:
+            self.status.fail(event)
+        self._log(event, fields)
 
     def _fetch(self) -> list[FetchedModel]:
         """Models that are as the source has them."""
@@ -116,13 +133,17 @@ class Watch:
             return found
         for model in models:
             try:
+                choice = choose_versions(self._source, self._options.selection, model)
+                self.status.want(_wanted(*choice), model)
                 fetched = fetch_model(
                     self._source,
                     self._repository,
                     self._options.selection,
                     model,
                     trusted_key=self._options.trusted_key,
+                    progress=self.status.beat,
                     local=self._local,
+                    choice=choice,
                 )
             except FAILURES as error:
                 self._write("fetch_failed", {"model": model, **_said(error)})
@@ -150,43 +171,49 @@ class Watch:
             if version != before:
                 moved = {"model": found.model, "label": label, "version": version}
                 self._write("label_moved", {**moved, "version_before": before})
-                if before:
-                    kept = deque[int](maxlen=self._options.keep or 0)
-                    self._left.setdefault(found.model, kept).append(before)
+                if before and label == DEFAULT_LABEL and self._options.keep is not None:
+                    with suppress(OSError):  # It is only a preference.
+                        _stable_file(self._repository / found.model, before).touch()
         now = found.versions, {**found.labels_before, **found.labels}
         if self._seen.get(found.model) != now:
             self._seen[found.model] = now
             self._is_refresh_due = self._order is not None
 
-    def _refresh(self) -> None:
-        """Has the server follow the repository."""
-        if self._order is None or not self._is_refresh_due:
-            return
+    def _index(self, order: Order) -> list[Mapping[str, Any]] | None:
+        """What the server has, after it has followed the repository. None: it does not answer."""
+        if self._is_refresh_due and not self._refresh(order):
+            return None
         try:
-            answer = self._order("refresh")
+            return list(order("index")["index"])
         except FAILURES as error:
-            self._is_server_there = not isinstance(error, UnavailableError)
+            self._write("index_failed", _said(error))
+        return None
+
+    def _refresh(self, order: Order) -> bool:
+        """Has the server follow the repository. False: no server is there."""
+        try:
+            answer = order("refresh")
+        except FAILURES as error:
             self._write("refresh_failed", _said(error))
-            return
-        self._is_refresh_due, self._is_server_there = False, True
+            return not isinstance(error, UnavailableError)
+        self._is_refresh_due = False
         served = [f"{each['model']} {each['version']}" for each in _default(answer)]
         said = {"seconds": round(answer["seconds"], 3), "serving": ", ".join(served)}
         self._write("refreshed", said)
+        return True
 
-    def _remove(self, found: list[FetchedModel]) -> None:
+    def _remove(self, found: list[FetchedModel], index: list[Mapping[str, Any]]) -> None:
         keep = self._options.keep
-        if keep is None or self._order is None:
+        if keep is None:
             return
         for each in found:
             folder = self._repository / each.model
-            stay = {*each.versions, *self._left.get(each.model, ())}
+            used = {entry["version"] for entry in index if _is_used(entry, each.model)}
+            used |= {*each.versions}
             try:
-                if not removable_versions(folder, keep=keep, used=stay):
-                    continue
-                index = self._order("index")["index"]
-                used = {entry["version"] for entry in index if _is_used(entry, each.model)} | stay
-                for version in remove_versions(folder, keep=keep, used=used):
-                    self._write("removed", {"model": each.model, "version": version})
+                if removable_versions(folder, keep=keep, used=used):
+                    for version in remove_versions(folder, keep=keep, used=used):
+                        self._write("removed", {"model": each.model, "version": version})
             except FAILURES as error:
                 self._write("remove_failed", {"model": each.model, **_said(error)})
 
@@ -222,17 +249,38 @@ def _is_used(entry: Mapping[str, Any], model: str) -> bool:
     return entry["model"] == model and entry["state"] in ("ready", "loading")
 
 
+def _wanted(versions: tuple[int, ...], labels: Mapping[str, int]) -> dict[str, int]:
+    """By label, those that the remote has; the highest version under an empty label."""
+    return {label: version for label, version in labels.items() if version} or {"": versions[0]}
+
+
 REMOVED: Final = ".removing-"
 """How folders begin that servers do not look at any more."""
 
+STABLE: Final = ".stable-"
+"""How empty files begin that are as old as the moment when a version ceased to be stable."""
+
+
+def _stable_file(folder: Path, version: int) -> Path:
+    return folder / f"{STABLE}{version}"
+
 
 def removable_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[int]:
-    """Versions of a model that may go, in order: all but the highest ``keep``, those in ``used``
-    and those with labels."""
+    """Versions of a model that may go, in order: all but those in ``used``, those with labels, and
+    ``keep`` others: those that were stable last, then the highest."""
     stay = {*used, *read_labels(folder).values()}
     found = [version_of(each.name) for each in folder.iterdir() if _is_folder(each)]
-    others = sorted(version for version in found if version and version not in stay)
-    return others[: max(len(others) - keep, 0)]
+    others = [version for version in found if version and version not in stay]
+    others.sort(key=lambda version: (_stable_until(folder, version), version), reverse=True)
+    return sorted(others[keep:])
+
+
+def _stable_until(folder: Path, version: int) -> int:
+    """Nanoseconds since 1970; 0: it was never stable here."""
+    try:
+        return _stable_file(folder, version).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def remove_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[int]:
@@ -246,6 +294,7 @@ def remove_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[i
             package = folder / str(version)
             package.rename(folder / f"{REMOVED}{version}")
             signature_file(package).unlink(missing_ok=True)
+            _stable_file(folder, version).unlink(missing_ok=True)
     _remove_leftovers(folder)
     return versions
 

@@ -39,6 +39,8 @@ MEANS = {
     "batch_fill": "embershard_batch_fill_ratio",
     "batch_examples": "embershard_batch_examples",
 }
+TIMES: Final = "embershard_request_seconds"
+QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 REQUESTS = ("embershard_requests", "embershard_unserved_requests")
 
 
@@ -105,6 +107,7 @@ def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
     Rates are per second. ``device:<name>`` is the share of the slots that were looking rows up on a
     device, ``dense_share`` of those that ran the dense program. A batch counts in the second in
     which it ends, so these are cut at 1. ``unknown_share`` is of the ids that passed the checks.
+    ``p50:<model>`` and its like are of a model's latencies.
 
     Args:
         before, after: of `Totals`, so that no count decreases.
@@ -126,13 +129,14 @@ def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
         for reason, count in after.by(name, "reason").items():
             ended[OUTCOMES.get(reason, "failed")] += (count - earlier.get(reason, 0)) / seconds
 
-    def observed(name: str) -> Histogram:
-        earlier, later = before.histogram(name), after.histogram(name)
+    def observed(name: str, **labels: object) -> Histogram:
+        earlier, later = before.histogram(name, **labels), after.histogram(name, **labels)
         return later.plus(earlier, -1) if earlier.observations else later
 
-    times = observed("embershard_request_seconds")
-    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        sample[name] = times.quantile(share)
+    for model in {each.labels["model"] for each in after.find(TIMES)}:
+        times = observed(TIMES, model=model)
+        for name, share in QUANTILES.items():
+            sample[f"{name}:{model}"] = times.quantile(share)
     for name, metric in MEANS.items():
         found = observed(metric)
         sample[name] = found.sum / found.observations if found.observations else None
@@ -155,8 +159,8 @@ Loaded: TypeAlias = dict[tuple[str | None, str | None], object]
 
 
 class Totals:
-    """Adds what ended versions had counted when they were last seen, without model and version, so
-    that no sum ever decreases. Any thread may call."""
+    """Adds what ended versions had counted when they were last seen, without their version, so that
+    no sum ever decreases. Any thread may call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -176,7 +180,7 @@ class Totals:
             return Metrics([*metrics, *self._ended.values()])
 
     def _end(self, metric: Metric) -> None:
-        labels = {k: v for k, v in metric.labels.items() if k not in ("model", "version")}
+        labels = {k: v for k, v in metric.labels.items() if k != "version"}
         key = (metric.name, *labels.items())
         value = metric.value
         if key in self._ended:

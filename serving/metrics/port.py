@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from embershard.errors import ConfigError
 from embershard.serving.metric import Histogram, Metric, Metrics, log_lines_dropped
-from embershard.serving.metrics.history import REQUESTS, History, Totals
+from embershard.serving.metrics.history import QUANTILES, REQUESTS, TIMES, History, Totals
 from embershard.serving.metrics.http_server import Handler, HttpServer, Response
 from embershard.serving.repository import ServedPackage
 
@@ -79,11 +79,13 @@ def status_json(
     how many it has seen: ``taken`` of the last answer."""
     models = sorted({each.model for each in packages})
     default = next((each.version for each in packages if each.is_default), 0)
-    times = metrics.histogram("embershard_request_seconds")
+    times = metrics.histogram(TIMES)
     samples = history.after(after)
+    names = dict.fromkeys(name for sample in samples for name in sample)
     return {
         "model": models[0] if len(models) == 1 else f"{len(models)} models",
         "version": default if len(models) == 1 else 0,
+        "models": models,
         "state": state,
         "start_unix_seconds": history.start_unix_seconds,
         "unix_seconds": time.time(),
@@ -92,14 +94,9 @@ def status_json(
         "unknown_ids": metrics.by("embershard_unknown_ids", "feature"),
         "devices": _devices(metrics),
         "versions": [_version(metrics, each) for each in packages],
-        "quantiles": {
-            name: times.quantile(share)
-            for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-        },
+        "quantiles": {name: times.quantile(share) for name, share in QUANTILES.items()},
         "taken": history.taken,
-        "samples": {
-            name: [_short(sample[name]) for sample in samples] for name in (samples or [{}])[0]
-        },
+        "samples": {name: [_short(sample.get(name)) for sample in samples] for name in names},
     }
 
 
@@ -139,7 +136,7 @@ def _version(metrics: Metrics, package: ServedPackage) -> dict[str, Any]:
         "program": package.program.target,
         "program_why": package.program.why,
         "answered": metrics.total("embershard_requests", code="OK", **of),
-        "p99": metrics.histogram("embershard_request_seconds", **of).quantile(0.99),
+        "p99": metrics.histogram(TIMES, **of).quantile(0.99),
         "shadow_sampled": sum(metrics.total(name, **of) for name in sampled),
         "shadow_compared": differences.observations,
         "shadow_difference": differences.sum / differences.observations

@@ -21,14 +21,15 @@ def is_installed() -> bool:
 
 
 @contextmanager
-def proxy(server: str) -> Iterator[tuple[subprocess.Popen, str]]:
-    """HAProxy in front of the server's address, and where it listens; gone when the block ends."""
+def proxy(server: str, listen: str = "") -> Iterator[tuple[subprocess.Popen, str]]:
+    """HAProxy in front of the server's address, and where it listens; gone when the block ends.
+    ``listen``: words that follow the address in LISTEN."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         host, port = listening.getsockname()
         descriptor = listening.fileno()
         process = subprocess.Popen(
             ["haproxy", "-db", "-f", str(CONFIGURATION)],
-            env=os.environ | {"LISTEN": f"fd@{descriptor}", "SERVER": server},
+            env=os.environ | {"LISTEN": f"fd@{descriptor} {listen}", "SERVER": server},
             pass_fds=[descriptor],
             stderr=subprocess.DEVNULL,
         )

@@ -1,4 +1,4 @@
-"""A server's metrics, scraped as Prometheus does it."""
+"""Metrics of a server and a watch, scraped as Prometheus does it."""
 
 import urllib.request
 
@@ -6,6 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from embershard.commands.fetching import watch_routes
+from embershard.fetch.watch_status import WatchStatus
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort
 from tests.repository.sources import ROOT
@@ -13,7 +15,11 @@ from tests.repository.sources import ROOT
 
 @pytest.fixture(scope="session")
 def samples() -> list[Sample]:
-    """All of a live server."""
+    """All of a live server, and those of a watch that follows a label."""
+    status = WatchStatus(interval_seconds=30)
+    status.want({"stable": 1}, "small")
+    status.serve([])
+    watch = watch_routes(status, 60)["/metrics"]("").body.decode()
     repository = ROOT / "tests" / "golden" / "format_0"
     with (
         MetricsPort(port=0) as metrics,
@@ -21,8 +27,13 @@ def samples() -> list[Sample]:
     ):
         metrics.show(server)
         with urllib.request.urlopen(f"{metrics.url}metrics", timeout=60) as answer:
-            text = answer.read().decode()
-    return [each for family in text_string_to_metric_families(text) for each in family.samples]
+            server = answer.read().decode()
+    return [
+        each
+        for text in (server, watch)
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+    ]
 
 
 @pytest.fixture(scope="session")

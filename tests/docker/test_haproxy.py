@@ -5,7 +5,14 @@ import subprocess
 
 import pytest
 
+from embershard.client import Client, Tls
+from embershard.errors import UnauthenticatedError, UnavailableError
+from embershard.serving import Server, ServerOptions
+from tests.attack.proxy import proxy
 from tests.docker.files import DOCKER
+from tests.docker.test_kubernetes import PROXY
+from tests.repository.sources import ROOT
+from tests.serving.certificates import Authority
 
 
 def checked(listen):
@@ -27,3 +34,34 @@ def test_each_word_of_listen_is_an_argument(tmp_path):
     is_valid, words = checked(f":50051 ssl crt {missing} alpn h2")
     assert not is_valid  # As one word it would listen without TLS.
     assert str(missing) in words
+
+
+@pytest.mark.needs_proxy
+def test_the_sidecar_takes_the_secrets_tls_files_and_a_token(tmp_path):
+    """The files of a Kubernetes secret are tls.crt and tls.key; HAProxy is told of the first."""
+    authority = Authority("of the test")
+    signed = authority.sign("server")
+    (tmp_path / "tls.crt").write_bytes(signed.certificate)
+    (tmp_path / "tls.key").write_bytes(signed.key)
+    (tmp_path / "token").write_text("of-a-test-of-the-sidecar-0123456789")
+    ca = authority.write(tmp_path, "ca")
+    (listen,) = [each["value"] for each in PROXY["env"] if each["name"] == "LISTEN"]
+    words = listen.partition(" ")[2].replace("/secrets", str(tmp_path))
+    options = ServerOptions(port=0, threads=1, token_file=str(tmp_path / "token"))
+    with (
+        Server(ROOT / "tests" / "golden" / "format_0", options=options) as server,
+        proxy(server.address, words) as (_, address),
+    ):
+        token = (tmp_path / "token").read_text()
+        with Client(address, tls=Tls(ca=ca), token=token, timeout_seconds=60) as client:
+            assert client.get_model().name
+        with (
+            Client(address, tls=Tls(ca=ca), token="another", timeout_seconds=60) as client,
+            pytest.raises(UnauthenticatedError),
+        ):
+            client.get_model()
+        with (
+            Client(address, timeout_seconds=60, max_attempts=1) as client,
+            pytest.raises(UnavailableError),
+        ):
+            client.get_model()

@@ -6,6 +6,8 @@ import re
 import kubernetes_validate
 import pytest
 
+from embershard.commands.fetching import watch_routes
+from embershard.fetch.watch_status import WatchStatus
 from tests.docker.files import DOCKER, documents, one, parse, stages
 from tests.docker.promql import unknown
 
@@ -13,7 +15,7 @@ FOLDER = DOCKER / "kubernetes"
 MANIFESTS = {each["kind"]: each for each in documents(FOLDER / "server.yaml")}
 POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
 (SERVER,) = POD["containers"]
-FETCH, WATCH = POD["initContainers"]
+FETCH, WATCH, PROXY = POD["initContainers"]
 IMAGE = stages(DOCKER / "serving.Dockerfile")[-1]
 VERSIONS = ["1.30", "1.34"]
 ADDED = {
@@ -51,31 +53,81 @@ def test_a_sidecar_follows_the_repository_that_the_init_container_fetches():
     for option in ("url", "repository", "model", "all_models", "label", "trusted_key"):
         assert getattr(watch, option) == getattr(once, option)
     assert str(watch.control) == server.control
-    assert WATCH["volumeMounts"] == SERVER["volumeMounts"]
+    assert WATCH["volumeMounts"] == SERVER["volumeMounts"][:2]
     assert watch.keep is not None  # The volume is bounded.
 
 
 def test_each_mounted_folder_is_one_that_the_commands_use():
-    mounts = {mount["mountPath"] for mount in SERVER["volumeMounts"]}
-    assert mounts == {"/repository", "/tmp"}
-    assert str(parse(SERVER["args"]).repository) == str(parse(FETCH["args"]).repository)
-    volumes = {volume["name"] for volume in POD["volumes"]}
-    assert {mount["name"] for mount in SERVER["volumeMounts"]} == volumes
-
-
-def test_ports_are_where_the_server_listens():
     given = parse(SERVER["args"])
-    ports = {port["name"]: port["containerPort"] for port in SERVER["ports"]}
-    assert ports == {"grpc": given.port, "metrics": given.metrics_port}
-    assert (given.host, given.metrics_host) == ("0.0.0.0", "0.0.0.0")
-    offered = {port["name"]: port["port"] for port in MANIFESTS["Service"]["spec"]["ports"]}
-    assert offered == ports
-    assert all(port["targetPort"] == port["name"] for port in MANIFESTS["Service"]["spec"]["ports"])
+    mounts = {mount["mountPath"] for mount in SERVER["volumeMounts"]}
+    assert mounts == {"/repository", "/tmp", given.token_file.rpartition("/")[0]}
+    assert str(given.repository) == str(parse(FETCH["args"]).repository)
+    used = {mount["name"] for each in (SERVER, WATCH, PROXY) for mount in each["volumeMounts"]}
+    assert used == {volume["name"] for volume in POD["volumes"]}
+
+
+def test_ports_are_where_server_watch_and_proxy_listen():
+    server, watch = parse(SERVER["args"]), parse(WATCH["args"])
+    ports = {
+        port["name"]: port["containerPort"]
+        for each in (SERVER, WATCH, PROXY)
+        for port in each["ports"]
+    }
+    listens = {variable["name"]: variable["value"] for variable in PROXY["env"]}["LISTEN"]
+    assert ports == {
+        "grpc": int(listens.split()[0].removeprefix(":")),
+        "metrics": server.metrics_port,
+        "watch": watch.metrics_port,
+    }
+    assert (server.metrics_host, watch.metrics_host) == ("0.0.0.0", "0.0.0.0")
+    offered = MANIFESTS["Service"]["spec"]["ports"]
+    assert {port["name"]: port["port"] for port in offered} == ports
+    assert all(port["targetPort"] == port["port"] for port in offered)
+
+
+def test_clients_reach_the_server_only_through_the_proxy():
+    server = parse(SERVER["args"])
+    env = {variable["name"]: variable["value"] for variable in PROXY["env"]}
+    assert PROXY["restartPolicy"] == "Always"
+    assert server.host == "127.0.0.1"
+    assert env["SERVER"] == f"{server.host}:{server.port}"
+    assert server.port not in {port["port"] for port in MANIFESTS["Service"]["spec"]["ports"]}
+
+
+def test_the_proxy_has_the_key_and_only_the_server_the_token():
+    volumes = {volume["name"]: volume for volume in POD["volumes"]}
+
+    def secrets(container):
+        """Paths in the container of the secret's keys that are mounted there."""
+        return {
+            f"{mount['mountPath']}/{item['path']}": item["key"]
+            for mount in container["volumeMounts"]
+            for item in volumes[mount["name"]].get("secret", {}).get("items", [])
+        }
+
+    env = {variable["name"]: variable["value"] for variable in PROXY["env"]}
+    certificate = env["LISTEN"].split()[3]
+    key = certificate.replace(".crt", ".key")
+    assert secrets(PROXY) == {certificate: "tls.crt", key: "tls.key"}
+    assert secrets(SERVER) == {parse(SERVER["args"]).token_file: "token"}
+    (mount,) = [mount for mount in PROXY["volumeMounts"] if mount["name"] == "proxy"]
+    assert mount["mountPath"] == "/usr/local/etc/haproxy"
+    assert volumes["proxy"]["configMap"]["name"] == "embershard-proxy"
+    made = "kubectl create configmap embershard-proxy --from-file=docker/haproxy.cfg"
+    assert made in (DOCKER.parent / "docs" / "deployment.md").read_text()
+    assert PROXY["image"] == documents(DOCKER / "compose.yaml")[0]["services"]["proxy"]["image"]
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
 def test_probes_ask_the_servers_own_health(probe):
-    assert SERVER[probe]["grpc"] == {"port": parse(SERVER["args"]).port}
+    assert SERVER[probe]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+
+
+def test_the_probe_of_the_watch_asks_for_a_path_that_there_is():
+    probe = WATCH["livenessProbe"]["httpGet"]
+    assert probe["port"] == parse(WATCH["args"]).metrics_port
+    assert probe["path"] in watch_routes(WatchStatus(interval_seconds=30), 60)
+    assert "readinessProbe" not in WATCH  # A store that is down would end all service.
 
 
 def test_a_pod_has_time_to_drain():
@@ -97,7 +149,7 @@ def test_the_processor_limit_is_of_whole_cores_as_asked_for():
     assert resources["requests"]["cpu"] == resources["limits"]["cpu"]
 
 
-@pytest.mark.parametrize("container", [SERVER, FETCH, WATCH], ids=["server", "fetch", "watch"])
+@pytest.mark.parametrize("container", [SERVER, FETCH, WATCH, PROXY], ids=lambda each: each["name"])
 def test_nothing_runs_as_root_or_writes_to_the_image(container):
     user, group = one(IMAGE, "USER").rest.split(":")
     context = POD["securityContext"]
@@ -142,7 +194,7 @@ def test_the_network_policy_lets_in_requests_and_the_scrape_and_out_the_fetch():
     policy = MANIFESTS["NetworkPolicy"]["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     let_in = [port["port"] for rule in policy["ingress"] for port in rule["ports"]]
-    assert let_in == [port["name"] for port in SERVER["ports"]]
+    assert let_in == [port["port"] for port in MANIFESTS["Service"]["spec"]["ports"]]
     assert all(rule["from"] for rule in policy["ingress"])
     let_out = {(each["protocol"], each["port"]) for each in policy["egress"][0]["ports"]}
     assert let_out == {("UDP", 53), ("TCP", 53), ("TCP", 443)}
@@ -152,10 +204,10 @@ def test_prometheus_adds_the_labels_that_the_adapter_asks_for():
     (job,) = documents(FOLDER / "prometheus.yml")[0]["scrape_configs"]
     added = {rule.get("target_label") for rule in job["relabel_configs"]} - {None}
     (rule,) = documents(FOLDER / "adapter.yaml")[0]["rules"]
-    assert set(rule["resources"]["overrides"]) == added == {"namespace", "pod"}
-    ports = {port["name"] for port in SERVER["ports"]}
+    assert set(rule["resources"]["overrides"]) == added - {"job"} == {"namespace", "pod"}
+    ports = [port["name"] for each in (SERVER, WATCH) for port in each["ports"]]
     (kept,) = [rule["regex"] for rule in job["relabel_configs"] if rule.get("action") == "keep"]
-    assert kept in ports
+    assert kept.split("|") == ports
 
 
 def test_the_autoscalers_metric_is_made_of_what_the_server_exports(scraped):

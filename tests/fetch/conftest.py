@@ -92,6 +92,8 @@ class Web:
     cuts: list[int] = field(default_factory=list)
     """Bytes after which the next answers with a chunk in them end, first to last."""
     ranges: bool = True
+    dates: bool = True
+    """Whether answers say when a file has changed."""
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -130,6 +132,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.send_response(200)
         self.send_header("Content-Length", str(end - start))
         self.send_header("Accept-Ranges", "bytes" if self.web.ranges else "none")
+        if self.web.dates:
+            self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
         self.end_headers()
         if not with_body:
             return

@@ -31,7 +31,7 @@ def test_old_versions_are_removed_but_those_labelled_served_followed_and_kept(fa
     assert watched.poll() == []
 
 
-def test_the_version_that_had_a_label_is_kept_for_a_rollback(far, here):
+def test_the_version_that_was_stable_is_kept_for_a_rollback(far, here):
     for version in (1, 2, 3, 4):
         publish(far, version)
         publish(here, version)
@@ -39,11 +39,33 @@ def test_the_version_that_had_a_label_is_kept_for_a_rollback(far, here):
     watched = Watched(far, here, keep=1)
     watched.poll()
     assert versions_in(here) == [2, 4]
-    publish(here, 1)
-    publish(here, 3)
     label(far, stable=3)
     watched.poll()
-    assert versions_in(here) == [2, 3, 4]
+    assert versions_in(here) == [2, 3]
+
+
+def test_former_stable_versions_stay_before_failed_canaries(far, here):
+    both = Selection(model="small", labels=("stable", "canary"))
+    watched = Watched(far, here, keep=1, selection=both)
+
+    def poll(**labels):
+        label(far, **labels)
+        watched.poll()
+        return versions_in(here)
+
+    for version in range(1, 7):
+        publish(far, version)
+    assert poll(stable=1) == [1]
+    assert poll(stable=2) == [1, 2]
+    assert poll(stable=2, canary=3) == [1, 2, 3]
+    assert poll(stable=2) == [1, 2]
+    assert poll(stable=2, canary=4) == [1, 2, 4]
+    assert poll(stable=2) == [1, 2]
+    watched = Watched(far, here, keep=1, selection=both)  # The watch was started again.
+    assert poll(stable=2, canary=5) == [1, 2, 5]
+    assert poll(stable=2) == [1, 2]
+    assert poll(stable=6) == [2, 6]  # The one that was stable last.
+    assert {each.name for each in (here / "small").glob(".stable-*")} == {".stable-2"}
 
 
 def test_nothing_is_removed_without_keep(far, here):
@@ -77,7 +99,7 @@ def test_nothing_is_removed_where_the_server_does_not_say_what_it_serves(far, he
     watched.poll()
     publish(here, 2)
     watched.error = UnavailableError("the server ended before it had answered")
-    assert watched.poll() == ["remove_failed"]
+    assert watched.poll() == ["index_failed"]
     assert versions_in(here) == [1, 2]
 
 

@@ -33,7 +33,7 @@ def test_a_poll_without_a_change_does_not_refresh_the_server(far, here):
     watched = Watched(far, here)
     watched.poll()
     assert watched.poll() == []
-    assert watched.orders == []
+    assert watched.orders == ["index"]
 
 
 def test_a_poll_fetches_a_higher_version_without_labels(far, here):

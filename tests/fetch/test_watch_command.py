@@ -2,13 +2,18 @@
 
 import http.server
 import json
+import re
 import socket
 import threading
+import urllib.error
+import urllib.request
 
+from embershard.commands.fetching import watch_routes
+from embershard.fetch.watch_status import WatchStatus
 from embershard.package import verify_package
 from embershard.package.labels import read_labels
 from tests.cases import cases
-from tests.cli.running import run
+from tests.cli.running import ROOT, run
 from tests.fetch.conftest import label, publish
 from tests.fetch.test_without_ranges import web_server
 from tests.fetch.watching import WatchProcess
@@ -99,10 +104,63 @@ def test_two_watches_of_one_repository_leave_it_whole(far, here, tmp_path):
     assert said <= {"watching", "fetched", "label_moved", "fetch_failed", "stopped"}
 
 
+def get(url):
+    """Status and text."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_watch_has_a_port_of_metrics_and_probes(far, here, tmp_path):
+    far.mkdir()
+    arguments = ("--watch", LONG, "--metrics-port", 0)
+    with WatchProcess(far.as_uri(), here, tmp_path / "log", *arguments) as watch:
+        until(lambda: watch.count("fetch_failed") == 1)
+        url = re.search(r"metrics=(\S+)", watch.events()[0])[1]
+        until(lambda: get(f"{url}healthz")[0] == 503)
+        assert get(f"{url}healthz")[1] == "the last poll failed in part: the log says why\n"
+        assert get(f"{url}livez") == (200, "watching\n")
+        status, text = get(f"{url}metrics")
+        assert watch.stop() == 0
+    assert status == 200
+    lines = text.splitlines()
+    assert 'embershard_watch_failures_total{event="fetch_failed"} 1.0' in lines
+    assert "embershard_watch_success_time_seconds 0.0" in lines
+    assert any(line.startswith("process_start_time_seconds ") for line in lines)
+
+
+def test_the_page_lists_every_metric_of_a_watch():
+    status = WatchStatus(interval_seconds=30)
+    status.want({"": 1}, "small")
+    status.serve([])
+    endings = {"counter": "_total"}
+    found = {
+        name + endings.get(kind, ""): (kind, set(labels))
+        for name, _, kind, labels, _ in status.rows()
+    }
+    page = (ROOT / "docs" / "fetch.md").read_text()
+    listed = re.findall(r"^\| `(embershard_watch_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
+    assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in listed} == found
+
+
+def test_a_watch_is_stuck_after_its_interval_and_the_longest_load():
+    now = [0.0]
+    status = WatchStatus(interval_seconds=30, monotonic=lambda: now[0])
+    live = watch_routes(status, 4230.0)["/livez"]
+    now[0] = 4230.0
+    assert live("").status == 200
+    now[0] = 4231.0
+    assert (live("").status, live("").body) == (503, b"no sign of life for 4231 s\n")
+
+
 @cases(
     ("arguments", "words"),
     {
         "keep": (("--keep", 1), "ConfigError: --keep: expected with --watch"),
+        "metrics": (("--metrics-port", 0), "ConfigError: --metrics-port: expected with"),
+        "port": (("--watch", 1, "--metrics-port", 65536), "--metrics-port: expected 0..65535"),
         "control": (("--control", "s"), "ConfigError: --control: expected with"),
         "zero": (("--watch", 0), "ConfigError: watch: expected seconds above 0"),
         "version": (("--watch", 1, "--version", 1), "ConfigError: version"),

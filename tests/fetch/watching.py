@@ -5,26 +5,34 @@ import subprocess
 import sys
 from pathlib import Path
 
+from embershard.errors import UnavailableError
 from embershard.fetch import Selection, Source, Watch, WatchOptions
 from tests.cli.running import END_SECONDS, ROOT
 
 
 class Watched:
-    """A watch of `far`, the server that it tells, and the events that it writes."""
+    """A watch of a folder or URL, the server that it tells, and the events that it writes."""
 
     def __init__(self, far, here, *, selection=None, keep=None):
         self.orders, self.events, self.serving = [], [], {}
         self.error = None
         options = WatchOptions(selection=selection or Selection(model="small"), keep=keep)
-        source = Source(far.as_uri(), pause=lambda _: None)
+        url = far if isinstance(far, str) else far.as_uri()
+        source = Source(url, pause=lambda _: None)
         self.watch = Watch(source, here, options, order=self.order, write=self.write)
 
     def order(self, name):
         self.orders.append(name)
-        if self.error is not None:
+        if isinstance(self.error, UnavailableError) or (self.error and name == "refresh"):
             raise self.error
         index = [
-            {"model": "small", "version": version, "state": state, "is_default": state == "ready"}
+            {
+                "model": "small",
+                "version": version,
+                "state": state,
+                "labels": ["stable"] if state == "ready" else [],
+                "is_default": state == "ready",
+            }
             for version, state in self.serving.items()
         ]
         return {"seconds": 0.5, "index": index}

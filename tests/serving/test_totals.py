@@ -52,6 +52,14 @@ def test_ended_versions_are_added_up():
     assert len(total.find("embershard_examples")) == 2  # Of those that ended, one.
 
 
+def test_what_an_ended_version_counted_stays_with_its_model():
+    totals = Totals()
+    totals.add(server(one()))
+    total = totals.add(server(idle(4), of_version({}, model="finder")))
+    times = total.histogram("embershard_request_seconds", model="ranker")
+    assert times.observations == total.histogram("embershard_request_seconds").observations == 40
+
+
 def test_a_version_that_is_loaded_again_begins_anew():
     totals = Totals()
     totals.add(server(one()))

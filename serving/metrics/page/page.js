@@ -8,7 +8,8 @@ const ANSWER_MILLISECONDS = 3000;
 const SAMPLES_MAX = 600;
 
 const $ = (id) => document.getElementById(id);
-let start = null; // Of the server whose figures these are: another one begins anew.
+let start = null; // Of the server whose figures these are.
+let shown = null; // That server and its models: others begin anew.
 let taken = 0;
 let samples = { unix_seconds: [] };
 let totals = null;
@@ -19,15 +20,15 @@ let answered = null; // When the last answer came.
 const atLeast = (least) => (values) => linear(values, least);
 const atMost = (most) => (values) => linear(values, most / 100, most);
 
-function plan(devices) {
+function plan(devices, models) {
   const load = devices.map(({ name }) => ({ key: `device:${name}`, name })).slice(0, 4);
   return [
     { title: "Requests", note: "per s", show: number, series: [
       { key: "answered", name: "answered" }, { key: "overloaded", name: "overload" },
       { key: "refused", name: "refused" }, { key: "failed", name: "failed" },
       { key: "abandoned", name: "client left" }] },
-    { title: "Latency", show: seconds, scale: logarithmic, series: [
-      { key: "p50", name: "p50" }, { key: "p90", name: "p90" }, { key: "p99", name: "p99" }] },
+    ...models.map((model) => ({ title: "Latency", note: model, show: seconds, scale: logarithmic,
+      series: ["p50", "p90", "p99"].map((name) => ({ key: `${name}:${model}`, name })) })),
     { title: "Examples", note: "per s", show: number, series: [{ key: "examples", name: "answered" }] },
     { title: "Where time goes", note: "means", show: seconds, scale: logarithmic, series: [
       { key: "queue_seconds", name: "queue" }, { key: "lookup_seconds", name: "lookup" },
@@ -47,10 +48,13 @@ function plan(devices) {
   ];
 }
 
+const identity = (status) => JSON.stringify([status.start_unix_seconds, ...status.models]);
+
 function begin(status) {
-  [start, taken, totals, samples] = [status.start_unix_seconds, 0, null, { unix_seconds: [] }];
+  [start, shown] = [status.start_unix_seconds, identity(status)];
+  [taken, totals, samples] = [0, null, { unix_seconds: [] }];
   $("charts").replaceChildren();
-  charts = plan(status.devices).map((chart) => new Chart($("charts"), chart));
+  charts = plan(status.devices, status.models).map((chart) => new Chart($("charts"), chart));
   for (const chart of charts) {
     for (const { key } of chart.series) samples[key] = [];
     chart.svg.addEventListener("pointermove", point);
@@ -67,7 +71,8 @@ function point(event) {
 function add(status) {
   const fresh = Math.min(status.taken - taken, status.samples.unix_seconds?.length ?? 0);
   for (const [key, column] of Object.entries(samples)) {
-    if (fresh > 0) column.push(...status.samples[key].slice(-fresh));
+    // A model that was just loaded has no sample yet.
+    if (fresh > 0) column.push(...(status.samples[key]?.slice(-fresh) ?? Array(fresh).fill(null)));
     column.splice(0, Math.max(0, column.length - SAMPLES_MAX));
   }
   taken = status.taken;
@@ -140,7 +145,7 @@ function say(state, text) {
 }
 
 function show(status) {
-  if (status.start_unix_seconds !== start) begin(status);
+  if (identity(status) !== shown) begin(status);
   add(status);
   $("model").textContent = status.model;
   $("version").textContent = status.version ? `version ${status.version}` : "";
@@ -162,8 +167,8 @@ async function ask(after) {
 async function poll() {
   try {
     let status = await ask(taken);
-    // Another server than before: what it has seen is wanted whole.
-    if (start !== null && status.start_unix_seconds !== start) status = await ask(0);
+    // Another server or model than before: what it has seen is wanted whole.
+    if (shown !== null && identity(status) !== shown) status = await ask(0);
     answered = status.unix_seconds;
     show(status);
   } catch {

@@ -5,10 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from embershard.serving.metric import Histogram
+from embershard.serving.metric import Histogram, Metrics
 from embershard.serving.metrics.history import SAMPLES_MAX, History, between, resident_bytes
 from tests.cases import cases
-from tests.serving.metrics.figures import SECONDS, FakeServer, busy, empty, histogram
+from tests.serving.metrics.figures import (
+    BUSY,
+    SECONDS,
+    FakeServer,
+    busy,
+    empty,
+    histogram,
+    of_version,
+)
 
 
 @cases(
@@ -37,9 +45,9 @@ def test_figures_of_the_time_between_two_readings():
         "examples": 45.5,
         "received_bytes": 61_728,
         "sent_bytes": 32_716,
-        "p50": 0.0015,  # The 20th of 40: half of the second bucket's 20 from 1 to 2 ms.
-        "p90": 0.002 + 0.003 * 6 / 7,  # The 36th: 6 of 7 from 2 to 5 ms.
-        "p99": 0.01,  # Beyond the last bound.
+        "p50:ranker": 0.0015,  # The 20th of 40: half of the second bucket's 20 from 1 to 2 ms.
+        "p90:ranker": 0.002 + 0.003 * 6 / 7,  # The 36th: 6 of 7 from 2 to 5 ms.
+        "p99:ranker": 0.01,  # Beyond the last bound.
         "queue_seconds": 0.0625 / 42,
         "lookup_seconds": 0.03125 / 11,
         "dense_seconds": 0.046875 / 11,
@@ -53,6 +61,13 @@ def test_figures_of_the_time_between_two_readings():
         "in_flight": 18,
     }
     assert sample == pytest.approx(expected)
+
+
+def test_each_model_has_a_latency_of_its_own():
+    slow = {**BUSY, "embershard_request_seconds": histogram(SECONDS, [0, 0, 0, 10, 0], 0.08)}
+    finder = of_version(slow, model="finder")
+    sample = between(empty(), Metrics([*busy(), *finder]), 1.0)
+    assert (sample["p50:ranker"], sample["p50:finder"]) == pytest.approx((0.0015, 0.0075))
 
 
 @pytest.mark.parametrize("slots", [0, 1, 2])
@@ -71,7 +86,7 @@ def test_load_is_never_above_all_slots(slots):
 def test_a_second_without_traffic_has_rates_of_0_and_no_means():
     sample = between(busy(), busy(), 1.0)
     assert (sample["answered"], sample["examples"], sample["dense_share"]) == (0, 0, 0)
-    for name in ("p50", "p99", "queue_seconds", "batch_fill", "unknown_share"):
+    for name in ("p50:ranker", "p99:ranker", "queue_seconds", "batch_fill", "unknown_share"):
         assert sample[name] is None
 
 

@@ -10,11 +10,22 @@ import pytest
 from embershard.client import Client
 from embershard.errors import RequestError
 from embershard.serving import Server, ServerOptions
+from embershard.serving.metric import Metrics
 from embershard.serving.metrics import MetricsPort
 from tests.serving.asking import random_request
 from tests.serving.counts import requests_by
 from tests.serving.metrics.browser import browser
-from tests.serving.metrics.figures import FakeServer, busy, crowd, crowded
+from tests.serving.metrics.figures import (
+    BUSY,
+    SECONDS,
+    FakeServer,
+    busy,
+    crowd,
+    crowded,
+    histogram,
+    of_version,
+    served,
+)
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.slow]
 
@@ -87,7 +98,15 @@ def test_under_load_charts_move_and_figures_are_the_metrics(window, shown, load)
     window.wait_for(f"{drawn} >= 12")
     before = window.evaluate(TRACES)
     window.wait_for(f"{TRACES}.every((d, place) => d !== {json.dumps(before)}[place] || !d)")
-    for name in ("answered", "examples", "p50", "p99", "batch_fill", "dense_share", "cpu_cores"):
+    for name in (
+        "answered",
+        "examples",
+        "p50:ranker",
+        "p99:ranker",
+        "batch_fill",
+        "dense_share",
+        "cpu_cores",
+    ):
         figure = f"document.querySelector('b[data-series=\"{name}\"]').textContent"
         window.wait_for(f"parseFloat({figure}) > 0")
     load()
@@ -142,6 +161,45 @@ def test_a_page_opened_late_shows_what_was(window, shown):
     window.wait_for(f"{points} >= 1")
     assert window.evaluate(points) >= seen
     assert window.errors() == []
+
+
+def test_each_model_has_a_latency_chart_from_its_load_on(window):
+    """Each second the model answers requests, all of them in one bucket."""
+    server = FakeServer(busy())
+    counts = {"ranker": [1, 0, 0, 0, 0], "finder": [0, 0, 0, 1, 0]}
+    models = ["ranker"]
+
+    def metrics():
+        server.reads += 1
+        return Metrics(
+            metric
+            for model in models
+            for metric in of_version(
+                {
+                    **BUSY,
+                    "embershard_request_seconds": histogram(
+                        SECONDS, [server.reads * count for count in counts[model]], 0.1
+                    ),
+                },
+                model=model,
+            )
+        )
+
+    server.metrics = metrics
+    figure = "document.querySelector('b[data-series=\"{}\"]')?.textContent"
+    with MetricsPort() as port:
+        port.show(server)
+        window.open(port.url)
+        window.wait_for(f"{figure.format('p50:ranker')} === '500 µs'")
+        assert window.evaluate(figure.format("p50:finder")) is None
+        models.append("finder")
+        server.packages = [served("ranker", 3), served("finder", 2)]
+        window.wait_for(f"{figure.format('p50:finder')} === '7.5 ms'")
+        window.wait_for(f"{figure.format('p50:ranker')} === '500 µs'")
+        headings = "[...document.querySelectorAll('figure h2')].map(each => each.textContent)"
+        latency = [each for each in window.evaluate(headings) if each.startswith("Latency")]
+        assert latency == ["Latency finder", "Latency ranker"]
+        assert window.errors() == []
 
 
 def test_a_server_that_is_gone_is_said(window):

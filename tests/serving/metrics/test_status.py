@@ -7,10 +7,11 @@ import urllib.request
 import pytest
 
 from embershard.errors import ConfigError
+from embershard.serving.metric import Metrics
 from embershard.serving.metrics import MetricsPort
 from embershard.serving.metrics.history import History
 from embershard.serving.metrics.port import PAGE, page_routes, status_json
-from tests.serving.metrics.figures import FakeServer, busy, empty, served
+from tests.serving.metrics.figures import BUSY, FakeServer, busy, empty, of_version, served
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -110,9 +111,23 @@ def test_samples_come_as_columns(history):
     status = shown(history)
     assert status["taken"] == 3
     assert status["samples"]["answered"] == [0, 66, 0]
-    assert status["samples"]["p50"] == [None, 0.0015, None]
+    assert status["samples"]["p50:ranker"] == [None, 0.0015, None]
     assert {len(column) for column in status["samples"].values()} == {3}
     assert status["samples"]["unix_seconds"] == [1000, 1001, 1002]
+
+
+def test_samples_of_before_a_model_was_there_have_gaps(server, history):
+    server.now = Metrics([*busy(), *of_version({}, model="finder")])
+    seconds = iter([4.0, 5.0])
+    history._monotonic = lambda: next(seconds)
+    history._wall = lambda: 1004.0
+    history.take()
+    server.now = Metrics([*busy(), *of_version(BUSY, model="finder")])
+    history.take()
+    status = status_json(server.now, [served(), served("finder", 2)], "serving", history)
+    assert status["models"] == ["finder", "ranker"]
+    assert status["samples"]["p50:finder"] == [None, None, None, None, 0.0015]
+    assert {len(column) for column in status["samples"].values()} == {5}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""One version on the remote: its files, and what of it was found damaged."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from embershard.errors import PackageError
+from embershard.fetch.source import Source
+from embershard.package.validation import MANIFEST_DIGEST
+
+DIGEST_BYTES_MAX: Final = 1024
+
+
+class Damage(NamedTuple):
+    """A file with another digest than the package states, as the remote had it."""
+
+    digest_line: bytes
+    file: str
+    stamp: str
+    message: str
+
+
+class RemoteVersion:
+    """Reads files of ``<model>/<version>`` at a source."""
+
+    def __init__(self, source: Source, version: str) -> None:
+        """``version``: its path, ``<model>/<version>``. Raises as `Source.read` for the digest."""
+        self._source, self._version = source, version
+        self.where = f"{source.url}/{version}"
+        self.digest_line = self.read(MANIFEST_DIGEST, bytes_max=DIGEST_BYTES_MAX)
+
+    def read(self, file: str, *, bytes_max: int) -> bytes:
+        """As `Source.read`."""
+        return self._source.read(f"{self._version}/{file}", bytes_max=bytes_max)
+
+    def blocks(self, file: str, offset: Callable[[], int]) -> Iterator[bytes]:
+        """As `Source.blocks`."""
+        return self._source.blocks(f"{self._version}/{file}", offset)
+
+    def stamp(self, file: str) -> str:
+        """As `Source.stamp`."""
+        return self._source.stamp(f"{self._version}/{file}")
+
+    def damaged(self, file: str, stamp: str, message: str) -> PackageError:
+        """The error to raise for a damaged file, which `check` raises again until the file changes.
+        ``stamp``: taken before the file was read, or a change while it was read would be missed."""
+        damage = Damage(self.digest_line, file, stamp, f"{self.where}/{message}")
+        self._source.damaged[self._version] = damage
+        return PackageError(damage.message)
+
+    def check(self) -> None:
+        """`PackageError`: the version is as it was when it was found damaged."""
+        damage = self._source.damaged.get(self._version)
+        if damage is None or damage.digest_line != self.digest_line or not damage.stamp:
+            return
+        if self.stamp(damage.file) == damage.stamp:
+            raise PackageError(damage.message)
