@@ -23,7 +23,11 @@ from embershard.sharding import (
     row_wise,
     table_wise,
 )
-from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
+from embershard.sharding.optimizers import (
+    optimizer_of,
+    optimizer_of_params,
+    say_default_optimizer,
+)
 from tests.cases import cases
 from tests.sharding.cases import collection_of, plan_of
 from tests.sharding.error_cases import (
@@ -327,6 +331,19 @@ def test_fused_params_take_the_names_and_settings_of_fbgemm():
     assert optimizer_of_params(unclipped) == FusedOptimizer(name="sgd")
     average = optimizer_of_params({"optimizer": _FbgemmName.EMA, "ema_interval": 5})
     assert average == FusedOptimizer(name="ema_rowwise_adagrad", ema_interval=5)
+
+
+def test_fused_params_without_an_optimizer_are_sgd_and_say_so_once(caplog):
+    say_default_optimizer.cache_clear()
+    assert optimizer_of_params({}) == FusedOptimizer(name="sgd")
+    found = optimizer_of_params({"learning_rate": 0.5})
+    assert found == FusedOptimizer(name="sgd", learning_rate=0.5)
+    assert caplog.messages == [
+        "fused_params: got no optimizer: tables train by sgd, as in TorchRec; "
+        "write optimizer='sgd', or another one such as 'rowwise_adagrad'"
+    ]
+    optimizer_of_params({"optimizer": "sgd"})
+    assert len(caplog.messages) == 1
 
 
 def test_eps_of_adagrad_in_backward_is_fbgemms_unless_given():
