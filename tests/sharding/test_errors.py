@@ -165,7 +165,8 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
 @cases(
     ("plan", "got"),
     {
-        "none": (None, "plan: expected a ShardingPlan, as .* makes one, got NoneType"),
+        "none": (None, "expected the plan and tables of rank 0: a plan, got no plan"),
+        "text": ("plan.json", "plan: expected a ShardingPlan, as .* makes one, got str"),
         "of-a-module": (
             ShardingPlan({"sparse": None}),
             "plan: module 'sparse': expected a mapping of .* to ParameterSharding, got NoneType",
@@ -188,7 +189,7 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
         ),
     },
 )
-def test_no_plan_on_one_rank_is_one_message_on_all(workers, plan, got):
+def test_another_plan_on_one_rank_is_one_message_on_all(workers, plan, got):
     good = ShardingPlan({"sparse": plan_of(CASE, data_parallel())})
     found = workers.run(2, build_with, CASE, [good, plan])
     assert found[0] == found[1]
