@@ -51,6 +51,11 @@ def _checked(
             "plan: expected a ShardingPlan, as EmbeddingShardingPlanner.collective_plan makes one, "
             f"got {type(plan).__name__}"
         )
+    if not isinstance(plan.plan, Mapping):
+        raise InputError(
+            "plan: expected ShardingPlan({path of a collection: plan of its tables}), got "
+            f"{type(plan.plan).__name__}"
+        )
     chosen = dict[str, Sharder]()
     for path, cut, collection, sharder in planned_collections(module, plan, sharders):
         where, device = f"plan: module {path!r}", env.device.type
