@@ -8,7 +8,7 @@ contents are the business of ``validate_keyed_jagged_tensor``.
 import torch
 from torch import Tensor
 
-from embershard.jagged.segments import stride_of
+from embershard.jagged.segments import stride_of, variable_stride_of
 
 
 def jagged_fault(
@@ -53,18 +53,22 @@ def stride_fault(
     stride: int | None,
     strides: list[int] | None,
     length_per_key: list[int] | None,
+    inverse: tuple[list[str], Tensor] | None = None,
 ) -> tuple[str, int]:
-    """Contradictions of a batch, and its examples. ``strides``: of each key of a variable one."""
+    """Contradictions of a batch, and its examples. ``strides``, ``inverse``: of a variable one, the
+    examples of each key, and its inverse indices."""
     if strides is not None:
-        fault = _strides_fault(keys, stride, strides)
-        examples = max(strides) if len(strides) != 0 else 0
+        examples = variable_stride_of(stride, strides, inverse)
+        fault = _strides_fault(keys, strides)
         slots, meaning = sum(strides), "as many as examples"
     else:
         examples = stride_of(len(keys), stride, lengths, offsets)
-        fault = f"stride: expected at least 0, got {examples}" if examples < 0 else ""
-        if fault == "" and len(keys) == 0 and values.size(0) != 0:
+        fault = ""
+        if len(keys) == 0 and values.size(0) != 0:
             fault = f"values: expected none without keys, got {values.size(0)}"
         slots, meaning = len(keys) * examples, f"{len(keys)} keys x stride {examples}"
+    if examples < 0:
+        fault = f"stride: expected at least 0, got {examples}"
     if fault != "":
         return fault, examples
     if lengths is not None and lengths.size(0) != slots:
@@ -78,9 +82,7 @@ def stride_fault(
     return fault, examples
 
 
-def _strides_fault(keys: list[str], stride: int | None, strides: list[int]) -> str:
-    if stride is not None:
-        return "stride and stride_per_key_per_rank: expected one of them, got both"
+def _strides_fault(keys: list[str], strides: list[int]) -> str:
     if len(strides) != len(keys):
         return f"stride_per_key_per_rank: expected {len(keys)} keys, got {len(strides)}"
     for i, key in enumerate(keys):

@@ -41,7 +41,8 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         weights: numbers, [total, ...]: one for each value. None: unweighted.
         lengths: int32 or int64, [F * B] or [F, B].
         offsets: int32 or int64, [F * B + 1]; first 0, last the total.
-        stride: B. None: as many as the lengths or offsets tell; 0 without keys.
+        stride: B. None: as many as the lengths or offsets tell, or of a variable batch its inverse
+            indices or else the key that has most; 0 without keys.
         length_per_key: number of values of each key, where known: spares waiting for the device.
         stride_per_key_per_rank: examples of each key, of each rank whose batch is in it: a variable
             batch, in which the lengths of a key are as many as the sum of its numbers. None: B.
@@ -83,7 +84,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         examples = 0
         if fault == "":
             fault, examples = checks.stride_fault(
-                names, values, lengths, offsets, stride, strides, length_per_key
+                names, values, lengths, offsets, stride, strides, length_per_key, inverse_indices
             )
         if fault != "":
             raise InputError(f"KeyedJaggedTensor {fault}")
@@ -200,7 +201,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return self._offsets
 
     def stride(self) -> int:
-        """B, the number of examples; of a variable batch, those of the key that has most."""
+        """B, the number of examples; parts of a variable batch have that of the whole."""
         return self._stride
 
     def stride_per_key(self) -> list[int]:
@@ -336,7 +337,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             weights,
             segments.gather_slices(self.lengths(), self.lengths_offset_per_key(), indices),
             None,
-            None if strides is not None else self._stride,
+            self._stride,
             [counts[i] for i in indices],
             None if strides is None else [strides[i] for i in indices],
             segments.rows_of([self._keys[i] for i in indices], self._inverse_keys, self._inverse),
@@ -392,7 +393,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             weights,
             lengths,
             offsets,
-            None if self._strides is not None else self._stride,
+            self._stride,
             self._length_per_key,
             self._strides,
             inverse_indices,
@@ -464,7 +465,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             weights,
             self.lengths()[slots[first] : slots[last]],
             None,
-            None if strides is not None else self._stride,
+            self._stride,
             counts[first:last],
             None if strides is None else strides[first:last],
             segments.rows_of(self._keys[first:last], self._inverse_keys, self._inverse),

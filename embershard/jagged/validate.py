@@ -23,9 +23,8 @@ def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
     Raises:
         InputError: naming feature and example, and what was expected and got.
     """
-    keys, values, is_variable = kjt.keys(), kjt.values(), kjt.variable_stride_per_key()
-    stride = None if is_variable else kjt.stride()
-    strides = kjt.stride_per_key() if is_variable else None
+    keys, values, stride = kjt.keys(), kjt.values(), kjt.stride()
+    strides = kjt.stride_per_key() if kjt.variable_stride_per_key() else None
     lengths, offsets = kjt.lengths_or_none(), kjt.offsets_or_none()
     _refuse(keys_fault(keys))
     if lengths is not None:

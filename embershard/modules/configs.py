@@ -62,8 +62,8 @@ class EmbeddingConfig:
     characters. Kept as a tuple."""
 
     init_fn: Callable[[Tensor], object] | None = None
-    """Fills the new ``(num_embeddings, embedding_dim)`` weights in place. None: uniform
-    between weight_init_min and weight_init_max."""
+    """Fills the new ``(num_embeddings, embedding_dim)`` weights in place; on device meta, once they
+    are sharded, those of each shard. None: uniform between weight_init_min and weight_init_max."""
 
     weight_init_min: float | None = None
     """None: ``-sqrt(1 / num_embeddings)``."""
@@ -120,11 +120,14 @@ class EmbeddingConfig:
 
     @torch.no_grad()
     def initialize(self, weight: Tensor) -> None:
-        """Fill ``weight`` in place as a new table, with torch's default generator.
+        """Fill ``weight`` in place as a new table, with torch's default generator. On device meta
+        nothing is done.
 
         Args:
             weight: floating, shape ``(num_embeddings, embedding_dim)``.
         """
+        if weight.is_meta:
+            return
         if self.init_fn is not None:
             self.init_fn(weight)
             return

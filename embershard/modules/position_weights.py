@@ -165,7 +165,7 @@ def with_weights(
         features.values(),
         torch.cat(found),
         features.lengths(),
-        stride=None if is_variable else features.stride(),
+        stride=features.stride(),
         length_per_key=features.length_per_key(),
         stride_per_key_per_rank=features.stride_per_key_per_rank() if is_variable else None,
         inverse_indices=features.inverse_indices_or_none(),

@@ -34,7 +34,7 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
                 f"inverse_indices: feature {key!r}: expected 0 .. {stride - 1}, got "
                 f"{int(row.min())} .. {int(row.max())}"
             )
-    most = features.stride()
+    most = max(strides, default=0)
     lengths = torch.split(features.lengths(), strides)
     return KeyedJaggedTensor(
         features.keys(),

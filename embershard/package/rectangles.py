@@ -18,21 +18,30 @@ from pydantic import Field
 
 from embershard.package.manifest_inputs import Part, PlainName
 from embershard.package.row_format import DIM_MULTIPLE
+from embershard.package.validation import AnsweredCalls
 
 Span: TypeAlias = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
+_SPAN = "a tuple of integers (first, end), the end excluded"
 
 
-class Shard(Part):
-    """A rectangle of a table, on one device or, as replicas, on several."""
+class Shard(Part, metaclass=AnsweredCalls):
+    """A rectangle of a table, on one device or, as replicas, on several.
 
-    table: PlainName
-    rows: Span
+    Raises:
+        InputError: an argument of another type, or one that is missing or unknown.
+    """
+
+    table: Annotated[PlainName, Field(description="the name of a table")]
+    rows: Annotated[Span, Field(description=f"rows as {_SPAN}")]
     """First row, and the one behind the last."""
 
-    columns: Span
+    columns: Annotated[Span, Field(description=f"columns as {_SPAN}")]
     """First column, and the one behind the last: multiples of 4, or the table's dim at the end."""
 
-    devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, fail_fast=True)]
+    devices: Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...],
+        Field(min_length=1, fail_fast=True, description="a tuple of integers from 0"),
+    ]
     """Positions in the plan's devices; ranks in a plan of training."""
 
 

@@ -7,11 +7,11 @@ import json
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, dataclass_transform
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import BaseModel, Field, RootModel, ValidationError
 
-from embershard.errors import PackageError
+from embershard.errors import InputError, PackageError
 from embershard.package.names import PATTERN_WORDS
 
 if TYPE_CHECKING:
@@ -162,6 +162,27 @@ def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise _refusal_of(first, document, file) from None
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
+class AnsweredCalls(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass is private.
+    """Metaclass of models that people build by hand: a wrong argument is an `InputError`, which
+    says the field's description. Files are not parsed by calls."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        where, fields = cls.__name__, cls.model_fields
+        names = ", ".join(f"{name}=" for name in fields)
+        if args:
+            raise InputError(f"{where}: expected {names}, got {len(args)} arguments without names")
+        try:
+            return super().__call__(**kwargs)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+        name, path = str(first["loc"][0]), ".".join(map(str, first["loc"]))
+        if name not in fields:
+            raise InputError(f"{where}: expected {names}, got {name}=")
+        got = "none" if first["type"] == "missing" else shown(repr(first["input"]))
+        raise InputError(f"{where}: {path}: expected {fields[name].description}, got {got}")
 
 
 def _check_keys(model: type[BaseModel], document: Any, file: str) -> None:

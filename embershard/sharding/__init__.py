@@ -1,5 +1,6 @@
 """Train with tables cut over the ranks of torch.distributed; names follow TorchRec."""
 
+from embershard.package.rectangles import Shard
 from embershard.sharding.checkpoint import (
     AsyncStateWriter,
     load_state,
@@ -70,6 +71,7 @@ __all__ = [
     "PartialRowWiseAdam",
     "QCommsConfig",
     "RowWiseAdagrad",
+    "Shard",
     "ShardedEmbeddingBagCollection",
     "ShardedEmbeddingCollection",
     "ShardedFeatureProcessedEmbeddingBagCollection",

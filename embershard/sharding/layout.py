@@ -12,15 +12,17 @@ up in every shard that covers them: a part. A part's columns are added to the lo
     └──────────┴────────┘                                     rank 1: (bucket 1, columns 8 .. 16)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from embershard.kernels import FusedOptimizer
 from embershard.modules import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from embershard.package.rectangles import Shard
 from embershard.sharding.types import ParameterSharding
+
+Item = TypeVar("Item", bound=Hashable)
 
 
 class Span(NamedTuple):
@@ -126,41 +128,46 @@ def build_layout(
     *,
     pooled: bool = True,
 ) -> Layout:
-    """The layout of tables that are not replicated, by a checked plan. ``pooled``: kernels sum
-    bags, or return every row."""
+    """The layout of tables that are not replicated, by a checked plan.
+
+    Every rank needs the buckets and columns of all ranks, for what it sends and receives. Each
+    shard is read once for each of its buckets: the time is linear in the number of ranks.
+
+    Args:
+        tables: that are sharded.
+        plan: of each of them.
+        optimizers: of each whose kernel is not dense.
+        world_size: number of ranks.
+        pooled: True if kernels sum bags, False if they return every row.
+    """
     lookups = _lookups(tables)
     types = {table.name: table.data_type for table in tables}
-    buckets = [
-        Bucket(place, rows)
-        for place, lookup in enumerate(lookups)
-        for rows in _row_ranges(plan[lookup.table.name].sharding_spec)
-    ]
+    buckets = list[Bucket]()
+    held = [list[tuple[int, Shard]]() for _ in range(world_size)]
+    for place, lookup in enumerate(lookups):
+        for rows, shards in _row_ranges(plan[lookup.table.name].sharding_spec):
+            for shard in shards:
+                for rank in shard.devices:
+                    held[rank].append((len(buckets), shard))
+            buckets.append(Bucket(place, rows))
     streams = list[tuple[int, ...]]()
     parts = list[tuple[Part, ...]]()
-    for rank in range(world_size):
-        held = [
-            (place, shard)
-            for place, bucket in enumerate(buckets)
-            for shard in plan[lookups[bucket.lookup].table.name].sharding_spec
-            if rank in shard.devices
-            and shard.rows[0] <= bucket.rows.first < bucket.rows.end <= shard.rows[1]
-        ]
-        received = list(dict.fromkeys(place for place, _ in held))
+    for held_here in held:
+        stream_of = _places(bucket for bucket, _ in held_here)
         own = [
             Part(
                 group=optimizers.get(shard.table),
                 shard=shard,
-                stream=received.index(place),
-                row=buckets[place].rows.first - shard.rows[0],
+                stream=stream_of[bucket],
+                row=buckets[bucket].rows.first - shard.rows[0],
                 data_type=types[shard.table],
                 compute_kernel=plan[shard.table].compute_kernel,
             )
-            for place, shard in held
+            for bucket, shard in held_here
         ]
-        own = _by_kernel(own, pooled=pooled)
-        streams.append(tuple(received))
-        parts.append(tuple(own))
-    area = sum(part.shard.columns[1] - part.shard.columns[0] for each in parts for part in each)
+        streams.append(tuple(stream_of))
+        parts.append(tuple(_by_kernel(own, pooled=pooled)))
+    area = sum(part.width for own_parts in parts for part in own_parts)
     dim = lookups[-1].columns.end if lookups else 0
     return Layout(tuple(lookups), tuple(buckets), tuple(streams), tuple(parts), area > dim)
 
@@ -174,20 +181,31 @@ def _lookups(tables: Sequence[EmbeddingConfig]) -> list[Lookup]:
     ]
 
 
-def _row_ranges(shards: Sequence[Shard]) -> list[Span]:
+def _row_ranges(shards: Sequence[Shard]) -> list[tuple[Span, list[Shard]]]:
+    """The ranges between the edges of all shards, each with the shards that cover it."""
     edges = sorted({row for shard in shards for row in shard.rows})
-    return [Span(first, end) for first, end in pairwise(edges)]
+    place_of = {row: place for place, row in enumerate(edges)}
+    ranges = [(Span(first, end), list[Shard]()) for first, end in pairwise(edges)]
+    for shard in shards:
+        first, end = shard.rows
+        for _, covering in ranges[place_of[first] : place_of[end]]:
+            covering.append(shard)
+    return ranges
 
 
 def _by_kernel(parts: list[Part], *, pooled: bool) -> list[Part]:
     """Call after call of a kernel, and within it shard after shard."""
-    kernels = list(dict.fromkeys(part.kernel(pooled=pooled) for part in parts))
-    shards = list(dict.fromkeys(part.shard for part in parts))
-    place = {shard: at for at, shard in enumerate(shards)}
+    kernel_places = _places(part.kernel(pooled=pooled) for part in parts)
+    shard_places = _places(part.shard for part in parts)
     return sorted(
         parts,
-        key=lambda each: (kernels.index(each.kernel(pooled=pooled)), place[each.shard]),
+        key=lambda part: (kernel_places[part.kernel(pooled=pooled)], shard_places[part.shard]),
     )
+
+
+def _places(items: Iterable[Item]) -> dict[Item, int]:
+    """The place of each distinct item, in the order in which they first come."""
+    return {item: place for place, item in enumerate(dict.fromkeys(items))}
 
 
 def add_copy(copies: list[Copy], copy: Copy) -> None:

@@ -17,6 +17,7 @@ from embershard.errors import InputError
 from embershard.optim import CombinedOptimizer
 from embershard.optim.clipping import tell_shards
 from embershard.sharding.collection import ShardedCollection
+from embershard.sharding.default_plan import default_plan
 from embershard.sharding.devices import checked_device
 from embershard.sharding.environment import ShardingEnv, agree
 from embershard.sharding.model_inputs import ModelInputs
@@ -39,15 +40,17 @@ class DistributedModelParallel(nn.Module):
         env: the ranks. None: those of torch.distributed's default group.
         device: of the shards and batches: cpu, or cuda, experimental with several ranks. None:
             that of ``env``, which is cpu unless said otherwise.
-        plan: of each collection, by its path in ``module``.
+        plan: of each collection, by its path in ``module``. None: ``EmbeddingShardingPlanner``
+            makes one by its defaults, and rank 0 prints its report.
         sharders: of the collections. None: one of each kind, without ``fused_params``.
         seed: of new weights of collections on device meta.
         count_accesses: whether the lookups of each row are counted in training, for
             ``access_counts()``.
 
     Raises:
-        InputError: no plan, or a device that is not there; the plan does not fit the model or the
-            ranks, or differs between ranks: the same message on every rank, with the rank named.
+        InputError: a device that is not there; the planner refuses; the plan does not fit the model
+            or the ranks, or differs between ranks: the same message on every rank, with the rank
+            named.
     """
 
     def __init__(
@@ -64,11 +67,16 @@ class DistributedModelParallel(nn.Module):
         super().__init__()
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
         wanted, ranks = env.device if device is None else device, env.world_size
-        env = replace(env, device=agree(env.process_group, lambda: checked_device(wanted, ranks)))
+        has_plan = ["no plan" if plan is None else "a plan"]
+        checked = agree(
+            env.process_group, lambda: checked_device(wanted, ranks), lambda _: has_plan
+        )
+        env = replace(env, device=checked)
         sharders = get_default_sharders() if sharders is None else sharders
+        if plan is None:
+            plan = default_plan(module, sharders, env, count_accesses=count_accesses)
         settings = f"seed={seed}, count_accesses={count_accesses}"
         chosen = chosen_sharders(module, plan, sharders, env, settings=settings)
-        assert plan is not None
         self._env, self._plan, self._counts_accesses = env, plan, count_accesses
         for path, sharder in chosen.items():
             collection = module.get_submodule(path)

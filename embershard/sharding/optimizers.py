@@ -1,9 +1,11 @@
 """Which optimizer trains a table in its backward pass; ``RowWiseAdagrad``, which torch does not
 have."""
 
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +15,8 @@ from torch import Tensor, nn
 from embershard.errors import InputError
 from embershard.kernels import FUSED_OPTIMIZERS, FusedOptimizer
 from embershard.kernels.fused_optimizer import MOMENTS
+
+LOG = logging.getLogger(__name__)
 
 FUSED = "_embershard_fused_optimizer"
 """Attribute of a parameter: how it is trained in backward."""
@@ -138,7 +142,8 @@ def optimizer_of_params(fused_params: Mapping[str, Any]) -> FusedOptimizer:
     """A sharder's ``fused_params``.
 
     Args:
-        fused_params: ``optimizer``: a name of FUSED_OPTIMIZERS or FBGEMM's, or its enum;
+        fused_params: ``optimizer``: a name of FUSED_OPTIMIZERS or FBGEMM's, or its enum; without
+            one ``sgd``, as in TorchRec, which is logged once in a process;
             ``learning_rate`` (or ``lr``), ``eps``; ``gradient_clipping`` and ``max_gradient``;
             of ema_rowwise_adagrad ``ema_interval``, ``ema_start``, ``ema_coefficient``; on CUDA
             ``weight_decay``, ``weight_decay_mode``, and of Adam and LAMB ``beta1``, ``beta2``.
@@ -147,9 +152,20 @@ def optimizer_of_params(fused_params: Mapping[str, Any]) -> FusedOptimizer:
         InputError: an unknown setting, or one that the optimizer does not use.
     """
     settings = dict(fused_params)
-    given = settings.pop("optimizer", "rowwise_adagrad")
+    if "optimizer" not in settings:
+        say_default_optimizer()
+    given = settings.pop("optimizer", "sgd")
     name = str(given.value if isinstance(given, Enum) else given)
     return _optimizer(_FBGEMM_NAMES.get(name, name), settings)
+
+
+@cache
+def say_default_optimizer() -> None:
+    """Log once in a process that ``fused_params`` without an optimizer mean SGD."""
+    LOG.warning(
+        "fused_params: got no optimizer: tables train by sgd, as in TorchRec; "
+        "write optimizer='sgd', or another one such as 'rowwise_adagrad'"
+    )
 
 
 def optimizer_of(weight: Tensor) -> FusedOptimizer | None:

@@ -19,7 +19,7 @@ from embershard.sharding.types import (
 
 def chosen_sharders(
     module: nn.Module,
-    plan: ShardingPlan | None,
+    plan: ShardingPlan,
     sharders: Sequence[Sharder],
     env: ShardingEnv,
     *,
@@ -41,15 +41,20 @@ def chosen_sharders(
 
 def _checked(
     module: nn.Module,
-    plan: ShardingPlan | None,
+    plan: ShardingPlan,
     sharders: Sequence[Sharder],
     env: ShardingEnv,
 ) -> dict[str, Sharder]:
     """The sharder of each collection in the plan, by path."""
-    if not isinstance(plan, ShardingPlan):
+    if not isinstance(plan, ShardingPlan):  # For calls that no type checker saw.
         raise InputError(
             "plan: expected a ShardingPlan, as EmbeddingShardingPlanner.collective_plan makes one, "
             f"got {type(plan).__name__}"
+        )
+    if not isinstance(plan.plan, Mapping):
+        raise InputError(
+            "plan: expected ShardingPlan({path of a collection: plan of its tables}), got "
+            f"{type(plan.plan).__name__}"
         )
     chosen = dict[str, Sharder]()
     for path, cut, collection, sharder in planned_collections(module, plan, sharders):
@@ -86,13 +91,12 @@ def planned_collections(
 
 def _lines(
     module: nn.Module,
-    plan: ShardingPlan | None,
+    plan: ShardingPlan,
     chosen: Mapping[str, Sharder],
     settings: str,
     device: str,
 ) -> list[str]:
     """Equal on ranks that train together."""
-    assert plan is not None
     said = [f"{settings}, device={device}"]
     for path, sharder in sorted(chosen.items()):
         collection: Any = module.get_submodule(path)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from embershard.errors import InputError
 from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
 from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
@@ -327,23 +326,31 @@ class ShardedTables:
 def fill_shard(
     table: EmbeddingConfig, shard: Shard, weight: Tensor, seed: int, *, into: Tensor
 ) -> None:
-    """Initialize the weights of a shard, ``into``, from those of the whole table. If these are on
-    device meta, the shard gets new values by ``seed``, the same under every plan."""
+    """Initialize the weights of a shard, ``into``, from those of the whole table.
+
+    If these are on device meta, the shard gets new values by ``seed``, the same under every plan.
+    ``init_fn`` fills the shard itself, with values that depend on the plan too.
+    """
     if weight.device.type != "meta":
         into.copy_(weight[slice(*shard.rows), slice(*shard.columns)])
         return
     if table.init_fn is not None:
-        raise InputError(
-            f"table {table.name!r}: init_fn: expected none on device meta, where no rank builds "
-            "the whole table; got one"
-        )
+        # Ranks often share torch's seed: with it, all shards of one size would get the same values.
+        with torch.random.fork_rng([into.device] if into.is_cuda else []):
+            torch.manual_seed(_seed(f"{seed} {table.name} {shard.rows} {shard.columns}"))
+            table.init_fn(into)
+        return
     low, high = table.init_range()
     (first, end), columns = shard.rows, slice(*shard.columns)
     for start in range(first - first % ROWS_OF_BLOCK, end, ROWS_OF_BLOCK):
         rows = min(ROWS_OF_BLOCK, table.num_embeddings - start)
-        digest = hashlib.sha256(f"{seed} {table.name} {start}".encode()).digest()
-        generator = torch.Generator(CPU).manual_seed(int.from_bytes(digest[:7], "big"))
+        generator = torch.Generator(CPU).manual_seed(_seed(f"{seed} {table.name} {start}"))
         block = torch.empty(rows, table.embedding_dim, device=CPU)
         block.uniform_(low, high, generator=generator)
         a, b = max(first, start), min(end, start + rows)
         into[a - first : b - first] = block[a - start : b - start, columns]
+
+
+def _seed(name: str) -> int:
+    """A seed for what has that name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")

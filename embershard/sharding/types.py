@@ -20,7 +20,7 @@ from embershard.errors import DataError, InputError, PackageError
 from embershard.modules import EmbeddingConfig
 from embershard.package.manifest_inputs import Part
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
-from embershard.package.validation import parse_model
+from embershard.package.validation import AnsweredCalls, parse_model
 
 FORMAT_VERSION = 0
 
@@ -68,16 +68,28 @@ class EmbeddingComputeKernel(Enum):
 CPU_KERNELS = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
 
 
-class ParameterSharding(Part):
-    """How one table is cut."""
+class ParameterSharding(Part, metaclass=AnsweredCalls):
+    """How one table is cut.
 
-    sharding_type: str
+    Raises:
+        InputError: an argument of another type, or one that is missing or unknown.
+    """
+
+    sharding_type: Annotated[str, Field(description="a value of ShardingType, such as 'row_wise'")]
     """A value of ``ShardingType``: the name of the cut."""
 
-    compute_kernel: str
+    compute_kernel: Annotated[
+        str, Field(description="a value of EmbeddingComputeKernel, such as 'fused'")
+    ]
     """A value of ``EmbeddingComputeKernel``."""
 
-    sharding_spec: tuple[Shard, ...]
+    sharding_spec: Annotated[
+        tuple[Shard, ...],
+        Field(
+            description="a tuple of Shard(table=, rows=, columns=, devices=), as row_wise() and "
+            "the other helpers make"
+        ),
+    ]
     """Rectangles that tile the table; their devices are ranks."""
 
     @property

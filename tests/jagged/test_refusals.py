@@ -110,10 +110,10 @@ def test_a_jagged_tensor_takes_no_table_of_lengths():
             {"lengths": ints(1, 1), "length_per_key": [3, -1]},
             "feature 'b': expected at least 0 values, got -1",
         ),
-        "stride-and-strides": (
+        "negative-stride-of-a-variable-batch": (
             ["a"],
-            {"lengths": ints(2), "stride": 1, "stride_per_key_per_rank": [[1]]},
-            "stride and stride_per_key_per_rank: expected one of them, got both",
+            {"lengths": ints(2), "stride": -1, "stride_per_key_per_rank": [[1]]},
+            "stride: expected at least 0, got -1",
         ),
         "strides-of-more-keys": (
             ["a"],

@@ -5,6 +5,7 @@ import torch
 
 from embershard.jagged import KeyedJaggedTensor, kjt_is_equal
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from tests.cases import cases
 
 
 def batch(strides=((2,), (1,))):
@@ -101,6 +102,50 @@ def test_concat_undoes_split():
     joined = KeyedJaggedTensor.concat(batch().split([1, 0, 1]))
     assert kjt_is_equal(joined, batch())
     assert inverse_of(joined) == inverse_of(batch())
+
+
+def three_keys(**more):
+    """Keys of 2, 1 and 2 examples."""
+    return KeyedJaggedTensor(
+        ["a", "b", "c"],
+        torch.arange(7),
+        lengths=torch.tensor([1, 2, 3, 0, 1]),
+        stride_per_key_per_rank=[[2], [1], [2]],
+        **more,
+    )
+
+
+@cases(
+    "parts_of",
+    {
+        "whole": lambda kjt: [kjt],
+        "split": lambda kjt: kjt.split([1, 1, 1]),
+        "split-without-keys": lambda kjt: kjt.split([0, 2, 0, 1]),
+        "split-twice": lambda kjt: kjt.split([2, 1])[0].split([1, 1]),
+        "permute": lambda kjt: [kjt.permute([1]), kjt.permute([1, 1]), kjt.permute([])],
+        "split-after-permute": lambda kjt: kjt.permute([1, 0]).split([1, 1]),
+        "to": lambda kjt: [part.to(torch.device("cpu")) for part in kjt.split([1, 1, 1])],
+    },
+)
+@pytest.mark.parametrize("is_expanded", [False, True])
+def test_parts_of_a_variable_batch_keep_its_stride(parts_of, is_expanded):
+    """As those of TorchRec 1.8: the examples of the inverse indices, or of the longest key."""
+    rows = torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 0]])
+    inverse = {"inverse_indices": (["a", "b", "c"], rows)} if is_expanded else {}
+    strides = {part.stride() for part in parts_of(three_keys(**inverse))}
+    assert strides == {3 if is_expanded else 2}
+
+
+def test_concat_takes_the_stride_of_its_keys():
+    """As that of TorchRec 1.8."""
+    _, short, _ = three_keys().split([1, 1, 1])
+    assert KeyedJaggedTensor.concat([short]).stride() == 1
+    assert KeyedJaggedTensor.concat(three_keys().split([1, 1, 1])).stride() == 2
+
+
+def test_a_variable_batch_takes_a_stride_too():
+    assert three_keys(stride=5).stride() == 5
+    assert three_keys(stride=5).stride_per_key() == [2, 1, 2]
 
 
 def test_empty_like_joins_what_it_is_like():

@@ -23,7 +23,11 @@ from embershard.sharding import (
     row_wise,
     table_wise,
 )
-from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
+from embershard.sharding.optimizers import (
+    optimizer_of,
+    optimizer_of_params,
+    say_default_optimizer,
+)
 from tests.cases import cases
 from tests.sharding.cases import collection_of, plan_of
 from tests.sharding.error_cases import (
@@ -161,7 +165,12 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
 @cases(
     ("plan", "got"),
     {
-        "none": (None, "plan: expected a ShardingPlan, as .* makes one, got NoneType"),
+        "none": (None, "expected the plan and tables of rank 0: a plan, got no plan"),
+        "text": ("plan.json", "plan: expected a ShardingPlan, as .* makes one, got str"),
+        "of-a-list": (
+            ShardingPlan([{"sparse": {}}]),
+            r"plan: expected ShardingPlan\({path of a collection: plan of its tables}\), got list",
+        ),
         "of-a-module": (
             ShardingPlan({"sparse": None}),
             "plan: module 'sparse': expected a mapping of .* to ParameterSharding, got NoneType",
@@ -184,7 +193,7 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
         ),
     },
 )
-def test_no_plan_on_one_rank_is_one_message_on_all(workers, plan, got):
+def test_another_plan_on_one_rank_is_one_message_on_all(workers, plan, got):
     good = ShardingPlan({"sparse": plan_of(CASE, data_parallel())})
     found = workers.run(2, build_with, CASE, [good, plan])
     assert found[0] == found[1]
@@ -327,6 +336,19 @@ def test_fused_params_take_the_names_and_settings_of_fbgemm():
     assert optimizer_of_params(unclipped) == FusedOptimizer(name="sgd")
     average = optimizer_of_params({"optimizer": _FbgemmName.EMA, "ema_interval": 5})
     assert average == FusedOptimizer(name="ema_rowwise_adagrad", ema_interval=5)
+
+
+def test_fused_params_without_an_optimizer_are_sgd_and_say_so_once(caplog):
+    say_default_optimizer.cache_clear()
+    assert optimizer_of_params({}) == FusedOptimizer(name="sgd")
+    found = optimizer_of_params({"learning_rate": 0.5})
+    assert found == FusedOptimizer(name="sgd", learning_rate=0.5)
+    assert caplog.messages == [
+        "fused_params: got no optimizer: tables train by sgd, as in TorchRec; "
+        "write optimizer='sgd', or another one such as 'rowwise_adagrad'"
+    ]
+    optimizer_of_params({"optimizer": "sgd"})
+    assert len(caplog.messages) == 1
 
 
 def test_eps_of_adagrad_in_backward_is_fbgemms_unless_given():

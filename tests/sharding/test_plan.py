@@ -3,16 +3,19 @@
 import json
 
 import pytest
+from torch.distributed._shard.metadata import ShardMetadata
+from torch.distributed._shard.sharding_spec import EnumerableShardingSpec
 
 from embershard.errors import DataError, InputError
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
-from embershard.package.rectangles import Shard
 from embershard.sharding import (
     EmbeddingBagCollectionSharder,
     EmbeddingCollectionSharder,
     EmbeddingModuleShardingPlan,
     ParameterSharding,
+    Shard,
     ShardingPlan,
+    ShardingType,
     column_wise,
     construct_module_sharding_plan,
     data_parallel,
@@ -279,6 +282,93 @@ def made_up(sharding_type="table_wise", compute_kernel="fused", **shard):
 )
 def test_an_inconsistent_plan_is_refused(plan, message):
     with pytest.raises(InputError, match=f"here: table 't': .*{message}"):
+        check_module_plan(plan, [TABLE], world_size=4, where="here", device="cpu")
+
+
+SHARD = Shard(table="t", rows=(0, 10), columns=(0, 16), devices=(0,))
+OF_TORCHREC = EnumerableShardingSpec(
+    [ShardMetadata(shard_offsets=[0, 0], shard_sizes=[10, 16], placement="rank:0/cpu")]
+)
+SHARDS_EXPECTED = (
+    "a tuple of Shard(table=, rows=, columns=, devices=), as row_wise() and the other helpers make"
+)
+
+
+def by_hand(**arguments):
+    given = {"sharding_type": "row_wise", "compute_kernel": "fused", "sharding_spec": (SHARD,)}
+    return ParameterSharding(**given | arguments)
+
+
+def shard(**arguments):
+    return Shard(**{"table": "t", "rows": (0, 10), "columns": (0, 16), "devices": (0,)} | arguments)
+
+
+@cases(
+    ("build", "message"),
+    {
+        "torchrec": (
+            lambda: by_hand(ranks=[0], sharding_spec=OF_TORCHREC),
+            f"ParameterSharding: sharding_spec: expected {SHARDS_EXPECTED}, got Enumerable",
+        ),
+        "positional": (
+            lambda: ParameterSharding("row_wise", "fused", [0], OF_TORCHREC),
+            "ParameterSharding: expected sharding_type=, compute_kernel=, sharding_spec=, "
+            "got 4 arguments without names",
+        ),
+        "ranks": (
+            lambda: by_hand(ranks=[0]),
+            "ParameterSharding: expected sharding_type=, compute_kernel=, sharding_spec=, "
+            "got ranks=",
+        ),
+        "no-shards": (
+            lambda: ParameterSharding(sharding_type="row_wise", compute_kernel="fused"),
+            f"ParameterSharding: sharding_spec: expected {SHARDS_EXPECTED}, got none",
+        ),
+        "enum": (
+            lambda: by_hand(sharding_type=ShardingType.ROW_WISE),
+            "ParameterSharding: sharding_type: expected a value of ShardingType, such as "
+            "'row_wise', got <ShardingType.ROW_WISE: 'row_wise'>",
+        ),
+        "kernel": (
+            lambda: by_hand(compute_kernel=5),
+            "ParameterSharding: compute_kernel: expected a value of EmbeddingComputeKernel, such "
+            "as 'fused', got 5",
+        ),
+        "strings": (
+            lambda: by_hand(sharding_spec=("rank:0/cpu",)),
+            f"ParameterSharding: sharding_spec.0: expected {SHARDS_EXPECTED}, got 'rank:0/cpu'",
+        ),
+        "rows-in-a-list": (
+            lambda: shard(rows=[0, 10]),
+            "Shard: rows: expected rows as a tuple of integers (first, end), the end excluded, "
+            "got [0, 10]",
+        ),
+        "negative-row": (
+            lambda: shard(rows=(-1, 10)),
+            "Shard: rows.0: expected rows as a tuple of integers (first, end), the end excluded, "
+            "got -1",
+        ),
+        "rank": (
+            lambda: shard(devices=0),
+            "Shard: devices: expected a tuple of integers from 0, got 0",
+        ),
+        "shard-of-torch": (
+            lambda: shard(shard_offsets=[0, 0]),
+            "Shard: expected table=, rows=, columns=, devices=, got shard_offsets=",
+        ),
+    },
+)
+def test_a_mistake_in_a_sharding_by_hand_is_an_input_error(build, message):
+    with pytest.raises(InputError) as raised:
+        build()
+    assert str(raised.value).startswith(message)
+
+
+def test_overlapping_shards_by_hand_are_refused_with_both():
+    halves = shard(rows=(0, 6)), shard(rows=(5, 10), devices=(1,))
+    plan = EmbeddingModuleShardingPlan(t=by_hand(sharding_spec=halves))
+    message = "shards.1: expected rectangles of t that do not overlap, got one over shards.0"
+    with pytest.raises(InputError, match=message):
         check_module_plan(plan, [TABLE], world_size=4, where="here", device="cpu")
 
 
