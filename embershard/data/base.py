@@ -13,15 +13,15 @@ them into table rows and tensors.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from embershard.data.id_columns import flat_ids
 from embershard.errors import InputError
-from embershard.ids import ids_from
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Schema
 
@@ -47,15 +47,18 @@ class JaggedColumn(NamedTuple):
         return cls(values[np.arange(offsets[-1]) + shift], offsets)
 
     @classmethod
-    def of_lists(cls, lists: Sequence[Sequence[int] | Sequence[str]]) -> JaggedColumn:
-        """Ids as a caller has them, a list for each of N examples: integers, or strings.
+    def of_lists(cls, lists: ArrayLike) -> JaggedColumn:
+        """Ids as a caller has them: integers, or strings.
+
+        Args:
+            lists: one id for each of N examples, or a list of ids for each. A list, or a column
+                of numpy, Arrow, pandas or torch (on CPU).
 
         Raises:
-            InputError: an id that is neither, or both kinds in one column.
+            InputError: an id that is neither, both kinds in one column, or ids among lists.
         """
-        lengths = np.fromiter((len(ids) for ids in lists), np.int64, len(lists))
-        flat: list[Any] = [each for ids in lists for each in ids]  # One kind, or refused below.
-        return cls(ids_from(flat), offsets_of(lengths))
+        values, lengths = flat_ids(lists)
+        return cls(values, offsets_of(lengths))
 
     def take(self, index: NDArray[np.int64]) -> JaggedColumn:
         """The lists of the examples ``index`` [M], in that order."""
