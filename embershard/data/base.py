@@ -62,7 +62,8 @@ class JaggedColumn(NamedTuple):
 
     def take(self, index: NDArray[np.int64]) -> JaggedColumn:
         """The lists of the examples ``index`` [M], in that order."""
-        return self.of_ranges(self.values, self.offsets[index], self.lengths[index])
+        starts = self.offsets[index]  # Not `lengths`, which reads the offsets of all examples.
+        return self.of_ranges(self.values, starts, self.offsets[index + 1] - starts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
