@@ -1,7 +1,7 @@
 """Ids as 64-bit numbers: of clients, of data and of vocabularies."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import xxhash
@@ -10,6 +10,13 @@ from numpy.typing import NDArray
 from embershard.errors import InputError
 
 _MASK = (1 << 64) - 1
+
+
+@runtime_checkable
+class _Column(Protocol):
+    """An array of numpy, Arrow, pandas or torch."""
+
+    def __array__(self) -> NDArray[Any]: ...
 
 
 def hash_string(text: str) -> int:
@@ -23,9 +30,10 @@ def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArra
         raise InputError(f"ids: expected a list of ids, got {type(ids).__name__} {ids!r}")
     if isinstance(ids, set | frozenset | Mapping):
         raise InputError(f"ids: expected a list of ids in order, got {type(ids).__name__}")
-    if isinstance(ids, np.ndarray) and ids.ndim != 1:
-        raise InputError(f"ids: expected one dimension, got shape {ids.shape}")
-    return np.array(ids_of("ids", ids if isinstance(ids, np.ndarray) else list(ids)))
+    values = np.asarray(ids) if isinstance(ids, _Column) else list(ids)
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise InputError(f"ids: expected one dimension, got shape {values.shape}")
+    return np.array(ids_of("ids", values))
 
 
 def ids_of(
@@ -50,14 +58,13 @@ def ids_of(
         return _hashes(what, values, error)
     if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
         return _integers(what, [int(value) for value in values], error)
-    if any(issubclass(kind, str) for kind in kinds):
-        raise error(f"{what}: expected all ids to be strings or none, got both")
-    integers = (int, np.integer)
-    wrong = next(v for v in values if isinstance(v, bool) or not isinstance(v, integers))
-    raise error(
-        f"{what}: expected ids that are integers of 64 bits or strings, "
-        f"got {type(wrong).__name__} ({wrong!r:.40})"
-    )
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
+            raise error(
+                f"{what}: expected ids that are integers of 64 bits or strings, "
+                f"got {type(value).__name__} ({value!r:.40})"
+            )
+    raise error(f"{what}: expected all ids to be strings or none, got both")
 
 
 def _integers(what: str, values: Sequence[int], error: type[InputError]) -> NDArray[np.int64]:
@@ -73,7 +80,7 @@ def _integers(what: str, values: Sequence[int], error: type[InputError]) -> NDAr
 
 def _hashes(what: str, values: Sequence[str], error: type[InputError]) -> NDArray[np.int64]:
     try:
-        hashes = [xxhash.xxh3_64_intdigest(value.encode()) for value in values]
+        hashes = list(map(xxhash.xxh3_64_intdigest, map(str.encode, values)))
     except UnicodeEncodeError as unwritable:
         text, reason = unwritable.object, unwritable.reason
         raise error(

@@ -81,9 +81,9 @@ def examples(count: int) -> Examples:
         schema=SCHEMA,
         dense=dense,  # [N, 2], columns as in the schema
         sparse={
-            "user": JaggedColumn.of_lists([[USERS[user]] for user in users]),
+            "user": JaggedColumn.of_lists([USERS[user] for user in users]),
             "history": JaggedColumn.of_lists(history),
-            "item": JaggedColumn.of_lists([[int(item)] for item in items]),
+            "item": JaggedColumn.of_lists(items),
         },
         labels=(random.random(count) < liked).astype(np.float32),
         request=np.arange(count),  # Each example is a request of its own.

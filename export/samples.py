@@ -29,6 +29,11 @@ def check_requests(samples: Sequence[SampleRequest], schema: Schema, limits: Lim
     Ids and the lengths of single lists are not looked at.
     """
     for number, sample in enumerate(samples):
+        if not sample.num_examples:
+            raise ExportError(
+                f"samples: {number}: num_examples: expected at least 1, got 0; "
+                "give it an example, also if it asks about its request only"
+            )
         problems = request_problems(sample, schema.dense, schema.sparse, limits)
         for part, expected, got in itertools.chain(problems, _infinite(sample)):
             raise ExportError(f"samples: {number}: {part}: expected {expected}, got {got}")

@@ -158,9 +158,13 @@ def _num_examples(
     expected = stated if stated is not None else next(iter(sizes.values()), 1)
     if isinstance(expected, bool) or not isinstance(expected, (int, np.integer)):
         raise RequestError(f"num_examples: expected a whole number, got {expected!r:.40}")
-    least = 0 if stated is not None else 1  # None at all is nobody's slip where it is stated.
-    if not least <= expected <= MAX_EXAMPLES:
-        raise RequestError(f"num_examples: expected {least}..{MAX_EXAMPLES}, got {expected}")
+    if stated is None and expected == 0:  # Nobody's slip where it is stated.
+        raise RequestError(
+            f"input {next(iter(sizes))!r}: expected at least 1 example, got none; for outputs in "
+            "request scope only, leave it out and write num_examples=0"
+        )
+    if not 0 <= expected <= MAX_EXAMPLES:
+        raise RequestError(f"num_examples: expected 0..{MAX_EXAMPLES}, got {expected}")
     source = "num_examples says" if stated is not None else f"{next(iter(sizes), '')!r} has"
     for name, size in sizes.items():
         if size != expected:

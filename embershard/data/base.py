@@ -13,15 +13,15 @@ them into table rows and tensors.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from embershard.data.id_columns import flat_ids
 from embershard.errors import InputError
-from embershard.ids import ids_from
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Schema
 
@@ -47,19 +47,23 @@ class JaggedColumn(NamedTuple):
         return cls(values[np.arange(offsets[-1]) + shift], offsets)
 
     @classmethod
-    def of_lists(cls, lists: Sequence[Sequence[int] | Sequence[str]]) -> JaggedColumn:
-        """Ids as a caller has them, a list for each of N examples: integers, or strings.
+    def of_lists(cls, lists: ArrayLike) -> JaggedColumn:
+        """Ids as a caller has them: integers, or strings.
+
+        Args:
+            lists: one id for each of N examples, or a list of ids for each. A list, or a column
+                of numpy, Arrow, pandas or torch (on CPU).
 
         Raises:
-            InputError: an id that is neither, or both kinds in one column.
+            InputError: an id that is neither, both kinds in one column, or ids among lists.
         """
-        lengths = np.fromiter((len(ids) for ids in lists), np.int64, len(lists))
-        flat: list[Any] = [each for ids in lists for each in ids]  # One kind, or refused below.
-        return cls(ids_from(flat), offsets_of(lengths))
+        values, lengths = flat_ids(lists)
+        return cls(values, offsets_of(lengths))
 
     def take(self, index: NDArray[np.int64]) -> JaggedColumn:
         """The lists of the examples ``index`` [M], in that order."""
-        return self.of_ranges(self.values, self.offsets[index], self.lengths[index])
+        starts = self.offsets[index]  # Not `lengths`, which reads the offsets of all examples.
+        return self.of_ranges(self.values, starts, self.offsets[index + 1] - starts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +86,13 @@ class Examples:
         )
 
     Raises:
-        InputError: shapes, dtypes or names that contradict the schema or one another.
+        InputError: shapes, dtypes or names that contradict the schema or one another, a dense
+            value that is not finite, or a label other than 0 and 1.
     """
 
     schema: Schema
     dense: NDArray[np.float32]
-    """``[N, F]``, columns in ``schema.dense`` order."""
+    """``[N, F]``, finite, columns in ``schema.dense`` order."""
 
     sparse: Mapping[str, JaggedColumn]
     """Raw ids of every input in ``schema.sparse``."""
@@ -99,9 +104,11 @@ class Examples:
     """``[N]``. Examples with equal numbers belong to one request."""
 
     def __post_init__(self) -> None:
-        count = len(self.labels)
-        _check_array("dense", self.dense, np.float32, (count, len(self.schema.dense)))
+        count = _count(self.labels)
         _check_array("labels", self.labels, np.float32, (count,))
+        _check_labels(self.labels)
+        _check_array("dense", self.dense, np.float32, (count, len(self.schema.dense)))
+        _check_finite(self.schema, self.dense)
         _check_array("request", self.request, np.int64, (count,))
         expected = self.schema.sparse_names()
         if sorted(self.sparse) != sorted(expected):
@@ -170,13 +177,40 @@ class Dataset:
         return found.hexdigest()
 
 
-def _check_array(
-    name: str, array: NDArray[np.generic], dtype: type[np.generic], shape: tuple[int, ...]
-) -> None:
+def _check_array(name: str, array: object, dtype: type[np.generic], shape: tuple[int, ...]) -> None:
+    kind = np.dtype(dtype).name
+    expected = f"{name}: expected {kind} {list(shape)}"
+    if not isinstance(array, np.ndarray):
+        got = type(array).__name__
+        raise InputError(f"{expected}, got {got}; convert it with np.asarray(..., np.{kind})")
     if array.dtype != dtype or array.shape != shape:
+        remedy = f"; convert it with .astype(np.{kind})" if array.shape == shape else ""
+        raise InputError(f"{expected}, got {array.dtype.name} {list(array.shape)}{remedy}")
+
+
+def _count(labels: ArrayLike) -> int:
+    shape = np.shape(labels)
+    if not shape:
+        raise InputError(f"labels: expected float32 [N], got {labels!r:.40}")
+    return int(shape[0])
+
+
+def _check_labels(labels: NDArray[np.float32]) -> None:
+    wrong = np.flatnonzero((labels != 0) & (labels != 1))
+    if len(wrong):
         raise InputError(
-            f"{name}: expected {np.dtype(dtype).name} {list(shape)}, "
-            f"got {array.dtype.name} {list(array.shape)}"
+            f"labels: expected 0 or 1, got {labels[wrong[0]]} in example {wrong[0]}; "
+            "set a threshold, such as (values > 3).astype(np.float32)"
+        )
+
+
+def _check_finite(schema: Schema, dense: NDArray[np.float32]) -> None:
+    finite = np.isfinite(dense)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise InputError(
+            f"dense {schema.dense[column].name!r}: expected finite numbers, "
+            f"got {dense[row, column]} in example {row}; fill it, or leave the example out"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from embershard.data.base import Dataset, Examples
+from embershard.data.base import Dataset
 from embershard.data.row_batches import RowExamples, batches, to_rows
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
@@ -159,20 +159,6 @@ def _check_splits(config: RunConfig, dataset: Dataset) -> None:
             problem = f"expected examples with labels 0 and 1 in the {name} split, got "
             got = f"{len(labels)} examples of mean {labels.mean()}" if len(labels) else "none"
             raise config.refusal("data", problem=problem + got)
-        if problem := _fault(getattr(dataset, name)):
-            raise config.refusal("data", problem=f"{name} split: {problem}")
-
-
-def _fault(examples: Examples) -> str:
-    """What makes a loss that is no number, or none of clicks. Empty: nothing."""
-    labels, dense = examples.labels, examples.dense
-    if len(wrong := np.flatnonzero((labels != 0) & (labels != 1))):
-        return f"expected labels 0 or 1, got {labels[wrong[0]]} of example {wrong[0]}"
-    if len(places := np.argwhere(~np.isfinite(dense))):
-        row, column = places[0]
-        name = examples.schema.dense[column].name
-        return f"dense {name!r}: expected finite numbers, got {dense[row, column]} in example {row}"
-    return ""
 
 
 def _check(config: RunConfig, train: RowExamples, env: ShardingEnv | None) -> None:

@@ -249,7 +249,8 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
         "negative": ({"num_examples": -1}, "num_examples: expected 0..2147483647, got -1"),
         "no-lists": (
             {"dense": {"age": 1}, "sparse": {"item": []}},
-            "num_examples: expected 1..2147483647, got 0",
+            "input 'item': expected at least 1 example, got none; for outputs in request scope "
+            "only, leave it out and write num_examples=0",
         ),
         "float": ({"num_examples": 1.0}, "num_examples: expected a whole number, got 1.0"),
         "bool": ({"num_examples": True}, "num_examples: expected a whole number, got True"),

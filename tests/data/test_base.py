@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 import xxhash
 
 from embershard.data import Dataset, Examples, JaggedColumn, TableHint
@@ -25,6 +26,16 @@ def examples(**changes):
         "request": np.array([0, 0, 9], np.int64),
     }
     return Examples(**(arguments | changes))
+
+
+def labels(*values):
+    return np.array(values, np.float32)
+
+
+ASTYPE = r"convert it with .astype\(np.float32\)$"
+ASARRAY = r"convert it with np.asarray\(..., np.float32\)$"
+LABELS = "labels: expected 0 or 1"
+THRESHOLD = r"; set a threshold, such as \(values > 3\).astype\(np.float32\)$"
 
 
 def test_take_keeps_each_examples_own_list():
@@ -60,7 +71,52 @@ def test_take_nothing():
             {"dense": np.zeros((3, 2), np.float32)},
             r"dense: expected float32 \[3, 1\], got float32 \[3, 2\]",
         ),
-        "dtype": ({"dense": np.zeros((3, 1))}, r"dense: expected float32 \[3, 1\], got float64"),
+        "dtype": (
+            {"dense": np.zeros((3, 1))},
+            rf"dense: expected float32 \[3, 1\], got float64 \[3, 1\]; {ASTYPE}",
+        ),
+        "list": (
+            {"labels": [0, 1, 1]},
+            rf"labels: expected float32 \[3\], got list; {ASARRAY}",
+        ),
+        "tensor": (
+            {"dense": torch.zeros(3, 1)},
+            rf"dense: expected float32 \[3, 1\], got Tensor; {ASARRAY}",
+        ),
+        "integer-labels": (
+            {"labels": np.array([0, 1, 1])},
+            rf"labels: expected float32 \[3\], got int64 \[3\]; {ASTYPE}",
+        ),
+        "labels-of-two-tasks": (
+            {"labels": np.zeros((3, 2), np.float32)},
+            r"labels: expected float32 \[3\], got float32 \[3, 2\]$",
+        ),
+        "one-label": (
+            {"labels": np.array(1, np.float32)},
+            r"labels: expected float32 \[N\], got array\(1., dtype=float32\)$",
+        ),
+        "rating": ({"labels": labels(0, 1, 4)}, f"{LABELS}, got 4.0 in example 2{THRESHOLD}"),
+        "negative-label": (
+            {"labels": labels(0, -1, 1)},
+            f"{LABELS}, got -1.0 in example 1{THRESHOLD}",
+        ),
+        "probability": (
+            {"labels": labels(0.5, 1, 1)},
+            f"{LABELS}, got 0.5 in example 0{THRESHOLD}",
+        ),
+        "nan-label": (
+            {"labels": labels(0, np.nan, 1)},
+            f"{LABELS}, got nan in example 1{THRESHOLD}",
+        ),
+        "nan": (
+            {"dense": np.array([[1], [np.nan], [3]], np.float32)},
+            "dense 'price': expected finite numbers, got nan in example 1; fill it, or leave the "
+            "example out$",
+        ),
+        "infinite": (
+            {"dense": np.array([[1], [2], [-np.inf]], np.float32)},
+            "dense 'price': expected finite numbers, got -inf in example 2; ",
+        ),
         "requests": ({"request": np.zeros(2, np.int64)}, r"request: expected int64 \[3\]"),
         "missing": ({"sparse": {}}, r"expected inputs \['tags'\], got \[\]"),
         "n": ({"sparse": {"tags": column([1, 2], [0, 1, 2])}}, r"offsets: expected int64 \[4\]"),

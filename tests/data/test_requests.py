@@ -1,5 +1,7 @@
 """Examples of one request are asked together, and its request side goes out once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -101,6 +103,35 @@ def test_a_sample_holds_its_request_side_once_and_its_examples_in_order():
 
 def test_as_many_samples_as_asked_for():
     assert [sample.num_examples for sample in sample_requests(shared_examples(), 1)] == [3]
+
+
+class Counted(np.ndarray):
+    """Counts the elements of all arrays that are made from it, views included."""
+
+    elements = 0
+
+    def __array_finalize__(self, base):
+        if isinstance(base, Counted):
+            Counted.elements += self.size
+
+
+@cases(
+    "requests",
+    {
+        "of-a-client": lambda examples: list(client_requests(examples)),
+        "samples": lambda examples: sample_requests(examples, len(examples)),
+    },
+)
+def test_a_request_reads_its_own_rows_however_many_there_are(requests):
+    def elements_per_row(rows):
+        examples = of_sizes(*[2] * (rows // 2))
+        column = JaggedColumn(*(array.view(Counted) for array in examples.sparse["item"]))
+        examples = replace(examples, sparse={"item": column})
+        Counted.elements = 0
+        assert len(requests(examples)) == rows // 2
+        return Counted.elements / rows
+
+    assert elements_per_row(2000) == elements_per_row(20)
 
 
 def of_sizes(*sizes):

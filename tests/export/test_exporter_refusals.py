@@ -80,6 +80,10 @@ def test_what_is_no_module_or_schema_is_refused(module, schema, message, tmp_pat
             {"example_dense": np.full((3, 2), np.nan, np.float32)},
             "1: example_dense: expected finite values, got nan",
         ),
+        "no-examples": (
+            {"num_examples": 0, "example_dense": np.zeros((0, 2), np.float32)},
+            "samples: 1: num_examples: expected at least 1, got 0; give it an example",
+        ),
         "lengths": ({"lengths": np.ones(9, np.int32)}, "1: lengths: expected 13 of them, got 9"),
         "negative": ({"lengths": np.full(13, -1, np.int32)}, "no negative length, got -1"),
         "values": ({"values": np.zeros(4, np.int64)}, "values: expected 31 ids, as the lengths"),

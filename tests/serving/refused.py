@@ -25,6 +25,11 @@ GOOD = Asked(
     weights={"tags": [[0.5], [], [1.0, -1.0]]},
 )
 
+NO_EXAMPLES = (
+    "num_examples: expected 1..4096, got 0; without examples, name only outputs in request scope: "
+    "'user_vector'"
+)
+
 
 @dataclass(frozen=True)
 class Refused:
@@ -223,7 +228,7 @@ NAMED = [
         sparse("category", lengths=int32(0, 4, 0)),
         "feature 'category': list at example 1 has 4 ids, expected at most 3",
     ),
-    Refused("no-examples", field("num_examples", 0), "num_examples: expected 1..4096, got 0"),
+    Refused("no-examples", field("num_examples", 0), NO_EXAMPLES),
     Refused(
         "too-many-examples", field("num_examples", 4097), "num_examples: expected 1..4096, got 4097"
     ),
@@ -355,9 +360,7 @@ PACKED = [
         field("num_examples", 4000),
         "packed.example_dense: expected 8000 (num_examples x dense inputs in example scope), got 6",
     ),
-    Refused(
-        "packed-no-examples", field("num_examples", 0), "num_examples: expected 1..4096, got 0"
-    ),
+    Refused("packed-no-examples", field("num_examples", 0), NO_EXAMPLES),
 ]
 
 

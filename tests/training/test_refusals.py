@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from embershard.errors import ConfigError, DataError
@@ -12,41 +11,6 @@ from tests.cases import cases
 from tests.training.runs import config, dataset
 
 DATA = dataset(400)
-SPLITS = ("train", "valid", "test")
-
-
-def with_dense(examples, value):
-    dense = examples.dense.copy()
-    dense[3, 1] = value
-    return replace(examples, dense=dense)
-
-
-def with_label(examples, value):
-    labels = examples.labels.copy()
-    labels[3] = value
-    return replace(examples, labels=labels)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-@cases(
-    ("changed", "value", "message"),
-    {
-        "nan": (with_dense, np.nan, "dense 'request_1': expected finite numbers, got nan in"),
-        "infinite": (
-            with_dense,
-            -np.inf,
-            "dense 'request_1': expected finite numbers, got -inf in",
-        ),
-        "label": (with_label, 2, "expected labels 0 or 1, got 2.0 of"),
-        "nan-label": (with_label, np.nan, "expected labels 0 or 1, got nan of"),
-    },
-)
-def test_values_that_cannot_be_trained_on_are_refused(tmp_path, split, changed, value, message):
-    data = replace(DATA, **{split: changed(getattr(DATA, split), value)})
-    with pytest.raises(ConfigError) as raised:
-        train(config(tmp_path / "run"), data)
-    assert str(raised.value) == f"key 'data': {split} split: {message} example 3"
-    assert not (tmp_path / "run").exists()
 
 
 @cases(

@@ -188,6 +188,16 @@ Status CheckCounts(const Schema& schema, const Limits& limits, Request* request)
                          request->num_ids);
 }
 
+// What a caller may do who means no examples.
+std::string WithoutExamplesText(const Schema& schema) {
+  std::string names;
+  for (const OutputSpec& output : schema.outputs) {
+    if (output.scope == Scope::kRequest) names += (names.empty() ? "'" : ", '") + output.name + "'";
+  }
+  if (names.empty()) return " (no output is in request scope)";
+  return "; without examples, name only outputs in request scope: " + names;
+}
+
 }  // namespace
 
 std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
@@ -211,7 +221,8 @@ Status CheckNumExamples(const Schema& schema, const Limits& limits, const Reques
       });
   if (request.num_examples == 0 && without_examples) return {};
   return InvalidArgument("num_examples: expected 1..", limits.max_examples, ", got ",
-                         request.num_examples);
+                         request.num_examples,
+                         request.num_examples == 0 ? WithoutExamplesText(schema) : "");
 }
 
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths) {

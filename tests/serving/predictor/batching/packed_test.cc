@@ -92,7 +92,8 @@ TEST_P(PackedRefuses, WithExpectedAndGot) {
 
 const Refusal kRefusals[] = {
     {"no_examples", [](SampleRequest* in) { in->num_examples = 0; },
-     "num_examples: expected 1..8, got 0"},
+     "num_examples: expected 1..8, got 0; without examples, name only outputs in request scope: "
+     "'profile'"},
     {"most_examples_of_32_bits", [](SampleRequest* in) { in->num_examples = 4294967295U; },
      "num_examples: expected 1..8, got 4294967295"},
     {"request_dense_missing", [](SampleRequest* in) { in->request_dense = {}; },

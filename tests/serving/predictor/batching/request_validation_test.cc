@@ -45,7 +45,8 @@ TEST_P(DoorRefuses, WithTheWholeStory) {
 
 const Refusal kRefusals[] = {
     {"no_examples", [](FakeInputs* in) { in->num_examples = 0; },
-     "num_examples: expected 1..8, got 0"},
+     "num_examples: expected 1..8, got 0; without examples, name only outputs in request scope: "
+     "'profile'"},
     {"too_many_examples", [](FakeInputs* in) { in->num_examples = 9; },
      "num_examples: expected 1..8, got 9"},
     {"most_examples_of_32_bits", [](FakeInputs* in) { in->num_examples = 4294967295U; },
@@ -146,8 +147,17 @@ TEST(Door, TakesNoExamplesForOutputsInRequestScopeAlone) {
   for (const std::vector<size_t>& wanted : {std::vector<size_t>{0}, {0, 1}, {}}) {
     inputs.outputs_wanted = wanted;
     EXPECT_EQ(Check(model, FakeRequest(inputs).get()).message(),
-              "num_examples: expected 1..8, got 0");
+              "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
+              "scope: 'profile'");
   }
+}
+
+TEST(Door, NamesNoOutputsToAskForIfNoneIsInRequestScope) {
+  Manifest manifest = FakeManifest();
+  manifest.schema.outputs[1].scope = Scope::kExample;
+  const FakeModel model(manifest);
+  EXPECT_EQ(Check(model, FakeRequest(WithoutExamples()).get()).message(),
+            "num_examples: expected 1..8, got 0 (no output is in request scope)");
 }
 
 TEST(Door, StillChecksTheRequestsSideWhereThereAreNoExamples) {

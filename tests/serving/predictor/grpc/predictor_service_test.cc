@@ -101,7 +101,9 @@ const Refusal kRefusals[] = {
      [](auto* in) { in->mutable_packed()->clear_lengths(); }, StatusCode::INVALID_ARGUMENT,
      "packed.lengths: expected 8 (one for each list of each input), got 0"},
     {"packed_without_examples", PackedMessage, [](auto* in) { in->set_num_examples(0); },
-     StatusCode::INVALID_ARGUMENT, "num_examples: expected 1..8, got 0"},
+     StatusCode::INVALID_ARGUMENT,
+     "num_examples: expected 1..8, got 0; without examples, name only outputs in request scope: "
+     "'profile'"},
     {"unknown_dense_input", NamedMessage, [](auto* in) { in->add_dense()->set_name("agee"); },
      StatusCode::INVALID_ARGUMENT,
      "feature 'agee': not a dense input of the model, expected one of 'age', 'price', 'discount'"},

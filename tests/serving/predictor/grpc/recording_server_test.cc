@@ -60,7 +60,9 @@ TEST_F(RecordingServerTest, RecordsRequestsAsTheyCameAndAnswersAsTheyWent) {
   EXPECT_EQ(found.calls[0].response(), response.SerializeAsString());
   EXPECT_EQ(found.calls[1].request(), bad.SerializeAsString());
   EXPECT_EQ(found.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(found.calls[1].message(), "num_examples: expected 1..8, got 0");
+  EXPECT_EQ(found.calls[1].message(),
+            "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
+            "scope: 'profile'");
   for (const v1::RecordedCall& call : found.calls) {
     EXPECT_GE(At(call.arrival_unix_us() + 1), before);  // It is cut to whole microseconds.
     EXPECT_LE(At(call.arrival_unix_us()), system_clock::now());
@@ -81,7 +83,9 @@ TEST_F(RecordingServerTest, RecordsRequestsOfAStreamAsThoseOfCalls) {
     ASSERT_TRUE(stream->Write(bad));
     v1::PredictResponse failed;
     ASSERT_TRUE(stream->Read(&failed));
-    EXPECT_EQ(failed.failure().message(), "num_examples: expected 1..8, got 0");
+    EXPECT_EQ(failed.failure().message(),
+              "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
+              "scope: 'profile'");
     stream->WritesDone();
     EXPECT_TRUE(stream->Finish().ok());
   });
@@ -90,7 +94,9 @@ TEST_F(RecordingServerTest, RecordsRequestsOfAStreamAsThoseOfCalls) {
   EXPECT_EQ(found.calls[0].response(), response.SerializeAsString());
   EXPECT_EQ(found.calls[1].request(), bad.SerializeAsString());
   EXPECT_EQ(found.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(found.calls[1].message(), "num_examples: expected 1..8, got 0");
+  EXPECT_EQ(found.calls[1].message(),
+            "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
+            "scope: 'profile'");
   EXPECT_EQ(found.calls[1].response(), "");
 }
 

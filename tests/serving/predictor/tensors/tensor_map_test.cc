@@ -215,7 +215,8 @@ TEST(TensorMap, NamesMissingLengthsRatherThanNoExamples) {
   EXPECT_EQ(Tensors().Add("item.values", kInt64, Ids{101}).Refusal(),
             "tensor 'item.lengths': missing beside 'item.values'");
   EXPECT_EQ(Tensors().Add("item.values", kInt64, Ids{}, {0}).Refusal(),
-            "num_examples: expected 1..8, got 0");
+            "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
+            "scope: 'profile'");
 }
 
 TEST(TensorMap, ReadsPriorities) {

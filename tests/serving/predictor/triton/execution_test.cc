@@ -150,7 +150,9 @@ TEST_F(ExecutionTest, ARefusedRequestDisturbsNoOther) {
                "tensor 'item.values': expected 16 bytes for INT64 [1, 2], got 15");
   ExpectFailed(fates[5], TRITONSERVER_ERROR_INVALID_ARG,
                "tensor 'age': expected memory of the host, got a device's");
-  ExpectFailed(fates[6], TRITONSERVER_ERROR_INVALID_ARG, "num_examples: expected 1..8, got 0");
+  ExpectFailed(fates[6], TRITONSERVER_ERROR_INVALID_ARG,
+               "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
+               "scope: 'profile'");
   EXPECT_EQ(runs(), (Runs{{2, 4}}));
 }
 
