@@ -276,8 +276,8 @@ class ServerOptions:
         needs="tls_certificate",
     )
     token_file: str | None = _secured(
-        "a token, 16 to 4096 letters, digits and -._~+/=, that every call but those for health "
-        "must have; a new one holds within a second",
+        "tokens, one a line, of 16 to 4096 letters, digits and -._~+/=, one of which every call "
+        "but those for health must have; a new file holds within a second",
         unit="FILE",
     )
     token_without_tls: bool = _security(

@@ -91,8 +91,8 @@ def check_token(token: object) -> str:
 
 
 def read_token(path: str | Path) -> str:
-    """What the file holds, white space around it aside."""
-    token = check_token(_bytes_of("token", path).decode("latin-1"))
+    """The first token of a file that may hold several, one a line, as a server's does."""
+    token = check_token(_bytes_of("token", path).decode("latin-1").strip().partition("\n")[0])
     if not token:
         raise InputError(f"token: {path}: expected a token, got an empty file")
     return token

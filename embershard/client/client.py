@@ -85,7 +85,7 @@ class Client:
             address: ``host:port``, an IPv6 host in brackets. Nothing is sent before the first
                 call.
             tls: how to connect. None: without TLS, so that who listens on the network reads along.
-            token: what the server's ``--token-file`` holds. Empty: none. Without TLS it crosses
+            token: one that the server's ``--token-file`` holds. Empty: none. Without TLS it crosses
                 the network as it is.
             timeout_seconds: default deadline of a call, retries included. More than a
                 year is a year.

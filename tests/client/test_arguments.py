@@ -83,6 +83,11 @@ def test_the_end_of_a_line_is_no_part_of_a_token():
     assert check_token("a-token\n") == "a-token"
 
 
+def test_of_several_tokens_in_a_file_the_first_is_sent(tmp_path):
+    (tmp_path / "token").write_text("\nthe-first \nthe-second\n")
+    assert read_token(tmp_path / "token") == "the-first"
+
+
 @pytest.mark.parametrize("wrong", [{"timeout_seconds": "1"}, {"max_attempts": "1"}])
 def test_arguments_of_the_client_itself(wrong):
     with pytest.raises(InputError, match=f"{next(iter(wrong))}: expected .*, got '1'"):

@@ -87,6 +87,9 @@ struct Request {
   Clock::time_point arrival;
   Clock::time_point deadline = Clock::time_point::max();
 
+  // Whether it is a shadow's copy, whose time in the queue is not counted: no client waits for it.
+  bool is_copy = false;
+
   // Whether nobody waits for the answer any more. Any thread; empty: never so.
   std::function<bool()> abandoned;
 

@@ -85,6 +85,7 @@ SplitRequest::SplitRequest(const Schema* schema, const ChunkBudget& budget, cons
   chunk_.examples = static_cast<uint32_t>(DivideUp(whole.num_examples, chunks));
   chunk_.ids = std::max(budget.ids - std::min(request_ids_, budget.ids), DivideUp(budget.ids, 2));
   rest.priority = whole.priority;
+  rest.is_copy = whole.is_copy;
   rest.arrival = whole.arrival;
   rest.outputs_wanted = whole.outputs_wanted;
   rest.dense = whole.dense;
@@ -120,6 +121,7 @@ std::unique_ptr<Request> SplitRequest::Cut(Request* rest) {
   chunk->num_ids = request_ids_ + size.ids;
   chunk->outputs_wanted = rest->outputs_wanted;
   chunk->priority = rest->priority;
+  chunk->is_copy = rest->is_copy;
   chunk->arrival = rest->arrival;
   for (size_t i = 0; i < schema_->dense.size(); ++i) {
     const bool shared = schema_->dense[i].scope == Scope::kRequest;

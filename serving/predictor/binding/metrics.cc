@@ -23,7 +23,8 @@ struct HistogramMetric {
 constexpr HistogramMetric kHistograms[] = {
     {"request_seconds", "embershard_request_seconds",
      "From arrival to answer, of answered requests."},
-    {"queue_seconds", "embershard_queue_seconds", "Wait for a batch, of requests that ran."},
+    {"queue_seconds", "embershard_queue_seconds",
+     "Wait for a batch, of requests that ran, without shadow traffic."},
     {"lookup_seconds", "embershard_lookup_seconds", "Lookups of a batch."},
     {"dense_seconds", "embershard_dense_seconds", "Dense program of a batch."},
     {"batch_examples", "embershard_batch_examples", "Examples in a batch."},

@@ -21,8 +21,7 @@ using torch::jit::Value;
 
 // Inputs of bfloat16 come in so many, or are copied at each call.
 constexpr int64_t kNarrowColumns = 32;
-constexpr int64_t kFewestWeights = 16384;  // On oneDNN.
-constexpr int64_t kFewestOwnWeights = 6144;
+constexpr int64_t kFewestWeights = 16384;  // Of a layer that gains from oneDNN.
 
 const auto kLinearKind = c10::Symbol::fromQualString("embershard::linear");
 
@@ -102,8 +101,7 @@ PackedLayer* LayersBefore(const Node* node) {
 c10::intrusive_ptr<PackedLayer> LayerOf(const Node* node) {
   const auto weight = ConstantFloats(node->input(1));
   if (!weight || weight->dim() != 2 || weight->numel() == 0) return nullptr;
-  const int64_t fewest = UsesOwnKernels() ? kFewestOwnWeights : kFewestWeights;
-  if (weight->numel() < fewest && LayersBefore(node) == nullptr) return nullptr;
+  if (weight->numel() < kFewestWeights && !UsesOwnKernels()) return nullptr;
   auto layer = c10::make_intrusive<PackedLayer>();
   layer->weight = *weight;
   layer->columns = weight->size(1);

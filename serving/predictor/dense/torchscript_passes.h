@@ -29,8 +29,9 @@ void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph);
 //
 // The second asks for a processor with bfloat16, torch's oneDNN and weights that are bfloat16 by
 // value. oneDNN's kernels are compiled for the number of threads that torch has on this thread.
-// Layers of less than 16384 weights gain nothing and stay, on our own kernels (UsesOwnKernels()) of
-// less than 6144 unless they are behind another; as does all without either.
+// On oneDNN, layers of less than 16384 weights gain nothing and stay as they are. Our own kernels
+// (UsesOwnKernels()) take layers of any size: a row's outputs are the same bits in any batch, which
+// torch's do not promise.
 //
 // `float32`: float32(bfloat16(linear(float32(bfloat16(x)), weight, bias))) becomes
 // linear(x, weight, bias) first, of any size, if its weights are bfloat16 by value.

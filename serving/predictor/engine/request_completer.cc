@@ -80,7 +80,9 @@ void RequestCompleter::CountRun(const Batch& batch,
                                 const BatchTimes& times) {
   uint64_t examples = 0;
   for (const auto& request : batch) {
-    if (request->first_example == 0) telemetry_->CountQueued(times.start - request->arrival);
+    if (request->first_example == 0 && !request->is_copy) {
+      telemetry_->CountQueued(times.start - request->arrival);
+    }
     examples += request->num_examples;
   }
   telemetry_->CountReruns(static_cast<uint64_t>(times.reruns));

@@ -216,6 +216,7 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
     request_->sparse = request.sparse;
     request_->outputs_wanted = request.outputs_wanted;
     request_->priority = Priority::kBackground;
+    request_->is_copy = true;
     request_->arrival = request.arrival;
     if (!shadow_.only_shadow) request_->deadline = request.deadline;
     request_->held_bytes = request.held_bytes;

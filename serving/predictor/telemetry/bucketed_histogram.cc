@@ -24,7 +24,10 @@ BucketedHistogram BucketedHistogram::OfSeconds() {
 
 BucketedHistogram BucketedHistogram::OfDifferences() {
   std::vector<uint64_t> bounds;
-  for (uint64_t bound = 100; bound <= 10'000'000'000; bound *= 10) bounds.push_back(bound);
+  for (uint64_t power = 100; power < 10'000'000'000; power *= 10) {
+    bounds.insert(bounds.end(), {power, 2 * power, 5 * power});
+  }
+  bounds.push_back(10'000'000'000);
   return BucketedHistogram(std::move(bounds), 1e9);
 }
 

@@ -26,7 +26,7 @@ class BucketedHistogram {
 
   // 50 us .. 10 s, in nanoseconds.
   static BucketedHistogram OfSeconds();
-  // 1e-7 .. 10, in units of 1e-9. Add() takes Difference().
+  // 1e-7, 2e-7, 5e-7 .. 10, in units of 1e-9. Add() takes Difference().
   static BucketedHistogram OfDifferences();
   static uint64_t Difference(double difference);
   // 1, 2, 4, ... 2^last_power.

@@ -108,7 +108,7 @@ class Telemetry {
   // A request is valid.
   void CountAdmitted(uint64_t examples, uint64_t ids);
 
-  // A request waited so long for the batch that ran it.
+  // A request, which is no copy for a shadow, waited so long for the batch that ran it.
   void CountQueued(Clock::duration waited) { queue_seconds_.Add(Nanoseconds(waited)); }
 
   // A batch ran. Of one that failed nothing is known but that it was there.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <ranges>
 #include <utility>
 
 #include "base/sha256.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr std::chrono::seconds kBetweenLooks{1};
 constexpr size_t kTokenCharsMin = 16;
 constexpr size_t kTokenCharsMax = 4096;
+constexpr size_t kTokensMax = 8;
 constexpr std::string_view kScheme = "Bearer ";
 constexpr std::string_view kSpace = " \t\r\n";
 
@@ -51,14 +53,26 @@ BearerToken::BearerToken(std::string path, std::function<void(const std::string&
 
 Status BearerToken::Read() {
   stamp_ = FileStamp::Of(path_);
-  ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path_, 2 * kTokenCharsMax));
-  const std::string_view token = Stripped(text);
-  if (token.size() < kTokenCharsMin || token.size() > kTokenCharsMax ||
-      !std::ranges::all_of(token, MayStandInToken)) {
-    // What is in it stays a secret also where it is wrong.
-    return InvalidArgument(path_, ": expected one token of 16 to 4096 letters, digits and -._~+/=");
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path_, 2 * kTokensMax * kTokenCharsMax));
+  constexpr std::string_view kExpected =
+      ": expected one token of 16 to 4096 letters, digits and -._~+/=";
+  std::vector<std::string> digests;
+  size_t number = 0;
+  for (const auto line : std::views::split(text, '\n')) {
+    ++number;
+    const std::string_view token = Stripped({line.begin(), line.end()});
+    if (token.empty()) continue;
+    if (token.size() < kTokenCharsMin || token.size() > kTokenCharsMax ||
+        !std::ranges::all_of(token, MayStandInToken)) {
+      // What is in it stays a secret also where it is wrong.
+      return InvalidArgument(path_, kExpected, " in line ", number);
+    }
+    digests.push_back(Sha256Hex(token.data(), token.size()));
   }
-  digest_ = Sha256Hex(token.data(), token.size());
+  if (digests.empty() || digests.size() > kTokensMax) {
+    return InvalidArgument(path_, kExpected, " a line, at most 8, got ", digests.size());
+  }
+  digests_ = std::move(digests);
   return {};
 }
 
@@ -73,17 +87,19 @@ bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
   const std::string_view shown = Stripped(header.substr(kScheme.size()));
   const std::string digest = Sha256Hex(shown.data(), shown.size());
   Status looked;
-  bool is_token;
+  bool is_token = false;
   {
     MutexLock lock(mutex_);
     if (now >= next_look_) {
       next_look_ = now + kBetweenLooks;
       looked = LookLocked();
     }
-    is_token = CRYPTO_memcmp(digest.data(), digest_.data(), digest_.size()) == 0;
+    for (const std::string& each : digests_) {
+      is_token |= CRYPTO_memcmp(digest.data(), each.data(), each.size()) == 0;
+    }
   }
   // Without the lock: a report may take long, and every call asks here.
-  if (!looked.ok() && report_) report_(looked.message() + "; the token before it holds on");
+  if (!looked.ok() && report_) report_(looked.message() + "; the tokens before it hold on");
   return is_token;
 }
 

@@ -16,7 +16,7 @@ struct SecurityOptions {
   std::string key;
   std::string client_ca;
 
-  std::string token_file;  // Of one token, which every call but those for health must carry.
+  std::string token_file;  // Of tokens, one of which every call but those for health must carry.
 
   // Gets a sentence when files have changed and cannot be used; what was read before holds on.
   // From any thread, of which it must not take long.

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace embershard {
@@ -130,30 +132,32 @@ TEST_P(VectorProductsTest, LinearLayersAreTheBitsOfALoopAndNothingBehindThem) {
   }
 }
 
-TEST(LinearLayers, OfManyInputsAreTheBitsOfALoop) {
-  constexpr size_t kDim = 1100;
-  constexpr size_t kCount = 20;
-  constexpr size_t kOutputs = 70;
-  const std::vector<float> vectors = Waves(kCount * kDim);
-  const std::vector<float> weights = Waves(kOutputs * kDim);
-  std::vector<float> expected;
-  for (size_t i = 0; i < kCount; ++i) {
-    for (size_t j = 0; j < kOutputs; ++j) {
-      expected.push_back(Product(vectors.data() + i * kDim, weights.data() + j * kDim, kDim));
+// Rows of a tile that is not full, and widths that leave lanes over, are summed like all others.
+TEST(LinearLayers, OfAnyNumberOfRowsAreTheBitsOfALoop) {
+  constexpr size_t kMostRows = 33;
+  for (const auto& [dim, outputs] : {std::pair<size_t, size_t>{1100, 70}, {26, 6}, {17, 33}}) {
+    const std::vector<float> vectors = Waves(kMostRows * dim);
+    const std::vector<float> weights = Waves(outputs * dim);
+    std::vector<float> expected;
+    for (size_t i = 0; i < kMostRows * outputs; ++i) {
+      expected.push_back(Product(&vectors[i / outputs * dim], &weights[i % outputs * dim], dim));
     }
-  }
-  for (const VectorProducts* kernel : UsableVectorProducts()) {
-    std::vector<float> packed(2 * kPackedOutputs * kDim);
-    kernel->pack(weights.data(), kOutputs, kDim, packed.data());
-    std::vector<float> products(kCount * kOutputs);
-    kernel->linear({.vectors = vectors.data(),
-                    .count = kCount,
-                    .dim = kDim,
-                    .packed = packed.data(),
-                    .outputs = kOutputs,
-                    .products = products.data(),
-                    .stride = kOutputs});
-    EXPECT_EQ(products, expected);
+    for (const VectorProducts* kernel : UsableVectorProducts()) {
+      std::vector<float> packed(2 * kPackedOutputs * dim);
+      kernel->pack(weights.data(), outputs, dim, packed.data());
+      for (size_t count = kMostRows; count > 0; --count) {
+        std::vector<float> products(count * outputs);
+        kernel->linear({.vectors = vectors.data(),
+                        .count = count,
+                        .dim = dim,
+                        .packed = packed.data(),
+                        .outputs = outputs,
+                        .products = products.data(),
+                        .stride = outputs});
+        ASSERT_TRUE(std::ranges::equal(products, std::span(expected).first(products.size())))
+            << count << " rows of " << dim;
+      }
+    }
   }
 }
 

@@ -34,17 +34,21 @@ std::unique_ptr<FakeModel> ShadowModel() {
   return std::make_unique<FakeModel>(std::move(manifest));
 }
 
-HistogramSnapshot Differences(const TelemetrySnapshot& counted) {
+HistogramSnapshot HistogramOf(const TelemetrySnapshot& counted, std::string_view name) {
   for (const NamedHistogram& histogram : counted.histograms) {
-    if (std::string_view(histogram.name) == "shadow_difference") return histogram.values;
+    if (histogram.name == name) return histogram.values;
   }
-  ADD_FAILURE() << "no histogram of differences";
+  ADD_FAILURE() << "no histogram " << name;
   return {};
 }
 
-uint64_t Compared(const TelemetrySnapshot& counted) {
-  const std::vector<uint64_t> counts = Differences(counted).counts;
+uint64_t Observations(const TelemetrySnapshot& counted, std::string_view name) {
+  const std::vector<uint64_t> counts = HistogramOf(counted, name).counts;
   return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+}
+
+uint64_t Compared(const TelemetrySnapshot& counted) {
+  return Observations(counted, "shadow_difference");
 }
 
 // Version 3, and version 4 as its shadow, that gets every request.
@@ -52,10 +56,11 @@ class Shadowing {
  public:
   explicit Shadowing(std::unique_ptr<FakeModel> shadow,
                      ShadowOptions options = {.share = 1, .time = 1},
-                     std::unique_ptr<FakeModel> stable = std::make_unique<FakeModel>())
+                     std::unique_ptr<FakeModel> stable = std::make_unique<FakeModel>(),
+                     const EngineOptions& of_shadow = {})
       : served_({}, options) {
     stable_ = served_.Own(StartWith(std::move(stable)));
-    shadow_ = served_.Own(StartWith(std::move(shadow)));
+    shadow_ = served_.Own(StartWith(std::move(shadow), of_shadow));
     Serve(kStable);
   }
 
@@ -87,7 +92,7 @@ class Shadowing {
   const std::shared_ptr<Engine>& shadow() const { return shadow_; }
   TelemetrySnapshot Counted() const { return shadow_->telemetry().Read(); }
   uint64_t Compared() const { return embershard::Compared(Counted()); }
-  HistogramSnapshot Differences() const { return embershard::Differences(Counted()); }
+  HistogramSnapshot Differences() const { return HistogramOf(Counted(), "shadow_difference"); }
 
   uint64_t Dropped() const {
     const auto dropped = Counted().shadow_dropped;
@@ -118,6 +123,21 @@ TEST(Shadow, ComparesTheScoresOfACopyWithThoseGiven) {
   EXPECT_NEAR(shadowing.Differences().sum, 0.25, 1e-6);
   EXPECT_EQ(shadowing.Counted().shadow_sent, 1U);
   EXPECT_EQ(shadowing.Counted().shadow_failed, 0U);
+}
+
+TEST(Shadow, CopiesDoNotCountAsRequestsThatWaited) {
+  EngineOptions cutting;  // Both examples of a copy run apart.
+  cutting.batching.max_batch_examples = 1;
+  for (const int64_t default_version : {kStable, kShadowed}) {  // In the version's queue, too.
+    for (const EngineOptions& options : {EngineOptions(), cutting}) {
+      Shadowing shadowing(ShadowModel(), {.share = 1, .time = 1}, std::make_unique<FakeModel>(),
+                          options);
+      shadowing.Serve(default_version);
+      EXPECT_TRUE(shadowing.Ask().status.ok());
+      EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
+      EXPECT_EQ(Observations(shadowing.Counted(), "queue_seconds"), 0U);
+    }
+  }
 }
 
 TEST(Shadow, ARefusedRequestIsNotCopied) {

@@ -56,6 +56,28 @@ TEST_F(BearerTokenTest, IsRereadOnceASecond) {
   EXPECT_TRUE(said_.empty());
 }
 
+TEST_F(BearerTokenTest, AFileMayHoldSeveralOnALineEach) {
+  Write(std::string(kToken) + "\n\n " + kOther + "\r");
+  const auto token = Open();
+  EXPECT_TRUE(token->Accepts(Header(kToken), now_));
+  EXPECT_TRUE(token->Accepts(Header(kOther), now_));
+  EXPECT_FALSE(token->Accepts(Header(std::string(kToken) + "\n" + kOther), now_));
+  EXPECT_FALSE(token->Accepts(Header(""), now_));
+}
+
+TEST_F(BearerTokenTest, AFileThatIsWrongNamesTheLineAndNotWhatIsInIt) {
+  const std::string expected = ": expected one token of 16 to 4096 letters, digits and -._~+/=";
+  const std::string line = std::string(kToken) + '\n';
+  const std::pair<std::string, std::string> cases[] = {
+      {line + "\nshort-one", " in line 3"},
+      {"\n", " a line, at most 8, got 0"},
+      {line + line + line + line + line + line + line + line + line, " a line, at most 8, got 9"}};
+  for (const auto& [text, end] : cases) {
+    Write(text);
+    EXPECT_EQ(BearerToken::Open(path_, {}).status().message(), path_ + expected + end);
+  }
+}
+
 TEST_F(BearerTokenTest, AFileThatIsGoneIsSaidOnceAndChangesNothing) {
   const auto token = Open();
   std::filesystem::remove(path_);
@@ -63,7 +85,7 @@ TEST_F(BearerTokenTest, AFileThatIsGoneIsSaidOnceAndChangesNothing) {
     EXPECT_TRUE(token->Accepts(Header(kToken), now_ + std::chrono::seconds(second)));
   }
   ASSERT_EQ(said_.size(), 1U);
-  EXPECT_EQ(said_[0], path_ + ": No such file or directory; the token before it holds on");
+  EXPECT_EQ(said_[0], path_ + ": No such file or directory; the tokens before it hold on");
 }
 
 TEST_F(BearerTokenTest, ReportsWithoutALock) {

@@ -40,6 +40,13 @@ TEST(BucketedHistogram, OfSecondsSpansFiftyMicrosecondsToTenSeconds) {
   EXPECT_EQ(read.sum, 20.000100002);
 }
 
+TEST(BucketedHistogram, OfDifferencesHasThreeBucketsPerFactorOfTen) {
+  EXPECT_EQ(BucketedHistogram::OfDifferences().Read().bounds,
+            (std::vector<double>{1e-7, 2e-7, 5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5,
+                                 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2,
+                                 0.1,  0.2,  0.5,  1,    2,    5,    10}));
+}
+
 TEST(BucketedHistogram, OfCountsHasPowersOfTwo) {
   BucketedHistogram histogram = BucketedHistogram::OfCounts(3);
   for (const uint64_t value : {0, 1, 2, 3, 4, 5, 8, 9}) histogram.Add(value);
