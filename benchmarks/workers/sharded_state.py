@@ -17,6 +17,7 @@ from benchmarks.child import memory_bytes, serve_blocks
 from benchmarks.sharded_step import start_rank, told
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.optim.keyed import local_pieces
 from embershard.sharding import (
     AsyncStateWriter,
     DistributedModelParallel,
@@ -24,7 +25,7 @@ from embershard.sharding import (
     ShardingPlan,
     construct_module_sharding_plan,
     row_wise,
-    state_blocks,
+    state_tensors,
 )
 from embershard.sharding.tables import ROWS_OF_BLOCK
 
@@ -46,9 +47,10 @@ def main() -> None:
     model = build(ROWS)
     step(model, ROWS)
     peak = memory_bytes("self", "VmHWM") - before
-    blocks = state_blocks(model, group=dist.group.WORLD)
-    # Row-wise state stands in one block for each column range, here one.
-    held = sum(each.tensor.numel() * each.tensor.element_size() for each in blocks)
+    tensors = state_tensors(model, group=dist.group.WORLD)
+    shards = [shard for each in tensors.values() for shard in local_pieces(each).values()]
+    # Row-wise state stands there once for each column range, here once.
+    held = sum(shard.numel() * shard.element_size() for shard in shards)
     writer = AsyncStateWriter(dist.new_group(backend="gloo"))
     box = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(box)
@@ -57,11 +59,11 @@ def main() -> None:
     def block(_: float) -> Mapping[str, float]:
         dist.barrier()
         started = time.perf_counter()
-        copies = [each.tensor.detach().clone() for each in blocks]
+        copies = [shard.detach().clone() for shard in shards]
         copied = time.perf_counter() - started
         del copies
         started = time.perf_counter()
-        writer.start(blocks, folder / "state", lambda: None)
+        writer.start(tensors, folder / "state", lambda: None)
         hold = time.perf_counter() - started
         writer.wait()
         if dist.get_rank() == 0:

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.optim import Optimizer
 
 from embershard.errors import InputError
@@ -77,13 +78,16 @@ class KeyedOptimizer(Optimizer):
 
     def _own_state(self) -> dict[str, Any]:
         """The state dict without hooks."""
-        names = {parameter: name for name, parameter in self.params.items()}
-        found: dict[str, Any] = {
-            "state": {names[parameter]: state for parameter, state in self.state.items()}
-        }
+        found: dict[str, Any] = {"state": self._named_state()}
         if self.defaults["_save_param_groups"]:
+            names = {parameter: name for name, parameter in self.params.items()}
             found["param_groups"] = [_named(group, names) for group in self.param_groups]
         return found
+
+    def _named_state(self) -> dict[str, Any]:
+        """What is kept, by the parameters' names."""
+        names = {parameter: name for name, parameter in self.params.items()}
+        return {names[parameter]: state for parameter, state in self.state.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Copy a state dict into the tensors in use.
@@ -97,11 +101,13 @@ class KeyedOptimizer(Optimizer):
             changed = before(self, dict(state_dict))
             state_dict = state_dict if changed is None else changed
         self.check_state_dict(state_dict)
-        for name, states in self._own_state()["state"].items():
+        for name, states in self._named_state().items():
             for key, value in states.items():
                 given = state_dict["state"][name][key]
                 if isinstance(value, Tensor):
-                    value.detach().copy_(given)
+                    pieces = local_pieces(given)
+                    for offsets, piece in local_pieces(value).items():
+                        piece.detach().copy_(pieces[offsets])
                 else:
                     states[key] = deepcopy(given)
         if self.defaults["_save_param_groups"]:
@@ -126,10 +132,10 @@ class KeyedOptimizer(Optimizer):
             given = state_dict["state"][name]
             _check_keys(f"optimizer state of {name!r}", states, given)
             for key, value in states.items():
-                if isinstance(value, Tensor) and value.shape != given[key].shape:
+                if isinstance(value, Tensor) and _shape(value) != _shape(given[key]):
                     raise InputError(
                         f"optimizer state of {name!r}: {key}: expected shape "
-                        f"{tuple(value.shape)}, got {tuple(given[key].shape)}"
+                        f"{_shape(value)}, got {_shape(given[key])}"
                     )
         if "param_groups" in own:
             groups = [
@@ -241,6 +247,9 @@ class OptimizerWrapper(KeyedOptimizer):
         """Of the other."""
         return self._optimizer.param_groups
 
+    def _named_state(self) -> dict[str, Any]:
+        return self._optimizer._named_state()
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._optimizer.zero_grad(set_to_none=set_to_none)
 
@@ -309,6 +318,13 @@ class CombinedOptimizer(KeyedOptimizer):
         """Of all: a new list of the groups in use."""
         return [group for _, each in self._optims for group in each.param_groups]
 
+    def _named_state(self) -> dict[str, Any]:
+        return {
+            _prefixed(prefix, name): state
+            for prefix, each in self._optims
+            for name, state in each._named_state().items()
+        }
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         for _, each in self._optims:
             each.zero_grad(set_to_none=set_to_none)
@@ -357,6 +373,8 @@ class FusedKeyedOptimizer(KeyedOptimizer):
         param_groups: those that lookups read: ``lr``, ``eps`` and ``max_gradient``, the bound by
             which the kernel clips gradients, or None.
         apply: passes the groups' learning rates to the kernels.
+        named_state: makes the state dict's tensors, by names of whole tables: those of ``state``,
+            as ``ShardedTensor``s. None: ``state`` itself.
     """
 
     def __init__(
@@ -365,9 +383,14 @@ class FusedKeyedOptimizer(KeyedOptimizer):
         state: MutableMapping[Any, Any],
         param_groups: Collection[dict[str, Any]],
         apply: Callable[[], None],
+        named_state: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(params, state, param_groups)
-        self._apply = apply
+        self._apply, self._make_named_state = apply, named_state
+
+    def _named_state(self) -> dict[str, Any]:
+        make = self._make_named_state
+        return super()._named_state() if make is None else make()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Pass the learning rates on; there are no gradients."""
@@ -393,6 +416,20 @@ def _named(group: Mapping[str, Any], names: Mapping[Tensor, str]) -> dict[str, A
     """A copy of a group, with names in place of parameters."""
     settings = {key: deepcopy(value) for key, value in group.items() if key != "params"}
     return {"params": sorted(names[each] for each in group["params"]), **settings}
+
+
+def local_pieces(tensor: Tensor) -> dict[tuple[int, ...] | None, Tensor]:
+    """What of a tensor lies on this rank, by its offsets in a ``ShardedTensor``. A plain one is
+    None: all of it."""
+    if not isinstance(tensor, ShardedTensor):
+        return {None: tensor}
+    return {tuple(each.metadata.shard_offsets): each.tensor for each in tensor.local_shards()}
+
+
+def _shape(tensor: Tensor) -> Any:
+    """That of a plain tensor, or those of the pieces here."""
+    shapes = {offsets: tuple(piece.shape) for offsets, piece in local_pieces(tensor).items()}
+    return shapes.get(None, shapes)
 
 
 def _check_keys(where: str, expected: Mapping[Any, Any], given: Mapping[Any, Any]) -> None:

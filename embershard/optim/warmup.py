@@ -130,6 +130,9 @@ class WarmupOptimizer(OptimizerWrapper):
         """Of the optimizer, and the progress: a new dict of the values in use."""
         return {**super().state, self._progress: {"warmup": self._progress}}
 
+    def _named_state(self) -> dict[str, Any]:
+        return {**super()._named_state(), self._param_name: {"warmup": self._progress}}
+
     @property
     def progress(self) -> tuple[str, Tensor]:
         """Key in the state dict, and the steps done and the stage: int64 ``(2,)``, in use."""

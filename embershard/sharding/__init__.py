@@ -5,7 +5,7 @@ from embershard.sharding.checkpoint import (
     AsyncStateWriter,
     load_state,
     save_state,
-    state_blocks,
+    state_tensors,
 )
 from embershard.sharding.embedding import ShardedEmbeddingCollection
 from embershard.sharding.embeddingbag import (
@@ -90,7 +90,7 @@ __all__ = [
     "load_state",
     "row_wise",
     "save_state",
-    "state_blocks",
+    "state_tensors",
     "table_column_wise",
     "table_row_wise",
     "table_wise",

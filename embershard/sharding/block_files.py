@@ -1,7 +1,8 @@
-"""Blocks of tensors in a folder of torch.distributed.checkpoint.
+"""Tensors in a folder of torch.distributed.checkpoint.
 
-Every rank writes its blocks in the coordinates of the whole tensor, each chunk at most 64 MiB.
-Any number of ranks reads any blocks back: of each saved chunk only what overlaps is kept.
+Every rank writes what it holds of a state dict, in the coordinates of the whole tensors, each chunk
+at most 64 MiB. Any number of ranks reads any blocks back: of each saved chunk only what overlaps is
+kept.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,21 +23,17 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import (
     DefaultLoadPlanner,
     DefaultSavePlanner,
-    create_default_global_save_plan,
 )
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
-    Metadata,
     MetadataIndex,
-    TensorProperties,
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import (
     LoadPlan,
     ReadItem,
     SavePlan,
-    TensorWriteData,
     WriteItem,
     WriteItemType,
 )
@@ -47,6 +44,7 @@ from embershard.errors import DataError, LostRankError
 from embershard.sharding.checked_files import CheckedReader, CheckedWriter
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.folder_claim import INDEX, claimed_folder
+from embershard.sharding.sharded_tensors import ignore_deprecation
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
@@ -54,7 +52,7 @@ CHUNK_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A part of a tensor, in memory."""
+    """A part of a tensor, to read into."""
 
     key: str
     """Of the tensor in the folder."""
@@ -66,7 +64,7 @@ class Block:
     """Where the part begins in the whole, one for each dimension."""
 
     tensor: Tensor
-    """The part. Reading writes to it in place."""
+    """The part, written in place."""
 
     @staticmethod
     def whole(key: str, tensor: Tensor) -> Block:
@@ -84,11 +82,12 @@ class SavedTensor:
     """Offsets and size of each."""
 
 
-def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) -> None:
-    """Write the blocks of all ranks.
+def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, group: Any = None) -> None:
+    """Write the tensors of all ranks.
 
     Args:
-        blocks: of this rank. No two ranks give the same part.
+        tensors: of this rank, by key. Those of a key are the same on all ranks that have it, or
+            parts of one ``ShardedTensor``.
         folder: new, the same on every rank, on a file system that all share.
         group: the ranks. None: this process alone.
 
@@ -107,17 +106,17 @@ def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) ->
 
         if fault := from_rank_0(group, take):
             raise fault
-        _write([chunk for block in blocks for chunk in _chunks(block)], folder, group)
+        _write(tensors, folder, group)
 
 
-def _write(chunks: list[Block], folder: Path, group: Any) -> None:
+def _write(tensors: Mapping[str, Tensor], folder: Path, group: Any) -> None:
     _ignore_remarks()
     try:
         with collective(group):
             state_dict_saver.save(
-                {},
+                dict(tensors),
                 storage_writer=CheckedWriter(folder),
-                planner=BlockSavePlanner(chunks),
+                planner=ChunkSavePlanner(),
                 process_group=group,
                 no_dist=group is None,
             )
@@ -172,7 +171,7 @@ def read_blocks(
 
     Args:
         blocks: of this rank, of tensors in the folder, with the sizes saved there.
-        folder: that ``write_blocks`` wrote, or torch.distributed.checkpoint.
+        folder: that ``write_tensors`` wrote, or torch.distributed.checkpoint.
         group: the ranks, all of which call this. None: this process alone.
         after_chunk: called when what overlaps a saved chunk was copied.
 
@@ -213,17 +212,6 @@ def _reason(error: BaseException) -> str:
     return str(error).partition("\n")[0] or "it does not say why"
 
 
-def _chunks(block: Block) -> Iterator[Block]:
-    tensor = block.tensor
-    if tensor.dim() == 0 or not tensor.numel():
-        yield block
-        return
-    rows = max(1, CHUNK_BYTES * len(tensor) // (tensor.numel() * tensor.element_size()))
-    for first in range(0, len(tensor), rows):
-        offsets = (block.offsets[0] + first, *block.offsets[1:])
-        yield replace(block, offsets=offsets, tensor=tensor[first : first + rows])
-
-
 def _failures(error: BaseException) -> tuple[int, list[BaseException]]:
     """The rank that failed, and its exception with those it came from; not empty."""
     ranks = error.failures if isinstance(error, CheckpointException) else {}
@@ -244,21 +232,43 @@ def _ignore_remarks() -> None:
     """
     for said in ("torch.distributed is (disabled|unavail)", "TypedStorage is deprecated"):
         warnings.filterwarnings("ignore", message=f".*{said}")
+    ignore_deprecation()
 
 
-class BlockSavePlanner(DefaultSavePlanner):
-    def __init__(self, blocks: Iterable[Block]) -> None:
-        super().__init__(flatten_state_dict=False)
-        self._at = {(block.key, block.offsets): block for block in blocks}
+class ChunkSavePlanner(DefaultSavePlanner):
+    """Torch's own, but that tensors are cut into chunks, and that the first rank of several writes
+    what all of them have."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            flatten_state_dict=False, flatten_sharded_tensors=False, dedup_save_to_lowest_rank=True
+        )
+        self._chunks = dict[MetadataIndex, Tensor]()
 
     def create_local_plan(self) -> SavePlan:
-        return SavePlan([_write_item(block) for block in self._at.values()])
-
-    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
-        return create_default_global_save_plan(all_plans)
+        items = super().create_local_plan().items
+        return SavePlan([chunk for item in items for chunk in self._cut(item)])
 
     def lookup_object(self, index: MetadataIndex) -> Any:
-        return self._at[index.fqn, tuple(index.offset or ())].tensor.detach()
+        return self._chunks[index]
+
+    def _cut(self, item: WriteItem) -> Iterator[WriteItem]:
+        data, tensor = item.tensor_data, super().lookup_object(item.index)
+        assert data is not None
+        begin, parts = 0, [tensor]
+        if tensor.dim() and tensor.numel():
+            row_bytes = tensor.element_size() * tensor.numel() // len(tensor)
+            parts = list(torch.split(tensor, max(1, CHUNK_BYTES // row_bytes)))
+        for part in parts:
+            offsets = data.chunk.offsets
+            if begin:
+                offsets = torch.Size((offsets[0] + begin, *offsets[1:]))
+            begin += len(part) if part.dim() else 0
+            index = MetadataIndex(item.index.fqn, offsets)
+            self._chunks[index] = part
+            chunk = ChunkStorageMetadata(offsets=offsets, sizes=part.shape)
+            data_of_part = replace(data, chunk=chunk)
+            yield WriteItem(index=index, type=WriteItemType.SHARD, tensor_data=data_of_part)
 
 
 class BlockLoadPlanner(DefaultLoadPlanner):
@@ -291,18 +301,6 @@ class BlockLoadPlanner(DefaultLoadPlanner):
 
 def _chunk(block: Block) -> ChunkStorageMetadata:
     return ChunkStorageMetadata(offsets=torch.Size(block.offsets), sizes=block.tensor.shape)
-
-
-def _write_item(block: Block) -> WriteItem:
-    return WriteItem(
-        index=MetadataIndex(block.key, torch.Size(block.offsets)),
-        type=WriteItemType.SHARD,
-        tensor_data=TensorWriteData(
-            chunk=_chunk(block),
-            properties=TensorProperties(dtype=block.tensor.dtype),
-            size=torch.Size(block.size),
-        ),
-    )
 
 
 def _check_whole(blocks: list[Block], items: list[ReadItem]) -> None:

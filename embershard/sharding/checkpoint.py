@@ -1,6 +1,8 @@
 """Saving and loading of training state: weights and optimizers of a model under any plan.
 
-Keys are TorchRec's: ``<collection>.embedding_bags.<table>.weight``, and beside them
+What is saved are the tensors of ``state_dict()`` and ``fused_optimizer.state_dict()``, through
+torch.distributed.checkpoint, as a program of its own would. Keys are TorchRec's:
+``<collection>.embedding_bags.<table>.weight``, and beside them
 ``optimizer.state.<weight>.<table>.momentum1`` (``momentum2``), and
 ``optimizer.state.<parameter>.<name>`` of the optimizer of the rest. Every tensor is in the
 coordinates of the whole table.
@@ -8,35 +10,35 @@ coordinates of the whole table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from embershard.collectives import collective
 from embershard.errors import DataError, InputError
-from embershard.sharding.block_files import Block, read_blocks, read_saved, write_blocks
+from embershard.optim.keyed import local_pieces
+from embershard.sharding.block_files import read_blocks, read_saved, write_tensors
 from embershard.sharding.dense_state import (
-    class_block,
+    class_of,
     optimizer_fault,
     shard_state,
     whole_state,
 )
-from embershard.sharding.environment import CPU, agree
+from embershard.sharding.environment import agree
+from embershard.sharding.held_table import ACCESSES
 from embershard.sharding.held_tables import (
-    counters_of_shard,
     group_of,
     held_tables,
     meta_fault,
     saved_replica_accesses,
     whole_tensors,
 )
-from embershard.sharding.row_wise_state import column_ranges, row_wise_blocks
 from embershard.sharding.state_reads import StateReads
 
 
@@ -63,7 +65,8 @@ def save_state(
         OSError: some rank cannot write. On every rank.
     """
     group = group_of(model, group)
-    write_blocks(state_blocks(model, optimizer=optimizer, group=group), Path(folder), group=group)
+    tensors = state_tensors(model, optimizer=optimizer, group=group)
+    write_tensors(tensors, Path(folder), group=group)
 
 
 def load_state(
@@ -111,70 +114,50 @@ def load_state(
     return sorted(set(said))
 
 
-def state_blocks(
+def state_tensors(
     model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None, group: Any = None
-) -> list[Block]:
-    """What ``save_state`` writes from this rank: views, so the next step changes them.
+) -> dict[str, Tensor]:
+    """What ``save_state`` writes from this rank, by key: views, so the next step changes them.
 
-    Args as there: every rank calls it, and raises ``InputError`` as there.
+    Sharded tables are ``ShardedTensor``s, those of ``DistributedModelParallel.state_dict()`` and
+    ``fused_optimizer.state_dict()``. Args as there: every rank calls it, and raises ``InputError``
+    as there.
     """
     group = group_of(model, group)
-    blocks = agree(group, lambda: _own_blocks(model, optimizer, group))
-    accesses = list(saved_replica_accesses(model, group))
-    if group is None or dist.get_rank(group) == 0:
-        blocks += accesses
-    return blocks
+    tensors = agree(group, lambda: _own_tensors(model, optimizer, group))
+    accesses = saved_replica_accesses(model, group)
+    return tensors | accesses if _writes_replicas(group) else tensors
 
 
-def _own_blocks(
+def _writes_replicas(group: Any) -> bool:
+    return group is None or dist.get_rank(group) == 0
+
+
+def _own_tensors(
     model: nn.Module, optimizer: torch.optim.Optimizer | None, group: Any
-) -> list[Block]:
+) -> dict[str, Tensor]:
     """All but the sums over the ranks."""
-    tables, blocks = held_tables(model), list[Block]()
+    tables, found = held_tables(model), dict[str, Tensor]()
     if optimizer is not None and (fault := optimizer_fault(model, tables, optimizer)):
         raise InputError(fault)
     for table in tables:
-        ranges = column_ranges(shard.columns for shard in table.shards)
-        for local in table.local:
-            rows, columns = local.shard.rows, local.shard.columns
-            blocks += (
-                Block(
-                    key=table.weight_key,
-                    size=table.size,
-                    offsets=(rows[0], first),
-                    tensor=local.weight[:, first - columns[0] : end - columns[0]],
-                )
-                for first, end in ranges
-                if columns[0] <= first and end <= columns[1]
-            )
-            # Shards of other columns have the same counts, and all shards the same steps.
-            blocks += (
-                each
-                for each in counters_of_shard(table, local)
-                if columns[0] == 0 and (rows[0] == 0 or each.tensor is local.accesses)
-            )
-            blocks += shard_state(table, local, optimizer)
-            if local.optimizer is not None and rows[0] == columns[0] == 0:
-                blocks.append(class_block(f"{table.weight_key}.{table.name}", local.optimizer))
-            for name, state in local.moments.items():
-                key = table.state_key(name)
-                blocks += (
-                    row_wise_blocks(
-                        key, table.size[0], ranges, rows=rows, columns=columns, state=state
-                    )
-                    if state.dim() == 1
-                    else [table.block(key, local.shard, state)]
-                )
-    if group is None or dist.get_rank(group) == 0:
-        blocks += (Block.whole(name, tensor) for name, tensor in whole_tensors(model))
-        blocks += whole_state(model, optimizer)
-    if fault := meta_fault(blocks):
+        found[table.weight_key] = table.weight()
+        found |= {table.state_key(name): each for name, each in table.state().items()}
+        if (accesses := table.accesses()) is not None:
+            found[f"{ACCESSES}{table.weight_key}"] = accesses
+        if table.local and table.optimizer is not None:
+            found |= class_of(f"{table.weight_key}.{table.name}", table.optimizer.name)
+        found |= shard_state(table, optimizer)
+    if _writes_replicas(group):
+        found |= dict(whole_tensors(model)) | whole_state(model, optimizer)
+    if fault := meta_fault(found.items()):
         raise InputError(fault)
-    return blocks
+    plain = {key: each.detach() for key, each in found.items() if None in local_pieces(each)}
+    return found | plain
 
 
 class AsyncStateWriter:
-    """Writes blocks in a thread, while training goes on.
+    """Writes tensors in a thread, while training goes on.
 
     Args:
         group: the ranks; no other collectives may run in it. None: a process without
@@ -186,12 +169,12 @@ class AsyncStateWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._running: Future[None] | None = None
 
-    def start(self, blocks: list[Block], folder: Path, then: Callable[[], None]) -> None:
-        """Copy the blocks to CPU and return; the copies are written in the thread.
+    def start(self, tensors: Mapping[str, Tensor], folder: Path, then: Callable[[], None]) -> None:
+        """Copy the tensors to CPU and return; the copies are written in the thread.
 
         Args:
-            blocks: of this rank.
-            folder: as for ``write_blocks``.
+            tensors: of this rank.
+            folder: as for ``write_tensors``.
             then: called in the thread once every rank has written.
 
         Raises:
@@ -199,9 +182,9 @@ class AsyncStateWriter:
             OSError: the previous call failed on some rank.
         """
         self.wait()
-        # Row-wise state stands in several blocks; it is copied once.
-        memory = dict[tuple[object, ...], Tensor]()
-        copies = [replace(block, tensor=_copied(block.tensor, memory)) for block in blocks]
+        stager = DefaultStager(StagingOptions(*[False] * 4))
+        copies = stager.stage(dict(tensors))
+        stager.close()  # It would keep the copies until the next garbage collection.
         self._running = self._thread.submit(self._write, copies, folder, then)
 
     def wait(self) -> None:
@@ -215,14 +198,6 @@ class AsyncStateWriter:
         self._thread.shutdown()
         self.wait()
 
-    def _write(self, blocks: list[Block], folder: Path, then: Callable[[], None]) -> None:
-        write_blocks(blocks, folder, group=self._group)
+    def _write(self, tensors: Any, folder: Path, then: Callable[[], None]) -> None:
+        write_tensors(tensors, folder, group=self._group)
         then()
-
-
-def _copied(tensor: Tensor, memory: dict[tuple[object, ...], Tensor]) -> Tensor:
-    key = (tensor.data_ptr(), tensor.dtype, *tensor.shape)
-    if key not in memory:
-        memory[key] = torch.empty(tensor.shape, dtype=tensor.dtype, device=CPU)
-        memory[key].copy_(tensor.detach())
-    return memory[key]

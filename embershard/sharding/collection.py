@@ -1,18 +1,19 @@
 """What a sharded collection holds on its rank, whatever it makes of rows."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingConfig
 from embershard.modules.tables import Table, TableDict, embedding_names
 from embershard.optim import FusedKeyedOptimizer
 from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.held_table import HeldTable, weight_key
 from embershard.sharding.incoming import Incoming, Receiver
 from embershard.sharding.input_dist import InputDist
 from embershard.sharding.layout import build_layout
@@ -62,7 +63,8 @@ class ShardedCollection(nn.Module):
         """Of each table."""
         sharded, self.replicated = split_replicated(configs, plan)
         """``replicated``: the data_parallel tables."""
-        self._env = env
+        self._env, self._sharded, self._optimizers = env, sharded, optimizers
+        self.register_state_dict_post_hook(_name_shards)  # type: ignore[no-untyped-call]
         self.layout = build_layout(sharded, plan, optimizers, env.world_size, pooled=pooled)
         sorter = Sorter(
             self.layout,
@@ -151,7 +153,8 @@ class ShardedCollection(nn.Module):
             if local.state:
                 state[local.weight] = {f"{table}.{key}": each for key, each in local.state.items()}
         groups = self.tables.param_groups
-        return FusedKeyedOptimizer(params, state, groups, self.tables.apply_learning_rates)
+        apply = self.tables.apply_learning_rates
+        return FusedKeyedOptimizer(params, state, groups, apply, self._fused_state)
 
     def _trained(self, replicas: TableDict) -> TableDict:
         """What the caller's optimizer trains, by table: the data_parallel ones, and of the dense
@@ -168,13 +171,55 @@ class ShardedCollection(nn.Module):
                 further.register_parameter(f"weight_{len(further._parameters)}", local.parameter)
         return TableDict(tables)
 
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        if self.layout.lookups:
-            raise InputError(
-                "state_dict: expected data_parallel tables only, got sharded ones; save_state "
-                "saves them, local_shards() holds those of this rank"
+    def held_tables(self, path: str = "") -> list[HeldTable]:
+        """The tables that are not data_parallel, under the keys of a collection at ``path``."""
+        local = defaultdict[str, list[LocalShard]](list)
+        for each in self.local_shards():
+            local[each.shard.table].append(each)
+        return [
+            HeldTable(
+                name=table.name,
+                weight_key=weight_key(path, self.PREFIX, table.name),
+                size=(table.num_embeddings, table.embedding_dim),
+                dtype=table.data_type.dtype,
+                shards=self.plan[table.name].sharding_spec,
+                local=tuple(local[table.name]),
+                optimizer=self._optimizers.get(table.name),
+                env=self._env,
             )
-        super()._save_to_state_dict(*args, **kwargs)
+            for table in self._sharded
+        ]
+
+    def _fused_state(self) -> dict[str, dict[str, Tensor]]:
+        """By name of the weight: ``<table>.momentum1`` and so on, as TorchRec's."""
+        found = dict[str, dict[str, Tensor]]()
+        for table in self.held_tables():
+            if state := table.state():
+                named = {f"{table.name}.{name}": each for name, each in state.items()}
+                found[table.weight_key] = named
+        return found
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, *lists: list[str]
+    ) -> None:
+        missing, _, faults = lists
+        for table in self.held_tables(prefix.removesuffix(".")):
+            if table.weight_key not in state_dict:
+                missing.append(table.weight_key)
+            elif fault := table.load_weight(state_dict.pop(table.weight_key)):
+                faults.append(f"{table.weight_key}: {fault}.")
+            for key, parameter in self._dense(table).items():
+                state_dict[key] = parameter  # It is loaded: no module beneath misses it.
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
+
+    @staticmethod
+    def _dense(table: HeldTable) -> dict[str, Tensor]:
+        """What modules beneath have of the dense kernel's shards, by key."""
+        parameters = [each.parameter for each in table.local if each.parameter is not None]
+        return {
+            f"{table.weight_key}_{place}" if place else table.weight_key: each.detach()
+            for place, each in enumerate(parameters)
+        }
 
     def _count_replicas(self, features: KeyedJaggedTensor, accesses: AccessCounts) -> None:
         names = [feature for table in self.replicated for feature in table.feature_names]
@@ -182,6 +227,16 @@ class ShardedCollection(nn.Module):
         ids = [each[each >= 0] for each in ids]
         ends = torch.tensor([0, *(len(each) for each in ids)], device=self._env.device).cumsum(0)
         accesses.add(torch.cat(ids), ends)
+
+
+def _name_shards(
+    collection: ShardedCollection, state_dict: dict[str, Tensor], prefix: str, _: Any
+) -> None:
+    """Have a state dict hold sharded tables as TorchRec's does."""
+    for table in collection.held_tables(prefix.removesuffix(".")):
+        for key in collection._dense(table):
+            del state_dict[key]
+        state_dict[table.weight_key] = table.weight()
 
 
 def split_replicated(

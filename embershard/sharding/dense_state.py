@@ -19,7 +19,8 @@ from embershard.optim import (
     WarmupOptimizer,
 )
 from embershard.sharding.block_files import Block, SavedTensor
-from embershard.sharding.held_tables import STATE, HeldTable, inner_module, whole_tensors
+from embershard.sharding.held_table import STATE, HeldTable
+from embershard.sharding.held_tables import inner_module, whole_tensors
 from embershard.sharding.optimizers import RowWiseAdagrad
 from embershard.sharding.tables import LocalShard
 
@@ -63,47 +64,51 @@ def optimizer_fault(
     return ""
 
 
-def shard_state(
-    table: HeldTable, local: LocalShard, optimizer: torch.optim.Optimizer | None
-) -> list[Block]:
-    """What is saved of a shard. Empty: it is fused, or the optimizer does not train it."""
-    if local.parameter is None or optimizer is None:
-        return []
-    is_first = local.shard.rows[0] == local.shard.columns[0] == 0
-    state: Mapping[str, object] = optimizer.state.get(local.parameter, {})
-    blocks = [
-        shard_block(table, local, f"{STATE}{table.weight_key}.{name}", value)
-        for name, value in state.items()
-        if isinstance(value, Tensor) and (is_first or value.shape == local.weight.shape)
-    ]
-    trainer = trainers(optimizer).get(id(local.parameter))
-    if is_first and trainer is not None:
-        blocks.append(class_block(table.weight_key, type(trainer[0]).__name__))
-    return blocks
+def shard_state(table: HeldTable, optimizer: torch.optim.Optimizer | None) -> dict[str, Tensor]:
+    """What is saved of the shards here. Empty: they are fused, or the optimizer does not train
+    them."""
+    dense = [(local, local.parameter) for local in table.local if local.parameter is not None]
+    if optimizer is None or not dense:
+        return {}
+    found = dict[str, Tensor]()
+    states = [(local, optimizer.state.get(parameter, {})) for local, parameter in dense]
+    for name, value in states[0][1].items():
+        key = f"{STATE}{table.weight_key}.{name}"
+        if not isinstance(value, Tensor):
+            continue
+        if value.shape != dense[0][0].weight.shape:
+            found[key] = value  # The same for all shards.
+        elif all(name in state for _, state in states):
+            values = {local.shard: state[name] for local, state in states}
+            found[key] = table.of_values(values, value.dtype)
+    trainer = trainers(optimizer).get(id(dense[0][1]))
+    return (
+        found if trainer is None else found | class_of(table.weight_key, type(trainer[0]).__name__)
+    )
 
 
-def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[Block]:
+def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Tensor]:
     """What is saved of parameters that every process holds whole."""
     if optimizer is None:
-        return
+        return {}
+    found = dict[str, Tensor]()
     trained, kept = trainers(optimizer), optimizer.state
     for name, parameter in whole_parameters(model):
-        for field, value in kept.get(parameter, {}).items():
-            if isinstance(value, Tensor):
-                yield Block.whole(f"{STATE}{name}.{field}", value)
+        state = kept.get(parameter, {}).items()
+        found |= {f"{STATE}{name}.{key}": each for key, each in state if isinstance(each, Tensor)}
         if id(parameter) in trained:
-            yield class_block(name, type(trained[id(parameter)][0]).__name__)
-    yield from warmup_progress(optimizer)
+            found |= class_of(name, type(trained[id(parameter)][0]).__name__)
+    return found | dict(warmup_progress(optimizer))
 
 
-def warmup_progress(optimizer: torch.optim.Optimizer) -> Iterator[Block]:
+def warmup_progress(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
     """Of every ``WarmupOptimizer`` in an optimizer, under its ``param_name``; where several have
     one, behind the prefixes of the ``CombinedOptimizer`` around them."""
     found = list(_warmups(optimizer, ""))
     uses = Counter(name for _, name, _ in found)
     for prefix, name, progress in found:
         key = name if uses[name] == 1 else prefix + name
-        yield Block.whole(f"{STATE}{key}.warmup", progress)
+        yield f"{STATE}{key}.warmup", progress
 
 
 def _warmups(optimizer: torch.optim.Optimizer, prefix: str) -> Iterator[tuple[str, str, Tensor]]:
@@ -143,9 +148,9 @@ def shard_block(table: HeldTable, local: LocalShard, key: str, value: Tensor) ->
     return table.block(key, local.shard, value)
 
 
-def class_block(name: str, kind: str) -> Block:
+def class_of(name: str, kind: str) -> dict[str, Tensor]:
     """Say of which class an optimizer is: the key does, as checkpoints hold tensors alone."""
-    return Block.whole(f"{STATE}{name}.{CLASS}.{kind}", torch.ones((), dtype=torch.uint8))
+    return {f"{STATE}{name}.{CLASS}.{kind}": torch.ones((), dtype=torch.uint8)}
 
 
 class SavedState:

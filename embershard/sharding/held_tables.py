@@ -3,7 +3,6 @@ whole.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +13,14 @@ from torch import Tensor, nn
 from embershard.collectives import collective
 from embershard.errors import InputError
 from embershard.modules import FusedEmbeddingBagCollection, FusedEmbeddingCollection
-from embershard.package.rectangles import Shard
+from embershard.optim.keyed import local_pieces
 from embershard.sharding.block_files import Block, read_blocks, read_saved
 from embershard.sharding.collection import ShardedCollection
+from embershard.sharding.held_table import ACCESSES, HeldTable, weight_key
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.sharders import tables_in
 from embershard.sharding.tables import LocalShard
-from embershard.sharding.types import ShardingType, tables_of, whole_shard
-
-STATE = "optimizer.state."
-"""Before the name of a parameter: what an optimizer keeps of it."""
-ACCESSES = "training.accesses."
-"""Before the name of a weight: lookups of each row by all ranks, int64 ``(rows,)``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldTable:
-    """A table that trains in backward or is sharded, and the shards of it that lie here."""
-
-    name: str
-
-    weight_key: str
-    """``<path of the collection>.embedding_bags.<table>.weight``, as TorchRec's."""
-
-    size: tuple[int, int]
-    shards: tuple[Shard, ...]
-    """All of them, on any rank."""
-
-    local: tuple[LocalShard, ...]
-
-    def state_key(self, name: str) -> str:
-        """Of ``LocalShard.state[name]``, as TorchRec's."""
-        return f"{STATE}{self.weight_key}.{self.name}.{name}"
-
-    def block(self, key: str, shard: Shard, tensor: Tensor) -> Block:
-        """What a shard has of a tensor in the table's coordinates."""
-        return Block(
-            key=key, size=self.size, offsets=(shard.rows[0], shard.columns[0]), tensor=tensor
-        )
+from embershard.sharding.types import tables_of, whole_shard
 
 
 def inner_module(model: nn.Module) -> nn.Module:
@@ -76,27 +45,16 @@ def group_of(model: nn.Module, group: Any) -> Any:
 def held_tables(model: nn.Module) -> list[HeldTable]:
     """The tables that train in backward or are sharded, of a model on several ranks or in a single
     process."""
-    found = list[HeldTable]()
     if isinstance(model, DistributedModelParallel):
-        for path, sharded in model.sharded_modules().items():
-            local = sharded.local_shards()
-            for table in tables_of(sharded):
-                sharding = sharded.plan[table.name]
-                if sharding.sharding_type != ShardingType.DATA_PARALLEL.value:
-                    found.append(
-                        HeldTable(
-                            name=table.name,
-                            weight_key=weight_key(path, sharded, table.name),
-                            size=(table.num_embeddings, table.embedding_dim),
-                            shards=sharding.sharding_spec,
-                            local=tuple(each for each in local if each.shard.table == table.name),
-                        )
-                    )
-        return found
-    for path, module in model.named_modules():
-        if isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection):
-            found += _whole(path, module)
-    return found
+        sharded = model.sharded_modules().items()
+        return [table for path, module in sharded for table in module.held_tables(path)]
+    modules = model.named_modules()
+    return [
+        table
+        for path, module in modules
+        if isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection)
+        for table in _whole(path, module)
+    ]
 
 
 def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -119,12 +77,12 @@ def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 yield prefix + name, tensor
 
 
-def meta_fault(blocks: Iterable[Block]) -> str:
-    """What is wrong if a block has no memory. Empty: nothing."""
-    for block in blocks:
-        if block.tensor.is_meta:
+def meta_fault(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """What is wrong if a tensor has no memory. Empty: nothing."""
+    for key, tensor in tensors:
+        if any(piece.is_meta for piece in local_pieces(tensor).values()):
             return (
-                f"{block.key}: expected a tensor on cpu, got one on meta; build the model on "
+                f"{key}: expected a tensor on cpu, got one on meta; build the model on "
                 "device cpu, or shard it first"
             )
     return ""
@@ -147,20 +105,18 @@ def _whole(
         )
         yield HeldTable(
             name=table.name,
-            weight_key=weight_key(path, module, table.name),
+            weight_key=weight_key(path, module.PREFIX, table.name),
             size=(table.num_embeddings, table.embedding_dim),
+            dtype=table.data_type.dtype,
             shards=(shard,),
             local=(local,),
+            optimizer=module.optimizer,
+            env=None,
         )
 
 
-def weight_key(path: str, module: Any, table: str) -> str:
-    """``HeldTable.weight_key`` of a table of the collection at ``path``."""
-    return ".".join(part for part in (path, module.PREFIX, table, "weight") if part)
-
-
 def counters_of_shard(table: HeldTable, local: LocalShard) -> Iterator[Block]:
-    """Where those of a shard lie in the folder: the same for shards of other columns."""
+    """Where those of a shard are read: the same for shards of other columns."""
     if local.accesses is not None:
         yield Block(
             key=f"{ACCESSES}{table.weight_key}",
@@ -177,20 +133,21 @@ def counters_of_replicas(model: nn.Module) -> list[Block]:
     if not isinstance(model, DistributedModelParallel):
         return []
     return [
-        Block.whole(ACCESSES + weight_key(path, module, name), counts)
+        Block.whole(ACCESSES + weight_key(path, module.PREFIX, name), counts)
         for path, module in model.sharded_modules().items()
         for name, counts in module.replica_accesses().items()
     ]
 
 
-def saved_replica_accesses(model: nn.Module, group: Any) -> Iterator[Block]:
+def saved_replica_accesses(model: nn.Module, group: Any) -> dict[str, Tensor]:
     """Their sums over the ranks. Every rank of the group calls this."""
+    sums = dict[str, Tensor]()
     for block in counters_of_replicas(model):
-        total = block.tensor.clone()
+        sums[block.key] = block.tensor.clone()
         if group is not None:
             with collective(group):
-                dist.all_reduce(total, group=group)
-        yield Block.whole(block.key, total)
+                dist.all_reduce(sums[block.key], group=group)
+    return sums
 
 
 def read_access_counts(folder: Path) -> dict[str, Tensor]:

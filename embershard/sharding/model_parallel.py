@@ -4,7 +4,7 @@ replicated."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -185,6 +185,25 @@ class DistributedModelParallel(nn.Module):
         """Those of the model, under its names; of the dense kernel this rank's shards. Fused shards
         are none."""
         return self.module.named_parameters(prefix, recurse, remove_duplicate)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """That of the model, under its names; every rank has all of them.
+
+        A sharded table is a ``ShardedTensor``, also on ranks that hold no shard of it. Its local
+        shards are the weights in use, so that torch.distributed.checkpoint saves and loads them
+        under any plan, as it does TorchRec's.
+        """
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(  # type: ignore[override]
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> Any:
+        """Copy a state dict: shards of the same plan, or whole tensors.
+
+        Raises:
+            RuntimeError: other names if ``strict``, or tensors that do not fit.
+        """
+        return self.module.load_state_dict(state_dict, strict=strict)
 
 
 class _DenseGradients:

@@ -6,7 +6,7 @@ overlap it: the same one bit for bit, the one that contains it as a copy, and se
 weighted by the columns that they share.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 
 import torch
@@ -20,23 +20,6 @@ from embershard.sharding.plan import Span
 def column_ranges(columns: Iterable[Span]) -> list[Span]:
     """The ranges between all edges, in order."""
     return list(pairwise(sorted({edge for each in columns for edge in each})))
-
-
-def row_wise_blocks(
-    key: str, num_rows: int, ranges: Sequence[Span], *, rows: Span, columns: Span, state: Tensor
-) -> list[Block]:
-    """The state ``(rows,)`` of one shard, a block for each of the table's column ranges that it
-    contains."""
-    return [
-        Block(
-            key=key,
-            size=(num_rows * len(ranges),),
-            offsets=(place * num_rows + rows[0],),
-            tensor=state,
-        )
-        for place, (first, end) in enumerate(ranges)
-        if columns[0] <= first and end <= columns[1]
-    ]
 
 
 class RowWiseRead:

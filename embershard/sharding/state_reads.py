@@ -18,8 +18,8 @@ from embershard.sharding.dense_state import (
     optimizer_fault,
     warmup_progress,
 )
+from embershard.sharding.held_table import HeldTable
 from embershard.sharding.held_tables import (
-    HeldTable,
     counters_of_replicas,
     counters_of_shard,
     held_tables,
@@ -83,9 +83,9 @@ class StateReads:
             self._add_counter(block)
         if optimizer is not None and self._dense is not None:
             self.blocks += self._dense.of_whole(model)
-            for block in warmup_progress(optimizer):
-                self._add_counter(block)
-        if fault := meta_fault(self.blocks):
+            for key, progress in warmup_progress(optimizer):
+                self._add_counter(Block.whole(key, progress))
+        if fault := meta_fault((block.key, block.tensor) for block in self.blocks):
             raise DataError(f"{where}: {fault}")
 
     def finish(self) -> list[str]:

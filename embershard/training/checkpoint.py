@@ -32,10 +32,16 @@ from embershard.package.samples import SampleRequest, read_samples, write_sample
 from embershard.package.schema import Schema
 from embershard.package.sealing import sync, sync_tree
 from embershard.package.validation import parse_model
-from embershard.sharding.block_files import Block, file_fault, read_blocks, read_saved, write_blocks
-from embershard.sharding.checkpoint import state_blocks
+from embershard.sharding.block_files import (
+    Block,
+    file_fault,
+    read_blocks,
+    read_saved,
+    write_tensors,
+)
+from embershard.sharding.checkpoint import state_tensors
 from embershard.sharding.environment import from_rank_0
-from embershard.sharding.held_tables import STATE as OPTIMIZER_STATE
+from embershard.sharding.held_table import STATE as OPTIMIZER_STATE
 from embershard.sharding.held_tables import group_of
 from embershard.sharding.state_reads import check_shapes, saved_weights
 from embershard.training.initial_model import meta_model
@@ -257,10 +263,9 @@ def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
     """Write a module's weights into a new folder. ``group``: the ranks; None: as for
     ``save_state``."""
     group = group_of(module, group)
-    blocks = state_blocks(module, group=group)
-    write_blocks(
-        (each for each in blocks if not each.key.startswith(OPTIMIZER_STATE)), folder, group=group
-    )
+    tensors = state_tensors(module, group=group).items()
+    weights = {key: each for key, each in tensors if not key.startswith(OPTIMIZER_STATE)}
+    write_tensors(weights, folder, group=group)
 
 
 def read_state(module: nn.Module, folder: Path, *, mapped: MappedTables | None = None) -> None:

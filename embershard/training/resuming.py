@@ -18,7 +18,7 @@ from torch import nn
 
 from embershard.errors import DataError, PackageError
 from embershard.package.validation import parse_model
-from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_blocks
+from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_tensors
 from embershard.sharding.block_files import Block, file_fault, read_blocks, read_saved
 from embershard.sharding.environment import agree, from_rank_0
 from embershard.training.checkpoint import (
@@ -112,9 +112,9 @@ class LastCheckpoints:
             path, contents, training=state.model_dump_json(indent=1) + "\n", group=self._group
         )
         self._partial, self._saving_best = partial, state.best_step
-        blocks = state_blocks(self._model, optimizer=self._optimizer, group=self._group)
-        blocks.append(Block.whole(_rng_key(self._rank), torch.get_rng_state()))
-        self._writer.start(blocks, partial / STATE, lambda: self._publish(partial, path))
+        tensors = state_tensors(self._model, optimizer=self._optimizer, group=self._group)
+        tensors[_rng_key(self._rank)] = torch.get_rng_state()
+        self._writer.start(tensors, partial / STATE, lambda: self._publish(partial, path))
 
     def restore(self, path: Path) -> list[str]:
         """Read a checkpoint into the model, its optimizers and torch's random numbers.

@@ -370,11 +370,11 @@ def test_saves_that_overlap_say_nothing_of_a_process_alone(tmp_path, monkeypatch
         return save(*given, storage_writer=storage_writer, **named)
 
     monkeypatch.setattr(block_files.state_dict_saver, "save", overlapping)
-    blocks = [block_files.Block.whole("weight", torch.ones(2, 2))]
+    tensors = {"weight": torch.ones(2, 2)}
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool:
         warnings.simplefilter("error")
-        first = pool.submit(block_files.write_blocks, blocks, tmp_path / "first")
+        first = pool.submit(block_files.write_tensors, tensors, tmp_path / "first")
         first.add_done_callback(lambda _: first_done.set())
         assert first_inside.wait(30)
-        block_files.write_blocks(blocks, tmp_path / "second")
+        block_files.write_tensors(tensors, tmp_path / "second")
         first.result()

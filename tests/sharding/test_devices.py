@@ -129,7 +129,7 @@ def test_new_weights_are_the_same_under_another_default_device():
 def test_copies_of_a_save_are_on_cpu_under_another_default_device(tmp_path):
     writer, tensor = AsyncStateWriter(None), torch.tensor([1.0, 2.0])
     with torch.device("meta"):
-        writer.start([Block.whole("t", tensor)], tmp_path / "state", lambda: None)
+        writer.start({"t": tensor}, tmp_path / "state", lambda: None)
     writer.wait()
     writer.close()
     read = Block.whole("t", torch.zeros(2))

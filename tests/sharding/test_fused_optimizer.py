@@ -165,7 +165,7 @@ def test_warm_up_sets_the_rate_of_the_next_lookup_of_fused_tables(workers):
             for name in ("users", "items", "words")
         },
     }
-    assert "tables.sparse.embedding_bags.users.weight" not in results[1][1]
+    assert results[1][1] == results[0][1]  # A rank without a shard names it, too.
 
 
 def count_of_batches(env, case, plan):

@@ -11,7 +11,7 @@ from embershard.sharding import (
     data_parallel,
     load_state,
     save_state,
-    state_blocks,
+    state_tensors,
     table_wise,
 )
 from tests.cases import cases
@@ -101,8 +101,8 @@ def test_a_sum_of_another_shape_without_a_class_is_refused(tmp_path, has_stepped
         table(torch.tensor([1])).sum().backward()
         optimizer.step()
     key = "optimizer.state.weight.sum"
-    blocks = [*state_blocks(table), block_files.Block.whole(key, torch.ones(3, 2))]
-    block_files.write_blocks(blocks, tmp_path / "state")
+    tensors = state_tensors(table) | {key: torch.ones(3, 2)}
+    block_files.write_tensors(tensors, tmp_path / "state")
     said, _ = refusal(table, tmp_path / "state", optimizer=optimizer)
     assert said == (
         f"{tmp_path / 'state'}: optimizer state of 'weight': sum of RowWiseAdagrad: expected shape "
@@ -155,9 +155,10 @@ def test_state_of_the_same_shapes_of_another_kernel_is_refused_by_name(tmp_path)
         f"{tmp_path / 'state'}: optimizer state of table 'users': expected that of "
         f"ema_rowwise_adagrad, got that of rowwise_adagrad{KEEPS}"
     )
-    unnamed = [each for each in state_blocks(one) if "__class." not in each.key]
-    assert len(unnamed) == len(state_blocks(one)) - 3
-    block_files.write_blocks(unnamed, tmp_path / "unnamed")
+    tensors = state_tensors(one)
+    unnamed = {key: each for key, each in tensors.items() if "__class." not in key}
+    assert len(unnamed) == len(tensors) - 3
+    block_files.write_tensors(unnamed, tmp_path / "unnamed")
     key = "optimizer.state.sparse.embedding_bags.users.weight.users.steps"
     assert f"{key}: none is saved; it is kept" in load_state(other, tmp_path / "unnamed")
 

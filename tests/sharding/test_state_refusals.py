@@ -19,7 +19,7 @@ from embershard.sharding import (
     load_state,
     row_wise,
     save_state,
-    state_blocks,
+    state_tensors,
 )
 from embershard.sharding.folder_claim import LOCK, claimed_folder
 from embershard.training import resuming
@@ -97,10 +97,10 @@ def test_state_of_adam_is_refused_by_every_other_class(tmp_path, make, expected)
 
 def save_without_class(model, optimizer, folder):
     """As TorchRec."""
-    blocks = state_blocks(model, optimizer=optimizer)
-    unnamed = [each for each in blocks if "__class." not in each.key]
-    assert len(unnamed) == len(blocks) - len(list(model.parameters()))
-    block_files.write_blocks(unnamed, folder)
+    tensors = state_tensors(model, optimizer=optimizer)
+    unnamed = {key: each for key, each in tensors.items() if "__class." not in key}
+    assert len(unnamed) == len(tensors) - len(list(model.parameters()))
+    block_files.write_tensors(unnamed, folder)
 
 
 def test_state_whose_class_is_not_saved_is_told_by_its_names(tmp_path):
@@ -343,7 +343,7 @@ def test_sharded_tables_are_saved_by_what_shards_them(workers, tmp_path):
 def close_after_a_failed_write(env, folder):
     model, writer = torch.nn.Linear(2, 1), AsyncStateWriter(env.checkpoint_group)
     for _ in range(2):
-        writer.start(state_blocks(model, group=env.process_group), folder, lambda: None)
+        writer.start(state_tensors(model, group=env.process_group), folder, lambda: None)
     with pytest.raises(InputError) as raised:
         writer.close()
     return str(raised.value)

@@ -1,4 +1,5 @@
-"""TorchRec loads what we save, in an environment of its own (`make bench-peers`)."""
+"""TorchRec loads what we save, and we what it saves, in an environment of its own
+(`make bench-peers`)."""
 
 import json
 import subprocess
@@ -16,6 +17,7 @@ from embershard.sharding import (
 )
 from tests.sharding.cases import collection_of, save_and_read
 from tests.sharding.reference import make_case
+from tests.sharding.test_state_dict import load_with_dcp, save_with_dcp
 
 NAMES = {"users": "users", "items": "ads", "words": "words"}
 """TorchRec has no table named items: it is a method of its containers."""
@@ -23,8 +25,17 @@ CUTS = {"users": row_wise(), "ads": column_wise(), "words": table_wise(0)}
 PLANS = {"users": "row_wise", "ads": "column_wise", "words": "table_wise"}
 
 
+def save_of_ours(env, case, plan, folder):
+    return save_and_read(env, case, plan, folder)[0]
+
+
+def save_of_dcp(env, case, plan, folder):
+    return save_with_dcp(env, case, plan, folder)[0]
+
+
 @pytest.mark.needs_peers
-def test_torchrec_loads_weights_and_stacked_row_wise_state(workers, tmp_path):
+@pytest.mark.parametrize("save", [save_of_ours, save_of_dcp])
+def test_torchrec_and_ours_load_each_others_shards_and_state(workers, tmp_path, save):
     case = make_case(2, sizes=[3, 2], steps=3, optimizer="rowwise_adagrad")
     case = replace(
         case,
@@ -32,7 +43,7 @@ def test_torchrec_loads_weights_and_stacked_row_wise_state(workers, tmp_path):
         weights={NAMES[name]: each for name, each in case.weights.items()},
     )
     plan = construct_module_sharding_plan(collection_of(case, "meta"), CUTS, world_size=2)
-    saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
+    saved = workers.run(2, save, case, plan, tmp_path / "state")
     tables = [
         {"name": name, "rows": rows, "dim": dim, "features": features, "plan": PLANS[name]}
         for name, rows, dim, features, _ in case.tables
@@ -50,7 +61,10 @@ def test_torchrec_loads_weights_and_stacked_row_wise_state(workers, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     rows_of = {each["name"]: each["rows"] for each in tables}
-    for rank, (shards, _) in enumerate(saved):
+    back = workers.run(2, load_with_dcp, case, plan, tmp_path / "theirs")
+    for rank, shards in enumerate(saved):
+        for (_, *doubled), (_, *values) in zip(back[rank][0], shards, strict=True):
+            assert all(map(torch.equal, doubled, (2 * each for each in values)))
         loaded = {
             (key, offsets): values for key, offsets, values in torch.load(tmp_path / f"{rank}.pt")
         }

@@ -1,9 +1,10 @@
-"""A rank of TorchRec that loads a checkpoint of ours, under ``torchrun``:
+"""A rank of TorchRec that loads a checkpoint of ours and saves its own, under ``torchrun``:
 
 python -m tests.sharding.torchrec_loads TABLES.json CHECKPOINT OUT
 
 TABLES.json: a list of {name, rows, dim, features, plan}. OUT gets ``<rank>.pt``: a list of key,
-offsets and values of the shards that the rank holds then. Weights are NaN before.
+offsets and values of the shards that the rank holds then, and the checkpoint ``theirs`` of twice
+these values. Weights are NaN before.
 """
 
 import json
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 from torchrec.optim import RowWiseAdagrad
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
@@ -50,6 +52,9 @@ def main() -> None:
         values.fill_(torch.nan)
     load(state, checkpoint_id=checkpoint)
     torch.save(list(_shards("", state)), Path(out) / f"{dist.get_rank()}.pt")
+    for _, _, values in held:
+        values.mul_(2)
+    save(state, checkpoint_id=Path(out) / "theirs")
     dist.destroy_process_group()
 
 

@@ -1,0 +1,165 @@
+"""``HeldTable``: a table that trains in backward or is sharded, and what state dicts have of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embershard.kernels import FusedOptimizer
+from embershard.kernels.fused_optimizer import STATES
+from embershard.optim.keyed import local_pieces
+from embershard.package.rectangles import Shard
+from embershard.sharding.block_files import Block
+from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.plan import Span
+from embershard.sharding.row_wise_state import column_ranges
+from embershard.sharding.sharded_tensors import Region, sharded_tensor
+from embershard.sharding.tables import LocalShard
+from embershard.sharding.types import shape_of
+
+STATE = "optimizer.state."
+"""Before the name of a parameter: what an optimizer keeps of it."""
+ACCESSES = "training.accesses."
+"""Before the name of a weight: lookups of each row by all ranks, int64 ``(rows,)``."""
+FIRST_COLUMN: Sequence[Span] = [(0, 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTable:
+    """A table that trains in backward or is sharded, and the shards of it that lie here.
+
+    Its tensors are views in the coordinates of the whole table: a ``ShardedTensor``, or a plain one
+    if the table lies whole in this process.
+    """
+
+    name: str
+
+    weight_key: str
+    """``<path of the collection>.embedding_bags.<table>.weight``, as TorchRec's."""
+
+    size: tuple[int, int]
+    dtype: torch.dtype
+    shards: tuple[Shard, ...]
+    """All of them, on any rank."""
+
+    local: tuple[LocalShard, ...]
+
+    optimizer: FusedOptimizer | None
+    """That trains it in backward. None: the dense kernel."""
+
+    env: ShardingEnv | None
+    """The ranks. None: the table lies whole in this process."""
+
+    def state_key(self, name: str) -> str:
+        """Of ``LocalShard.state[name]``, as TorchRec's."""
+        return f"{STATE}{self.weight_key}.{self.name}.{name}"
+
+    def block(self, key: str, shard: Shard, tensor: Tensor) -> Block:
+        """What a shard has of a tensor in the table's coordinates."""
+        return Block(
+            key=key, size=self.size, offsets=(shard.rows[0], shard.columns[0]), tensor=tensor
+        )
+
+    def weight(self) -> Tensor:
+        """The weights ``size``."""
+        return self.of_values({each.shard: each.weight for each in self.local}, self.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        """What the optimizer in backward keeps, by name: ``momentum1``, ``momentum2``; and
+        ``steps``, if a shard lies here."""
+        columns = {} if self.optimizer is None else self.optimizer.state_columns
+        of_values = dict(zip(STATES, columns, strict=False))
+        for local in self.local:
+            of_values |= {name: each.dim() > 1 for name, each in local.moments.items()}
+        found = dict[str, Tensor]()
+        for name, is_of_values in of_values.items():
+            tensors = {each.shard: each.state[name] for each in self.local}
+            form = self.of_values if is_of_values else self.of_rows
+            found[name] = form(tensors, torch.float32)
+        # All shards have the same steps.
+        if self.local and "steps" in self.local[0].state:
+            found["steps"] = self.local[0].state["steps"]
+        return found
+
+    def accesses(self) -> Tensor | None:
+        """Lookups of each row, int64 ``(rows,)``. None: they are not counted, or elsewhere."""
+        counts = {each.shard: each.accesses for each in self.local if each.accesses is not None}
+        # Shards of other columns count the same lookups.
+        return self.of_rows(counts, torch.int64, FIRST_COLUMN) if counts else None
+
+    def of_values(self, tensors: Mapping[Shard, Tensor], dtype: torch.dtype) -> Tensor:
+        """A tensor of ``size``, from this rank's parts of it by shard."""
+        regions = [
+            Region(shard, (shard.rows[0], shard.columns[0]), shape_of(shard))
+            for shard in self.shards
+        ]
+        return self._joined(self.size, regions, tensors, dtype)
+
+    def of_rows(
+        self,
+        tensors: Mapping[Shard, Tensor],
+        dtype: torch.dtype,
+        ranges: Sequence[Span] | None = None,
+    ) -> Tensor:
+        """A tensor of a number for each row and column range, in one dimension: the rows of the
+        first range, those of the second, and so on.
+
+        Args:
+            tensors: this rank's ``(rows,)``, by shard.
+            dtype: of all of them.
+            ranges: of columns. None: those between all edges of shards.
+        """
+        ranges = ranges or column_ranges(shard.columns for shard in self.shards)
+        num_rows = self.size[0]
+        regions = [
+            Region(shard, (place * num_rows + shard.rows[0],), shape_of(shard)[:1])
+            for place, (first, end) in enumerate(ranges)
+            for shard in self.shards
+            if shard.columns[0] <= first and end <= shard.columns[1]
+        ]
+        return self._joined((num_rows * len(ranges),), regions, tensors, dtype)
+
+    def load_weight(self, weight: object) -> str:
+        """Copy ``weight()`` of this rank, or a whole tensor. Returns what is wrong with it; empty:
+        nothing, and it is copied."""
+        if not isinstance(weight, Tensor):
+            return f"expected a tensor, got {type(weight).__name__}"
+        given = local_pieces(weight)
+        if None in given:
+            if given[None].shape != self.size:
+                return f"expected shape {self.size}, got {tuple(given[None].shape)}"
+            given = {
+                (each.rows[0], each.columns[0]): weight[slice(*each.rows), slice(*each.columns)]
+                for each in (local.shard for local in self.local)
+            }
+        own = {(each.shard.rows[0], each.shard.columns[0]): each.weight for each in self.local}
+        if {key: each.shape for key, each in given.items()} != {
+            key: each.shape for key, each in own.items()
+        }:
+            return (
+                "expected this rank's shards of the model's plan, got others; read a checkpoint of "
+                "another plan with torch.distributed.checkpoint.load(state_dict)"
+            )
+        for key, into in own.items():
+            into.copy_(given[key].detach())
+        return ""
+
+    def _joined(
+        self,
+        size: Sequence[int],
+        regions: Sequence[Region],
+        tensors: Mapping[Shard, Tensor],
+        dtype: torch.dtype,
+    ) -> Tensor:
+        if self.env is None:
+            (tensor,) = tensors.values()
+            return tensor
+        joined: Tensor = sharded_tensor(size, regions, tensors, dtype=dtype, env=self.env)
+        return joined
+
+
+def weight_key(path: str, prefix: str, table: str) -> str:
+    """``HeldTable.weight_key`` of a table of the collection at ``path``, which holds its tables
+    under ``prefix``."""
+    return ".".join(part for part in (path, prefix, table, "weight") if part)

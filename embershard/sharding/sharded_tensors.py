@@ -1,0 +1,113 @@
+"""``ShardedTensor``s of torch: how sharded tables stand in state dicts, as in TorchRec's."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed._shard.metadata import ShardMetadata
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
+from torch.distributed._shard.sharded_tensor.metadata import (
+    ShardedTensorMetadata,
+    TensorProperties,
+)
+from torch.distributed._shard.sharded_tensor.shard import Shard as LocalShard
+from torch.distributed._shard.sharding_spec.api import EnumerableShardingSpec
+
+from embershard.package.rectangles import Shard
+from embershard.sharding.environment import ShardingEnv
+
+
+class Region(NamedTuple):
+    """A part of a sharded tensor, on any rank."""
+
+    shard: Shard
+    """Whose part it is: the shard's rank holds it."""
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+class StagedTensor(ShardedTensor):
+    """A ``ShardedTensor`` that ``async_save`` can copy.
+
+    Its stager (torch 2.11 .. 2.13) takes the address of every tensor, which a ShardedTensor does
+    not have. If that is 0, it makes a new tensor and copies the attributes one by one, the local
+    shards among them. A process group cannot be copied, but its name can.
+    """
+
+    def data_ptr(self) -> int:
+        """0: there is no memory besides that of the local shards."""
+        return 0
+
+    def new_empty(self, *_: Any, **__: Any) -> Any:
+        """A tensor of the same shape, without local shards."""
+        return _without_shards(self.sharding_spec(), self.metadata())
+
+    @property
+    def _process_group(self) -> Any:
+        return _resolve_process_group(self._group_name)
+
+    @_process_group.setter
+    def _process_group(self, group: Any) -> None:
+        self._group_name = group.group_name
+
+
+def sharded_tensor(
+    size: Sequence[int],
+    regions: Sequence[Region],
+    tensors: Mapping[Shard, Tensor],
+    *,
+    dtype: torch.dtype,
+    env: ShardingEnv,
+) -> Any:
+    """A ``ShardedTensor`` that lies on the ranks of ``env``. Nothing is sent.
+
+    Args:
+        size: of the whole.
+        regions: all of them, which tile the whole.
+        tensors: this rank's; views, which the result shares.
+        dtype: of all regions.
+        env: the ranks, by which shards name their devices.
+    """
+    ignore_deprecation()
+    ranks = dist.get_process_group_ranks(env.process_group)
+    device = next((each.device for each in tensors.values()), env.device)
+    placed = [
+        ShardMetadata(
+            shard_offsets=list(offsets),
+            shard_sizes=list(sizes),
+            placement=f"rank:{ranks[shard.devices[0]]}/{device}",
+        )
+        for shard, offsets, sizes in regions
+    ]
+    properties = TensorProperties(dtype=dtype)
+    metadata = ShardedTensorMetadata(placed, torch.Size(size), properties)
+    found = _without_shards(EnumerableShardingSpec(placed), metadata)
+    found._prepare_init(process_group=env.process_group)
+    found._local_shards = [
+        LocalShard(tensors[region.shard].detach(), where)
+        for region, where in zip(regions, placed, strict=True)
+        if region.shard.devices[0] == env.rank
+    ]
+    return found
+
+
+def _without_shards(spec: Any, metadata: ShardedTensorMetadata) -> Any:
+    return StagedTensor.__new__(
+        StagedTensor,
+        spec,
+        metadata.size,
+        dtype=metadata.tensor_properties.dtype,
+        layout=torch.strided,
+        pin_memory=False,
+        requires_grad=False,
+    )
+
+
+def ignore_deprecation() -> None:
+    """Ignore torch's advice to write DTensor, which does not hold several shards a rank."""
+    warnings.filterwarnings("ignore", message="Please use DTensor instead")

@@ -1,0 +1,274 @@
+"""State dicts of sharded models, as torch.distributed.checkpoint reads and writes them."""
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed._shard.sharded_tensor import ShardedTensor
+
+from embershard.sharding import (
+    column_wise,
+    data_parallel,
+    grid_shard,
+    load_state,
+    row_wise,
+    save_state,
+    table_wise,
+)
+from tests.sharding.cases import dense_optimizer, features_of, held, plan_of, sharded
+from tests.sharding.reference import loss_of, make_case
+from tests.sharding.test_checkpoint import whole
+
+KEYS = [f"sparse.embedding_bags.{name}.weight" for name in ("items", "users", "words")]
+"""TorchRec's, of a collection at ``sparse``."""
+pytestmark = pytest.mark.filterwarnings("ignore:Please use DTensor")
+
+
+def trained(env, case, plan):
+    parallel = sharded(env, case, plan)
+    optimizer = dense_optimizer(parallel)
+    for step, ranks in enumerate(case.batches):
+        output = parallel.module["sparse"](features_of(case, ranks[env.rank])).values()
+        loss_of(output, step).backward()
+        if optimizer:
+            optimizer.step()
+            optimizer.zero_grad()
+    return parallel
+
+
+def emptied(env, case, plan):
+    parallel = sharded(env, case, plan)
+    for local in parallel.module["sparse"].local_shards():
+        for tensor in (local.weight, *local.state.values()):
+            tensor.fill_(torch.nan)
+    for parameter in parallel.parameters():
+        parameter.data.fill_(torch.nan)
+    return parallel
+
+
+def state_of(parallel):
+    """As TorchRec's users save it. Torch's ``load`` fails on empty state of SGD if a rank holds no
+    shard of some table."""
+    state = parallel.fused_optimizer.state_dict()
+    return {**parallel.state_dict(), **({"optimizer": state} if state["state"] else {})}
+
+
+def copies(parallel):
+    """This rank's shards, and its replicas."""
+    shards = [
+        (shard, weight.clone(), None if state is None else state.clone())
+        for shard, weight, state in held(parallel.module["sparse"])
+    ]
+    return shards, {name: each.detach().clone() for name, each in parallel.named_parameters()}
+
+
+def check_same(shards, expected):
+    assert len(shards) == len(expected)
+    for (shard, *values), (own, *others) in zip(shards, expected, strict=True):
+        assert shard == own
+        torch.testing.assert_close(values, others, rtol=0, atol=0)
+
+
+def described(env, case, plan):
+    """Keys of the state dicts; offsets, sizes and rank of each shard; what lies here."""
+    parallel = trained(env, case, plan)
+    found = {}
+    for key, value in parallel.state_dict().items():
+        if not isinstance(value, ShardedTensor):
+            found[key] = tuple(value.shape)
+            continue
+        pieces = [
+            (tuple(each.shard_offsets), tuple(each.shard_sizes), each.placement.rank())
+            for each in value.metadata().shards_metadata
+        ]
+        own = {tuple(each.metadata.shard_offsets): each.tensor for each in value.local_shards()}
+        found[key] = tuple(value.metadata().size), pieces, own
+    state = parallel.fused_optimizer.state_dict()["state"]
+    return found, {name: sorted(of) for name, of in state.items()}, copies(parallel)[0]
+
+
+def test_tables_are_sharded_tensors_under_torchrecs_keys(workers):
+    case = make_case(2, sizes=[3, 4], steps=2, optimizer="rowwise_adagrad")
+    plan = plan_of(case, row_wise(), items=column_wise(), words=table_wise(rank=0))
+    for found, state, shards in workers.run(2, described, case, plan):
+        assert sorted(found) == KEYS
+        pieces = {key: (size, parts) for key, (size, parts, _) in found.items()}
+        assert pieces == {
+            KEYS[0]: ((7, 16), [((0, 0), (7, 8), 0), ((0, 8), (7, 8), 1)]),
+            KEYS[1]: ((50, 8), [((0, 0), (25, 8), 0), ((25, 0), (25, 8), 1)]),
+            KEYS[2]: ((23, 8), [((0, 0), (23, 8), 0)]),
+        }
+        # On a rank without a shard, too.
+        assert state == {key: [f"{key.split('.')[2]}.momentum1"] for key in KEYS}
+        assert sum(len(own) for *_, own in found.values()) == len(shards)
+        for shard, weight, _ in shards:
+            key = f"sparse.embedding_bags.{shard.table}.weight"
+            own = found[key][2][shard.rows[0], shard.columns[0]]
+            assert torch.equal(own, weight)
+
+
+def test_a_replicated_table_is_a_plain_tensor(workers):
+    case = make_case(2, sizes=[3, 4], steps=1, optimizer="adagrad")
+    plan = plan_of(case, row_wise(), words=data_parallel())
+    for found, _, _ in workers.run(2, described, case, plan):
+        assert sorted(found) == KEYS
+        assert found[KEYS[2]] == (23, 8)
+
+
+def test_shards_of_the_dense_kernel_are_one_sharded_tensor(workers):
+    case = make_case(2, sizes=[3, 4], steps=1, optimizer="adagrad")
+    columns = column_wise(ranks=[1, 1], compute_kernel="dense")
+    plan = plan_of(case, row_wise(compute_kernel="dense"), items=columns)
+    first, second = workers.run(2, described, case, plan)
+    assert sorted(first[0]) == sorted(second[0]) == KEYS
+    assert list(first[0][KEYS[0]][2]) == []
+    assert list(second[0][KEYS[0]][2]) == [(0, 0), (0, 8)]
+
+
+def save_with_dcp(env, case, plan, folder):
+    parallel = trained(env, case, plan)
+    dcp.save(state_of(parallel), checkpoint_id=folder, process_group=env.process_group)
+    return copies(parallel)
+
+
+def load_with_dcp(env, case, plan, folder):
+    """In place; ``load_state_dict`` of the same tensors then changes nothing."""
+    parallel = emptied(env, case, plan)
+    state = state_of(parallel)
+    dcp.load(state, checkpoint_id=folder, process_group=env.process_group)
+    parallel.fused_optimizer.load_state_dict(state.pop("optimizer", {"state": {}}))
+    parallel.load_state_dict(state)
+    return copies(parallel)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "rowwise_adagrad"])
+def test_dcp_loads_under_another_plan_and_world_size(workers, tmp_path, optimizer):
+    case = make_case(4, sizes=[3, 2, 4, 1], steps=2, optimizer=optimizer)
+    rows = plan_of(case, row_wise(), 4, items=table_wise(rank=3), words=table_wise(rank=0))
+    saved = workers.run(4, save_with_dcp, case, rows, tmp_path / "state")
+    other = plan_of(case, table_wise(rank=1), words=row_wise(), items=row_wise())
+    loaded = workers.run(2, load_with_dcp, case, other, tmp_path / "state")
+    weights, state = whole(case, [shards for shards, _ in saved])
+    found, found_state = whole(case, [shards for shards, _ in loaded])
+    torch.testing.assert_close(found, weights, rtol=0, atol=0)
+    torch.testing.assert_close(found_state, state, rtol=0, atol=0)
+    assert set(found_state) == ({(n, (0, d)) for n, _, d, *_ in case.tables} if state else set())
+
+
+def test_dcp_loads_weights_cut_by_rows_columns_and_grids(workers, tmp_path):
+    case = make_case(4, sizes=[3, 2, 4, 1], steps=1)
+    grid = plan_of(case, grid_shard(host_indexes=[0, 1]), 4, 2, words=data_parallel())
+    saved = workers.run(4, save_with_dcp, case, grid, tmp_path / "state")
+    other = plan_of(case, column_wise(), users=row_wise(), words=data_parallel())
+    loaded = workers.run(2, load_with_dcp, case, other, tmp_path / "state")
+    for name in ("users", "items"):
+        expected = whole(case, [shards for shards, _ in saved])[0][name]
+        assert torch.equal(whole(case, [shards for shards, _ in loaded])[0][name], expected)
+    for _, replicas in loaded:
+        assert torch.equal(replicas[KEYS[2]], saved[0][1][KEYS[2]])
+
+
+def save_asynchronously(env, case, plan, folder):
+    """What the shards held when ``async_save`` returned; they change before it is written."""
+    parallel = trained(env, case, plan)
+    before = copies(parallel)
+    state = state_of(parallel)
+    written = dcp.async_save(state, checkpoint_id=folder, process_group=env.checkpoint_group)
+    for local in parallel.module["sparse"].local_shards():
+        local.weight.fill_(torch.nan)
+    written.result()
+    return before
+
+
+def test_async_save_holds_the_values_of_its_call(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=2, optimizer="rowwise_adagrad")
+    plan = plan_of(case, row_wise(), items=column_wise(), words=table_wise(rank=0))
+    saved = workers.run(2, save_asynchronously, case, plan, tmp_path / "state")
+    loaded = workers.run(2, load_with_dcp, case, plan, tmp_path / "state")
+    for (expected, _), (shards, _) in zip(saved, loaded, strict=True):
+        check_same(shards, expected)
+
+
+def save_of_ours(env, case, plan, folder):
+    parallel = trained(env, case, plan)
+    save_state(parallel, folder)
+    return copies(parallel)
+
+
+def load_of_ours(env, case, plan, folder):
+    parallel = emptied(env, case, plan)
+    assert load_state(parallel, folder) == []
+    return copies(parallel)
+
+
+@pytest.mark.parametrize(
+    ("save", "load"),
+    [(save_with_dcp, load_of_ours), (save_of_ours, load_with_dcp)],
+    ids=["load_state", "save_state"],
+)
+def test_dcp_and_save_state_read_each_other(workers, tmp_path, save, load):
+    case = make_case(2, sizes=[3, 4], steps=2, optimizer="rowwise_adagrad")
+    plan = plan_of(case, row_wise(), items=column_wise(), words=table_wise(rank=0))
+    saved = workers.run(2, save, case, plan, tmp_path / "state")
+    loaded = workers.run(2, load, case, plan, tmp_path / "state")
+    for (expected, _), (shards, _) in zip(saved, loaded, strict=True):
+        check_same(shards, expected)
+
+
+def load_whole_tensors(env, case, plan, weights):
+    """From a state dict of the model before it was sharded."""
+    parallel = emptied(env, case, plan)
+    keys = parallel.load_state_dict(weights)
+    assert keys.missing_keys == keys.unexpected_keys == []
+    missing = parallel.load_state_dict({}, strict=False).missing_keys
+    return copies(parallel)[0], missing
+
+
+@pytest.mark.parametrize("kernel", ["fused", "dense"])
+def test_whole_tensors_load_into_shards(workers, kernel):
+    case = make_case(2, sizes=[3, 4], steps=0)
+    cut = {"compute_kernel": kernel}
+    plan = plan_of(case, row_wise(**cut), items=column_wise(ranks=[1, 1], **cut))
+    weights = {f"sparse.embedding_bags.{name}.weight": each for name, each in case.weights.items()}
+    for shards, missing in workers.run(2, load_whole_tensors, case, plan, weights):
+        assert sorted(missing) == KEYS
+        for shard, weight, _ in shards:
+            expected = case.weights[shard.table][slice(*shard.rows), slice(*shard.columns)]
+            assert torch.equal(weight, expected)
+
+
+def refusals(env, case, plan, other):
+    parallel, said = sharded(env, case, plan), []
+    for state in (
+        sharded(env, case, other).state_dict(),
+        parallel.state_dict() | {KEYS[1]: torch.zeros(3, 8)},
+        parallel.state_dict() | {KEYS[1]: 3},
+    ):
+        with pytest.raises(RuntimeError) as raised:
+            parallel.load_state_dict(state)
+        said.append(str(raised.value).split("\n\t", 1)[1])
+    return said
+
+
+def test_shards_of_another_plan_and_other_shapes_are_refused(workers):
+    case = make_case(2, sizes=[3, 4], steps=0)
+    plan, other = plan_of(case, row_wise()), plan_of(case, row_wise(), users=column_wise())
+    for moved, resized, number in workers.run(2, refusals, case, plan, other):
+        assert moved == (
+            f"{KEYS[1]}: expected this rank's shards of the model's plan, got others; read a "
+            "checkpoint of another plan with torch.distributed.checkpoint.load(state_dict)."
+        )
+        assert resized == f"{KEYS[1]}: expected shape (50, 8), got (3, 8)."
+        assert number == f"{KEYS[1]}: expected a tensor, got int."
+
+
+def names_in_a_wrapper(env, case, plan):
+    parallel = sharded(env, case, plan)
+    return list(nn.ModuleDict({"outer": parallel}).state_dict()), list(parallel.state_dict())
+
+
+def test_names_leave_out_the_wrapper_itself(workers):
+    case = make_case(1, sizes=[1], steps=0)
+    ((outer, own),) = workers.run(1, names_in_a_wrapper, case, plan_of(case, row_wise(), 1))
+    assert sorted(own) == KEYS
+    assert sorted(outer) == [f"outer.{key}" for key in KEYS]
