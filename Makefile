@@ -111,7 +111,8 @@ fuzz:
 data: install
 	$(bin)/python -c 'from embershard.data import movielens_folder; movielens_folder(None)'
 
-demo: install
+demo:
+	@scripts/install.sh serving
 	$(bin)/python examples/movielens/demo.py
 
 # BENCH='ROW...' runs those alone; BENCH='ROW... --against CHECKOUT' compares two checkouts.
@@ -129,9 +130,8 @@ tritonserver: install
 	@scripts/install.sh triton
 
 benchmark-programs: install
-	cmake -G Ninja -S . -B build/benchmarks -DEMBERSHARD_BENCHMARKS=ON \
-	  -DPython_EXECUTABLE=$(CURDIR)/$(bin)/python >/dev/null
-	cmake --build build/benchmarks --parallel $(cores) --target benchmark_programs
+	cmake -S . -B build/extension -DEMBERSHARD_BENCHMARKS=ON >/dev/null
+	cmake --build build/extension --parallel $(cores) --target benchmark_programs
 
 docs:
 	@scripts/install.sh python

@@ -8,7 +8,10 @@
 #                                 promtool, for those of its alerts
 #   scripts/install.sh triton     the tritonserver of a wheel, for the tests of the backend (55 MB to
 #                                 download)
-#   scripts/install.sh            Python's, Debian's packages for C++, and the extension
+#   scripts/install.sh serving    Python's, Debian's packages for C++, and what serving needs of the
+#                                 extension: enough for the demo
+#   scripts/install.sh            the same with all of the extension: the load tool, the Triton
+#                                 backend, and what the C++ tests need
 #
 # PYTHON       the Python to build on; python3 unless set
 # TORCH_INDEX  where pip finds torch, such as PyTorch's CPU-only index; pip's own unless set
@@ -59,7 +62,7 @@ needed_packages() {
   elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     printf '%s\n' python3-venv
   fi
-  [ "$1" = all ] || return 0
+  [ "$1" != python ] || return 0
   printf '%s\n' "${cpp_packages[@]}"
   local headers='import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
   "$python" -c "$headers" 2>/dev/null || printf '%s\n' python3-dev
@@ -76,7 +79,7 @@ system_stage() {
   sudo apt-get install ${missing[*]}"
   fi
   # ccache only makes it faster: worth installing, not worth stopping for.
-  if [ "$1" = all ] && ! is_installed ccache && as_root true 2>/dev/null; then
+  if [[ $1 =~ ^(all|serving)$ ]] && ! is_installed ccache && as_root true 2>/dev/null; then
     missing+=(ccache)
   fi
   [ ${#missing[@]} != 0 ] || return 0
@@ -128,15 +131,18 @@ PYTHON
   fi
 }
 
+# extension_stage PARTS: all, or serving, for which an extension with all parts is good as well.
 extension_stage() {
-  local sources key
+  local sources key tools=ON
   mapfile -t sources < <(find serving/predictor embershard/kernels/cpp proto CMakeLists.txt -type f | sort)
   key=$(hash_of "${sources[@]}" pyproject.toml constraints.txt)
-  if ! done_before extension "$key"; then
+  [ "$1" = all ] || tools=OFF
+  if ! done_before extension "$1 $key" && ! done_before extension "all $key"; then
     say "the extension, compiled: minutes the first time"
     CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) $venv/bin/pip install --quiet --disable-pip-version-check \
-      --no-deps --no-build-isolation --config-settings=cmake.define.EMBERSHARD_TESTS=ON -e .
-    done_now extension "$key"
+      --no-deps --no-build-isolation --config-settings=cmake.define.EMBERSHARD_TOOLS=$tools \
+      --config-settings=cmake.define.EMBERSHARD_TESTS=$tools -e .
+    done_now extension "$1 $key"
   fi
 }
 
@@ -164,10 +170,10 @@ case ${1:-all} in
     python_stage
     triton_stage
     ;;
-  all)
-    system_stage all
+  all | serving)
+    system_stage "${1:-all}"
     python_stage
-    extension_stage
+    extension_stage "${1:-all}"
     ;;
-  *) fail "unknown stage '$1'; known: python, browser, fuzz, proxy, triton, all" ;;
+  *) fail "unknown stage '$1'; known: python, serving, browser, fuzz, proxy, triton, all" ;;
 esac

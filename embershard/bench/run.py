@@ -113,7 +113,9 @@ def _load_run(requests: Sequence[tuple[bytes, int]], *, tls: Tls | None, **optio
     try:
         extension: Any = importlib.import_module("embershard.bench._load")
     except ImportError as error:
-        raise InternalError(f"the load tool's extension does not load: {error}") from error
+        raise InternalError(
+            f"the load tool's extension does not load: {error}; `make install` builds it"
+        ) from error
     native = extension.LoadOptions()
     if tls is not None:
         native.tls = extension.LoadTls(*tls.texts(), tls.server_name)

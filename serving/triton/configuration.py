@@ -231,7 +231,10 @@ def backend_directory() -> Path:
     folder = extension_folder() / "triton" / "backends"
     library = folder / BACKEND / f"libtriton_{BACKEND}.so"
     if not library.is_file():
-        raise NotFoundError(f"there is no {library}: embershard was built without the backend")
+        raise NotFoundError(
+            f"there is no {library}: embershard was built without the "
+            "backend; `make install` builds it"
+        )
     return folder
 
 

@@ -50,7 +50,7 @@ at::Tensor GateOf(const at::Tensor& gate, const at::Tensor& layer, const at::Ten
   return out;
 }
 
-const torch::jit::RegisterOperators kOperators({torch::jit::Operator(
+const torch::jit::RegisterOperators kEpilogueOperators({torch::jit::Operator(
     "embershard::gate(Tensor gate, Tensor layer, Tensor x) -> Tensor",
     [](torch::jit::Stack& stack) {
       const at::Tensor x = torch::jit::pop(stack).toTensor();

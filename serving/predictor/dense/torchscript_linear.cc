@@ -27,7 +27,7 @@ const auto kLinearKind = c10::Symbol::fromQualString("embershard::linear");
 
 const auto kLayerClass = torch::class_<PackedLayer>("embershard", "Layer");
 
-const torch::jit::RegisterOperators kOperators({torch::jit::Operator(
+const torch::jit::RegisterOperators kLinearOperators({torch::jit::Operator(
     "embershard::linear(Tensor x, __torch__.torch.classes.embershard.Layer layer) -> Tensor",
     [](torch::jit::Stack& stack) {
       const auto layer = torch::jit::pop(stack).toCustomClass<PackedLayer>();

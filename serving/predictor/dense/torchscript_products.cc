@@ -122,7 +122,7 @@ at::Tensor CrossProductsOf(const at::Tensor& given, const at::Tensor& others,
   return products;
 }
 
-const torch::jit::RegisterOperators kOperators(
+const torch::jit::RegisterOperators kProductOperators(
     {torch::jit::Operator(
          "embershard::pair_products(Tensor[] parts, Tensor pairs) -> Tensor",
          [](torch::jit::Stack& stack) {

@@ -14,7 +14,7 @@ namespace embershard {
 namespace {
 
 // How often progress is looked at.
-constexpr std::chrono::milliseconds kLookEvery{100};
+constexpr std::chrono::milliseconds kProgressPollPeriod{100};
 
 // How long a load that was told to stop may take over it.
 constexpr std::chrono::seconds kStopMax{1};
@@ -160,7 +160,7 @@ Status LoadRunner::Wait(const LoadTask& task, const std::shared_ptr<Job>& job) {
   Clock::time_point advanced = options_.now();
   std::optional<Clock::time_point> stopped;
   while (!job->done) {
-    const Clock::time_point look = Clock::now() + kLookEvery;
+    const Clock::time_point look = Clock::now() + kProgressPollPeriod;
     while (!job->done && worker->changed.WaitUntil(worker->mutex, look)) continue;
     if (job->done) break;
     const Clock::time_point now = options_.now();

@@ -11,7 +11,7 @@ namespace {
 constexpr std::chrono::seconds kGiveWayMax{60};
 
 // How often a wait looks whether the loader is to stop.
-constexpr std::chrono::milliseconds kLookEvery{100};
+constexpr std::chrono::milliseconds kUnloadPollPeriod{100};
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -318,7 +318,7 @@ Result<MemoryBudget::Claim> ModelLoader::ClaimMemory(const MemoryParts& parts) {
   Result<MemoryBudget::Claim> claim = memory_.Take(parts);
   while (!claim.ok() && memory_.is_draining() && !stopping_ && Clock::now() < deadline) {
     // While a load waits, engines that end free their memory at full speed.
-    (void)served_->WaitForEnds(0, std::min(deadline, Clock::now() + kLookEvery));
+    (void)served_->WaitForEnds(0, std::min(deadline, Clock::now() + kUnloadPollPeriod));
     claim = memory_.Take(parts);
   }
   return claim;
@@ -396,7 +396,7 @@ void ModelLoader::GiveWay(const std::string& model, const std::set<int64_t>& kep
 
 void ModelLoader::WaitForEnds(size_t most, Clock::time_point deadline) const {
   while (!stopping_ && Clock::now() < deadline) {
-    if (served_->WaitForEnds(most, std::min(deadline, Clock::now() + kLookEvery))) return;
+    if (served_->WaitForEnds(most, std::min(deadline, Clock::now() + kUnloadPollPeriod))) return;
   }
 }
 

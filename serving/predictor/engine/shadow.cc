@@ -28,7 +28,7 @@ constexpr uint64_t kBatchExamples = 256;  // One copy that has more runs alone.
 constexpr std::chrono::duration<double> kLongestRest = std::chrono::minutes(1);
 
 // How often copies that wait are looked at.
-constexpr std::chrono::milliseconds kLookEvery{100};
+constexpr std::chrono::milliseconds kCopyPollPeriod{100};
 
 // The largest difference between scores of the same name and place.
 double LargestDifference(const std::vector<ResponseOutput>& one,
@@ -157,7 +157,7 @@ void Shadow::Executor::Loop() {
 bool Shadow::Executor::Take(Clock::time_point next, std::list<Waiting>* taken) {
   const MutexLock lock(mutex_);
   while (taken->empty() && !stopping_ && waiting_.empty()) changed_.Wait(mutex_);
-  const Clock::time_point look = std::min(next, Clock::now() + kLookEvery);
+  const Clock::time_point look = std::min(next, Clock::now() + kCopyPollPeriod);
   while (!stopping_ && changed_.WaitUntil(mutex_, look)) continue;
   taken->splice(taken->end(), waiting_);
   return !stopping_;

@@ -70,7 +70,7 @@ bool HasSigned(EVP_PKEY* key, std::string_view bytes, std::string_view signature
 
 struct TrustedKeys::Keys {
   std::string path;
-  std::vector<Key> keys;
+  std::vector<std::shared_ptr<EVP_PKEY>> keys;
 };
 
 Result<std::shared_ptr<const TrustedKeys>> TrustedKeys::Read(const std::string& path) {
@@ -101,7 +101,7 @@ const std::string& TrustedKeys::path() const { return keys_->path; }
 
 bool TrustedKeys::HaveSigned(std::string_view bytes, std::string_view signature) const {
   bool found = false;
-  for (const Key& key : keys_->keys) found = found || HasSigned(key.get(), bytes, signature);
+  for (const auto& key : keys_->keys) found = found || HasSigned(key.get(), bytes, signature);
   ERR_clear_error();
   return found;
 }

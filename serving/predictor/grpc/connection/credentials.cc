@@ -67,7 +67,7 @@ Key PrivateKey(const std::string& pem) {
 }
 
 // Nothing where the time cannot be read.
-std::optional<int64_t> UnixSeconds(const ASN1_TIME* time) {
+std::optional<int64_t> UnixSecondsOf(const ASN1_TIME* time) {
   tm parts = {};
   if (ASN1_TIME_to_tm(time, &parts) != 1) return {};
   return static_cast<int64_t>(timegm(&parts));
@@ -134,7 +134,7 @@ class TlsFiles {
       return InvalidArgument(key_, ": expected the key of the certificate in ", certificate_,
                              ", got another");
     }
-    const std::optional<int64_t> expires = UnixSeconds(X509_get0_notAfter(certificate.get()));
+    const std::optional<int64_t> expires = UnixSecondsOf(X509_get0_notAfter(certificate.get()));
     if (!expires.has_value() || *expires <= std::time(nullptr)) {
       return InvalidArgument(certificate_, ": expected a certificate that is valid, got one that ",
                              "has expired");

@@ -19,18 +19,19 @@ namespace embershard::rpc {
 namespace {
 
 namespace pb = google::protobuf;
-using Request = grpc::reflection::v1::ServerReflectionRequest;
-using Response = grpc::reflection::v1::ServerReflectionResponse;
+using ReflectionRequest = grpc::reflection::v1::ServerReflectionRequest;
+using ReflectionResponse = grpc::reflection::v1::ServerReflectionResponse;
 
 // The files whose services this server has. A call keeps the linker from dropping a file.
 std::vector<const pb::FileDescriptor*> ServedFiles() {
-  return {
-      v1::PredictRequest::descriptor()->file(), inference::ModelInferRequest::descriptor()->file(),
-      predictor::PredictionRequest::descriptor()->file(),
-      grpc::health::v1::HealthCheckRequest::descriptor()->file(), Request::descriptor()->file()};
+  return {v1::PredictRequest::descriptor()->file(),
+          inference::ModelInferRequest::descriptor()->file(),
+          predictor::PredictionRequest::descriptor()->file(),
+          grpc::health::v1::HealthCheckRequest::descriptor()->file(),
+          ReflectionRequest::descriptor()->file()};
 }
 
-void ListServices(Response* response) {
+void ListServices(ReflectionResponse* response) {
   auto* const list = response->mutable_list_services_response();
   for (const pb::FileDescriptor* const file : ServedFiles()) {
     for (int i = 0; i < file->service_count(); ++i) {
@@ -49,35 +50,36 @@ void AddFile(const pb::FileDescriptor* file, std::set<const pb::FileDescriptor*>
   for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), added, files);
 }
 
-void Fail(grpc::StatusCode code, const std::string& message, Response* response) {
+void Fail(grpc::StatusCode code, const std::string& message, ReflectionResponse* response) {
   response->mutable_error_response()->set_error_code(code);
   response->mutable_error_response()->set_error_message(message);
 }
 
 // `file`: null if there is none. `what`: the kind and the name that the client gave.
-void GiveFile(const pb::FileDescriptor* file, const std::string& what, Response* response) {
+void GiveFile(const pb::FileDescriptor* file, const std::string& what,
+              ReflectionResponse* response) {
   if (file == nullptr) return Fail(grpc::NOT_FOUND, what + ": not found", response);
   std::set<const pb::FileDescriptor*> added;
   AddFile(file, &added, response->mutable_file_descriptor_response());
 }
 
-void AnswerReflection(const Request& request, Response* response) {
+void AnswerReflection(const ReflectionRequest& request, ReflectionResponse* response) {
   response->set_valid_host(request.host());
   *response->mutable_original_request() = request;
   const pb::DescriptorPool& pool = *pb::DescriptorPool::generated_pool();
   switch (request.message_request_case()) {
-    case Request::kListServices:
+    case ReflectionRequest::kListServices:
       return ListServices(response);
-    case Request::kFileByFilename:
+    case ReflectionRequest::kFileByFilename:
       return GiveFile(pool.FindFileByName(request.file_by_filename()),
                       "file '" + request.file_by_filename() + "'", response);
-    case Request::kFileContainingSymbol:
+    case ReflectionRequest::kFileContainingSymbol:
       return GiveFile(pool.FindFileContainingSymbol(request.file_containing_symbol()),
                       "symbol '" + request.file_containing_symbol() + "'", response);
-    case Request::kFileContainingExtension:
-    case Request::kAllExtensionNumbersOfType:
+    case ReflectionRequest::kFileContainingExtension:
+    case ReflectionRequest::kAllExtensionNumbersOfType:
       return Fail(grpc::NOT_FOUND, "no message of this server has extensions", response);
-    case Request::MESSAGE_REQUEST_NOT_SET:
+    case ReflectionRequest::MESSAGE_REQUEST_NOT_SET:
       return Fail(grpc::INVALID_ARGUMENT, "message_request: expected one of its fields, got none",
                   response);
   }
@@ -109,8 +111,8 @@ class ReflectionStream final : public RawService::StreamReactor {
                              kReflectionRequestBytesMax, " bytes, got ", incoming_.Length());
     }
     return Guarded("the call failed: ", [this]() -> Status {
-      Request request;
-      Response response;
+      ReflectionRequest request;
+      ReflectionResponse response;
       RETURN_IF_ERROR(ParseMessage(&incoming_, &request));
       AnswerReflection(request, &response);
       outgoing_ = WriteMessage(response);
