@@ -128,7 +128,8 @@ def test_an_average_of_an_odd_dim_is_refused_on_every_rank(workers):
 
 def train_with_rates(env, case, plan, rates):
     """With the rate of each step set in the groups, by warm-up; and names of state."""
-    parallel = sharded(env, case, plan, {"learning_rate": 9.0, "eps": 1e-6})
+    settings = {"optimizer": case.optimizer, "learning_rate": 9.0, "eps": 1e-6}
+    parallel = sharded(env, case, plan, settings)
     dense = KeyedOptimizerWrapper(
         {"bias": nn.Parameter(torch.zeros(1))}, lambda each: torch.optim.SGD(each, lr=1.0)
     )
