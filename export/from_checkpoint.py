@@ -18,6 +18,7 @@ from embershard.export.pruning import PrunedTable, prune_rows
 from embershard.export.tables import Weights
 from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
+from embershard.package.sealing import room_needed
 from embershard.sharding.held_tables import read_access_counts
 from embershard.sharding.state_reads import WRAPPERS, wrapper_prefix
 from embershard.training import (
@@ -75,7 +76,7 @@ def export_checkpoint(
     """
     path = Path(path)
     near = next(each for each in Path(out).absolute().parents if each.is_dir())
-    with TemporaryDirectory(prefix=".export.", dir=near) as folder:
+    with room_needed(Path(out)), TemporaryDirectory(prefix=".export.", dir=near) as folder:
         # Read chunk by chunk into files: no table needs to fit in memory.
         mapped = MappedTables(folder)
         if model is None:
