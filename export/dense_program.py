@@ -62,6 +62,9 @@ class DenseProgram:
     layout: Layout
     outputs: tuple[OutputSpec, ...]
 
+    not_finite_line: str = ""
+    """Where the module gives NaN or infinity for random inputs, and ": "; nothing if nowhere."""
+
     float32: DenseProgram | None = None
     """The same without the rounding of its linear layers to bfloat16. None: it has none."""
 

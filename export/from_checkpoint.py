@@ -216,6 +216,12 @@ def _read_state(file: Path) -> Mapping[str, Tensor]:
             file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file)
         )
     except UnpicklingError as error:  # Its text wants an argument that would run the pickle.
+        if "ShardedTensor" in str(error):
+            raise DataError(
+                f"{file}: expected a state dict of whole tensors, got ShardedTensors, of which a "
+                "file holds one rank's part; call torch.distributed.checkpoint.save(state_dict, "
+                "checkpoint_id=folder) on every rank, and export the folder"
+            ) from error
         raise DataError(
             f"{file}: expected a state dict as torch.save writes it, got a damaged file or a "
             "pickle of other objects; save model.state_dict(), not the model"
