@@ -62,6 +62,9 @@ class DenseProgram:
     layout: Layout
     outputs: tuple[OutputSpec, ...]
 
+    not_finite_line: str = ""
+    """Where the module gives NaN or infinity for random inputs, and ": "; nothing if nowhere."""
+
     float32: DenseProgram | None = None
     """The same without the rounding of its linear layers to bfloat16. None: it has none."""
 
@@ -101,7 +104,7 @@ class DenseProgram:
         )
 
 
-Hook: TypeAlias = Callable[[nn.Module, Any, Any], Any]
+Forward: TypeAlias = Callable[..., Any]
 
 # Of a "small" trial, which is positive too: the standard deviation.
 SMALL = 0.05
@@ -212,28 +215,40 @@ def random_batch(trial: Trial, program: DenseProgram, seed: int) -> Batch:
 
 @contextmanager
 def given_vectors(modules: Mapping[str, EmbeddingModule], looked_up: LookedUp) -> Iterator[None]:
-    """Let embedding modules give ``looked_up`` instead of what they look up."""
-    with ExitStack() as hooks:
+    """Let embedding modules give ``looked_up`` without looking anything up."""
+    with ExitStack() as forwards:
         for path, module in modules.items():
             keys = module.embedding_names()
             if gives_sequences(module):
-                replace = _sequences({key: looked_up.sequences[path, key] for key in keys})
+                forward = _sequences({key: looked_up.sequences[path, key] for key in keys})
             else:
-                found = [looked_up.pooled[path, key] for key in keys]
-                replace = _vectors(KeyedTensor.from_tensor_list(keys, found))
-            hooks.callback(module.register_forward_hook(replace).remove)
+                vectors = [looked_up.pooled[path, key] for key in keys]
+                forward = _vectors(KeyedTensor.from_tensor_list(keys, vectors))
+            forwards.enter_context(_with_forward(module, forward))
         yield
+
+
+@contextmanager
+def _with_forward(module: nn.Module, forward: Forward) -> Iterator[None]:
+    before = vars(module).get("forward")  # Of a compiled module.
+    vars(module)["forward"] = forward
+    try:
+        yield
+    finally:
+        del vars(module)["forward"]
+        if before is not None:
+            vars(module)["forward"] = before
 
 
 # A copy each time: the module may write into it.
 
 
-def _vectors(vectors: KeyedTensor) -> Hook:
+def _vectors(vectors: KeyedTensor) -> Forward:
     keys, lengths = vectors.keys(), vectors.length_per_key()
     return lambda *_: KeyedTensor(keys, lengths, vectors.values().clone())
 
 
-def _sequences(found: dict[str, JaggedTensor]) -> Hook:
+def _sequences(found: dict[str, JaggedTensor]) -> Forward:
     return lambda *_: {
         key: JaggedTensor(lists.values().clone(), lengths=lists.lengths().clone())
         for key, lists in found.items()

@@ -12,8 +12,10 @@ begins. The sequences of one scope are numbered in the same order:
     request_sequences          history: values [T, dim], offsets [R + 1] | …
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
@@ -67,7 +69,7 @@ class TableLookup:
     columns: Columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """Tables and lookups of a module, and where what they give lies."""
 
@@ -86,15 +88,26 @@ class Layout:
 
     def of_input(self, name: str) -> tuple[Lookup, ...]:
         """The lookups of one sparse input, the pooled ones first."""
-        return tuple(each.lookup for each in self.every() if each.input.name == name)
+        return tuple(self._by_input[name])
 
     def lookup(self, path: str, key: str) -> TableLookup:
         """That of an output of an embedding module."""
-        return next(each for each in self.every() if (each.path, each.key) == (path, key))
+        return self._by_output[path, key]
 
     def rows(self, item: SparseInput) -> int:
         """Rows of the tables that an input is looked up in."""
         return len(self.tables[self.of_input(item.name)[0].table])
+
+    @cached_property
+    def _by_input(self) -> Mapping[str, list[Lookup]]:
+        lookups: dict[str, list[Lookup]] = defaultdict(list)
+        for each in self.every():
+            lookups[each.input.name].append(each.lookup)
+        return lookups
+
+    @cached_property
+    def _by_output(self) -> Mapping[tuple[str, str], TableLookup]:
+        return {(each.path, each.key): each for each in self.every()}
 
 
 def gives_sequences(module: EmbeddingModule) -> bool:
@@ -113,12 +126,13 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
                     f"{path}: table {name!r}: expected a name used once, got it twice"
                 )
             tables[name] = weight
-    found = [output for path, module in modules.items() for output in _outputs(path, module)]
     inputs = {item.name: item for item in schema.sparse}
-    for each in found:
-        _check_input(each.path, modules[each.path], each.feature, inputs)
-    unused = [name for name in inputs if all(name != each.feature for each in found)]
-    if unused:
+    outputs: dict[str, list[_Output]] = {name: [] for name in inputs}
+    for path, module in modules.items():
+        for output in _outputs(path, module):
+            _check_input(path, module, output.feature, inputs)
+            outputs[output.feature].append(output)
+    if unused := [name for name, found in outputs.items() if not found]:
         raise ExportError(
             f"sparse inputs {unused}: expected a table that looks them up, got "
             "none; call its embedding module in forward, or drop them from the schema"
@@ -126,8 +140,8 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
 
     layout = Layout(
         tables=tables,
-        pooled=tuple(_placed(schema, found, "pooled")),
-        sequences=tuple(_placed(schema, found, "sequence")),
+        pooled=tuple(_placed(schema, outputs, "pooled")),
+        sequences=tuple(_placed(schema, outputs, "sequence")),
     )
     _check_rows(layout)
     return layout
@@ -144,12 +158,14 @@ class _Output(NamedTuple):
 
 
 def _placed(
-    schema: Schema, found: list[_Output], output: Literal["pooled", "sequence"]
+    schema: Schema,
+    outputs: Mapping[str, list[_Output]],
+    output: Literal["pooled", "sequence"],
 ) -> Iterator[TableLookup]:
     ends: dict[Scope, int] = {"request": 0, "example": 0}
     for item in schema.sparse:
-        for path, key, feature, lookup, width in found:
-            if feature == item.name and lookup.output == output:
+        for path, key, _, lookup, width in outputs[item.name]:
+            if lookup.output == output:
                 columns = Columns(item.scope, ends[item.scope], width)
                 ends[item.scope] += width if output == "pooled" else 1
                 yield TableLookup(input=item, path=path, key=key, lookup=lookup, columns=columns)

@@ -167,9 +167,9 @@ def export_model(
     )
     layout = program.layout
     kinds = weights_of(layout.tables, weights)
-    samples = samples or random_samples(schema, layout, limits=limits, seed=seed)
-    checked = scored(samples, program, kinds)
-    exact = scored(samples, program.float32, kinds) if program.float32 else None
+    chosen = samples or random_samples(schema, layout, limits=limits, seed=seed)
+    checked = scored(chosen, program, kinds, random=not samples)
+    exact = scored(chosen, program.float32, kinds) if program.float32 else None
     done, total = 0, sum(len(weight) for weight in layout.tables.values())
 
     def written(table: str, rows: int) -> None:

@@ -18,6 +18,7 @@ from embershard.export.pruning import PrunedTable, prune_rows
 from embershard.export.tables import Weights
 from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
+from embershard.package.sealing import room_needed
 from embershard.sharding.held_tables import read_access_counts
 from embershard.sharding.state_reads import WRAPPERS, wrapper_prefix
 from embershard.training import (
@@ -75,7 +76,7 @@ def export_checkpoint(
     """
     path = Path(path)
     near = next(each for each in Path(out).absolute().parents if each.is_dir())
-    with TemporaryDirectory(prefix=".export.", dir=near) as folder:
+    with room_needed(Path(out)), TemporaryDirectory(prefix=".export.", dir=near) as folder:
         # Read chunk by chunk into files: no table needs to fit in memory.
         mapped = MappedTables(folder)
         if model is None:
@@ -215,6 +216,12 @@ def _read_state(file: Path) -> Mapping[str, Tensor]:
             file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file)
         )
     except UnpicklingError as error:  # Its text wants an argument that would run the pickle.
+        if "ShardedTensor" in str(error):
+            raise DataError(
+                f"{file}: expected a state dict of whole tensors, got ShardedTensors, of which a "
+                "file holds one rank's part; call torch.distributed.checkpoint.save(state_dict, "
+                "checkpoint_id=folder) on every rank, and export the folder"
+            ) from error
         raise DataError(
             f"{file}: expected a state dict as torch.save writes it, got a damaged file or a "
             "pickle of other objects; save model.state_dict(), not the model"

@@ -7,6 +7,7 @@ Any list of a request may be empty: a new user has no history. A server fails su
 import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from embershard.export.dense_program import LookedUp
 from embershard.export.embeddings import Layout
-from embershard.export.tracing import line_of, target_name
+from embershard.export.tracing import line_of, target_name, trace
 from embershard.jagged import JaggedTensor
 
 OVER_ROWS = frozenset(
@@ -41,6 +42,24 @@ def first_crossing(
         if not is_constant and not _by_rows(value, parts, close):
             return node
     return None
+
+
+def random_constant(module: nn.Module, traced: fx.Graph) -> fx.Node | None:
+    """The node that takes a number or tensor that forward draws by itself, such as
+    ``torch.randn(16)``: another trace has another one."""
+    pairs: Iterator[tuple[fx.Node, fx.Node]] = zip(traced.nodes, trace(module).nodes, strict=False)
+    for node, other in pairs:
+        if node.op == other.op == "get_attr":
+            tensor, again = (attrgetter(str(each.target))(module) for each in (node, other))
+            if not torch.equal(tensor, again):
+                return node
+        elif _literals(node) != _literals(other):
+            return node
+    return None
+
+
+def _literals(node: fx.Node) -> Any:
+    return fx.map_arg((node.args, node.kwargs), lambda _: None)
 
 
 def crossing_remedy(node: fx.Node) -> str:
@@ -198,7 +217,7 @@ def explain(
 ) -> str:
     """The message of a refusal. ``full``: every tensor of a run without empty lists; ``emptied``:
     of the same run with empty lists of ``names``; ``output``: what is not finite then."""
-    node = _first_not_finite(full, emptied)
+    node = first_not_finite(full, emptied)
     where = f"{line_of(node)}: " if node else ""
     instead = _instead(node, module) if node else OTHERWISE
     inputs = ", ".join(repr(name) for name in names)
@@ -244,7 +263,7 @@ def nested_tensor_remedy(module: nn.Module) -> str:
     return f"; nested tensors cut padding to the batch; write {WITHOUT_NESTED_TENSORS}"
 
 
-def _first_not_finite(full: Recording, emptied: Recording) -> fx.Node | None:
+def first_not_finite(full: Recording, emptied: Recording) -> fx.Node | None:
     """The first operation that gives NaN, else infinity, with empty lists alone."""
     for found in (torch.isnan, torch.isinf):
         for node, value in emptied.items():

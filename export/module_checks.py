@@ -2,15 +2,18 @@
 known; says what of their tables the dense program holds."""
 
 import logging
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
 from embershard.export.compared import close
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables
+from embershard.export.tables import DIVERGED
+from embershard.export.tracing import refusal
 from embershard.formatting import megabytes_text
 from embershard.modules import FeatureProcessedEmbeddingBagCollection
 
@@ -23,15 +26,21 @@ def check_module(module: nn.Module) -> None:
     _check_device(module)
     for path, each in module.named_modules():
         if isinstance(each, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            kind = type(each).__name__
+            wrapper = type(each).__name__
             raise ExportError(
-                f"{path or 'module'}: expected a module without nn.{kind}, got one in it; "
+                f"{path or 'module'}: expected a module without nn.{wrapper}, got one in it; "
                 f"write {path or 'module'}.module"
             )
         if isinstance(each, FeatureProcessedEmbeddingBagCollection):
             raise ExportError(
                 f"{path or 'module'}: expected embedding collections without feature processors, "
                 "got a FeatureProcessedEmbeddingBagCollection: packages hold no position weights"
+            )
+        if kind := _torchrec_collection(each):
+            raise ExportError(
+                f"{path or 'module'}: expected embershard.{kind.__name__}, got {kind.__module__}."
+                f"{kind.__name__}; write from embershard import {kind.__name__}: arguments and "
+                "state dict are the same"
             )
     halved = [f"{path}.{name}".lstrip(".") for path, name in half_tables(module)]
     for name, parameter in module.named_parameters():
@@ -40,6 +49,66 @@ def check_module(module: nn.Module) -> None:
                 f"{name}: expected float32 parameters, got {parameter.dtype}; write module.float() "
                 "before the export, and export_model(..., dense_dtype='bf16') for bfloat16 layers"
             )
+    _check_numbers(module)
+
+
+def _torchrec_collection(module: nn.Module) -> type | None:
+    """The class of a collection of TorchRec, which has the name of one of ours."""
+    ours = {kind.__name__ for kind in EMBEDDING_MODULES}
+    for kind in type(module).__mro__:
+        if kind.__module__.startswith("torchrec.") and kind.__name__ in ours:
+            return kind
+    return None
+
+
+def _check_numbers(module: nn.Module) -> None:
+    """`ExportError`: a parameter holds NaN. Tables may be large: they are checked as they are
+    written."""
+    collections = [each for each in module.modules() if isinstance(each, EMBEDDING_MODULES)]
+    tables = {id(weight) for each in collections for weight in each.parameters()}
+    for name, parameter in module.named_parameters():
+        if id(parameter) not in tables and bool(parameter.isnan().any()):
+            raise ExportError(f"{name}: expected finite parameters, got nan{DIVERGED}")
+
+
+PLAIN_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
+
+
+def check_plain_lookups(module: nn.Module, graph: fx.Graph, *, dense_too: bool) -> None:
+    """Refuse an nn.Embedding or nn.EmbeddingBag that looks up ids of forward's sparse input, which
+    a dense program does not get. ``dense_too``: also one that looks up anything else."""
+    _, sparse = (node for node in graph.nodes if node.op == "placeholder")
+    ids = {sparse: "<key>"}
+    for node in graph.nodes:
+        layer = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+        keys = [ids[source] for source in node.all_input_nodes if source in ids]
+        if isinstance(layer, PLAIN_LOOKUPS) and (keys or dense_too):
+            key = keys[0] if keys else "<key>"
+            raise refusal(node, _collection_instead(str(node.target), layer, key))
+        if keys and node.target != "lengths" and not isinstance(layer, EMBEDDING_MODULES):
+            asked = node.args[1] if node.target is operator.getitem else None
+            ids[node] = asked if isinstance(asked, str) else keys[0]
+
+
+def _collection_instead(path: str, layer: nn.Module, key: str) -> str:
+    name, kind = path.replace(".", "_"), type(layer).__name__
+    table = (
+        f"name={name!r}, num_embeddings={layer.num_embeddings}, "
+        f"embedding_dim={layer.embedding_dim}, feature_names=[{key!r}]"
+    )
+    if isinstance(layer, nn.EmbeddingBag) and layer.mode != "max":
+        table += f", pooling=PoolingType.{layer.mode.upper()}"
+        collection, config, read = "EmbeddingBagCollection", "EmbeddingBagConfig", ""
+    else:
+        collection, config, read = (
+            "EmbeddingCollection",
+            "EmbeddingConfig",
+            ".to_padded_dense(max_ids)",
+        )
+    return (
+        f"expected ids to be looked up in an {collection}, got the nn.{kind} {path!r}; write "
+        f"self.{name} = {collection}([{config}({table})]) and self.{name}(sparse)[{key!r}]{read}"
+    )
 
 
 def check_lookups(modules: Mapping[str, EmbeddingModule]) -> None:

@@ -18,6 +18,7 @@ from embershard.export.module_checks import (
     check_buffers,
     check_lookups,
     check_module,
+    check_plain_lookups,
     warn_of_tables,
 )
 from embershard.export.plain_layers import plain_layers
@@ -142,7 +143,7 @@ def build_program(
         buffers = buffer_values(module)
         traced = trace(module)
         check_buffers(module, buffers)
-        modules = _embedding_modules(module, {str(n.target) for n in traced.nodes})
+        modules = _embedding_modules(module, traced)
         check_lookups(modules)
         layout = lay_out(modules, schema)
         scoped = split(traced, schema, layout, modules)
@@ -153,7 +154,7 @@ def build_program(
             layout=layout,
             outputs=(),
         )
-        outputs = check_program(
+        outputs, not_finite = check_program(
             module,
             traced,
             program,
@@ -163,7 +164,7 @@ def build_program(
             seed=seed,
         )
         warn_of_tables(layout.tables, program.script)
-        exact = dataclasses.replace(program, outputs=outputs)
+        exact = dataclasses.replace(program, outputs=outputs, not_finite_line=not_finite)
         if dtype == "float32":
             return exact
         holder, graph = round_layers(module, exact.graph)
@@ -171,12 +172,14 @@ def build_program(
         return dataclasses.replace(exact, script=script, graph=graph, float32=exact)
 
 
-def _embedding_modules(module: nn.Module, called: set[str]) -> dict[str, EmbeddingModule]:
+def _embedding_modules(module: nn.Module, traced: fx.Graph) -> dict[str, EmbeddingModule]:
+    called = {str(node.target) for node in traced.nodes}
     found = {
         path: each
         for path, each in module.named_modules()
         if path in called and isinstance(each, EMBEDDING_MODULES)
     }
+    check_plain_lookups(module, traced, dense_too=not found)
     if not found:
         raise ExportError(
             f"{type(module).__name__}: expected an EmbeddingBagCollection or an "

@@ -66,13 +66,17 @@ def random_samples(
 
 
 def scored(
-    samples: Sequence[SampleRequest], program: DenseProgram, weights: Mapping[str, WeightType]
+    samples: Sequence[SampleRequest],
+    program: DenseProgram,
+    weights: Mapping[str, WeightType],
+    *,
+    random: bool = False,
 ) -> list[SampleRequest]:
     """The same requests with the outputs that the stored tables give: rows as they read back from
     the package, pooled in float32 or as they are, then the dense program. Nothing of the serving
-    code takes part. `InputError`: an id that its map rejects, or a list that is too long.
-    `ExportError`: an output that is not finite."""
-    return [_scored(sample, program, weights) for sample in samples]
+    code takes part. ``random``: whether they are `random_samples`. `InputError`: an id that its map
+    rejects, or a list that is too long. `ExportError`: an output that is not finite."""
+    return [_scored(sample, program, weights, random=random) for sample in samples]
 
 
 MERGED_EXAMPLES = 1024
@@ -135,15 +139,26 @@ def _random_ids(
 
 
 def _scored(
-    sample: SampleRequest, program: DenseProgram, weights: Mapping[str, WeightType]
+    sample: SampleRequest,
+    program: DenseProgram,
+    weights: Mapping[str, WeightType],
+    *,
+    random: bool,
 ) -> SampleRequest:
     batch = _as_batch(sample, program.schema, program.layout, weights)
     outputs = program.run(batch.dense, batch.looked_up, batch.request_of_example)
     for name, output in outputs.items():
         if not output.isfinite().all():
+            got = output[~output.isfinite()][0].item()
+            if random:
+                raise ExportError(
+                    f"{program.not_finite_line}output {name!r}: expected finite values for random "
+                    f"requests, whose dense inputs may be negative, got {got}; write "
+                    "export_model(..., samples=[...]) with real requests, or clamp what the "
+                    "operation takes"
+                )
             raise ExportError(
-                f"output {name!r}: expected finite values for every sample, got "
-                f"{output[~output.isfinite()][0].item()}"
+                f"output {name!r}: expected finite values for every sample, got {got}"
             )
     return dataclasses.replace(
         sample, outputs={name: output.numpy() for name, output in outputs.items()}

@@ -40,7 +40,7 @@ from embershard.export.inputs import (
 )
 from embershard.export.item_assignment import emit_assignment, is_shared, item_assigned
 from embershard.export.lookup_values import OF_SPARSE, PAD_FIRST, LookupValues
-from embershard.export.tracing import refusal
+from embershard.export.tracing import line_of, refusal
 from embershard.jagged.keyed_tensor import regroup_keyed
 from embershard.modules import to_examples
 from embershard.package.names import name_problem
@@ -132,12 +132,27 @@ class _Splitter:
             raise refusal(
                 node,
                 "expected to_examples to take what depends on request-scoped inputs only, got what "
-                "has a row for each example already; drop the mark, or give every input of it "
-                "scope='request'",
+                f"{self._row_for_each_example(node)}",
             )
         if value.scope != "request":  # A marked model whose schema has no request scope.
             return value
         return Value(self._inputs.expand(value.node), "example")
+
+    def _row_for_each_example(self, marked: fx.Node) -> str:
+        """Why what is marked has a row for each example, and what to write instead."""
+        columns = [i for i, each in enumerate(self._dense_columns) if each.scope == "request"]
+        mixed = 0 < len(columns) < len(self._dense_columns)
+        for node in self._traced.nodes if mixed else ():
+            takes_all = self._dense in node.all_input_nodes and _columns_asked(node) is None
+            if takes_all and marked in _users(node):
+                return (
+                    f"takes all of dense at {line_of(node)}; write the operation on "
+                    f"dense[:, {columns}], the columns of scope='request', alone"
+                )
+        return (
+            "has a row for each example already; drop the mark, or give every input of it "
+            "scope='request'"
+        )
 
     def _operation(self, node: fx.Node) -> Value:
         if is_in_place(node):
@@ -231,6 +246,15 @@ class _Splitter:
         self._graph.output(outputs, type_expr=dict[str, torch.Tensor])
         self._graph.lint()
         return ScopedProgram(graph=self._graph, output_scopes=scopes)
+
+
+def _users(node: fx.Node) -> set[fx.Node]:
+    """All nodes that depend on one, itself included."""
+    users, waiting = {node}, [node]
+    while waiting:
+        waiting += [user for user in waiting.pop().users if user not in users]
+        users.update(waiting)
+    return users
 
 
 def _form_problem(given: Any) -> str | None:

@@ -77,6 +77,11 @@ def _known(kind: str) -> WeightType:
     raise ExportError(f"weights: expected one of {', '.join(get_args(WeightType))}, got {kind!r}")
 
 
+DIVERGED = (
+    ": training diverged; export a checkpoint from before, and train with a lower learning rate"
+)
+"""What to say of a parameter that is NaN."""
+
 SLICE_BYTES = 4 << 20
 """Float32 bytes quantized at once. A table costs a few times this in memory beyond itself."""
 
@@ -100,7 +105,8 @@ def _named(table: str) -> Iterator[None]:
     try:
         yield
     except InputError as problem:
-        raise ExportError(f"table {table!r}: {problem}") from problem
+        diverged = DIVERGED if str(problem).endswith("got nan") else ""
+        raise ExportError(f"table {table!r}: {problem}{diverged}") from problem
 
 
 def write_table(

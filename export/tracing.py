@@ -1,6 +1,7 @@
 """From a module to a graph whose leaves are its embedding modules."""
 
 import ast
+import inspect
 import linecache
 import re
 import sys
@@ -123,6 +124,7 @@ INSTEAD = {
     "int() argument must be": "sizes without int(): x.shape[0]; tensors in place of numbers: "
     "x[:, 0], not int(x[0, 0])",
     "torch.autocast": "export_model(..., dense_dtype='bf16') in place of it",
+    "expand() takes": "a buffer (self.register_buffer) in place of a tensor made in forward",
     "instead found type 'TracedValue'": "the function without torch.jit.script, or a layer of it",
     "real number, not 'TracedValue'": "tensors in place of numbers: x[:, 0], not float(x[0, 0])",
     "<class 'numpy.": "float(value) in place of a number of numpy",
@@ -172,21 +174,34 @@ def trace(module: nn.Module) -> fx.Graph:
     """Trace ``forward(dense, sparse)``. The graph's first placeholder is dense, its second
     sparse."""
     name = type(module).__name__
+    _check_arguments(module)
     try:
         graph = _traced(module)
     except Exception as error:  # The author's code may raise anything.
         sentence = re.split(r"\n|\. ", str(error).strip())[0] or type(error).__name__
         reason = sentence + _instead(error)
         raise ExportError(f"{author_line(error)}{name}: cannot be traced: {reason}") from error
-    arguments = [node.target for node in graph.nodes if node.op == "placeholder"]
-    if len(arguments) != 2:
-        taken = ", ".join(str(argument) for argument in arguments)
-        raise ExportError(f"{name}: expected forward(dense, sparse), got forward({taken})")
     return graph
 
 
+def _check_arguments(module: nn.Module) -> None:
+    taken = list(inspect.signature(module.forward).parameters)
+    if len(taken) == 2:
+        return
+    instead = ""
+    if len(taken) == 1:
+        instead = (
+            f"; write forward(self, dense, sparse), and model({taken[0]}.dense, {taken[0]}.sparse) "
+            "in the training loop"
+        )
+    raise ExportError(
+        f"{type(module).__name__}: expected forward(dense, sparse), got "
+        f"forward({', '.join(taken)}){instead}"
+    )
+
+
 def _traced(module: nn.Module) -> fx.Graph:
-    with _sizes_one_by_one(), _without_autocast():
+    with _with_traced_arguments(), _without_autocast():
         try:
             return _Tracer().trace(module)
         except Exception:  # The author's code may raise anything.
@@ -219,8 +234,9 @@ def _without_autocast() -> Iterator[None]:
 
 
 @contextmanager
-def _sizes_one_by_one() -> Iterator[None]:
-    """Let ``torch.zeros(rows, 4)`` be traced as ``torch.zeros((rows, 4))`` is already."""
+def _with_traced_arguments() -> Iterator[None]:
+    """Let ``torch.zeros(rows, 4)`` be traced as ``torch.zeros((rows, 4))`` is already, and
+    ``torch.finfo(x.dtype)`` as that of float32, which exported modules compute in."""
 
     def taking_one(factory: Callable[..., Any]) -> Callable[..., Any]:
         def traced(*size: Any, **options: Any) -> Any:
@@ -230,13 +246,18 @@ def _sizes_one_by_one() -> Iterator[None]:
 
         return traced
 
-    factories = {name: getattr(torch, name) for name in ("empty", "ones", "zeros")}
-    for name, factory in factories.items():
-        setattr(torch, name, taking_one(factory))
+    def finfo(dtype: Any = None) -> Any:
+        return before["finfo"](torch.float32 if isinstance(dtype, fx.Proxy) else dtype)
+
+    before: dict[str, Any] = {
+        name: getattr(torch, name) for name in ("empty", "finfo", "ones", "zeros")
+    }
+    for name, factory in before.items():
+        setattr(torch, name, finfo if name == "finfo" else taking_one(factory))
     try:
         yield
     finally:
-        for name, factory in factories.items():
+        for name, factory in before.items():
             setattr(torch, name, factory)
 
 

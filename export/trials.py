@@ -13,6 +13,7 @@ sequences. Of samples that come with the module, each request is such a part of 
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,7 +38,9 @@ from embershard.export.located_faults import (
     failure_remedy,
     finite_rows,
     first_crossing,
+    first_not_finite,
     nested_tensor_remedy,
+    random_constant,
     recorded,
     with_empty_lists,
 )
@@ -58,6 +61,9 @@ TRIALS = (
     Trial(4, 4, "normal"),
     Trial(2, 9, "positive"),
 )
+
+# Finds the line that gives NaN or infinity for some of the inputs that random samples have.
+MANY = Trial(8, 64, "normal")
 
 # Of models with sequences, too: nobody in the batch has a history.
 WITHOUT_LISTS = Trial(2, 5, "normal", longest=0)
@@ -81,28 +87,30 @@ def check_program(
     *,
     samples: Iterable[tuple[str, Sequence[Batch]]],
     seed: int,
-) -> tuple[OutputSpec, ...]:
+) -> tuple[tuple[OutputSpec, ...], str]:
     """Compare a program with the module, in eval mode, whose trace it was made from, on random
-    inputs and on groups of ``samples``; returns what the outputs are. ``modules``: those of
-    embeddings by path."""
+    inputs and on groups of ``samples``; returns what the outputs are, and `not_finite_line`.
+    ``modules``: those of embeddings by path."""
     checker = _Checker(module, traced, program, modules, output_scopes)
     trials = (*TRIALS, WITHOUT_LISTS) if program.layout.sequences else TRIALS
     runs = [checker.run(trial, seed + place) for place, trial in enumerate(trials)]
+    not_finite = checker.not_finite_line(seed)
     for name in output_scopes:
         if not any(run[name].isfinite().all() for run in runs):
             raise ExportError(
-                f"output {name!r}: expected finite values, got NaN or infinity in every batch of "
-                "random inputs, positive ones too"
+                f"{not_finite}output {name!r}: expected finite values, got NaN or infinity in "
+                "every batch of random inputs, positive ones too"
             )
     checker.run_wide(seed)
     for names, requests in samples:
         checker.compare(merged(requests), requests, names)
     for place, trial in enumerate(BEFORE_EMPTYING):
         checker.check_empty_lists(trial, seed + place)
-    return tuple(
+    outputs = tuple(
         OutputSpec(name=name, scope=scope, shape=tuple(runs[0][name].shape[1:]))
         for name, scope in output_scopes.items()
     )
+    return outputs, not_finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,16 @@ class _Checker:
         batch = random_batch(trial, self.program, seed)
         where = f"{trial.requests} requests, {trial.examples} examples"
         return self.compare(batch, batch.each_alone(), where)
+
+    def not_finite_line(self, seed: int) -> str:
+        """Where the author wrote the first operation that gives NaN, else infinity, of a batch
+        of random inputs, and ": "; nothing if the outputs are finite."""
+        batch = random_batch(MANY, self.program, seed)
+        with suppress(ExportError):  # It may fail on larger numbers than those of other batches.
+            if not all(output.isfinite().all() for output in self._of_module(batch).values()):
+                node = first_not_finite({}, self._recorded(batch))
+                return f"{line_of(node)}: " if node else ""
+        return ""
 
     def run_wide(self, seed: int) -> None:
         """Compare on large dense inputs. A module that takes none of that size is no error."""
@@ -227,6 +245,7 @@ class _Checker:
         """The refusal of a module that gives the same batch other outputs when it runs again."""
         first, again = self._recorded(batch), self._recorded(batch)
         node = next((n for n, value in first.items() if not close(again[n], value)), None)
+        node = node or random_constant(self.module, self.traced)
         if node is None:
             return None
         return ExportError(

@@ -1,6 +1,5 @@
 """The files of one version, one after the other: linked, resumed or fetched, and verified."""
 
-import errno
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,9 +10,8 @@ from typing import Any, Final
 from embershard.errors import InputError
 from embershard.fetch.remote_version import RemoteVersion
 from embershard.package.manifest import FileSpec
-from embershard.package.sealing import file_spec, link_or_copy
+from embershard.package.sealing import NO_ROOM, file_spec, link_or_copy
 
-NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BLOCK_BYTES: Final = 4 << 20
 
 

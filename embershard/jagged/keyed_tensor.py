@@ -11,7 +11,7 @@ from embershard.errors import InputError, MissingKeyError
 from embershard.jagged.checks import keyed_fault, keys_fault
 from embershard.jagged.pytrees import TraceableMeta, register_pytree
 from embershard.jagged.rendering import keyed_text
-from embershard.jagged.segments import running_sums
+from embershard.jagged.segments import places_of, running_sums
 
 
 class KeyedTensor(metaclass=TraceableMeta):
@@ -46,6 +46,8 @@ class KeyedTensor(metaclass=TraceableMeta):
         self._length_per_key: list[int] = widths
         self._values: Tensor = values
         self._key_dim: int = key_dim
+        places: dict[str, tuple[int, int]] | None = None
+        self._places: dict[str, tuple[int, int]] | None = places
 
     @staticmethod
     def from_tensor_list(keys: list[str], tensors: list[Tensor], key_dim: int = 1) -> "KeyedTensor":
@@ -80,13 +82,14 @@ class KeyedTensor(metaclass=TraceableMeta):
 
     def __getitem__(self, key: str) -> Tensor:
         """A view of one key. Raises MissingKeyError (a KeyError too)."""
-        start = 0
-        for index, name in enumerate(self._keys):
-            width = self._length_per_key[index]
-            if name == key:
-                return self._values.narrow(self._key_dim, start, width)
-            start += width
-        raise MissingKeyError(f"feature '{key}': expected one of {self._keys}")
+        places = self._places
+        if places is None:
+            places = places_of(self._keys, self._length_per_key)
+            self._places = places
+        if key not in places:
+            raise MissingKeyError(f"feature '{key}': expected one of {self._keys}")
+        start, width = places[key]
+        return self._values.narrow(self._key_dim, start, width)
 
     def to_dict(self) -> dict[str, Tensor]:
         """A view of every key, in order."""
@@ -208,4 +211,6 @@ def _children(_: Any) -> tuple[str, ...]:
     return ("_values",)
 
 
-register_pytree(KeyedTensor, _children, static=("_keys", "_length_per_key", "_key_dim"))
+register_pytree(
+    KeyedTensor, _children, static=("_keys", "_length_per_key", "_key_dim"), optional=("_places",)
+)

@@ -90,6 +90,16 @@ def running_sums(counts: list[int]) -> list[int]:
     return sums
 
 
+def places_of(keys: list[str], widths: list[int]) -> dict[str, tuple[int, int]]:
+    """Where each key begins if all stand side by side, and its width."""
+    places: dict[str, tuple[int, int]] = {}
+    start = 0
+    for index, key in enumerate(keys):
+        places[key] = (start, widths[index])
+        start += widths[index]
+    return places
+
+
 def gather_slices(tensor: Tensor, bounds: list[int], order: list[int]) -> Tensor:
     """The slices ``tensor[bounds[i]:bounds[i + 1]]`` for each i of ``order``, behind each other."""
     if len(order) == 0:

@@ -9,6 +9,7 @@
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -129,19 +130,22 @@ def vocabulary_files(schema: Schema) -> dict[str, str]:
         input name -> file name without folder: {"history": "item.safetensors", ...}.
     """
     files: dict[str, str] = {}
-    written: list[tuple[Vocabulary, str]] = []
+    taken: set[str] = set()
+    alike: dict[tuple[int, int, int], list[tuple[Vocabulary, str]]] = defaultdict(list)
     for each in schema.sparse:
         if not isinstance(each.ids, Vocabulary):
             continue
+        keys = each.ids.keys
+        written = alike[len(keys), int(keys[0]), int(keys[-1])]
         for vocabulary, file in written:
             if vocabulary is each.ids or vocabulary.same_ids(each.ids):
                 files[each.name] = file
                 break
         else:
             stem = re.sub(r"[^A-Za-z0-9_\-]", "_", each.name)[:64]
-            taken = {file for _, file in written}
             numbers = (f"-{number}" if number else "" for number in range(len(taken) + 1))
             file = next(f for n in numbers if (f := f"{stem}{n}.safetensors") not in taken)
+            taken.add(file)
             written.append((each.ids, file))
             files[each.name] = file
     return files

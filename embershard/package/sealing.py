@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from embershard.errors import InputError
 from embershard.package.manifest import FileSpec
@@ -19,6 +19,9 @@ from embershard.package.validation import MANIFEST, MANIFEST_DIGEST
 
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
 """Two file systems; one without links; a file with as many as it may have."""
+
+NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""A full disk, or a file that may not be as large."""
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -72,6 +75,22 @@ def replace_file(file: Path, data: bytes) -> None:
     finally:
         scratch.unlink(missing_ok=True)
     sync(file.parent)
+
+
+@contextmanager
+def room_needed(path: Path) -> Iterator[None]:
+    """`InputError`, which names ``path``, in place of an `OSError` of `NO_ROOM`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise no_room(path, error) from error
+
+
+def no_room(path: Path, error: OSError) -> InputError:
+    """What to raise for an error of `NO_ROOM`."""
+    return InputError(f"{path}: no room: {error.strerror}; make room and run it again")
 
 
 def sync_tree(folder: Path) -> None:

@@ -39,7 +39,16 @@ from embershard.package.reader import verify_package
 from embershard.package.row_format import RowFormat
 from embershard.package.safetensors_file import encode_header, write_vocabulary
 from embershard.package.samples import SampleRequest, write_samples
-from embershard.package.sealing import exchange, file_spec, seal, sync, sync_tree
+from embershard.package.sealing import (
+    NO_ROOM,
+    exchange,
+    file_spec,
+    no_room,
+    room_needed,
+    seal,
+    sync,
+    sync_tree,
+)
 
 SAMPLES: Final = "samples.safetensors"
 
@@ -77,7 +86,8 @@ class PackageWriter:
         replace: whether it takes the place of the package at ``out``, whose lock the caller holds.
 
     Raises:
-        InputError: there is something at ``out``, without ``replace``: versions are immutable.
+        InputError: there is something at ``out``, without ``replace``: versions are immutable. Also
+            if the disk is full, here and anywhere in the ``with`` statement.
     """
 
     def __init__(
@@ -87,10 +97,12 @@ class PackageWriter:
         self._chunk_bytes_max = chunk_bytes_max
         self._published = False
         self._check_free()
-        self._out.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(
-            tempfile.mkdtemp(prefix=f".{self._out.name}.", suffix=".partial", dir=self._out.parent)
-        )
+        with room_needed(self._out):
+            self._out.parent.mkdir(parents=True, exist_ok=True)
+            prefix = f".{self._out.name}."
+            self._folder = Path(
+                tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=self._out.parent)
+            )
         # mkdtemp's 0700 would hide the package from a server's user.
         self._folder.chmod(self._out.stat().st_mode & 0o7777 if replace else 0o755)
 
@@ -100,8 +112,10 @@ class PackageWriter:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if not self._published or self._replace:  # What was not finished, or the old package.
             shutil.rmtree(self._folder)
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise no_room(self._out, error) from error
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            error.filename = str(self._out)  # A full disk does not say which.
+            error.filename = str(self._out)
 
     def path(self, file: str) -> Path:
         """Where ``file``, a path inside the package, lies until the package is published."""
@@ -217,8 +231,10 @@ class PackageWriter:
         except OSError as error:
             self._check_free()  # Another writer was faster.
             raise error
-        self._published = True
+        if not self._replace:
+            self._folder = self._out
         sync(self._out.parent)
+        self._published = True
         return self._out
 
     def _check_free(self) -> None:

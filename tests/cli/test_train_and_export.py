@@ -136,7 +136,7 @@ def test_a_checkpoint_folder_that_cannot_be_is_named(config, tmp_path, capsys):
     ("full_disk", "words"),
     {
         "no-folder": (False, "FileExistsError: [Errno 17] File exists: '{out}'"),
-        "full-disk": (True, "OSError: [Errno 27] File too large: '{out}/1'"),
+        "full-disk": (True, "InputError: {out}/1: no room: File too large; make room"),
     },
 )
 def test_a_package_that_cannot_be_written_is_named(tmp_path, capsys, file_limit, full_disk, words):

@@ -1,5 +1,8 @@
 """Exports that are refused, or fail on the way, leave nothing behind."""
 
+import errno
+import os
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -160,6 +163,39 @@ def test_a_failure_while_writing_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1", progress=fail)
     assert list((tmp_path / "dlrm").iterdir()) == []
+
+
+def test_a_full_disk_is_refused_and_nothing_is_left(tmp_path, file_limit):
+    expected = f"{tmp_path}/dlrm/1: no room: File too large; make room and run it again"
+    for size in (0, 4096, 6000):  # The header of a table, its rows, the dense program.
+        with pytest.raises(InputError, match=re.escape(expected)), file_limit(size):
+            export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1")
+        assert list((tmp_path / "dlrm").iterdir()) == []
+
+
+def test_a_disk_that_is_full_when_files_are_synced_is_refused(tmp_path, monkeypatch):
+    export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1")
+    syncs = sum(1 for _ in (tmp_path / "dlrm/1").rglob("*")) + 2  # Files, folders, the model's own.
+    for failing in (1, syncs - 1, syncs):
+        left = iter(range(failing, 0, -1))
+
+        def fsync(_, left=left):
+            if next(left) == 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(InputError, match="dlrm/2: no room: No space left on device; make room"):
+            export_model(dlrm(), SCHEMA, tmp_path / "dlrm/2")
+        assert [path.name for path in (tmp_path / "dlrm").iterdir()] == ["1"]
+
+
+def test_a_full_disk_before_the_first_file_is_refused(tmp_path, monkeypatch):
+    def mkdir(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(InputError, match="dlrm/1: no room: No space left on device"):
+        export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1")
 
 
 def test_an_installation_without_fbgemm_is_refused(tmp_path, monkeypatch):

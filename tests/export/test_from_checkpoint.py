@@ -1,12 +1,15 @@
 """Checkpoints and state dicts become packages; a factory and its weights must fit."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.state_dict_saver import save as save_dcp
 
-from embershard.errors import DataError, ExportError
+from embershard.errors import DataError, ExportError, InputError
 from embershard.export import export_checkpoint, export_model
 from embershard.models import build_model
 from embershard.package import Package, verify_package
@@ -257,6 +260,18 @@ def test_a_compiled_module_whose_own_weights_begin_with_model_is_read(tmp_path):
     out = export_checkpoint(tmp_path / "weights.pt", tmp_path / "m" / "1", model=f"{FACTORY}_held")
     export_model(Holder(trained_ranker()), SCHEMA, tmp_path / "expected" / "1")
     assert files_of(out) == files_of(tmp_path / "expected" / "1")
+
+
+def test_a_full_disk_while_a_checkpoint_is_read_is_refused(tmp_path, monkeypatch):
+    def posix_fallocate(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
+    path = save("pt", trained_ranker(), tmp_path)
+    out = tmp_path / "repository" / "ranker" / "1"
+    with pytest.raises(InputError, match="ranker/1: no room: No space left on device; make room"):
+        export_checkpoint(path, out, model=f"{FACTORY}_on_meta")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_state_dict_in_the_old_format_of_torch_is_read(tmp_path):

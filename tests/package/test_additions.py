@@ -102,7 +102,7 @@ def test_a_damaged_package_is_refused(package):
 def test_a_full_disk_leaves_the_package_as_it_was(package, file_limit):
     plan = plan_for(package, "more")
     with file_limit(100):
-        refuses_and_leaves_everything(package, plan, OSError, "File too large")
+        refuses_and_leaves_everything(package, plan, InputError, "no room: File too large")
 
 
 def test_plans_added_at_once_are_all_there(package):

@@ -101,7 +101,7 @@ def test_another_error_of_the_file_system_is_no_reason_to_copy(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "link", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match="no room: No space left on device; make room"):
         add_program(package, tmp_path / "small" / "2", spec(), program, check=good)
     assert sorted(os.listdir(tmp_path / "small")) == ["1"]
 

@@ -122,10 +122,10 @@ def test_what_is_not_published_is_removed(tmp_path, end):
     assert os.listdir(tmp_path / "m") == []
 
 
-def test_a_full_disk_is_an_error_of_the_system_that_names_the_package(tmp_path, file_limit):
+def test_a_full_disk_is_an_input_error_that_names_the_package(tmp_path, file_limit):
     out = tmp_path / "repository" / "model" / "1"
     with (
-        pytest.raises(OSError, match=r"File too large: '.*/repository/model/1'"),
+        pytest.raises(InputError, match=r"/repository/model/1: no room: File too large; make ro"),
         file_limit(8000),
         PackageWriter(out) as writer,
     ):

@@ -1,0 +1,208 @@
+"""What authors of plain PyTorch and TorchRec models write first is refused by its line or name."""
+
+import random
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+
+from embershard.errors import DataError, ExportError
+from embershard.export import export_checkpoint, export_model
+from embershard.export.program_builder import build_program
+from embershard.modules import to_examples
+from tests.cases import cases
+from tests.export.expanding import Forward
+from tests.export.models import SCHEMA, collection
+from tests.export.test_refusal_remedies import module, refusal_of
+
+HERE = "test_author_mistakes.py:"
+TORCHREC = "torchrec.modules.embedding_modules"
+
+
+def item(m, d, s):
+    return m.embeddings(s)["item"].sum(1)
+
+
+@pytest.mark.parametrize("name", ["EmbeddingBagCollection", "EmbeddingCollection"])
+def test_a_collection_of_torchrec_is_refused_by_its_attribute(name):
+    theirs = type(name, (nn.Module,), {"__module__": TORCHREC})
+    own = type("Own", (theirs,), {})
+    for kind in (theirs, own):
+        ranker = module(lambda m, d, s: m.theirs(s)["item"])
+        ranker.theirs = kind()
+        assert refusal_of(ranker) == (
+            f"theirs: expected embershard.{name}, got {TORCHREC}.{name}; write from embershard "
+            f"import {name}: arguments and state dict are the same"
+        )
+
+
+def bags(m, d, s):
+    return m.layer(s["item"].values(), s["item"].offsets()).sum(1)
+
+
+LISTS = (
+    "got the nn.Embedding 'layer'; write self.layer = EmbeddingCollection([EmbeddingConfig("
+    "name='layer', num_embeddings=9, embedding_dim=4, feature_names=['item'])]) and "
+    "self.layer(sparse)['item'].to_padded_dense(max_ids)"
+)
+BAGS = (
+    "got the nn.EmbeddingBag 'layer'; write self.layer = EmbeddingBagCollection(["
+    "EmbeddingBagConfig(name='layer', num_embeddings=9, embedding_dim=4, feature_names=['item'], "
+    "pooling=PoolingType.{})]) and self.layer(sparse)['item']"
+)
+
+
+@cases(
+    ("forward", "layer", "remedy"),
+    {
+        "embedding": (lambda m, d, s: m.layer(s["item"].values()), nn.Embedding(9, 4), LISTS),
+        "padded": (
+            lambda m, d, s: m.layer(s["item"].to_padded_dense(3)) + item(m, d, s)[:, None, None],
+            nn.Embedding(9, 4),
+            LISTS,
+        ),
+        "mean": (bags, nn.EmbeddingBag(9, 4), BAGS.format("MEAN")),
+        "sum-beside-a-collection": (
+            lambda m, d, s: bags(m, d, s) + item(m, d, s),
+            nn.EmbeddingBag(9, 4, mode="sum"),
+            BAGS.format("SUM"),
+        ),
+        "of-dense-inputs": (
+            lambda m, d, s: m.layer(d.long()),
+            nn.Embedding(9, 4),
+            LISTS.replace("item", "<key>"),
+        ),
+    },
+)
+def test_a_plain_embedding_of_ids_is_refused_with_a_collection(forward, layer, remedy):
+    message = refusal_of(Forward(forward, layer=layer, embeddings=collection()))
+    assert HERE in message
+    assert message.endswith(remedy)
+
+
+def test_a_plain_embedding_of_lengths_is_exported():
+    ranker = module(
+        lambda m, d, s: (
+            m.layer(s["history"].lengths().clamp(max=8))
+            + m.sequences(s)["history"].to_padded_dense(3).sum(1)
+            + m.embeddings(s)["item"]
+        )
+    )
+    ranker.layer = nn.Embedding(9, 4)
+    build_program(ranker, SCHEMA, seed=0)
+
+
+def test_a_forward_of_a_batch_is_refused_before_it_is_traced():
+    class Ranker(nn.Module):
+        def forward(self, batch):
+            return batch.dense if batch.dense.shape[0] > 1 else None
+
+    assert refusal_of(Ranker()) == (
+        "Ranker: expected forward(dense, sparse), got forward(batch); write forward(self, dense, "
+        "sparse), and model(batch.dense, batch.sparse) in the training loop"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Please use DTensor:FutureWarning")
+def test_a_file_of_sharded_tensors_is_refused_with_a_way_to_save_them(tmp_path):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        spec = ChunkShardingSpec(dim=0, placements=["rank:0/cpu"])
+        torch.save({"weight": sharded_tensor.zeros(spec, 4, 2)}, tmp_path / "sharded.pt")
+    finally:
+        dist.destroy_process_group()
+    with pytest.raises(DataError) as raised:
+        export_checkpoint(
+            tmp_path / "sharded.pt", tmp_path / "m/1", model="tests.export.models:make_ranker"
+        )
+    assert str(raised.value) == (
+        f"{tmp_path}/sharded.pt: expected a state dict of whole tensors, got ShardedTensors, of "
+        "which a file holds one rank's part; call torch.distributed.checkpoint.save(state_dict, "
+        "checkpoint_id=folder) on every rank, and export the folder"
+    )
+
+
+def test_a_mark_after_an_operation_on_all_of_dense_names_both_lines():
+    def forward(m, d, s):
+        d = torch.tanh(d)
+        user = to_examples(d[:, :1])
+        return user.sum(1) + d[:, 1:].sum(1) + item(m, d, s)
+
+    message = refusal_of(module(forward))
+    assert "user = to_examples(d[:, :1]): cannot be exported: expected to_examples" in message
+    assert message.endswith(
+        "d = torch.tanh(d); write the operation on dense[:, [0]], the columns of scope='request', "
+        "alone"
+    )
+
+
+@cases("function", {"log1p": torch.log1p, "sqrt": torch.sqrt, "log": torch.log})
+def test_nan_of_random_negative_inputs_names_the_line_and_samples(function, tmp_path):
+    ranker = module(lambda m, d, s: function(d[:, 1]) + item(m, d, s))
+    with pytest.raises(ExportError) as raised:
+        export_model(ranker, SCHEMA, tmp_path / "m/1")
+    message = str(raised.value)
+    assert "function(d[:, 1]) + item(m, d, s)" in message
+    assert message.endswith(
+        "output 'score': expected finite values for random requests, whose dense inputs may be "
+        "negative, got nan; write export_model(..., samples=[...]) with real requests, or clamp "
+        "what the operation takes"
+    )
+
+
+def test_outputs_that_are_never_finite_are_refused_by_their_line():
+    message = refusal_of(module(lambda m, d, s: torch.log(-1 - d[:, 1] ** 2) + item(m, d, s)))
+    assert "torch.log(-1 - d[:, 1] ** 2)" in message
+    assert "got NaN or infinity in every batch of random inputs, positive ones too" in message
+
+
+DIVERGED = "got nan: training diverged; export a checkpoint from before, and train with a lower "
+
+
+def test_a_parameter_that_is_nan_is_refused_by_its_name():
+    ranker = module(lambda m, d, s: m.linear(m.embeddings(s)["item"]))
+    with torch.no_grad():
+        ranker.linear.bias.fill_(float("nan"))
+    message = refusal_of(ranker)
+    assert message.startswith("linear.bias: expected finite parameters, " + DIVERGED)
+
+
+def test_a_table_that_is_nan_is_refused_by_its_name(tmp_path):
+    ranker = module(item)
+    with torch.no_grad():
+        ranker.embeddings.embedding_bags["items"].weight.fill_(float("nan"))
+    with pytest.raises(ExportError, match=f"^table 'items': weights: row .*{DIVERGED}"):
+        export_model(ranker, SCHEMA, tmp_path / "m/1")
+
+
+@cases(
+    "forward",
+    {
+        "tensor": lambda m, d, s: item(m, d, s) + torch.randn(16).sum(),
+        "number": lambda m, d, s: item(m, d, s) + random.random(),
+        "item": lambda m, d, s: item(m, d, s) * torch.rand(1).item(),
+    },
+)
+def test_numbers_that_forward_draws_by_itself_are_refused_by_their_line(forward):
+    message = refusal_of(module(forward))
+    assert HERE in message
+    assert "it draws random numbers; write it for training alone: if self.training:" in message
+
+
+def test_a_tensor_made_in_forward_and_expanded_is_refused_with_a_buffer():
+    ranker = module(lambda m, d, s: item(m, d, s) + torch.ones(1, 4).expand(d.shape[0], 4)[:, 0])
+    assert "write a buffer (self.register_buffer) in place of a tensor made in" in refusal_of(
+        ranker
+    )
+
+
+def test_the_smallest_number_of_a_dtype_is_exported():
+    def forward(m, d, s):
+        x = m.embeddings(s)["item"]
+        hidden = x.masked_fill(x > 0, torch.finfo(x.dtype).min)
+        return (torch.softmax(hidden, dim=1) * x).sum(1) + torch.finfo(d.dtype).eps
+
+    build_program(module(forward), SCHEMA, seed=0)
