@@ -20,7 +20,7 @@ from embershard.errors import DataError, InputError, PackageError
 from embershard.modules import EmbeddingConfig
 from embershard.package.manifest_inputs import Part
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
-from embershard.package.validation import AnsweredCalls, parse_model
+from embershard.package.validation import InputErrorMeta, parse_model
 
 FORMAT_VERSION = 0
 
@@ -68,7 +68,7 @@ class EmbeddingComputeKernel(Enum):
 CPU_KERNELS = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
 
 
-class ParameterSharding(Part, metaclass=AnsweredCalls):
+class ParameterSharding(Part, metaclass=InputErrorMeta):
     """How one table is cut.
 
     Raises:
