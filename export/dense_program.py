@@ -86,10 +86,9 @@ class DenseProgram:
         inputs: dict[Scope, list[Tensor]] = {}
         places = {"request": first, "example": torch.arange(len(dense))}
         for scope in SCOPES:
-            given = looked_up.take(places[scope])
             columns = [i for i, item in enumerate(self.schema.dense) if item.scope == scope]
             vectors = [
-                given.pooled[each.path, each.key]
+                looked_up.pooled[each.path, each.key][places[scope]]
                 for each in self.layout.pooled
                 if each.columns.scope == scope
             ]
@@ -97,7 +96,7 @@ class DenseProgram:
             inputs[scope] = [dense[places[scope]][:, columns], wide]
             for each in self.layout.sequences:
                 if each.columns.scope == scope:
-                    lists = given.sequences[each.path, each.key]
+                    lists = take_lists(looked_up.sequences[each.path, each.key], places[scope])
                     inputs[scope] += [lists.values(), lists.offsets()]
         return run_program(
             self.script, self.graph, inputs["request"], inputs["example"], request_of_example

@@ -66,16 +66,15 @@ def one_rank():
     dist.destroy_process_group()
 
 
-def test_the_snippet_of_optimizers_runs(one_rank):
+def test_the_snippets_of_sharding_run(one_rank, tmp_path):
     model = torch.nn.Sequential(EmbeddingBagCollection(TABLES), torch.nn.Linear(8, 1))
-    sharders = [EmbeddingBagCollectionSharder({"optimizer": "sgd"})]
-    (optimizer,) = snippets("sharding.md")
+    sharders = [EmbeddingBagCollectionSharder({"optimizer": "adagrad"})]
+    optimizers, checkpoint = snippets("sharding.md")
     cuts = {table.name: row_wise() for table in TABLES}
     plan = ShardingPlan({"0": construct_module_sharding_plan(model[0], cuts)})
-    names = vars(optim) | {"torch": torch}
-    exec(
-        optimizer,
-        names | {"model": DistributedModelParallel(model, plan=plan, sharders=sharders)},
-        found := {},
-    )
-    assert [group["lr"] for group in found["optimizer"].param_groups] == [0.001, 0.001]
+    sharded = DistributedModelParallel(model, plan=plan, sharders=sharders)
+    names = vars(optim) | {"torch": torch, "model": sharded, "folder": tmp_path / "checkpoint"}
+    exec(optimizers, names)
+    assert [group["lr"] for group in names["optimizer"].param_groups] == [0.001, 0.001]
+    exec(checkpoint, names)
+    assert "0.embedding_bags.users.weight" in names["state"]

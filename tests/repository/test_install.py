@@ -108,5 +108,6 @@ def test_an_unknown_stage_is_refused(checkout, machine):
     done = run(checkout, machine, "everything")
     assert (done.returncode, done.stderr) == (
         1,
-        "install: unknown stage 'everything'; known: python, browser, fuzz, proxy, triton, all\n",
+        "install: unknown stage 'everything'; "
+        "known: python, serving, browser, fuzz, proxy, triton, all\n",
     )
