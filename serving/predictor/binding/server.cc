@@ -35,7 +35,11 @@ void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
   const std::future<void> control = std::async([parts] { parts->control->Stop(); });
   parts->server->Drain(timeout);
   control.wait();
-  parts->served->Stop();
+  ServedModels& served = *parts->served;
+  served.Stop();
+  // A version that is served no more ends by itself, unless a batch of it never ends.
+  while (!served.WaitForEnds(served.Engines().size(), Clock::now() + std::chrono::hours(1))) {
+  }
 }
 
 // Stops the parts on a thread of its own. A batch or a load that never ends never lets that thread
