@@ -55,7 +55,7 @@ class ModelControl {
   // As in ModelLoader.
   size_t hung_loads() const { return loader_.hung_loads(); }
 
-  // Gives up what is being loaded, refuses queued requests, lets go of the loaded versions, returns
+  // Gives up what is being loaded, refuses queued requests, releases the loaded versions, returns
   // within about a second. Safe to call more than once, but not from a Done.
   void Stop();
 

@@ -106,7 +106,7 @@ class ModelLoader {
   // Has what runs and what comes fail with kUnavailable within about a second. Any thread.
   void Stop();
 
-  // Lets go of every version, so that those which are served no more can end. REQUIRES: nothing is
+  // Releases every version, so that those which are served no more can end. REQUIRES: nothing is
   // loaded any more.
   void ReleaseVersions() { held_.clear(); }
 
