@@ -138,6 +138,7 @@ class Server {
   py::list Metrics() const {
     ServerMetrics server;
     server.connections_refused = parts_->server->connections_refused();
+    server.strangers_reset = parts_->server->strangers_reset();
     server.security = parts_->server->security();
     Released([&] {
       for (const ServedVersion& each : parts_->served->List()) {
