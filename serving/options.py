@@ -286,6 +286,12 @@ class ServerOptions:
         is_native=False,
         needs="token_file",
     )
+    behind_proxy: bool = _security(
+        False,
+        "do not reset connections for want of an authenticated call: for servers behind a proxy, "
+        "whose connections carry calls of several clients",
+        needs="token_file",
+    )
     model_control: bool = _security(
         False,
         "let clients load and unload models over the port (Open Inference Protocol); on other than "
