@@ -276,8 +276,8 @@ class ServerOptions:
         needs="tls_certificate",
     )
     token_file: str | None = _secured(
-        "tokens, one a line, of 16 to 4096 letters, digits and -._~+/=, one of which every call "
-        "but those for health must have; a new file holds within a second",
+        "file of 1 to 8 tokens, one on each line, each 16 to 4096 letters, digits and -._~+/=. "
+        "Every call except health needs one of them. Changes are read within a second",
         unit="FILE",
     )
     token_without_tls: bool = _security(

@@ -18,13 +18,13 @@ from pydantic import Field
 
 from embershard.package.manifest_inputs import Part, PlainName
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.package.validation import AnsweredCalls
+from embershard.package.validation import InputErrorMeta
 
 Span: TypeAlias = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 _SPAN = "a tuple of integers (first, end), the end excluded"
 
 
-class Shard(Part, metaclass=AnsweredCalls):
+class Shard(Part, metaclass=InputErrorMeta):
     """A rectangle of a table, on one device or, as replicas, on several.
 
     Raises:

@@ -20,7 +20,7 @@ from embershard.errors import DataError, InputError, PackageError
 from embershard.modules import EmbeddingConfig
 from embershard.package.manifest_inputs import Part
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
-from embershard.package.validation import AnsweredCalls, parse_model
+from embershard.package.validation import InputErrorMeta, parse_model
 
 FORMAT_VERSION = 0
 
@@ -68,7 +68,7 @@ class EmbeddingComputeKernel(Enum):
 CPU_KERNELS = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
 
 
-class ParameterSharding(Part, metaclass=AnsweredCalls):
+class ParameterSharding(Part, metaclass=InputErrorMeta):
     """How one table is cut.
 
     Raises:
@@ -199,6 +199,11 @@ def whole_shard(table: EmbeddingConfig, devices: tuple[int, ...] = (0,)) -> Shar
 def shape_of(shard: Shard) -> tuple[int, int]:
     """Its rows and columns."""
     return shard.rows[1] - shard.rows[0], shard.columns[1] - shard.columns[0]
+
+
+def offsets_of(shard: Shard) -> tuple[int, int]:
+    """Its first row and first column."""
+    return shard.rows[0], shard.columns[0]
 
 
 def check_module_plan(
