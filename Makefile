@@ -6,7 +6,7 @@
 #   make sanitize  the C++ tests under AddressSanitizer with UBSan, then under ThreadSanitizer
 #   make coverage  the lines of Python that the tests run (COVERAGE='tests/jagged' for some tests)
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
-#   make attack    SIGTERM in six states of a server, with the seconds that each took to end; and
+#   make attack    SIGTERM in seven states of a server, with the seconds that each took to end; and
 #                  memory that clients without a token take, directly and behind the proxy
 #   make fuzz      clang's fuzzers of requests (every protocol) and packages, FUZZ_SECONDS=600 each
 #   make bench     benchmarks (BENCH='ROW... --against CHECKOUT');  make bench-peers  against TorchRec

@@ -63,7 +63,8 @@ class DenseProgram:
     outputs: tuple[OutputSpec, ...]
 
     not_finite_line: str = ""
-    """Where the module gives NaN or infinity for random inputs, and ": "; nothing if nowhere."""
+    """Source line and ": " of the first operation that is not finite on random inputs; empty if all
+    are."""
 
     float32: DenseProgram | None = None
     """The same without the rounding of its linear layers to bfloat16. None: it has none."""

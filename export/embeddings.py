@@ -101,13 +101,13 @@ class Layout:
     @cached_property
     def _by_input(self) -> Mapping[str, list[Lookup]]:
         lookups: dict[str, list[Lookup]] = defaultdict(list)
-        for each in self.every():
-            lookups[each.input.name].append(each.lookup)
+        for table_lookup in self.every():
+            lookups[table_lookup.input.name].append(table_lookup.lookup)
         return lookups
 
     @cached_property
     def _by_output(self) -> Mapping[tuple[str, str], TableLookup]:
-        return {(each.path, each.key): each for each in self.every()}
+        return {(lookup.path, lookup.key): lookup for lookup in self.every()}
 
 
 def gives_sequences(module: EmbeddingModule) -> bool:

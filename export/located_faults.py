@@ -50,7 +50,7 @@ def random_constant(module: nn.Module, traced: fx.Graph) -> fx.Node | None:
     pairs: Iterator[tuple[fx.Node, fx.Node]] = zip(traced.nodes, trace(module).nodes, strict=False)
     for node, other in pairs:
         if node.op == other.op == "get_attr":
-            tensor, again = (attrgetter(str(each.target))(module) for each in (node, other))
+            tensor, again = (attrgetter(str(read.target))(module) for read in (node, other))
             if not torch.equal(tensor, again):
                 return node
         elif _literals(node) != _literals(other):

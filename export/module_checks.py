@@ -24,19 +24,19 @@ def check_module(module: nn.Module) -> None:
     """Whether its tensors lie on cpu, of which dtype its parameters are, and what wraps its
     submodules."""
     _check_device(module)
-    for path, each in module.named_modules():
-        if isinstance(each, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            wrapper = type(each).__name__
+    for path, part in module.named_modules():
+        if isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            wrapper = type(part).__name__
             raise ExportError(
                 f"{path or 'module'}: expected a module without nn.{wrapper}, got one in it; "
                 f"write {path or 'module'}.module"
             )
-        if isinstance(each, FeatureProcessedEmbeddingBagCollection):
+        if isinstance(part, FeatureProcessedEmbeddingBagCollection):
             raise ExportError(
                 f"{path or 'module'}: expected embedding collections without feature processors, "
                 "got a FeatureProcessedEmbeddingBagCollection: packages hold no position weights"
             )
-        if kind := _torchrec_collection(each):
+        if kind := _torchrec_collection(part):
             raise ExportError(
                 f"{path or 'module'}: expected embershard.{kind.__name__}, got {kind.__module__}."
                 f"{kind.__name__}; write from embershard import {kind.__name__}: arguments and "
@@ -64,11 +64,11 @@ def _torchrec_collection(module: nn.Module) -> type | None:
 def _check_numbers(module: nn.Module) -> None:
     """`ExportError`: a parameter holds NaN. Tables may be large: they are checked as they are
     written."""
-    collections = [each for each in module.modules() if isinstance(each, EMBEDDING_MODULES)]
-    tables = {id(weight) for each in collections for weight in each.parameters()}
+    collections = [part for part in module.modules() if isinstance(part, EMBEDDING_MODULES)]
+    tables = {id(weight) for collection in collections for weight in collection.parameters()}
     for name, parameter in module.named_parameters():
         if id(parameter) not in tables and bool(parameter.isnan().any()):
-            raise ExportError(f"{name}: expected finite parameters, got nan{DIVERGED}")
+            raise ExportError(f"{name}: expected parameters without nan, got nan{DIVERGED}")
 
 
 PLAIN_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)

@@ -140,7 +140,7 @@ class _Splitter:
 
     def _row_for_each_example(self, marked: fx.Node) -> str:
         """Why what is marked has a row for each example, and what to write instead."""
-        columns = [i for i, each in enumerate(self._dense_columns) if each.scope == "request"]
+        columns = [i for i, column in enumerate(self._dense_columns) if column.scope == "request"]
         mixed = 0 < len(columns) < len(self._dense_columns)
         for node in self._traced.nodes if mixed else ():
             takes_all = self._dense in node.all_input_nodes and _columns_asked(node) is None

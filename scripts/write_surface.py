@@ -35,8 +35,8 @@ def metrics() -> Iterator[str]:
     watch.want({"": 1}, "ranker")
     watch.serve([])
     yield from dict.fromkeys(
-        f"{each.name} {each.kind} {{{', '.join(each.labels)}}}"
-        for each in [*example_metrics(), *from_native(watch.rows())]
+        f"{metric.name} {metric.kind} {{{', '.join(metric.labels)}}}"
+        for metric in [*example_metrics(), *from_native(watch.rows())]
     )
 
 

@@ -276,14 +276,20 @@ class ServerOptions:
         needs="tls_certificate",
     )
     token_file: str | None = _secured(
-        "tokens, one a line, of 16 to 4096 letters, digits and -._~+/=, one of which every call "
-        "but those for health must have; a new file holds within a second",
+        "file of 1 to 8 tokens, one on each line, each 16 to 4096 letters, digits and -._~+/=. "
+        "Every call except health needs one of them. Changes are read within a second",
         unit="FILE",
     )
     token_without_tls: bool = _security(
         False,
         "let the token cross the network unencrypted: for servers behind a proxy that does TLS",
         is_native=False,
+        needs="token_file",
+    )
+    behind_proxy: bool = _security(
+        False,
+        "do not reset connections for want of an authenticated call: for servers behind a proxy, "
+        "whose connections carry calls of several clients",
         needs="token_file",
     )
     model_control: bool = _security(

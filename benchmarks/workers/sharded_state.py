@@ -12,6 +12,7 @@ from typing import Final
 
 import torch
 import torch.distributed as dist
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 
 from benchmarks.child import memory_bytes, serve_blocks
 from benchmarks.sharded_step import start_rank, told
@@ -48,7 +49,13 @@ def main() -> None:
     step(model, ROWS)
     peak = memory_bytes("self", "VmHWM") - before
     tensors = state_tensors(model, group=dist.group.WORLD)
-    shards = [shard for each in tensors.values() for shard in local_pieces(each).values()]
+    shards = [
+        shard
+        for tensor in tensors.values()
+        for shard in (
+            local_pieces(tensor).values() if isinstance(tensor, ShardedTensor) else [tensor]
+        )
+    ]
     # Row-wise state stands there once for each column range, here once.
     held = sum(shard.numel() * shard.element_size() for shard in shards)
     writer = AsyncStateWriter(dist.new_group(backend="gloo"))

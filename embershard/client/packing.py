@@ -158,7 +158,8 @@ def _num_examples(
     expected = stated if stated is not None else next(iter(sizes.values()), 1)
     if isinstance(expected, bool) or not isinstance(expected, (int, np.integer)):
         raise RequestError(f"num_examples: expected a whole number, got {expected!r:.40}")
-    if stated is None and expected == 0:  # Nobody's slip where it is stated.
+    # A caller who states num_examples=0 means it; an empty list is a mistake.
+    if stated is None and expected == 0:
         raise RequestError(
             f"input {next(iter(sizes))!r}: expected at least 1 example, got none; for outputs in "
             "request scope only, leave it out and write num_examples=0"

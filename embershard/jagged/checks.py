@@ -8,7 +8,7 @@ contents are the business of ``validate_keyed_jagged_tensor``.
 import torch
 from torch import Tensor
 
-from embershard.jagged.segments import stride_of, variable_stride_of
+from embershard.jagged.segments import stride_of
 
 
 def jagged_fault(
@@ -58,8 +58,9 @@ def stride_fault(
     """Contradictions of a batch, and its examples. ``strides``, ``inverse``: of a variable one, the
     examples of each key, and its inverse indices."""
     if strides is not None:
-        examples = variable_stride_of(stride, strides, inverse)
-        fault = _strides_fault(keys, strides)
+        fault, examples = _variable_stride(stride, strides, inverse)
+        if fault == "":
+            fault = _strides_fault(keys, strides)
         slots, meaning = sum(strides), "as many as examples"
     else:
         examples = stride_of(len(keys), stride, lengths, offsets)
@@ -79,6 +80,24 @@ def stride_fault(
         fault = f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"
     elif length_per_key is not None:
         fault = totals_fault(keys, length_per_key, values.size(0))
+    return fault, examples
+
+
+def _variable_stride(
+    stride: int | None, strides: list[int], inverse: tuple[list[str], Tensor] | None
+) -> tuple[str, int]:
+    """Contradictions of the stride of a variable batch, and its examples: the width of the inverse
+    indices, or without them the stride, or else the largest stride of a key."""
+    fault = ""
+    if inverse is not None and inverse[1].dim() == 2 and inverse[1].size(0) != 0:
+        examples = inverse[1].size(1)
+        if stride is not None and stride != examples:
+            fault = f"stride: expected {examples}, the width of the inverse indices, got {stride}"
+        return fault, examples
+    largest = max(strides) if len(strides) != 0 else 0
+    examples = largest if stride is None else stride
+    if examples < largest:
+        fault = f"stride: expected at least {largest}, the largest stride of a key, got {stride}"
     return fault, examples
 
 

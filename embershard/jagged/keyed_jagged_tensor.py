@@ -41,8 +41,8 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         weights: numbers, [total, ...]: one for each value. None: unweighted.
         lengths: int32 or int64, [F * B] or [F, B].
         offsets: int32 or int64, [F * B + 1]; first 0, last the total.
-        stride: B. None: as many as the lengths or offsets tell, or of a variable batch its inverse
-            indices or else the key that has most; 0 without keys.
+        stride: B. None: from lengths or offsets. For a variable batch: the width of the inverse
+            indices, or without them the largest stride of a key. 0 without keys.
         length_per_key: number of values of each key, where known: spares waiting for the device.
         stride_per_key_per_rank: examples of each key, of each rank whose batch is in it: a variable
             batch, in which the lengths of a key are as many as the sum of its numbers. None: B.

@@ -46,6 +46,7 @@ class KeyedTensor(metaclass=TraceableMeta):
         self._length_per_key: list[int] = widths
         self._values: Tensor = values
         self._key_dim: int = key_dim
+        # TorchScript reads the type of an attribute from a variable, not from None.
         places: dict[str, tuple[int, int]] | None = None
         self._places: dict[str, tuple[int, int]] | None = places
 

@@ -70,18 +70,6 @@ def stride_of(
     return slots // max(num_keys, 1)
 
 
-def variable_stride_of(
-    stride: int | None, strides: list[int], inverse: tuple[list[str], Tensor] | None
-) -> int:
-    """Examples of a variable batch: as given, else those of the inverse indices, else of the key
-    that has most."""
-    if stride is not None:
-        return stride
-    if inverse is not None and inverse[1].dim() == 2 and inverse[1].size(0) != 0:
-        return inverse[1].size(1)
-    return max(strides) if len(strides) != 0 else 0
-
-
 def running_sums(counts: list[int]) -> list[int]:
     """0, and the sum of the first 1, 2, ... counts."""
     sums = [0]

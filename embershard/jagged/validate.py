@@ -26,14 +26,15 @@ def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
     keys, values, stride = kjt.keys(), kjt.values(), kjt.stride()
     strides = kjt.stride_per_key() if kjt.variable_stride_per_key() else None
     lengths, offsets = kjt.lengths_or_none(), kjt.offsets_or_none()
+    inverse = kjt.inverse_indices_or_none()
     _refuse(keys_fault(keys))
     if lengths is not None:
         _refuse(jagged_fault(values, kjt.weights_or_none(), lengths, None))
-        _refuse(stride_fault(keys, values, lengths, None, stride, strides, None)[0])
+        _refuse(stride_fault(keys, values, lengths, None, stride, strides, None, inverse)[0])
         _refuse(_lengths_fault(kjt, lengths))
     if offsets is not None:
         _refuse(jagged_fault(values, kjt.weights_or_none(), None, offsets))
-        _refuse(stride_fault(keys, values, None, offsets, stride, strides, None)[0])
+        _refuse(stride_fault(keys, values, None, offsets, stride, strides, None, inverse)[0])
         _refuse(_offsets_fault(kjt, offsets))
         if lengths is not None:
             _refuse(_agreement_fault(kjt, lengths, offsets.diff()))

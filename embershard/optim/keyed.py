@@ -78,11 +78,11 @@ class KeyedOptimizer(Optimizer):
 
     def _own_state(self) -> dict[str, Any]:
         """The state dict without hooks."""
-        found: dict[str, Any] = {"state": self._named_state()}
+        own: dict[str, Any] = {"state": self._named_state()}
         if self.defaults["_save_param_groups"]:
             names = {parameter: name for name, parameter in self.params.items()}
-            found["param_groups"] = [_named(group, names) for group in self.param_groups]
-        return found
+            own["param_groups"] = [_named(group, names) for group in self.param_groups]
+        return own
 
     def _named_state(self) -> dict[str, Any]:
         """What is kept, by the parameters' names."""
@@ -104,10 +104,12 @@ class KeyedOptimizer(Optimizer):
         for name, states in self._named_state().items():
             for key, value in states.items():
                 given = state_dict["state"][name][key]
-                if isinstance(value, Tensor):
+                if isinstance(value, ShardedTensor):
                     pieces = local_pieces(given)
                     for offsets, piece in local_pieces(value).items():
                         piece.detach().copy_(pieces[offsets])
+                elif isinstance(value, Tensor):
+                    value.detach().copy_(given)
                 else:
                     states[key] = deepcopy(given)
         if self.defaults["_save_param_groups"]:
@@ -321,8 +323,8 @@ class CombinedOptimizer(KeyedOptimizer):
     def _named_state(self) -> dict[str, Any]:
         return {
             _prefixed(prefix, name): state
-            for prefix, each in self._optims
-            for name, state in each._named_state().items()
+            for prefix, optimizer in self._optims
+            for name, state in optimizer._named_state().items()
         }
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -418,18 +420,16 @@ def _named(group: Mapping[str, Any], names: Mapping[Tensor, str]) -> dict[str, A
     return {"params": sorted(names[each] for each in group["params"]), **settings}
 
 
-def local_pieces(tensor: Tensor) -> dict[tuple[int, ...] | None, Tensor]:
-    """What of a tensor lies on this rank, by its offsets in a ``ShardedTensor``. A plain one is
-    None: all of it."""
-    if not isinstance(tensor, ShardedTensor):
-        return {None: tensor}
-    return {tuple(each.metadata.shard_offsets): each.tensor for each in tensor.local_shards()}
+def local_pieces(tensor: ShardedTensor) -> dict[tuple[int, ...], Tensor]:
+    """The local shards of a tensor, by their offsets."""
+    return {tuple(shard.metadata.shard_offsets): shard.tensor for shard in tensor.local_shards()}
 
 
-def _shape(tensor: Tensor) -> Any:
-    """That of a plain tensor, or those of the pieces here."""
-    shapes = {offsets: tuple(piece.shape) for offsets, piece in local_pieces(tensor).items()}
-    return shapes.get(None, shapes)
+def _shape(tensor: Tensor) -> tuple[int, ...] | dict[tuple[int, ...], tuple[int, ...]]:
+    """The shape of a plain tensor, or the shapes of the local shards by offset."""
+    if isinstance(tensor, ShardedTensor):
+        return {offsets: tuple(piece.shape) for offsets, piece in local_pieces(tensor).items()}
+    return tuple(tensor.shape)
 
 
 def _check_keys(where: str, expected: Mapping[Any, Any], given: Mapping[Any, Any]) -> None:

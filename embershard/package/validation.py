@@ -166,9 +166,11 @@ def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 class InputErrorMeta(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass is private.
-    """Metaclass of models that users build by hand. A wrong argument raises an `InputError` with
-    the field's description. Parsing a file does not call the class, so its errors stay as they
-    are."""
+    """Metaclass of models that users build by hand.
+
+    A wrong argument raises an `InputError` with the field's description. Parsing a file does not
+    call the class, so its errors stay as they are.
+    """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         where, fields = cls.__name__, cls.model_fields

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from embershard.collectives import collective
 from embershard.errors import DataError, InputError
-from embershard.optim.keyed import local_pieces
 from embershard.sharding.block_files import read_blocks, read_saved, write_tensors
 from embershard.sharding.dense_state import (
-    class_of,
+    class_entry,
     optimizer_fault,
     shard_state,
     whole_state,
@@ -137,23 +137,25 @@ def _own_tensors(
     model: nn.Module, optimizer: torch.optim.Optimizer | None, group: Any
 ) -> dict[str, Tensor]:
     """All but the sums over the ranks."""
-    tables, found = held_tables(model), dict[str, Tensor]()
+    tables, tensors = held_tables(model), dict[str, Tensor]()
     if optimizer is not None and (fault := optimizer_fault(model, tables, optimizer)):
         raise InputError(fault)
     for table in tables:
-        found[table.weight_key] = table.weight()
-        found |= {table.state_key(name): each for name, each in table.state().items()}
+        tensors[table.weight_key] = table.weight()
+        tensors |= {table.state_key(name): state for name, state in table.state().items()}
         if (accesses := table.accesses()) is not None:
-            found[f"{ACCESSES}{table.weight_key}"] = accesses
+            tensors[f"{ACCESSES}{table.weight_key}"] = accesses
         if table.local and table.optimizer is not None:
-            found |= class_of(f"{table.weight_key}.{table.name}", table.optimizer.name)
-        found |= shard_state(table, optimizer)
+            tensors |= class_entry(f"{table.weight_key}.{table.name}", table.optimizer.name)
+        tensors |= shard_state(table, optimizer)
     if _writes_replicas(group):
-        found |= dict(whole_tensors(model)) | whole_state(model, optimizer)
-    if fault := meta_fault(found.items()):
+        tensors |= dict(whole_tensors(model)) | whole_state(model, optimizer)
+    if fault := meta_fault(tensors.items()):
         raise InputError(fault)
-    plain = {key: each.detach() for key, each in found.items() if None in local_pieces(each)}
-    return found | plain
+    return {
+        key: tensor if isinstance(tensor, ShardedTensor) else tensor.detach()
+        for key, tensor in tensors.items()
+    }
 
 
 class AsyncStateWriter:
@@ -182,7 +184,14 @@ class AsyncStateWriter:
             OSError: the previous call failed on some rank.
         """
         self.wait()
-        stager = DefaultStager(StagingOptions(*[False] * 4))
+        stager = DefaultStager(
+            StagingOptions(
+                use_pinned_memory=False,
+                use_shared_memory=False,
+                use_async_staging=False,
+                use_non_blocking_copy=False,
+            )
+        )
         copies = stager.stage(dict(tensors))
         stager.close()  # It would keep the copies until the next garbage collection.
         self._running = self._thread.submit(self._write, copies, folder, then)

@@ -174,8 +174,8 @@ class ShardedCollection(nn.Module):
     def held_tables(self, path: str = "") -> list[HeldTable]:
         """The tables that are not data_parallel, under the keys of a collection at ``path``."""
         local = defaultdict[str, list[LocalShard]](list)
-        for each in self.local_shards():
-            local[each.shard.table].append(each)
+        for local_shard in self.local_shards():
+            local[local_shard.shard.table].append(local_shard)
         return [
             HeldTable(
                 name=table.name,
@@ -192,12 +192,12 @@ class ShardedCollection(nn.Module):
 
     def _fused_state(self) -> dict[str, dict[str, Tensor]]:
         """By name of the weight: ``<table>.momentum1`` and so on, as TorchRec's."""
-        found = dict[str, dict[str, Tensor]]()
+        states = dict[str, dict[str, Tensor]]()
         for table in self.held_tables():
             if state := table.state():
-                named = {f"{table.name}.{name}": each for name, each in state.items()}
-                found[table.weight_key] = named
-        return found
+                named = {f"{table.name}.{name}": tensor for name, tensor in state.items()}
+                states[table.weight_key] = named
+        return states
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, metadata: Any, strict: bool, *lists: list[str]
@@ -215,10 +215,10 @@ class ShardedCollection(nn.Module):
     @staticmethod
     def _dense(table: HeldTable) -> dict[str, Tensor]:
         """What modules beneath have of the dense kernel's shards, by key."""
-        parameters = [each.parameter for each in table.local if each.parameter is not None]
+        parameters = [local.parameter for local in table.local if local.parameter is not None]
         return {
-            f"{table.weight_key}_{place}" if place else table.weight_key: each.detach()
-            for place, each in enumerate(parameters)
+            f"{table.weight_key}_{place}" if place else table.weight_key: parameter.detach()
+            for place, parameter in enumerate(parameters)
         }
 
     def _count_replicas(self, features: KeyedJaggedTensor, accesses: AccessCounts) -> None:

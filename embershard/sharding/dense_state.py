@@ -70,35 +70,37 @@ def shard_state(table: HeldTable, optimizer: torch.optim.Optimizer | None) -> di
     dense = [(local, local.parameter) for local in table.local if local.parameter is not None]
     if optimizer is None or not dense:
         return {}
-    found = dict[str, Tensor]()
+    tensors = dict[str, Tensor]()
     states = [(local, optimizer.state.get(parameter, {})) for local, parameter in dense]
     for name, value in states[0][1].items():
         key = f"{STATE}{table.weight_key}.{name}"
         if not isinstance(value, Tensor):
             continue
         if value.shape != dense[0][0].weight.shape:
-            found[key] = value  # The same for all shards.
+            tensors[key] = value  # The same for all shards.
         elif all(name in state for _, state in states):
             values = {local.shard: state[name] for local, state in states}
-            found[key] = table.of_values(values, value.dtype)
+            tensors[key] = table.of_values(values, value.dtype)
     trainer = trainers(optimizer).get(id(dense[0][1]))
-    return (
-        found if trainer is None else found | class_of(table.weight_key, type(trainer[0]).__name__)
-    )
+    if trainer is not None:
+        tensors |= class_entry(table.weight_key, type(trainer[0]).__name__)
+    return tensors
 
 
 def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Tensor]:
     """What is saved of parameters that every process holds whole."""
     if optimizer is None:
         return {}
-    found = dict[str, Tensor]()
+    tensors = dict[str, Tensor]()
     trained, kept = trainers(optimizer), optimizer.state
     for name, parameter in whole_parameters(model):
         state = kept.get(parameter, {}).items()
-        found |= {f"{STATE}{name}.{key}": each for key, each in state if isinstance(each, Tensor)}
+        tensors |= {
+            f"{STATE}{name}.{key}": value for key, value in state if isinstance(value, Tensor)
+        }
         if id(parameter) in trained:
-            found |= class_of(name, type(trained[id(parameter)][0]).__name__)
-    return found | dict(warmup_progress(optimizer))
+            tensors |= class_entry(name, type(trained[id(parameter)][0]).__name__)
+    return tensors | dict(warmup_progress(optimizer))
 
 
 def warmup_progress(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
@@ -148,8 +150,8 @@ def shard_block(table: HeldTable, local: LocalShard, key: str, value: Tensor) ->
     return table.block(key, local.shard, value)
 
 
-def class_of(name: str, kind: str) -> dict[str, Tensor]:
-    """Say of which class an optimizer is: the key does, as checkpoints hold tensors alone."""
+def class_entry(name: str, kind: str) -> dict[str, Tensor]:
+    """The class of an optimizer, in the key, because checkpoints hold only tensors."""
     return {f"{STATE}{name}.{CLASS}.{kind}": torch.ones((), dtype=torch.uint8)}
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 
 from embershard.kernels import FusedOptimizer
 from embershard.kernels.fused_optimizer import STATES
@@ -16,7 +17,7 @@ from embershard.sharding.plan import Span
 from embershard.sharding.row_wise_state import column_ranges
 from embershard.sharding.sharded_tensors import Region, sharded_tensor
 from embershard.sharding.tables import LocalShard
-from embershard.sharding.types import shape_of
+from embershard.sharding.types import offsets_of, shape_of
 
 STATE = "optimizer.state."
 """Before the name of a parameter: what an optimizer keeps of it."""
@@ -46,7 +47,7 @@ class HeldTable:
     local: tuple[LocalShard, ...]
 
     optimizer: FusedOptimizer | None
-    """That trains it in backward. None: the dense kernel."""
+    """The optimizer that trains it in backward; None for the dense kernel."""
 
     env: ShardingEnv | None
     """The ranks. None: the table lies whole in this process."""
@@ -57,13 +58,11 @@ class HeldTable:
 
     def block(self, key: str, shard: Shard, tensor: Tensor) -> Block:
         """What a shard has of a tensor in the table's coordinates."""
-        return Block(
-            key=key, size=self.size, offsets=(shard.rows[0], shard.columns[0]), tensor=tensor
-        )
+        return Block(key=key, size=self.size, offsets=offsets_of(shard), tensor=tensor)
 
     def weight(self) -> Tensor:
         """The weights ``size``."""
-        return self.of_values({each.shard: each.weight for each in self.local}, self.dtype)
+        return self.of_values({local.shard: local.weight for local in self.local}, self.dtype)
 
     def state(self) -> dict[str, Tensor]:
         """What the optimizer in backward keeps, by name: ``momentum1``, ``momentum2``; and
@@ -71,29 +70,26 @@ class HeldTable:
         columns = {} if self.optimizer is None else self.optimizer.state_columns
         of_values = dict(zip(STATES, columns, strict=False))
         for local in self.local:
-            of_values |= {name: each.dim() > 1 for name, each in local.moments.items()}
-        found = dict[str, Tensor]()
+            of_values |= {name: moment.dim() > 1 for name, moment in local.moments.items()}
+        states = dict[str, Tensor]()
         for name, is_of_values in of_values.items():
-            tensors = {each.shard: each.state[name] for each in self.local}
+            tensors = {local.shard: local.state[name] for local in self.local}
             form = self.of_values if is_of_values else self.of_rows
-            found[name] = form(tensors, torch.float32)
+            states[name] = form(tensors, torch.float32)
         # All shards have the same steps.
         if self.local and "steps" in self.local[0].state:
-            found["steps"] = self.local[0].state["steps"]
-        return found
+            states["steps"] = self.local[0].state["steps"]
+        return states
 
     def accesses(self) -> Tensor | None:
         """Lookups of each row, int64 ``(rows,)``. None: they are not counted, or elsewhere."""
-        counts = {each.shard: each.accesses for each in self.local if each.accesses is not None}
+        counts = {local.shard: local.accesses for local in self.local if local.accesses is not None}
         # Shards of other columns count the same lookups.
         return self.of_rows(counts, torch.int64, FIRST_COLUMN) if counts else None
 
     def of_values(self, tensors: Mapping[Shard, Tensor], dtype: torch.dtype) -> Tensor:
         """A tensor of ``size``, from this rank's parts of it by shard."""
-        regions = [
-            Region(shard, (shard.rows[0], shard.columns[0]), shape_of(shard))
-            for shard in self.shards
-        ]
+        regions = [Region(shard, offsets_of(shard), shape_of(shard)) for shard in self.shards]
         return self._joined(self.size, regions, tensors, dtype)
 
     def of_rows(
@@ -125,24 +121,25 @@ class HeldTable:
         nothing, and it is copied."""
         if not isinstance(weight, Tensor):
             return f"expected a tensor, got {type(weight).__name__}"
-        given = local_pieces(weight)
-        if None in given:
-            if given[None].shape != self.size:
-                return f"expected shape {self.size}, got {tuple(given[None].shape)}"
-            given = {
-                (each.rows[0], each.columns[0]): weight[slice(*each.rows), slice(*each.columns)]
-                for each in (local.shard for local in self.local)
+        own = {offsets_of(local.shard): local.weight for local in self.local}
+        if isinstance(weight, ShardedTensor):
+            shards = local_pieces(weight)
+        elif weight.shape != self.size:
+            return f"expected shape {self.size}, got {tuple(weight.shape)}"
+        else:
+            shards = {
+                offsets_of(shard): weight[slice(*shard.rows), slice(*shard.columns)]
+                for shard in (local.shard for local in self.local)
             }
-        own = {(each.shard.rows[0], each.shard.columns[0]): each.weight for each in self.local}
-        if {key: each.shape for key, each in given.items()} != {
-            key: each.shape for key, each in own.items()
+        if {key: shard.shape for key, shard in shards.items()} != {
+            key: into.shape for key, into in own.items()
         }:
             return (
                 "expected this rank's shards of the model's plan, got others; read a checkpoint of "
                 "another plan with torch.distributed.checkpoint.load(state_dict)"
             )
         for key, into in own.items():
-            into.copy_(given[key].detach())
+            into.copy_(shards[key].detach())
         return ""
 
     def _joined(

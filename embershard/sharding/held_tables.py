@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 
 from embershard.collectives import collective
 from embershard.errors import InputError
@@ -80,7 +81,8 @@ def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def meta_fault(tensors: Iterable[tuple[str, Tensor]]) -> str:
     """What is wrong if a tensor has no memory. Empty: nothing."""
     for key, tensor in tensors:
-        if any(piece.is_meta for piece in local_pieces(tensor).values()):
+        parts = local_pieces(tensor).values() if isinstance(tensor, ShardedTensor) else [tensor]
+        if any(part.is_meta for part in parts):
             return (
                 f"{key}: expected a tensor on cpu, got one on meta; build the model on "
                 "device cpu, or shard it first"
@@ -116,7 +118,7 @@ def _whole(
 
 
 def counters_of_shard(table: HeldTable, local: LocalShard) -> Iterator[Block]:
-    """Where those of a shard are read: the same for shards of other columns."""
+    """Blocks to read a shard's counters into. Shards of other columns read the same blocks."""
     if local.accesses is not None:
         yield Block(
             key=f"{ACCESSES}{table.weight_key}",

@@ -67,9 +67,9 @@ class DistributedModelParallel(nn.Module):
         super().__init__()
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
         wanted, ranks = env.device if device is None else device, env.world_size
-        has_plan = ["no plan" if plan is None else "a plan"]
+        plan_lines = ["no plan" if plan is None else "a plan"]
         checked = agree(
-            env.process_group, lambda: checked_device(wanted, ranks), lambda _: has_plan
+            env.process_group, lambda: checked_device(wanted, ranks), lambda _: plan_lines
         )
         env = replace(env, device=checked)
         sharders = get_default_sharders() if sharders is None else sharders

@@ -153,14 +153,14 @@ def optimizer_of_params(fused_params: Mapping[str, Any]) -> FusedOptimizer:
     """
     settings = dict(fused_params)
     if "optimizer" not in settings:
-        say_default_optimizer()
+        warn_default_optimizer()
     given = settings.pop("optimizer", "sgd")
     name = str(given.value if isinstance(given, Enum) else given)
     return _optimizer(_FBGEMM_NAMES.get(name, name), settings)
 
 
 @cache
-def say_default_optimizer() -> None:
+def warn_default_optimizer() -> None:
     """Log once in a process that ``fused_params`` without an optimizer mean SGD."""
     LOG.warning(
         "fused_params: got no optimizer: tables train by sgd, as in TorchRec; "

@@ -75,7 +75,7 @@ def sharded_tensor(
     """
     ignore_deprecation()
     ranks = dist.get_process_group_ranks(env.process_group)
-    device = next((each.device for each in tensors.values()), env.device)
+    device = next((tensor.device for tensor in tensors.values()), env.device)
     placed = [
         ShardMetadata(
             shard_offsets=list(offsets),
@@ -86,14 +86,14 @@ def sharded_tensor(
     ]
     properties = TensorProperties(dtype=dtype)
     metadata = ShardedTensorMetadata(placed, torch.Size(size), properties)
-    found = _without_shards(EnumerableShardingSpec(placed), metadata)
-    found._prepare_init(process_group=env.process_group)
-    found._local_shards = [
+    result = _without_shards(EnumerableShardingSpec(placed), metadata)
+    result._prepare_init(process_group=env.process_group)
+    result._local_shards = [
         LocalShard(tensors[region.shard].detach(), where)
         for region, where in zip(regions, placed, strict=True)
         if region.shard.devices[0] == env.rank
     ]
-    return found
+    return result
 
 
 def _without_shards(spec: Any, metadata: ShardedTensorMetadata) -> Any:

@@ -337,7 +337,11 @@ def fill_shard(
     if table.init_fn is not None:
         # Ranks often share torch's seed: with it, all shards of one size would get the same values.
         with torch.random.fork_rng([into.device] if into.is_cuda else []):
-            torch.manual_seed(_seed(f"{seed} {table.name} {shard.rows} {shard.columns}"))
+            # torch.manual_seed would seed other devices, too, whose state would not come back.
+            shard_seed = _seed(f"{seed} {table.name} {shard.rows} {shard.columns}")
+            torch.default_generator.manual_seed(shard_seed)
+            if into.is_cuda:
+                torch.cuda.default_generators[into.device.index].manual_seed(shard_seed)
             table.init_fn(into)
         return
     low, high = table.init_range()

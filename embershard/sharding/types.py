@@ -201,6 +201,11 @@ def shape_of(shard: Shard) -> tuple[int, int]:
     return shard.rows[1] - shard.rows[0], shard.columns[1] - shard.columns[0]
 
 
+def offsets_of(shard: Shard) -> tuple[int, int]:
+    """Its first row and first column."""
+    return shard.rows[0], shard.columns[0]
+
+
 def check_module_plan(
     plan: Mapping[str, ParameterSharding],
     tables: Sequence[EmbeddingConfig],

@@ -264,7 +264,7 @@ def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
     ``save_state``."""
     group = group_of(module, group)
     tensors = state_tensors(module, group=group).items()
-    weights = {key: each for key, each in tensors if not key.startswith(OPTIMIZER_STATE)}
+    weights = {key: tensor for key, tensor in tensors if not key.startswith(OPTIMIZER_STATE)}
     write_tensors(weights, folder, group=group)
 
 

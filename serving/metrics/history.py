@@ -133,7 +133,7 @@ def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
         earlier, later = before.histogram(name, **labels), after.histogram(name, **labels)
         return later.plus(earlier, -1) if earlier.observations else later
 
-    for model in {each.labels["model"] for each in after.find(TIMES)}:
+    for model in {row.labels["model"] for row in after.find(TIMES)}:
         times = observed(TIMES, model=model)
         for name, share in QUANTILES.items():
             sample[f"{name}:{model}"] = times.quantile(share)

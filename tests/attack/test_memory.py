@@ -133,7 +133,9 @@ def target(folder: Path, way: str, token: str) -> Iterator[tuple[str, list[int]]
     """A server with a token: where its clients connect, and its processes."""
     publish(folder / "repository", 1)
     (folder / "token").write_text(token)
-    arguments = ("--threads", 1, "--token-file", folder / "token")
+    arguments = ["--threads", 1, "--token-file", folder / "token"]
+    if way != "direct":
+        arguments.append("--behind-proxy")
     with serving(folder / "repository", *arguments, stderr=subprocess.DEVNULL) as server:
         if way == "direct":
             yield server.address, [server.process.pid]

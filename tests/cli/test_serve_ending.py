@@ -17,6 +17,7 @@ from tests.attack.states import (
     blocked_log,
     endless_load,
     endless_program,
+    endless_unloaded,
     flags,
     metric,
     metrics_flags,
@@ -87,7 +88,7 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("state", [endless_program, endless_load])
+@pytest.mark.parametrize("state", [endless_program, endless_load, endless_unloaded])
 def test_sigterm_ends_a_server_in_which_work_never_ends_with_the_drain_timeout(state, tmp_path):
     with state(tmp_path) as server:
         code, _, log = server.stop(signal.SIGTERM)

@@ -11,6 +11,7 @@ from embershard.client.arrays import Lists, flatten, floats_of, ids_of
 from embershard.errors import RequestError
 from embershard.package import Vocabulary, hash_string
 from tests.cases import cases
+from tests.id_forms import LENGTHS_OF_FORMS
 
 INT64_MIN, UINT64_MAX = -(2**63), 2**64 - 1
 
@@ -48,6 +49,11 @@ def test_ids_are_concatenated(lists, lengths, values):
     flat = flatten("item", lists, ids_of)
     assert (flat.lengths.dtype, flat.values.dtype) == (np.int32, np.int64)
     assert (flat.lengths.tolist(), flat.values.tolist()) == (lengths, values)
+
+
+@cases(("lists", "lengths"), LENGTHS_OF_FORMS)
+def test_lists_have_the_lengths_that_columns_have(lists, lengths):
+    assert flatten("item", lists, ids_of).lengths.tolist() == lengths
 
 
 @cases(

@@ -13,6 +13,7 @@ from embershard.data import JaggedColumn
 from embershard.errors import InputError
 from embershard.package.id_maps import Vocabulary
 from tests.cases import cases
+from tests.id_forms import LENGTHS_OF_FORMS
 
 
 def hashes(*texts):
@@ -105,6 +106,11 @@ def test_lists_of_any_dtype_and_length_keep_their_ids(column, lengths):
     found = JaggedColumn.of_lists(column)
     assert found.values.tolist() == [1, 2, 3, 4]
     assert found.lengths.tolist() == lengths
+
+
+@cases(("column", "lengths"), LENGTHS_OF_FORMS)
+def test_columns_have_the_lengths_that_requests_have(column, lengths):
+    assert JaggedColumn.of_lists(column).lengths.tolist() == lengths
 
 
 @cases(

@@ -167,7 +167,7 @@ def test_a_parameter_that_is_nan_is_refused_by_its_name():
     with torch.no_grad():
         ranker.linear.bias.fill_(float("nan"))
     message = refusal_of(ranker)
-    assert message.startswith("linear.bias: expected finite parameters, " + DIVERGED)
+    assert message.startswith("linear.bias: expected parameters without nan, " + DIVERGED)
 
 
 def test_a_table_that_is_nan_is_refused_by_its_name(tmp_path):

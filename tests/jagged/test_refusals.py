@@ -115,6 +115,21 @@ def test_a_jagged_tensor_takes_no_table_of_lengths():
             {"lengths": ints(2), "stride": -1, "stride_per_key_per_rank": [[1]]},
             "stride: expected at least 0, got -1",
         ),
+        "stride-below-that-of-a-key": (
+            ["a", "b"],
+            {"lengths": ints(1, 0, 1), "stride": 1, "stride_per_key_per_rank": [[2], [1]]},
+            "stride: expected at least 2, the largest stride of a key, got 1",
+        ),
+        "stride-that-inverse-indices-contradict": (
+            ["a"],
+            {
+                "lengths": ints(2),
+                "stride": 2,
+                "stride_per_key_per_rank": [[1]],
+                "inverse_indices": (["a"], ints(0, 0, 0).reshape(1, 3)),
+            },
+            "stride: expected 3, the width of the inverse indices, got 2",
+        ),
         "strides-of-more-keys": (
             ["a"],
             {"lengths": ints(2), "stride_per_key_per_rank": [[1], [1]]},

@@ -35,6 +35,10 @@ def variable(lengths=None, offsets=None, **more):
         "empty": KeyedJaggedTensor.empty(is_weighted=True),
         "variable-lengths": variable(lengths=[1, 0, 3], length_per_key=[1, 3]),
         "variable-offsets": variable(offsets=[0, 1, 1, 4]),
+        "variable-of-fewer-examples": variable(
+            lengths=[1, 0, 3],
+            inverse_indices=(["user", "item"], torch.zeros(2, 1, dtype=torch.int64)),
+        ),
         "variable-empty": variable(lengths=[1, 0, 3]).split([0, 2])[0],
     },
 )

@@ -124,6 +124,7 @@ def test_the_extension_is_given_the_parts_of_a_traffic_split(text, label, share)
         "record_requests": ("record_requests", 20, {"record": "calls"}),
         "shadow_time": ("shadow_time", 0.5, {"shadow_share": 0.1}),
         "token_without_tls": ("token_without_tls", True, {"token_file": "token"}),
+        "behind_proxy": ("behind_proxy", True, {"token_file": "token"}),
     },
 )
 def test_an_option_without_the_one_that_it_needs_is_refused(option, value, needed):

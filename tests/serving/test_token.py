@@ -158,22 +158,22 @@ def test_a_file_that_cannot_be_used_leaves_the_token_as_it_was(guarded, good, to
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "expected"),
     [
-        "",
-        "\n",
-        "short",
-        "two words of sixteen",
-        "x" * 4097,
-        "sixteen-chars-ä-é",
-        f"{OTHER}\nshort",
-        f"{OTHER}\n" * 9,
+        ("", "1 to 8 tokens, one on each line, got 0"),
+        ("\n", "1 to 8 tokens, one on each line, got 0"),
+        ("short", "one token of 16 to 4096"),
+        ("two words of sixteen", "one token of 16 to 4096"),
+        ("x" * 4097, "one token of 16 to 4096"),
+        ("sixteen-chars-ä-é", "one token of 16 to 4096"),
+        (f"{OTHER}\nshort", "one token of 16 to 4096"),
+        (f"{OTHER}\n" * 9, "1 to 8 tokens, one on each line, got 9"),
     ],
 )
-def test_a_file_without_a_token_is_refused_at_the_start(repository, token_file, text):
+def test_a_file_without_a_token_is_refused_at_the_start(repository, token_file, text, expected):
     token_file.write_text(text)
     options = ServerOptions(port=0, threads=1, token_file=str(token_file))
-    with pytest.raises(ConfigError, match="expected one token of 16 to 4096") as refused:
+    with pytest.raises(ConfigError, match=f"expected {expected}") as refused:
         Server(repository, options=options)
     assert not text.strip() or text not in str(refused.value)
 

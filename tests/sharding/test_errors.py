@@ -26,7 +26,7 @@ from embershard.sharding import (
 from embershard.sharding.optimizers import (
     optimizer_of,
     optimizer_of_params,
-    say_default_optimizer,
+    warn_default_optimizer,
 )
 from tests.cases import cases
 from tests.sharding.cases import collection_of, plan_of
@@ -339,7 +339,7 @@ def test_fused_params_take_the_names_and_settings_of_fbgemm():
 
 
 def test_fused_params_without_an_optimizer_are_sgd_and_say_so_once(caplog):
-    say_default_optimizer.cache_clear()
+    warn_default_optimizer.cache_clear()
     assert optimizer_of_params({}) == FusedOptimizer(name="sgd")
     found = optimizer_of_params({"learning_rate": 0.5})
     assert found == FusedOptimizer(name="sgd", learning_rate=0.5)

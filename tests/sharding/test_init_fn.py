@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package.rectangles import Shard
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
@@ -13,6 +14,7 @@ from embershard.sharding import (
     data_parallel,
     row_wise,
 )
+from embershard.sharding.tables import fill_shard
 from tests.cases import cases
 
 HELPERS = {"rows": row_wise, "columns": column_wise, "replicas": data_parallel}
@@ -67,3 +69,16 @@ def test_values_of_init_fn_on_meta_depend_on_the_seed(workers):
 
     assert all(map(torch.equal, values(0), values(0)))
     assert not any(map(torch.equal, values(0), values(1)))
+
+
+def test_init_fn_on_meta_leaves_the_generators_as_they_were(monkeypatch):
+    reseeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", reseeded.append)
+    table = EmbeddingBagConfig(
+        name="t", num_embeddings=2, embedding_dim=4, feature_names=["f"], init_fn=nn.init.normal_
+    )
+    shard = Shard(table="t", rows=(0, 2), columns=(0, 4), devices=(0,))
+    before = torch.get_rng_state()
+    fill_shard(table, shard, torch.empty(2, 4, device="meta"), 0, into=torch.zeros(2, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert reseeded == []

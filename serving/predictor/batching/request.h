@@ -87,7 +87,7 @@ struct Request {
   Clock::time_point arrival;
   Clock::time_point deadline = Clock::time_point::max();
 
-  // Whether it is a shadow's copy, whose time in the queue is not counted: no client waits for it.
+  // True for a shadow's copy. No client waits for it, so its queue time is not counted.
   bool is_copy = false;
 
   // Whether nobody waits for the answer any more. Any thread; empty: never so.

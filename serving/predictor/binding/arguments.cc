@@ -107,6 +107,7 @@ void Read(Keywords& keywords, ModelLoaderOptions* to) {
 void Read(Keywords& keywords, rpc::ConnectionLimits* to) {
   keywords.Read("max_connections", &to->max_connections);
   keywords.Read("connections_report", &to->report);
+  keywords.Read("behind_proxy", &to->behind_proxy);
   keywords.Read("max_connection_calls", &to->max_calls);
   keywords.ReadTime<std::ratio<1>>("connection_idle_seconds", &to->idle);
   keywords.ReadTime<std::ratio<1>>("connection_age_seconds", &to->age);

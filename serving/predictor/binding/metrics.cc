@@ -240,6 +240,9 @@ class ListBuilder {
     counter("embershard_connections_refused",
             "Connections closed on arrival: as many as may be were open.",
             server_.connections_refused);
+    counter("embershard_strangers_reset",
+            "Connections without an authenticated call that were reset: their budget was used up.",
+            server_.strangers_reset);
     counter("embershard_slow_requests", "Requests above the threshold of the slow log.",
             server_.unserved.slow_seen);
     counter("embershard_slow_requests_dropped", "Of these, those that the log had no room for.",

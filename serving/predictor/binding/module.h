@@ -106,6 +106,7 @@ struct ServerMetrics {
   std::vector<VersionMetrics> versions;  // Those served, models and versions ascending.
   TelemetrySnapshot unserved;            // Calls that found no version; streams; slow calls.
   uint64_t connections_refused = 0;
+  uint64_t strangers_reset = 0;
   rpc::SecurityCounts security;
 };
 

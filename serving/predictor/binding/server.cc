@@ -35,7 +35,11 @@ void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
   const std::future<void> control = std::async([parts] { parts->control->Stop(); });
   parts->server->Drain(timeout);
   control.wait();
-  parts->served->Stop();
+  ServedModels& served = *parts->served;
+  served.Stop();
+  // A version that is served no more ends by itself, unless a batch of it never ends.
+  while (!served.WaitForEnds(served.Engines().size(), Clock::now() + std::chrono::hours(1))) {
+  }
 }
 
 // Stops the parts on a thread of its own. A batch or a load that never ends never lets that thread
@@ -134,6 +138,7 @@ class Server {
   py::list Metrics() const {
     ServerMetrics server;
     server.connections_refused = parts_->server->connections_refused();
+    server.strangers_reset = parts_->server->strangers_reset();
     server.security = parts_->server->security();
     Released([&] {
       for (const ServedVersion& each : parts_->served->List()) {

@@ -49,6 +49,7 @@ void ModelControl::Stop() {
   loader_.Stop();
   std::call_once(joined_, [this] {
     if (thread_.joinable()) thread_.join();
+    loader_.ReleaseVersions();
   });
 }
 

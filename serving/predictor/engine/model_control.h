@@ -55,8 +55,8 @@ class ModelControl {
   // As in ModelLoader.
   size_t hung_loads() const { return loader_.hung_loads(); }
 
-  // Gives up what is being loaded, refuses queued requests, returns within about a second. Safe to
-  // call more than once, but not from a Done.
+  // Gives up what is being loaded, refuses queued requests, releases the loaded versions, returns
+  // within about a second. Safe to call more than once, but not from a Done.
   void Stop();
 
  private:

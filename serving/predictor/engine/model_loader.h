@@ -106,6 +106,10 @@ class ModelLoader {
   // Has what runs and what comes fail with kUnavailable within about a second. Any thread.
   void Stop();
 
+  // Releases every version, so that those which are served no more can end. REQUIRES: nothing is
+  // loaded any more.
+  void ReleaseVersions() { held_.clear(); }
+
   // Loads that were given up and have not ended. Any thread.
   size_t hung_loads() const { return loads_.hung() + reads_.hung(); }
 

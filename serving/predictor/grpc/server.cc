@@ -50,6 +50,7 @@ struct Server::State {
       : served(std::move(models)),
         recorder(std::move(recorder)),
         security(std::move(security)),
+        bounds_strangers(this->security->has_token() && !options.connections.behind_proxy),
         connections(options.connections.max_connections, options.connections.report),
         service("embershard.v1.Predictor", served.get(), this->recorder.get(), options,
                 Authenticated()),
@@ -74,12 +75,13 @@ struct Server::State {
     torchrec.AddPredict("Predict", Make<TorchRecMessages>);
   }
 
-  // Where services tell of authenticated calls; null if calls need no token.
-  OpenConnections* Authenticated() { return security->has_token() ? &connections : nullptr; }
+  // Where services tell of authenticated calls; null if nobody is to know.
+  OpenConnections* Authenticated() { return bounds_strangers ? &connections : nullptr; }
 
   const std::shared_ptr<ServedModels> served;
   const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
   const std::unique_ptr<Security> security;
+  const bool bounds_strangers;
   OpenConnections connections;
   PredictService service;  // Of proto/embershard/v1/predictor.proto.
   OipService oip;
@@ -110,7 +112,7 @@ Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> serv
   // Messages that have arrived whole are counted by the queue.
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
   state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      ExternalConnections::FROM_FD, state->security->Credentials(&state->connections));
+      ExternalConnections::FROM_FD, state->security->Credentials());
   builder.RegisterService(&state->service);
   builder.RegisterService(&state->oip);
   builder.RegisterService(&state->torchrec);
@@ -135,7 +137,7 @@ Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> serv
     parameters.fd = connection.Release();
     acceptor->HandleNewConnection(&parameters);
   };
-  state->connections.Start(take, /*reset_flooding=*/state->security->has_token());
+  state->connections.Start(take, state->bounds_strangers);
   state->listener->Start([open = &state->connections](int listening, File connection) {
     open->Admit(listening, std::move(connection), Clock::now());
   });
@@ -149,6 +151,8 @@ Server::~Server() { Drain(std::chrono::milliseconds(0)); }
 int Server::port() const { return state_->listener->port(); }
 
 uint64_t Server::connections_refused() const { return state_->connections.refused(); }
+
+uint64_t Server::strangers_reset() const { return state_->connections.strangers_reset(); }
 
 void Server::Drain(std::chrono::milliseconds timeout) {
   std::call_once(state_->drained, [this, timeout] {

@@ -74,6 +74,9 @@ class Server {
   // Those that ConnectionLimits::max_connections left no room for.
   uint64_t connections_refused() const;
 
+  // Connections without an authenticated call that OpenConnections has reset.
+  uint64_t strangers_reset() const;
+
   // Turns health to NOT_SERVING, refuses new calls, answers the accepted ones, closes
   // the port and returns. Clients of calls that take longer than `timeout` are told
   // CANCELLED, and it returns once the model is done with them. It does not wait for who

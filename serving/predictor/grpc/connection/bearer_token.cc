@@ -54,8 +54,6 @@ BearerToken::BearerToken(std::string path, std::function<void(const std::string&
 Status BearerToken::Read() {
   stamp_ = FileStamp::Of(path_);
   ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path_, 2 * kTokensMax * kTokenCharsMax));
-  constexpr std::string_view kExpected =
-      ": expected one token of 16 to 4096 letters, digits and -._~+/=";
   std::vector<std::string> digests;
   size_t number = 0;
   for (const auto line : std::views::split(text, '\n')) {
@@ -65,12 +63,14 @@ Status BearerToken::Read() {
     if (token.size() < kTokenCharsMin || token.size() > kTokenCharsMax ||
         !std::ranges::all_of(token, MayStandInToken)) {
       // What is in it stays a secret also where it is wrong.
-      return InvalidArgument(path_, kExpected, " in line ", number);
+      return InvalidArgument(
+          path_, ": expected one token of 16 to 4096 letters, digits and -._~+/= in line ", number);
     }
     digests.push_back(Sha256Hex(token.data(), token.size()));
   }
   if (digests.empty() || digests.size() > kTokensMax) {
-    return InvalidArgument(path_, kExpected, " a line, at most 8, got ", digests.size());
+    return InvalidArgument(path_, ": expected 1 to ", kTokensMax, " tokens, one on each line, got ",
+                           digests.size());
   }
   digests_ = std::move(digests);
   return {};

@@ -19,9 +19,12 @@ struct ConnectionLimits {
   // 0: as many as the process may open files. One more is closed as it comes.
   size_t max_connections = 4096;
 
-  // Gets words for the log while connections are refused, once a minute at most. Called by the
-  // thread that accepts connections: must not block for long.
+  // Gets words for the log while connections are refused or reset, once a minute at most. Called by
+  // the threads that accept and reset connections: must not block for long.
   std::function<void(const std::string& words)> report = {};
+
+  // Connections carry calls of several clients, so that none is reset for want of a token.
+  bool behind_proxy = false;
 
   int max_calls = 10000;                                    // At least 1.
   std::chrono::milliseconds idle{std::chrono::minutes(5)};  // 0: for ever.
@@ -37,7 +40,7 @@ struct ConnectionLimits {
   std::chrono::milliseconds min_ping{std::chrono::seconds(10)};
 };
 
-// Tells gRPC, of all but max_connections and report, which the server counts itself.
+// Tells gRPC, of all but the first three, which the server sees to itself.
 void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder);
 
 }  // namespace embershard::rpc

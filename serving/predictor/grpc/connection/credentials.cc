@@ -190,7 +190,7 @@ class FileSecurity final : public Security {
     return {};
   }
 
-  std::shared_ptr<grpc::ServerCredentials> Credentials(OpenConnections* connections) override {
+  std::shared_ptr<grpc::ServerCredentials> Credentials() override {
     if (tls_ == nullptr && token_ == nullptr) return grpc::InsecureServerCredentials();
     grpc_server_credentials* core;
     if (tls_ != nullptr) {
@@ -204,7 +204,6 @@ class FileSecurity final : public Security {
       core = grpc_insecure_server_credentials_create();
     }
     if (token_ != nullptr) {
-      connections_ = connections;
       grpc_server_credentials_set_auth_metadata_processor(
           core, {.process = &Process, .destroy = nullptr, .state = this});
     }
@@ -247,7 +246,6 @@ class FileSecurity final : public Security {
     }
     const bool is_one = num_shown == 1;
     const bool is_accepted = is_one && security->Accepts(TextOf(shown->value));
-    if (!is_accepted) security->connections_->CountUnauthenticatedCall();
     if (is_accepted || path.starts_with(kHealth)) {
       // What is consumed goes no further: no handler, log or recording ever sees it.
       done(call, shown, is_one ? 1 : 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
@@ -290,10 +288,9 @@ class FileSecurity final : public Security {
 
   const bool clients_need_certificates_;
   const std::function<void(const std::string&)> report_;
-  std::unique_ptr<TlsFiles> tls_;           // Null: none.
-  std::unique_ptr<BearerToken> token_;      // Null: none.
-  OpenConnections* connections_ = nullptr;  // Set with a token.
-  TlsTexts first_;                          // What the first Fetch() gives.
+  std::unique_ptr<TlsFiles> tls_;       // Null: none.
+  std::unique_ptr<BearerToken> token_;  // Null: none.
+  TlsTexts first_;                      // What the first Fetch() gives.
   std::atomic<bool> fetched_ = false;
   std::atomic<int64_t> expires_ = 0;
   std::atomic<uint64_t> refused_calls_ = 0;

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "base/status.h"
-#include "grpc/connection/open_connections.h"
 #include "grpc/connection/security_options.h"
 
 namespace embershard::rpc {
@@ -20,9 +19,8 @@ class Security {
   static Result<std::unique_ptr<Security>> Open(const SecurityOptions& options);
   virtual ~Security() = default;
 
-  // For a server, which this object must outlive. If calls need a token, `connections`, which is
-  // not owned, is told of calls without.
-  virtual std::shared_ptr<grpc::ServerCredentials> Credentials(OpenConnections* connections) = 0;
+  // For a server, which this object must outlive.
+  virtual std::shared_ptr<grpc::ServerCredentials> Credentials() = 0;
 
   virtual bool has_token() const = 0;
   virtual SecurityCounts counts() const = 0;

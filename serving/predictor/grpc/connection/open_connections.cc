@@ -1,18 +1,27 @@
 #include "grpc/connection/open_connections.h"
 
+#include <malloc.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <exception>
+#include <iterator>
+#include <system_error>
 
 namespace embershard::rpc {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenSweeps{10};
 constexpr std::chrono::minutes kBetweenReports{1};
-constexpr std::chrono::seconds kBetweenLooks{1};
-constexpr std::chrono::milliseconds kBetweenFloodLooks{5};
+constexpr std::chrono::milliseconds kBetweenLooks{5};
+constexpr int kQuietLooks = 20;
 constexpr size_t kSweepConnections = 1024;
-constexpr int64_t kWakeCalls = 32;  // The watcher wakes once for as many unauthenticated calls.
+constexpr uint64_t kStop = 0;  // No connection's number.
 
 // gRPC writes an IPv6 address with its brackets escaped.
 std::string WithBrackets(std::string peer) {
@@ -23,27 +32,24 @@ std::string WithBrackets(std::string peer) {
   return peer;
 }
 
-}  // namespace
+// With both, epoll tells of an arrival that has been read by then, unless the peer keeps what is
+// written waiting.
+constexpr uint32_t kArrival = EPOLLIN | EPOLLOUT | EPOLLET;
 
-bool FloodRate::IsAbove(int64_t calls, Clock::time_point now) {
-  const auto passed = std::max<Clock::duration>(now - since_, kPeriod);
-  const bool is_above = (calls - counted_) * kPeriod > kCalls * passed;
-  if (is_above || now - since_ >= kPeriod) {
-    counted_ = calls;
-    since_ = now;
-  }
-  return is_above;
+bool Listen(const File& epoll, int descriptor, uint32_t events, uint64_t number) {
+  epoll_event event = {.events = events, .data = {.u64 = number}};
+  return epoll_ctl(epoll.descriptor(), EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
+
+}  // namespace
 
 OpenConnections::~OpenConnections() { Stop(); }
 
 void OpenConnections::Stop() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
+  if (watcher_.joinable()) {
+    eventfd_write(stopping_.descriptor(), 1);
+    watcher_.join();
   }
-  changed_.NotifyAll();
-  if (watcher_.joinable()) watcher_.join();
   MutexLock lock(mutex_);
   waiting_.clear();
 }
@@ -54,17 +60,21 @@ bool OpenConnections::Add(const File& connection, Clock::time_point now) {
   std::string words;
   {
     MutexLock lock(mutex_);
-    const size_t most = most_ == 0 ? counted_.size() + 1 : most_;
+    const size_t most = most_ == 0 ? connections_.size() + 1 : most_;
     const size_t full = most_ == 0 ? 2 * open_after_sweep_ + kSweepConnections : most_;
-    if (counted_.size() >= full && now >= next_sweep_) {
+    if (connections_.size() >= full && now >= next_sweep_) {
       Sweep();
       next_sweep_ = now + kBetweenSweeps;
     }
-    if (counted_.size() < most) {
-      Peer peer = watches ? PeerOf(connection.descriptor()) : Peer();
-      authenticated_.erase(peer.name);  // Of an earlier connection.
-      counted_.push_back({SocketId::Of(connection.descriptor()), std::move(peer)});
-      return true;
+    if (connections_.size() < most) {
+      const uint64_t number = next_number_++;
+      Connection& added = connections_[number];
+      added.socket = SocketId::Of(connection.descriptor());
+      if (!watches) return true;
+      added.peer = PeerOf(connection.descriptor());
+      added.state = State::kStranger;
+      strangers_.emplace(added.peer.name, number);
+      return Listen(arrivals_, connection.descriptor(), kArrival, number);
     }
     const uint64_t refused = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
     if (now < next_report_) return false;
@@ -77,18 +87,23 @@ bool OpenConnections::Add(const File& connection, Clock::time_point now) {
 }
 
 void OpenConnections::Sweep() {
-  std::erase_if(counted_, [](const Counted& counted) { return !counted.socket.IsOpen(); });
-  open_after_sweep_ = counted_.size();
-  std::unordered_set<std::string> open;
-  for (const Counted& counted : counted_) {
-    if (authenticated_.contains(counted.peer.name)) open.insert(counted.peer.name);
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    const bool is_open = each->second.socket.IsOpen();
+    if (!is_open && each->second.state == State::kStranger) SetState(&each->second, State::kReset);
+    each = is_open ? std::next(each) : connections_.erase(each);
   }
-  authenticated_ = std::move(open);
+  open_after_sweep_ = connections_.size();
 }
 
-void OpenConnections::Start(Take take, bool reset_flooding) {
+void OpenConnections::Start(Take take, bool bound_strangers) {
   take_ = std::move(take);
-  if (reset_flooding) watcher_ = std::thread([this] { WatchForFloods(); });
+  if (!bound_strangers) return;
+  arrivals_ = File(epoll_create1(EPOLL_CLOEXEC));
+  stopping_ = File(eventfd(0, EFD_CLOEXEC));
+  if (!stopping_.is_open() || !Listen(arrivals_, stopping_.descriptor(), EPOLLIN, kStop)) {
+    throw std::system_error(errno, std::generic_category(), "epoll");
+  }
+  watcher_ = std::thread([this] { WatchStrangers(); });
 }
 
 void OpenConnections::Admit(int listening, File connection, Clock::time_point now) {
@@ -105,71 +120,145 @@ void OpenConnections::Admit(int listening, File connection, Clock::time_point no
   take_(listening, std::move(connection));
 }
 
-void OpenConnections::CountUnauthenticatedCall() {
-  if (unauthenticated_calls_.fetch_add(1, std::memory_order_relaxed) % kWakeCalls == 0 &&
-      !is_pacing_.load(std::memory_order_relaxed)) {
-    changed_.NotifyAll();
-  }
+void OpenConnections::SetState(Connection* stranger, State state) {
+  stranger->state = state;
+  charged_ -= stranger->charge;
+  const auto [first, last] = strangers_.equal_range(stranger->peer.name);
+  strangers_.erase(std::find_if(first, last, [&](const auto& each) REQUIRES(mutex_) {
+    return &connections_.at(each.second) == stranger;
+  }));
+  if (!stranger->socket.IsOpen()) return;
+  epoll_ctl(arrivals_.descriptor(), EPOLL_CTL_DEL, stranger->socket.descriptor, nullptr);
 }
 
 void OpenConnections::SetAuthenticated(const std::string& peer) {
-  std::string name = WithBrackets(peer);
+  const std::string name = WithBrackets(peer);
   MutexLock lock(mutex_);
-  authenticated_.insert(std::move(name));
+  // Two connections may come from one port, to two addresses of the server: the call is of one.
+  for (auto found = strangers_.find(name); found != strangers_.end();
+       found = strangers_.find(name)) {
+    SetState(&connections_.at(found->second), State::kAuthenticated);
+  }
 }
 
-void OpenConnections::WatchForFloods() {
-  const Clock::time_point started = Clock::now();
-  FloodRate rate(started);
-  Clock::time_point flood_end = started;
-  Clock::time_point next_report = started;
-  MutexLock lock(mutex_);
-  while (!stopping_) {
-    const int64_t calls = unauthenticated_calls_.load(std::memory_order_relaxed);
+void OpenConnections::WatchStrangers() {
+  std::array<epoll_event, 64> events = {};
+  std::set<uint64_t> busy;  // Numbers of strangers to be charged at each look.
+  uint64_t freed = 0;       // What those were charged that were reset since malloc_trim().
+  bool is_flood = false;
+  Clock::time_point next_report = Clock::time_point::min();
+  while (true) {
+    const bool waits = busy.empty() && !is_flood;
+    const int ready = epoll_wait(arrivals_.descriptor(), events.data(),
+                                 static_cast<int>(events.size()), waits ? -1 : 0);
     const Clock::time_point now = Clock::now();
-    const bool is_above = rate.IsAbove(calls, now);
-    if (is_above) flood_end = now + kFloodPeriod;
-    const bool is_flood = now < flood_end;
-    lock.Unlock();
-    if (is_above && report_ && now >= next_report) {
-      next_report = now + kBetweenReports;
-      report_("a flood of calls without a token: over " + std::to_string(FloodRate::kCalls) +
-              " in " + std::to_string(FloodRate::kPeriod.count()) +
-              " ms; connections that send over " + std::to_string(kUnauthenticatedBytes >> 10) +
-              " KiB without a token are reset");
-    }
+    const uint64_t before = strangers_reset_;
     try {
-      Pace(now, is_flood);
+      for (int i = 0; i < ready; ++i) busy.insert(events[static_cast<size_t>(i)].data.u64);
+      if (busy.contains(kStop)) return;
+      freed += Look(&busy, now);
     } catch (const std::exception&) {  // Memory has run out. There is a next look.
     }
-    lock.Lock();
-    const bool is_pacing = is_flood || !flooding_.empty();
-    is_pacing_.store(is_pacing, std::memory_order_relaxed);
-    if (!stopping_)
-      changed_.WaitUntil(mutex_, now + (is_pacing ? kBetweenFloodLooks : kBetweenLooks));
+    if (const uint64_t reset = strangers_reset_; reset > before && now >= next_report) {
+      next_report = now + kBetweenReports;
+      if (report_) {
+        report_(
+            "connections without an authenticated call are reset, the oldest first: expected "
+            "at most " +
+            std::to_string(kStrangerBytes >> 10) +
+            " KiB from all of them together; reset so far: " + std::to_string(reset));
+      }
+    }
+    pollfd stopping = {.fd = stopping_.descriptor(), .events = POLLIN, .revents = 0};
+    poll(&stopping, 1, static_cast<int>(kBetweenLooks.count()));
+    if (freed >= kStrangerBytes) {  // gRPC has freed most of it by now, but malloc keeps the pages.
+      malloc_trim(0);
+      freed = 0;
+    }
+    MutexLock lock(mutex_);
+    is_flood = !flooding_.empty();
   }
 }
 
-void OpenConnections::Pace(Clock::time_point now, bool is_flood) {
-  std::vector<File> flooding;
+uint64_t OpenConnections::Look(std::set<uint64_t>* numbers, Clock::time_point now) {
+  std::vector<File> beyond;
+  uint64_t freed = 0;
   {
     MutexLock lock(mutex_);
-    if (is_flood) {
-      Sweep();
-      flooding = Flooding(now);
-    } else if (now >= next_quiet_look_) {
-      next_quiet_look_ = now + kBetweenLooks;
-      for (Counted& each : counted_) each.quiet_bytes = ReceivedBytes(each.socket.descriptor);
-    }
+    std::erase_if(*numbers, [this](uint64_t number) REQUIRES(mutex_) {
+      const auto found = connections_.find(number);
+      return found == connections_.end() || found->second.state != State::kStranger ||
+             Charge(&found->second);
+    });
+    const uint64_t before = charged_;
+    beyond = BeyondBudget(now);
+    freed = before - charged_;
     CalmDown(now);
   }
-  for (const File& connection : flooding) Reset(connection.descriptor());
+  for (const File& connection : beyond) Reset(connection.descriptor());
+  strangers_reset_ += beyond.size();
   std::vector<Waiting> admitted;
   {
     MutexLock lock(mutex_);
     admitted = Admitted(now);
   }
   for (Waiting& each : admitted) take_(each.listening, std::move(each.connection));
+  return freed;
+}
+
+bool OpenConnections::Charge(Connection* stranger) {
+  if (!stranger->socket.IsOpen()) return true;
+  const int descriptor = stranger->socket.descriptor;
+  const uint64_t unread = UnreadBytes(descriptor);
+  stranger->received = std::max(ReceivedBytes(descriptor), unread);
+  // gRPC doubles what it reads at once, as long as there is as much. It cannot be stopped there.
+  const uint64_t charge = std::min(stranger->received, 2 * (stranger->received - unread));
+  const bool is_quiet =
+      charge == stranger->charge && unread == 0 && UnacknowledgedBytes(descriptor) == 0;
+  stranger->quiet_looks = is_quiet ? stranger->quiet_looks + 1 : 0;
+  charged_ += charge - stranger->charge;
+  stranger->charge = charge;
+  return stranger->quiet_looks >= kQuietLooks;
+}
+
+std::vector<File> OpenConnections::BeyondBudget(Clock::time_point now) {
+  std::vector<File> beyond;
+  if (charged_ <= kStrangerBytes && flooding_.empty()) return beyond;
+  Sweep();
+  std::unordered_set<std::string> shared;  // Networks of good clients.
+  for (const auto& [_, each] : connections_) {
+    if (each.state == State::kAuthenticated) shared.insert(each.peer.network);
+  }
+  const auto reset_if = [&](auto is_beyond) REQUIRES(mutex_) {
+    for (auto& [_, each] : connections_) {
+      if (each.state != State::kStranger || !is_beyond(each)) continue;
+      File same = each.socket.Duplicate();
+      SetState(&each, State::kReset);
+      if (!same.is_open()) continue;
+      beyond.push_back(std::move(same));
+      SlowDown(each.peer.network, shared.contains(each.peer.network), now);
+    }
+  };
+  reset_if([this](const Connection& each) REQUIRES(mutex_) {
+    return each.received > kSmallBytes && flooding_.contains(each.peer.network);
+  });
+  for (const uint64_t least : {kSmallBytes, uint64_t{0}}) {
+    reset_if([this, least](const Connection& each)
+                 REQUIRES(mutex_) { return charged_ > kStrangerBytes && each.charge > least; });
+  }
+  return beyond;
+}
+
+void OpenConnections::SlowDown(const std::string& network, bool is_shared, Clock::time_point now) {
+  Network& flooding =
+      flooding_.try_emplace(network, Network{kAdmissionPeriodMin, now, now}).first->second;
+  if (is_shared) {
+    flooding.admission_period = kAdmissionPeriodMin;
+  } else if (flooding.last_change != now) {  // Once in each look.
+    flooding.admission_period =
+        std::clamp(2 * flooding.admission_period, kAdmissionPeriodMin, kAdmissionPeriodMax);
+  }
+  flooding.last_change = now;
 }
 
 std::vector<OpenConnections::Waiting> OpenConnections::Admitted(Clock::time_point now) {
@@ -199,40 +288,11 @@ void OpenConnections::CalmDown(Clock::time_point now) {
   for (auto& [_, network] : flooding_) {
     if (now < network.last_change + kFloodPeriod) continue;
     network.last_change = now;
-    network.admission_period = std::max(network.admission_period / 2, kBetweenFloodLooks);
+    network.admission_period = std::max(network.admission_period / 2, kBetweenLooks);
   }
   std::erase_if(flooding_, [](const auto& each) {
     return each.second.admission_period < kAdmissionPeriodMin && each.second.waiting == 0;
   });
-}
-
-std::vector<File> OpenConnections::Flooding(Clock::time_point now) {
-  std::unordered_set<std::string> shared;  // Networks of good clients.
-  for (const Counted& counted : counted_) {
-    if (authenticated_.contains(counted.peer.name)) shared.insert(counted.peer.network);
-  }
-  std::vector<File> flooding;
-  for (const Counted& counted : counted_) {
-    if (authenticated_.contains(counted.peer.name)) continue;
-    const std::string& address = counted.peer.network;
-    const bool is_shared = shared.contains(address);
-    const uint64_t most =
-        flooding_.contains(address) && !is_shared ? kFloodingNetworkBytes : kUnauthenticatedBytes;
-    if (ReceivedBytes(counted.socket.descriptor) <= counted.quiet_bytes + most) continue;
-    File same = counted.socket.Duplicate();
-    if (!same.is_open()) continue;
-    flooding.push_back(std::move(same));
-    const Network first = {kAdmissionPeriodMin, now, now};
-    Network& network = flooding_.try_emplace(address, first).first->second;
-    if (is_shared) {
-      network.admission_period = kAdmissionPeriodMin;
-    } else if (network.last_change != now) {  // Once in each look.
-      network.admission_period =
-          std::clamp(2 * network.admission_period, kAdmissionPeriodMin, kAdmissionPeriodMax);
-    }
-    network.last_change = now;
-  }
-  return flooding;
 }
 
 }  // namespace embershard::rpc

@@ -1,4 +1,4 @@
-// The connections of a server: how many are open, and which of them flood it.
+// The connections of a server: how many are open, and what strangers among them may send.
 
 #pragma once
 
@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -22,37 +24,21 @@
 
 namespace embershard::rpc {
 
-// Whether calls come faster than kCalls in kPeriod. Not thread-safe.
-class FloodRate {
- public:
-  static constexpr int64_t kCalls = 100;
-  static constexpr std::chrono::milliseconds kPeriod{100};
-
-  explicit FloodRate(Clock::time_point now) : since_(now) {}
-
-  // `calls`: all so far. Of those since the last look that was kPeriod after the one before.
-  bool IsAbove(int64_t calls, Clock::time_point now);
-
- private:
-  int64_t counted_ = 0;
-  Clock::time_point since_;
-};
-
 // gRPC owns a connection once it has it, and says nothing when it closes it. The descriptor
 // tells: it is no longer open, or is another file. Thread-safe.
 //
-// A flood is unauthenticated calls above FloodRate, those of the health service among them, and
-// ends kFloodPeriod after the last of it. gRPC 1.51 has no bound for what it reads ahead of them,
-// and answers hundreds of calls of a connection before it turns to others. During a flood:
-//   - A connection that has made no authenticated call is reset if it sends more than
-//     kUnauthenticatedBytes, also while it waits. Its network floods: its further connections may
-//     send kFloodingNetworkBytes, unless it has a connection with an authenticated call, too. A new
-//     client whose first message is larger may be reset with them, and connects again.
+// A stranger is a connection that has made no authenticated call. gRPC 1.51 holds up to 300 bytes
+// for a byte that a stranger sends: calls of 15 bytes take the most, references to headers 170. So
+// all strangers have one budget together.
+//   - If gRPC has read more from them, the oldest that has sent over kSmallBytes is reset (TCP
+//   RST),
+//     or else the oldest. Its network floods from then on: other strangers of it are reset if they
+//     send over kSmallBytes, also while they wait.
 //   - gRPC gets new connections of a network that floods one by one, in their order, with a pause
 //     of kAdmissionPeriodMin. The pause doubles up to kAdmissionPeriodMax while further connections
 //     are reset, but for a network with an authenticated connection, and halves in each
 //     kFloodPeriod without a reset; at last the network floods no more. The others wait, unread:
-//     the address may be a proxy's, with other clients behind it.
+//     the address may be a router's, with other clients behind it.
 class OpenConnections {
  public:
   // Gets words for an operator: who is refused here learns nothing but that. May be empty.
@@ -61,8 +47,12 @@ class OpenConnections {
   // Gets a connection and the descriptor that it came to.
   using Take = std::function<void(int listening, File connection)>;
 
-  static constexpr uint64_t kUnauthenticatedBytes = 32 << 10;
-  static constexpr uint64_t kFloodingNetworkBytes = 8 << 10;
+  // What gRPC may read from all strangers together.
+  static constexpr uint64_t kStrangerBytes = 256 << 10;
+
+  // TLS with client certificates takes 3 to 5 KiB, a health probe 300 bytes.
+  static constexpr uint64_t kSmallBytes = 8 << 10;
+
   static constexpr std::chrono::seconds kFloodPeriod{3};
   static constexpr std::chrono::milliseconds kAdmissionPeriodMin{50};
   static constexpr std::chrono::milliseconds kAdmissionPeriodMax{2000};
@@ -80,12 +70,14 @@ class OpenConnections {
   // once in ten milliseconds: a flood of those that are refused costs little.
   bool Add(const File& connection, Clock::time_point now) EXCLUDES(mutex_);
 
-  // Connections for which there was no room.
+  // Connections for which there was no room, and strangers that were reset.
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+  uint64_t strangers_reset() const { return strangers_reset_.load(std::memory_order_relaxed); }
 
-  // Admit() calls `take` from now on. `reset_flooding`: starts the thread that resets flooding
-  // connections, which calls `take` too. REQUIRES: called once, before the first Admit().
-  void Start(Take take, bool reset_flooding);
+  // Admit() calls `take` from now on. `bound_strangers`: starts the thread that resets them, which
+  // calls `take` too; std::system_error if the system has no room for it. REQUIRES: called once,
+  // before the first Admit().
+  void Start(Take take, bool bound_strangers);
 
   // Gives the connection away if there may be one more, at once unless its network floods.
   // Otherwise closes it.
@@ -95,17 +87,18 @@ class OpenConnections {
   // thread. REQUIRES: Admit() is not called any more.
   void Stop() EXCLUDES(mutex_);
 
-  // A call came without a token. Takes no lock.
-  void CountUnauthenticatedCall();
-
   // The connection of this peer, as gRPC names it, has made an authenticated call.
   void SetAuthenticated(const std::string& peer) EXCLUDES(mutex_);
 
  private:
-  struct Counted {
+  enum class State { kStranger, kAuthenticated, kReset };
+  struct Connection {
     SocketId socket;
-    Peer peer;                 // Empty unless flooding connections are reset.
-    uint64_t quiet_bytes = 0;  // Received while there was no flood.
+    Peer peer;  // Empty unless strangers are bounded.
+    State state = State::kAuthenticated;
+    uint64_t received = 0;  // At the last look at a stranger.
+    uint64_t charge = 0;    // Of these, what gRPC has read or reads next.
+    int quiet_looks = 0;    // Since something was sent or received.
   };
   struct Network {  // That floods.
     std::chrono::milliseconds admission_period;
@@ -118,34 +111,42 @@ class OpenConnections {
     int listening;
     File connection;
   };
+
   void Sweep() REQUIRES(mutex_);
-  void WatchForFloods() EXCLUDES(mutex_);
-  // Resets connections and gives away those whose time has come.
-  void Pace(Clock::time_point now, bool is_flood) EXCLUDES(mutex_);
-  std::vector<File> Flooding(Clock::time_point now) REQUIRES(mutex_);
+  void WatchStrangers() EXCLUDES(mutex_);
+  // Charges the strangers of these numbers for what gRPC has read, and forgets those that are
+  // quiet. Resets those beyond the budget, and gives away connections whose time has come. Returns
+  // what was charged to those that were reset.
+  uint64_t Look(std::set<uint64_t>* numbers, Clock::time_point now) EXCLUDES(mutex_);
+  // Whether the stranger is quiet.
+  bool Charge(Connection* stranger) REQUIRES(mutex_);
+  std::vector<File> BeyondBudget(Clock::time_point now) REQUIRES(mutex_);
+  void SlowDown(const std::string& network, bool is_shared, Clock::time_point now) REQUIRES(mutex_);
   void CalmDown(Clock::time_point now) REQUIRES(mutex_);
   std::vector<Waiting> Admitted(Clock::time_point now) REQUIRES(mutex_);
+  // A stranger is one no more.
+  void SetState(Connection* stranger, State state) REQUIRES(mutex_);
 
   const size_t most_;
   const Report report_;
   std::atomic<uint64_t> refused_ = 0;
-  std::atomic<int64_t> unauthenticated_calls_ = 0;
-  std::atomic<bool> is_pacing_ = false;  // The watcher looks every few milliseconds.
+  std::atomic<uint64_t> strangers_reset_ = 0;
+  File arrivals_;  // epoll: tells which strangers have sent something.
+  File stopping_;  // Can be read from when the thread shall end.
+  Take take_;      // Set by Start().
 
   Mutex mutex_;
-  CondVar changed_;  // Signalled as calls without a token come, and at the end.
-  Take take_;        // Set by Start().
-  bool stopping_ GUARDED_BY(mutex_) = false;
   Clock::time_point next_report_ GUARDED_BY(mutex_) = Clock::time_point::min();
-  std::vector<Counted> counted_ GUARDED_BY(mutex_);
+  std::map<uint64_t, Connection> connections_ GUARDED_BY(mutex_);  // By number, oldest first.
+  uint64_t next_number_ GUARDED_BY(mutex_) = 1;
   size_t open_after_sweep_ GUARDED_BY(mutex_) = 0;
   Clock::time_point next_sweep_ GUARDED_BY(mutex_) = Clock::time_point::min();
-  std::unordered_set<std::string> authenticated_ GUARDED_BY(mutex_);  // Peers.
+  std::unordered_multimap<std::string, uint64_t> strangers_ GUARDED_BY(mutex_);  // By peer.
+  uint64_t charged_ GUARDED_BY(mutex_) = 0;                                      // To all of them.
   std::unordered_map<std::string, Network> flooding_ GUARDED_BY(mutex_);
-  Clock::time_point next_quiet_look_ GUARDED_BY(mutex_) = Clock::time_point::min();
   std::deque<Waiting> waiting_ GUARDED_BY(mutex_);  // Oldest first.
 
-  std::thread watcher_;  // Not started unless flooding connections are reset.
+  std::thread watcher_;  // Not started unless strangers are bounded.
 };
 
 }  // namespace embershard::rpc

@@ -5,6 +5,7 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -73,6 +74,16 @@ uint64_t ReceivedBytes(int descriptor) {
   socklen_t size = sizeof(info);
   if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
   return info.tcpi_bytes_received;
+}
+
+uint64_t UnreadBytes(int descriptor) {
+  int unread = 0;
+  return ioctl(descriptor, FIONREAD, &unread) == 0 ? static_cast<uint64_t>(unread) : 0;
+}
+
+uint64_t UnacknowledgedBytes(int descriptor) {
+  int written = 0;
+  return ioctl(descriptor, TIOCOUTQ, &written) == 0 ? static_cast<uint64_t>(written) : 0;
 }
 
 bool IsClosedByPeer(int descriptor) {

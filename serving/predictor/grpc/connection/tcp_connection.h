@@ -39,6 +39,12 @@ Peer PeerOf(int descriptor);
 // Bytes that the peer has sent, read or not.
 uint64_t ReceivedBytes(int descriptor);
 
+// Of these, the bytes that nobody has read.
+uint64_t UnreadBytes(int descriptor);
+
+// Bytes written that the peer has not acknowledged.
+uint64_t UnacknowledgedBytes(int descriptor);
+
 // The peer has closed its end, or the connection has been reset.
 bool IsClosedByPeer(int descriptor);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,11 +52,14 @@ PredictHandler::PredictHandler(ServedModels* served, Recorder* recorder,
 }
 
 void PredictHandler::SetAuthenticated(const grpc::CallbackServerContext& context) const {
-  if (connections_ != nullptr) connections_->SetAuthenticated(context.peer());
+  if (connections_ == nullptr) return;
+  try {
+    connections_->SetAuthenticated(context.peer());
+  } catch (const std::exception&) {  // Memory has run out. The next call says so too.
+  }
 }
 
 void PredictHandler::Arrive(Exchange* exchange, Clock::time_point call_deadline) const {
-  SetAuthenticated(*exchange->context);
   exchange->arrival = Clock::now();
   if (recorder_ != nullptr) exchange->wall_arrival = std::chrono::system_clock::now();
   exchange->deadline = call_deadline;

@@ -59,7 +59,9 @@ class PredictHandler {
   PredictHandler(ServedModels* served, Recorder* recorder,
                  std::chrono::milliseconds default_timeout, OpenConnections* connections);
 
-  // A call of this connection is authenticated. Arrive() says so too.
+  // Whether anybody wants to know of authenticated calls.
+  bool tells_authenticated() const { return connections_ != nullptr; }
+  // A call of this connection is authenticated.
   void SetAuthenticated(const grpc::CallbackServerContext& context) const;
 
   // A message has been received, and what it is for is what answers it, whatever is served

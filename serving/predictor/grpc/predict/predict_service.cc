@@ -230,18 +230,24 @@ PredictService::PredictService(const std::string& name, ServedModels* served, Re
 PredictService::~PredictService() = default;
 
 void PredictService::AddPredict(const std::string& method, MakeMessages make_messages) {
-  AddUnary(method,
-           [this, make_messages](Context* context, const Bytes* message,
-                                 Bytes* answer) -> UnaryReactor* {
-             if (!message->Valid()) {  // The client cancelled, or half-closed, without one.
-               return EndNow(context,
-                             {grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"});
-             }
-             auto* const call = new PredictCall(&handler_, &calls_, options_.retry_pushback,
-                                                context, make_messages(), answer);
-             call->Start(message);
-             return call;
-           });
+  // A stranger's first message may be larger than what all strangers may send.
+  HeadersFirstHandler::OnHeaders on_headers;
+  if (handler_.tells_authenticated()) {
+    on_headers = [this](const Context& context) { handler_.SetAuthenticated(context); };
+  }
+  AddUnary(
+      method,
+      [this, make_messages](Context* context, const Bytes* message,
+                            Bytes* answer) -> UnaryReactor* {
+        if (!message->Valid()) {  // The client cancelled, or half-closed, without one.
+          return EndNow(context, {grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"});
+        }
+        auto* const call = new PredictCall(&handler_, &calls_, options_.retry_pushback, context,
+                                           make_messages(), answer);
+        call->Start(message);
+        return call;
+      },
+      std::move(on_headers));
 }
 
 void PredictService::AddPredictStream(const std::string& method, MakeMessages make_messages) {

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "grpc/predict/headers_first_handler.h"
 
 namespace embershard::rpc {
 
@@ -80,10 +81,16 @@ class RawService : public grpc::Service {
 
  protected:
   // `handler` gets the message, which is gRPC's, and writes its answer to the second bytes.
-  void AddUnary(const std::string& method,
-                std::function<UnaryReactor*(Context*, const Bytes*, Bytes*)> handler) {
-    Add(method, RpcMethod::NORMAL_RPC,
-        new grpc::internal::CallbackUnaryHandler<Bytes, Bytes>(std::move(handler)));
+  // `on_headers`: see HeadersFirstHandler; null if nobody is to know.
+  void AddUnary(const std::string& method, HeadersFirstHandler::Handler handler,
+                HeadersFirstHandler::OnHeaders on_headers = nullptr) {
+    if (on_headers) {
+      Add(method, RpcMethod::CLIENT_STREAMING,  // gRPC itself reads no message then.
+          new HeadersFirstHandler(std::move(handler), std::move(on_headers)));
+    } else {
+      Add(method, RpcMethod::NORMAL_RPC,
+          new grpc::internal::CallbackUnaryHandler<Bytes, Bytes>(std::move(handler)));
+    }
   }
   void AddStream(const std::string& method, std::function<StreamReactor*(Context*)> handler) {
     Add(method, RpcMethod::BIDI_STREAMING,

@@ -56,7 +56,9 @@ inline std::string PeerName(const Connected& connection) {
   sockaddr_in address = {};
   socklen_t size = sizeof(address);
   getsockname(connection.client.descriptor(), reinterpret_cast<sockaddr*>(&address), &size);
-  return "ipv4:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  char text[INET_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text));
+  return std::string("ipv4:") + text + ":" + std::to_string(ntohs(address.sin_port));
 }
 
 inline void Send(const Connected& connection, size_t bytes) {

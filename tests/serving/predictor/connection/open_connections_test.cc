@@ -35,216 +35,249 @@ TEST(OpenConnections, CountsUntilTheDescriptorIsClosed) {
   EXPECT_FALSE(open.Add(NewSocket(), now + milliseconds(20)));
 }
 
-// What was given away, and on which thread. Ends behind what it takes from.
-class Taken {
- public:
-  OpenConnections::Take Take() {
-    return [this](int, File connection) {
+constexpr size_t kBudget = OpenConnections::kStrangerBytes;
+constexpr size_t kSmall = OpenConnections::kSmallBytes;
+
+// Strangers are bounded, and what was given away is kept.
+class Strangers : public testing::Test {
+ protected:
+  Strangers() {
+    const auto take = [this](int, File connection) {
       const std::lock_guard<std::mutex> lock(mutex_);
-      connections_.push_back(std::move(connection));
-      threads_.push_back(std::this_thread::get_id());
+      taken_.push_back({std::move(connection), std::this_thread::get_id()});
     };
+    open_.Start(take, /*bound_strangers=*/true);
+    flooding_ = Connect();
   }
-  size_t size() {
+
+  struct Taken {
+    File connection;
+    std::thread::id thread;
+  };
+  size_t num_taken() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return connections_.size();
+    return taken_.size();
   }
   int descriptor(size_t at) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return connections_.at(at).descriptor();
-  }
-  bool OnThisThread(size_t at) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return threads_.at(at) == std::this_thread::get_id();
+    return taken_.at(at).connection.descriptor();
   }
 
- private:
+  void Admit(Connected* connection) { open_.Admit(0, std::move(connection->server), Clock::now()); }
+
+  // A client of a network of its own, whose connection has been given away.
+  Connected Connect(int family = AF_INET) {
+    Connected connection = NewConnection(INADDR_LOOPBACK + networks_++, family);
+    Admit(&connection);
+    return connection;
+  }
+
+  // Sends bytes and reads them at the other end, as gRPC would. Ends when it is reset.
+  void SendAndRead(const Connected& from, size_t bytes) {
+    constexpr size_t kAtOnce = 4096;
+    const std::string name = PeerName(from);
+    size_t number = 0;
+    while (PeerOf(descriptor(number)).name != name) ++number;
+    const int to = descriptor(number);
+    char read[kAtOnce] = {};
+    for (size_t sent = 0; sent < bytes;) {
+      const size_t some = std::min(kAtOnce, bytes - sent);
+      if (send(from.client.descriptor(), read, some, MSG_NOSIGNAL) < 0) return;
+      for (size_t left = some; left > 0;) {
+        const ssize_t received = recv(to, read, left, 0);
+        if (received <= 0) return;
+        left -= static_cast<size_t>(received);
+      }
+      sent += some;
+    }
+  }
+
+  void SendAndReadUntilClosed(const Connected& from, size_t bytes) {
+    SendAndRead(from, bytes);
+    EXPECT_TRUE(WaitFor([&] { return IsClosed(from); }));
+  }
+
+  // Of the first network, which floods from then on.
+  void Flood() { SendAndReadUntilClosed(flooding_, kBudget + 1); }
+
+  // Sends too much while it waits, and is reset.
+  void FloodWaiting(Connected* connection) {
+    Send(*connection, kSmall + 1);
+    Admit(connection);
+    EXPECT_TRUE(WaitFor([&] { return IsClosed(*connection); }));
+  }
+
+  std::vector<std::string> said_;
   std::mutex mutex_;
-  std::vector<File> connections_;
-  std::vector<std::thread::id> threads_;
+  std::vector<Taken> taken_;
+  in_addr_t networks_ = 0;
+  // It ends before what it looks at.
+  OpenConnections open_{0, [this](const std::string& words) { said_.push_back(words); }};
+  Connected flooding_;
 };
 
-// Sends as many bytes and counts enough calls again and again: those before the watcher sees a
-// flood do not count.
-void FloodUntilClosed(const Connected& connection, OpenConnections* open,
-                      size_t bytes = OpenConnections::kUnauthenticatedBytes + 1) {
-  const std::string some(bytes, 'x');
-  EXPECT_TRUE(WaitFor([&] {
-    send(connection.client.descriptor(), some.data(), some.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    for (int64_t i = 0; i <= FloodRate::kCalls; ++i) open->CountUnauthenticatedCall();
-    return IsClosed(connection);
-  }));
-}
-
-TEST(OpenConnections, ResetsThoseThatFloodWithoutAuthentication) {
+TEST_F(Strangers, AreResetOldestFirstBeyondTheirBudget) {
   for (const int family : {AF_INET, AF_INET6}) {
-    Taken taken;
-    OpenConnections open(0);
-    open.Start(taken.Take(), /*reset_flooding=*/true);
-    Connected flooding = NewConnection(INADDR_LOOPBACK, family);
-    Connected authenticated = NewConnection(INADDR_LOOPBACK, family);
-    Connected quiet = NewConnection(INADDR_LOOPBACK, family);
-    for (Connected* each : {&flooding, &authenticated, &quiet}) {
-      open.Admit(0, std::move(each->server), Clock::now());
-    }
-    open.SetAuthenticated(PeerName(authenticated));
-    Send(authenticated, OpenConnections::kUnauthenticatedBytes + 1);
-    Send(quiet, OpenConnections::kUnauthenticatedBytes);  // Of a network of good clients.
-    FloodUntilClosed(flooding, &open);
-    open.Stop();  // Behind all of the look that reset it.
-    EXPECT_FALSE(IsClosed(authenticated));
-    EXPECT_FALSE(IsClosed(quiet));
+    const Connected oldest = Connect(family), second = Connect(family), last = Connect(family);
+    SendAndRead(last, kBudget / 2);
+    SendAndRead(second, kBudget / 4);
+    SendAndReadUntilClosed(oldest, kBudget / 4 + 1);
+    SendAndRead(last, kBudget / 4);  // What was reset counts no more.
+    SendAndRead(last, 1);
+    EXPECT_TRUE(WaitFor([&] { return IsClosed(second); }));
+    EXPECT_FALSE(IsClosed(last));
+    SendAndReadUntilClosed(last, kBudget / 4);
   }
+  EXPECT_EQ(open_.strangers_reset(), 6U);
 }
 
-TEST(OpenConnections, WaitInTheirOrderIfTheirAddressFloods) {
-  Taken taken;
-  OpenConnections open(0);
-  open.Start(taken.Take(), /*reset_flooding=*/true);
-  Connected flooding = NewConnection();
-  open.Admit(0, std::move(flooding.server), Clock::now());
-  EXPECT_TRUE(taken.OnThisThread(0));
-  FloodUntilClosed(flooding, &open);
+TEST_F(Strangers, ThatHaveSentLittleAreResetLast) {
+  const Connected probe = Connect(), large = Connect();
+  SendAndRead(probe, kSmall);
+  SendAndReadUntilClosed(large, kBudget);
+  EXPECT_FALSE(IsClosed(probe));
+  std::vector<Connected> small;
+  for (size_t i = 0; i < kBudget / kSmall; ++i) {
+    small.push_back(Connect());
+    SendAndRead(small.back(), kSmall);
+  }
+  EXPECT_TRUE(WaitFor([&] { return IsClosed(probe); }));
+  EXPECT_FALSE(IsClosed(small.back()));
+}
+
+TEST_F(Strangers, MaySendAnythingOnceAuthenticated) {
+  const Connected good = Connect();
+  SendAndRead(good, kBudget / 2);
+  open_.SetAuthenticated(PeerName(good));
+  SendAndRead(good, 2 * kBudget);
+  Flood();
+  EXPECT_FALSE(IsClosed(good));
+  EXPECT_EQ(open_.strangers_reset(), 1U);
+}
+
+TEST_F(Strangers, AreNotChargedForWhatNobodyHasRead) {
+  const Connected waiting = Connect(), filling = Connect();
+  Send(waiting, kSmall + 1);
+  SendAndReadUntilClosed(filling, kBudget + 1);  // Else the other would go: it is older.
+  EXPECT_FALSE(IsClosed(waiting));
+}
+
+TEST_F(Strangers, ThatHaveClosedCountNoMore) {
+  const Connected closing = Connect(), first = Connect(), second = Connect();
+  SendAndRead(closing, kSmall);
+  SendAndRead(first, kBudget / 2);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    taken_.at(1).connection = File();
+  }
+  SendAndReadUntilClosed(first, kBudget / 2 + 1);
+  SendAndRead(second, kBudget - 1);
+  Flood();
+  EXPECT_FALSE(IsClosed(second));
+  EXPECT_EQ(open_.strangers_reset(), 2U);
+}
+
+TEST_F(Strangers, AreReportedOnceAMinute) {
+  Flood();
+  SendAndReadUntilClosed(Connect(), kBudget + 1);
+  open_.Stop();
+  EXPECT_EQ(said_, (std::vector<std::string>{
+                       "connections without an authenticated call are reset, the oldest first: "
+                       "expected at most 256 KiB from all of them together; reset so far: 1"}));
+}
+
+TEST_F(Strangers, WaitInTheirOrderIfTheirNetworkFloods) {
+  Flood();
   Connected first = NewConnection(), second = NewConnection();
-  Connected other = NewConnection(INADDR_LOOPBACK + 1);
   const int first_number = first.server.descriptor(), second_number = second.server.descriptor();
-  Send(second, OpenConnections::kFloodingNetworkBytes);
-  open.Admit(0, std::move(first.server), Clock::now());
-  open.Admit(0, std::move(second.server), Clock::now());
-  open.Admit(0, std::move(other.server), Clock::now());
-  EXPECT_TRUE(WaitFor([&] { return taken.size() == 4; }));
-  open.Stop();
+  Send(second, kSmall);
+  Admit(&first);
+  Admit(&second);
+  Connect();  // Of another network.
+  EXPECT_TRUE(WaitFor([&] { return num_taken() == 4; }));
+  open_.Stop();
   std::vector<int> later;
-  for (size_t at = 1; at < 4; ++at) {
-    if (!taken.OnThisThread(at)) later.push_back(taken.descriptor(at));
+  for (const Taken& each : taken_) {
+    if (each.thread != std::this_thread::get_id()) later.push_back(each.connection.descriptor());
   }
   EXPECT_EQ(later, (std::vector<int>{first_number, second_number}));
   EXPECT_FALSE(IsClosed(second));
 }
 
-TEST(OpenConnections, ResetsThoseThatFloodWhileTheyWait) {
-  Taken taken;
-  OpenConnections open(0);
-  open.Start(taken.Take(), /*reset_flooding=*/true);
-  Connected flooding = NewConnection();
-  open.Admit(0, std::move(flooding.server), Clock::now());
-  FloodUntilClosed(flooding, &open);
+TEST_F(Strangers, OfNetworksThatFloodMaySendLittle) {
+  Connected same = NewConnection(), other = NewConnection(INADDR_LOOPBACK + 100);
   Connected waiting = NewConnection(), quiet = NewConnection();
-  Send(waiting, OpenConnections::kFloodingNetworkBytes + 1);
+  Admit(&same);
+  Admit(&other);
+  Flood();
+  SendAndRead(other, kSmall + 1);
+  SendAndReadUntilClosed(same, kSmall + 1);
+  FloodWaiting(&waiting);
   const int quiet_number = quiet.server.descriptor();
-  open.Admit(0, std::move(waiting.server), Clock::now());
-  open.Admit(0, std::move(quiet.server), Clock::now());
-  EXPECT_TRUE(WaitFor([&] { return IsClosed(waiting); }));
-  EXPECT_TRUE(WaitFor([&] { return taken.size() == 2; }));
-  EXPECT_EQ(taken.descriptor(1), quiet_number);
-}
-
-TEST(OpenConnections, BoundsNetworksThatFloodMoreTightly) {
-  Taken taken;
-  OpenConnections open(0);
-  open.Start(taken.Take(), /*reset_flooding=*/true);
-  Connected flooding = NewConnection(), same = NewConnection();
-  Connected other = NewConnection(INADDR_LOOPBACK + 1);
-  for (Connected* each : {&flooding, &same, &other}) {
-    open.Admit(0, std::move(each->server), Clock::now());
-  }
-  FloodUntilClosed(flooding, &open);
-  Send(other, OpenConnections::kUnauthenticatedBytes);
-  Send(same, OpenConnections::kFloodingNetworkBytes + 1);
-  FloodUntilClosed(same, &open, 0);
-  open.Stop();
+  Admit(&quiet);
+  EXPECT_TRUE(WaitFor([&] { return num_taken() == 4; }));
+  EXPECT_EQ(descriptor(3), quiet_number);
   EXPECT_FALSE(IsClosed(other));
 }
 
-// Of a network that floods: is reset while it waits. ThreadSanitizer takes a descriptor that a test
-// closes or opens while the watcher looks at descriptors for a race: tests have them before.
-void FloodWaiting(Connected* connection, OpenConnections* open) {
-  Send(*connection, OpenConnections::kFloodingNetworkBytes + 1);
-  open->Admit(0, std::move(connection->server), Clock::now());
-  FloodUntilClosed(*connection, open, 0);
-}
-
-TEST(OpenConnections, WaitLongerAfterEachReset) {
-  Taken taken;
-  OpenConnections open(0);
-  open.Start(taken.Take(), /*reset_flooding=*/true);
-  Connected flooding = NewConnection(), again = NewConnection(), more = NewConnection();
+TEST_F(Strangers, WaitLongerAfterEachReset) {
+  Connected again = NewConnection(), more = NewConnection();
   Connected first = NewConnection(), second = NewConnection();
-  open.Admit(0, std::move(flooding.server), Clock::now());
-  FloodUntilClosed(flooding, &open);
-  FloodWaiting(&again, &open);
-  FloodWaiting(&more, &open);
+  Flood();
+  FloodWaiting(&again);
+  FloodWaiting(&more);
   const Clock::time_point start = Clock::now();
-  open.Admit(0, std::move(first.server), start);
-  open.Admit(0, std::move(second.server), start);
-  EXPECT_TRUE(WaitFor([&] { return taken.size() == 3; }));
+  Admit(&first);
+  Admit(&second);
+  EXPECT_TRUE(WaitFor([&] { return num_taken() == 3; }));
   EXPECT_GE(Clock::now() - start, 4 * OpenConnections::kAdmissionPeriodMin);  // Behind the first.
 }
 
-TEST(OpenConnections, AreGivenAwayWhileOthersOfTheirNetworkAreReset) {
-  Taken taken;
-  OpenConnections open(0);
-  open.Start(taken.Take(), /*reset_flooding=*/true);
-  Connected flooding = NewConnection(), waiting = NewConnection();
+TEST_F(Strangers, WaitNoLongerIfTheirNetworkHasGoodClients) {
+  Connected good = NewConnection(), last = NewConnection();
   std::vector<Connected> others;
   for (int i = 0; i < 150; ++i) others.push_back(NewConnection());
-  open.Admit(0, std::move(flooding.server), Clock::now());
-  FloodUntilClosed(flooding, &open);
-  open.Admit(0, std::move(waiting.server), Clock::now());
-  for (Connected& each : others) {
-    if (taken.size() == 2) break;
-    FloodWaiting(&each, &open);
-    std::this_thread::sleep_for(milliseconds(20));  // Of 2 s at most between two admissions.
+  Admit(&good);
+  open_.SetAuthenticated(PeerName(good));
+  Flood();
+  Admit(&last);
+  for (Connected& each : others) {  // Each takes a look, of which 10 last as long as the pause.
+    if (num_taken() == 3) break;
+    FloodWaiting(&each);
   }
-  EXPECT_EQ(taken.size(), 2U);
-  open.Stop();
-  EXPECT_FALSE(IsClosed(waiting));
+  EXPECT_EQ(num_taken(), 3U);
 }
 
-TEST(FloodRate, IsThatOfAPeriodOrLonger) {
-  const Clock::time_point start = Clock::now();
-  FloodRate slow(start), fast(start), spread(start), burst(start);
-  EXPECT_FALSE(slow.IsAbove(100, start + milliseconds(50)));
-  EXPECT_FALSE(slow.IsAbove(100, start + milliseconds(100)));
-  EXPECT_FALSE(slow.IsAbove(200, start + milliseconds(150)));  // Another period.
-  EXPECT_TRUE(slow.IsAbove(201, start + milliseconds(160)));
-  EXPECT_TRUE(fast.IsAbove(101, start + milliseconds(1)));
-  EXPECT_FALSE(fast.IsAbove(201, start + milliseconds(2)));  // Counted anew.
-  EXPECT_FALSE(spread.IsAbove(1000, start + milliseconds(1000)));
-  EXPECT_TRUE(spread.IsAbove(2001, start + milliseconds(2000)));
-  EXPECT_FALSE(burst.IsAbove(0, start + milliseconds(900)));
-  EXPECT_TRUE(burst.IsAbove(101, start + milliseconds(905)));
-}
-
-TEST(OpenConnections, DropsThoseThatLeaveWhileTheyWait) {
-  Taken taken;
-  OpenConnections open(0);
-  open.Start(taken.Take(), /*reset_flooding=*/true);
-  Connected flooding = NewConnection();
-  open.Admit(0, std::move(flooding.server), Clock::now());
-  FloodUntilClosed(flooding, &open);
+TEST_F(Strangers, AreDroppedIfTheyLeaveWhileTheyWait) {
   Connected left = NewConnection(), stays = NewConnection();
+  Flood();
   left.client = File();
   const int stays_number = stays.server.descriptor();
-  open.Admit(0, std::move(left.server), Clock::now());
-  open.Admit(0, std::move(stays.server), Clock::now());
-  EXPECT_TRUE(WaitFor([&] { return taken.size() == 2; }));
-  EXPECT_EQ(taken.descriptor(1), stays_number);
+  Admit(&left);
+  Admit(&stays);
+  EXPECT_TRUE(WaitFor([&] { return num_taken() == 2; }));
+  EXPECT_EQ(descriptor(1), stays_number);
 }
 
-TEST(OpenConnections, StopClosesWaitingConnections) {
-  Taken taken;
-  OpenConnections open(0);
-  open.Start(taken.Take(), /*reset_flooding=*/true);
-  Connected flooding = NewConnection();
-  open.Admit(0, std::move(flooding.server), Clock::now());
-  FloodUntilClosed(flooding, &open);
+TEST_F(Strangers, ThatWaitAreClosedByStop) {
   std::vector<Connected> waiting;
   for (int i = 0; i < 20; ++i) waiting.push_back(NewConnection());
-  for (Connected& each : waiting) open.Admit(0, std::move(each.server), Clock::now());
-  open.Stop();
+  Flood();
+  for (Connected& each : waiting) Admit(&each);
+  open_.Stop();
   const auto closed = std::count_if(waiting.begin(), waiting.end(), IsClosed);
-  EXPECT_EQ(taken.size() + static_cast<size_t>(closed), 1 + waiting.size());
+  EXPECT_EQ(num_taken() + static_cast<size_t>(closed), 1 + waiting.size());
+}
+
+TEST(OpenConnections, DoNotResetStrangersUnlessTold) {
+  OpenConnections open(0);
+  std::vector<File> taken;
+  open.Start([&](int, File connection) { taken.push_back(std::move(connection)); },
+             /*bound_strangers=*/false);
+  Connected connection = NewConnection();
+  open.Admit(0, std::move(connection.server), Clock::now());
+  open.SetAuthenticated(PeerName(connection));
+  EXPECT_EQ(taken.size(), 1U);
 }
 
 TEST(OpenConnections, AreAnyNumberWhereThatIsZero) {

@@ -48,11 +48,16 @@ TEST(TcpConnection, TellsAReusedDescriptorFromItsSocket) {
   EXPECT_FALSE(id.Duplicate().is_open());
 }
 
-TEST(TcpConnection, CountsBytesThatNobodyHasRead) {
+TEST(TcpConnection, CountsBytesReceivedAndThoseThatNobodyHasRead) {
   const Connected connection = NewConnection();
-  EXPECT_EQ(ReceivedBytes(connection.server.descriptor()), 0U);
+  const int descriptor = connection.server.descriptor();
+  EXPECT_EQ(ReceivedBytes(descriptor), 0U);
+  EXPECT_EQ(UnreadBytes(descriptor), 0U);
   Send(connection, 1000);
-  EXPECT_EQ(ReceivedBytes(connection.server.descriptor()), 1000U);
+  char bytes[400];
+  EXPECT_EQ(recv(descriptor, bytes, sizeof(bytes), 0), 400);
+  EXPECT_EQ(ReceivedBytes(descriptor), 1000U);
+  EXPECT_EQ(UnreadBytes(descriptor), 600U);
 }
 
 TEST(TcpConnection, KnowsThatThePeerHasClosed) {

@@ -66,15 +66,15 @@ TEST_F(BearerTokenTest, AFileMayHoldSeveralOnALineEach) {
 }
 
 TEST_F(BearerTokenTest, AFileThatIsWrongNamesTheLineAndNotWhatIsInIt) {
-  const std::string expected = ": expected one token of 16 to 4096 letters, digits and -._~+/=";
   const std::string line = std::string(kToken) + '\n';
   const std::pair<std::string, std::string> cases[] = {
-      {line + "\nshort-one", " in line 3"},
-      {"\n", " a line, at most 8, got 0"},
-      {line + line + line + line + line + line + line + line + line, " a line, at most 8, got 9"}};
-  for (const auto& [text, end] : cases) {
+      {line + "\nshort-one", "one token of 16 to 4096 letters, digits and -._~+/= in line 3"},
+      {"\n", "1 to 8 tokens, one on each line, got 0"},
+      {line + line + line + line + line + line + line + line + line,
+       "1 to 8 tokens, one on each line, got 9"}};
+  for (const auto& [text, expected] : cases) {
     Write(text);
-    EXPECT_EQ(BearerToken::Open(path_, {}).status().message(), path_ + expected + end);
+    EXPECT_EQ(BearerToken::Open(path_, {}).status().message(), path_ + ": expected " + expected);
   }
 }
 

@@ -2,13 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <deque>
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 
+#include "grpc/connection/open_connections.h"
 #include "grpc/raw_http2.h"
 #include "grpc/serving_fixture.h"
 #include "inference/open_inference.grpc.pb.h"
@@ -129,39 +127,94 @@ TEST(ConnectionLimits, AConnectionOfAgeIsToldToGoAndTheCallOnItEnds) {
   ExpectGood(running.Wait(), running.response());
 }
 
-// In a flood of calls without a token, a connection without a call that has one may send 32 KiB.
-TEST(ConnectionLimits, KeepsAConnectionThatOnlyAsksWithATokenInAFlood) {
-  const std::string token = "one-token-of-a-test";
-  std::atomic<bool> is_flood = false, is_over = false;
-  ServerOptions options;
-  options.security.token_file = testing::TempDir() + "connection_limits_test";
-  std::ofstream(options.security.token_file) << token;
-  options.connections.report = [&is_flood](const std::string& words) {
-    if (words.starts_with("a flood of calls")) is_flood = true;
-  };
-  Serving serving(std::make_unique<FakeModel>(), {}, options);
+// A server with a token, of which strangers are bounded unless it stands behind a proxy.
+class TokenServer {
+ public:
+  explicit TokenServer(bool behind_proxy = false) {
+    ServerOptions options;
+    options.security.token_file = testing::TempDir() + "connection_limits_test";
+    std::ofstream(options.security.token_file) << kToken;
+    options.connections.behind_proxy = behind_proxy;
+    serving_ = std::make_unique<Serving>(std::make_unique<FakeModel>(), EngineOptions(), options);
+  }
+
+  Server* server() { return serving_->server(); }
+
+  grpc::Status Predict(v1::Predictor::Stub* stub, const v1::PredictRequest& message) {
+    grpc::ClientContext context;
+    Authenticate(&context);
+    v1::PredictResponse response;
+    return stub->Predict(&context, message, &response);
+  }
+
+  static void Authenticate(grpc::ClientContext* context) {
+    context->AddMetadata("authorization", std::string("Bearer ") + kToken);
+  }
+
+  std::shared_ptr<grpc::Channel> NewChannel() { return serving_->NewChannel(); }
+  v1::Predictor::Stub NewStub() { return v1::Predictor::Stub(NewChannel()); }
+
+ private:
+  static constexpr char kToken[] = "one-token-of-a-test";
+  std::unique_ptr<Serving> serving_;
+};
+
+TEST(ConnectionLimits, KeepsAConnectionThatOnlyAsksWithAToken) {
+  TokenServer serving;
   inference::GRPCInferenceService::Stub asking(serving.NewChannel());
   inference::ModelReadyRequest request;
   request.set_name(std::string(4096, 'x'));
-  const auto ask = [&] {
+  for (size_t sent = 0; sent < 2 * OpenConnections::kStrangerBytes; sent += 4096) {
     grpc::ClientContext context;
-    context.AddMetadata("authorization", "Bearer " + token);
+    TokenServer::Authenticate(&context);
     inference::ModelReadyResponse response;
     const grpc::Status status = asking.ModelReady(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
-  };
-  ask();
-  std::thread flooding([&] {
-    while (!is_over) {  // Their connections may be reset.
-      v1::Predictor::Stub stub(serving.NewChannel());
-      std::deque<Call> calls;
-      for (int i = 0; i < 500; ++i) calls.emplace_back(&stub, v1::PredictRequest());
-    }
-  });
-  EXPECT_TRUE(WaitFor([&is_flood] { return is_flood.load(); }));
-  for (int i = 0; i < 100; ++i) ask();
-  is_over = true;
-  flooding.join();
+  }
+  EXPECT_EQ(serving.server()->strangers_reset(), 0U);
+}
+
+// A header block without end.
+void SendEndlessHeaders(Socket* stranger, size_t bytes) {
+  constexpr char kContinuation = 9;
+  constexpr size_t kFrameBytes = 16000;
+  // Of a header "x", whose value has 2^28 characters.
+  stranger->Send(kHello + Frame(kHeaders, 0, 1, std::string("\0\1x\x7f\x81\xff\xff\x7f", 8)));
+  for (size_t sent = 0; sent < bytes && !stranger->HasHungUp(); sent += kFrameBytes) {
+    stranger->Send(Frame(kContinuation, 0, 1, std::string(kFrameBytes, 'v')));
+  }
+}
+
+TEST(ConnectionLimits, ResetsAStrangerThatSendsHeadersWithoutEnd) {
+  TokenServer serving;
+  v1::Predictor::Stub good = serving.NewStub();
+  EXPECT_TRUE(serving.Predict(&good, NamedMessage()).ok());
+  Socket stranger(serving.server()->port());
+  SendEndlessHeaders(&stranger, OpenConnections::kStrangerBytes + (64 << 10));
+  EXPECT_TRUE(WaitFor([&] { return serving.server()->strangers_reset() == 1; }));
+  EXPECT_TRUE(serving.Predict(&good, NamedMessage()).ok());
+}
+
+TEST(ConnectionLimits, ResetsNoStrangerBehindAProxy) {
+  TokenServer serving(/*behind_proxy=*/true);
+  Socket stranger(serving.server()->port());
+  SendEndlessHeaders(&stranger, OpenConnections::kStrangerBytes + (64 << 10));
+  v1::Predictor::Stub good = serving.NewStub();
+  EXPECT_TRUE(serving.Predict(&good, NamedMessage()).ok());
+  EXPECT_EQ(serving.server()->strangers_reset(), 0U);
+}
+
+// Its headers tell who it is, long before the whole message is there.
+TEST(ConnectionLimits, TakesAFirstMessageAboveTheBudgetOfStrangers) {
+  TokenServer serving;
+  v1::PredictRequest large = NamedMessage();
+  large.set_request_id(std::string(8 * OpenConnections::kStrangerBytes, 'x'));
+  for (int i = 0; i < 10; ++i) {
+    v1::Predictor::Stub stub = serving.NewStub();
+    const grpc::Status status = serving.Predict(&stub, large);  // It has arrived whole.
+    EXPECT_EQ(status.error_message(), "request_id: expected at most 1024 bytes, got 2097152");
+  }
+  EXPECT_EQ(serving.server()->strangers_reset(), 0U);
 }
 
 }  // namespace
