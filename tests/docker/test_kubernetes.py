@@ -88,7 +88,7 @@ def test_ports_are_where_server_watch_and_proxy_listen():
 def test_clients_reach_the_server_only_through_the_proxy():
     server = parse(SERVER["args"])
     env = {variable["name"]: variable["value"] for variable in PROXY["env"]}
-    assert server.host == "127.0.0.1"
+    assert (server.host, server.behind_proxy) == ("127.0.0.1", True)
     assert env["SERVER"] == f"{server.host}:{server.port}"
     assert server.port not in {port["port"] for port in MANIFESTS["Service"]["spec"]["ports"]}
 
