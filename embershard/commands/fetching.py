@@ -94,9 +94,9 @@ def _add_watch(add: Any) -> None:
         "--keep",
         type=int,
         metavar="N",
-        help="with --watch and --control: remove versions, but those that are labelled, served or "
-        "followed, and N others: those that were stable last, then the highest (default: remove "
-        "none)",
+        help="with --watch and --control: remove old versions; keep those that are labelled, "
+        "served or followed, and N more: the latest former stable ones, then the highest "
+        "(default: remove none)",
     )
     add(
         "--metrics-port",
@@ -106,9 +106,9 @@ def _add_watch(add: Any) -> None:
     )
     add(
         "--metrics-host",
-        default="127.0.0.1",
         metavar="HOST",
-        help="address of that port; 0.0.0.0 lets other machines read (default: %(default)s)",
+        help="with --metrics-port: its address; 0.0.0.0 lets other machines read (default: "
+        "127.0.0.1)",
     )
     add("--log-json", action="store_true", help="with --watch: log as JSON, one object a line")
 
@@ -132,7 +132,7 @@ def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
     from embershard.console import bytes_bar
     from embershard.fetch import fetch_models
 
-    for flag in ("control", "keep", "log_json", "metrics_port"):
+    for flag in ("control", "keep", "log_json", "metrics_port", "metrics_host"):
         if getattr(given, flag) is not None and getattr(given, flag) is not False:
             raise ConfigError(f"--{flag.replace('_', '-')}: expected with --watch only")
     with bytes_bar("fetching", given.url) as progress:
@@ -203,13 +203,15 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
 @contextmanager
 def _metrics(args: argparse.Namespace, status: WatchStatus) -> Iterator[HttpServer | None]:
     if args.metrics_port is None:
+        if args.metrics_host is not None:
+            raise ConfigError("--metrics-host: expected with --metrics-port only")
         yield None
         return
     if not 0 <= args.metrics_port <= 65535:
         raise ConfigError(f"--metrics-port: expected 0..65535, got {args.metrics_port}")
     from embershard.serving.metrics.http_server import HttpServer
 
-    with HttpServer(host=args.metrics_host, port=args.metrics_port) as port:
+    with HttpServer(host=args.metrics_host or "127.0.0.1", port=args.metrics_port) as port:
         port.start(watch_routes(status, args.watch + STUCK_SECONDS), tick=lambda: None)
         yield port
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from embershard.errors import ConfigError, InputError, NotFoundError, PackageError
-from embershard.fetch.files import FileDownloads, room_needed
+from embershard.fetch.files import FileDownloads
 from embershard.fetch.local import LocalVersions
 from embershard.fetch.remote_version import RemoteVersion
 from embershard.fetch.source import Source
@@ -19,7 +19,14 @@ from embershard.package import verify_package
 from embershard.package.folder_checks import read_manifest
 from embershard.package.manifest import Manifest
 from embershard.package.names import version_of
-from embershard.package.sealing import exchange, file_kind, file_spec, sync, sync_tree
+from embershard.package.sealing import (
+    exchange,
+    file_kind,
+    file_spec,
+    room_needed,
+    sync,
+    sync_tree,
+)
 from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
 from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST
 
@@ -210,7 +217,7 @@ def _fetch_manifest(remote: RemoteVersion, package: Path, model: str, version: i
     try:
         manifest = read_manifest(package)
     except PackageError as error:
-        raise remote.damaged(MANIFEST, stamp, str(error)) from None
+        raise remote.record_damage(MANIFEST, stamp, str(error)) from None
     if (manifest.model, manifest.version) != (model, version):
         raise PackageError(
             f"{remote.where}/{MANIFEST}: expected model {model!r} version "

@@ -45,7 +45,8 @@ class FileSystem(Protocol):
         ...
 
     def stamp(self, path: str) -> str:
-        """What changes with a file, see `Source.stamp`. Any exception: it is not to be had."""
+        """What changes with a file, see `Source.stamp`. Raises any exception if the remote does not
+        say."""
         ...
 
 

@@ -2,15 +2,13 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from embershard.errors import InputError
 from embershard.fetch.remote_version import RemoteVersion
 from embershard.package.manifest import FileSpec
-from embershard.package.sealing import NO_ROOM, file_spec, link_or_copy
+from embershard.package.sealing import file_spec, link_or_copy, no_room, room_needed
 
 BLOCK_BYTES: Final = 4 << 20
 
@@ -56,7 +54,7 @@ class FileDownloads:
                 missing += spec.bytes - min(spec.bytes, _size(part))
         free = shutil.disk_usage(self._parts).free
         if missing > free:
-            raise _no_room(self._parts, f"{missing:,} bytes are to come, {free:,} are free")
+            raise no_room(self._parts, f"{missing:,} bytes are to come, {free:,} are free")
 
     def download(self, file: str, spec: FileSpec) -> None:
         """`PackageError`: the remote file is not the one that the manifest lists. `InputError`: the
@@ -99,7 +97,7 @@ class FileDownloads:
             f"{file}: {field}: expected {getattr(spec, field)}, "
             f"got {getattr(got, field)}; it is damaged there: publish it again"
         )
-        raise self._remote.damaged(file, stamp, message)
+        raise self._remote.record_damage(file, stamp, message)
 
     def _fill(self, part: Path, file: str, spec: FileSpec) -> FileSpec:
         """Appends what is missing. What the file is then."""
@@ -149,20 +147,3 @@ def _write_all(stream: Any, block: bytes) -> None:
     rest = memoryview(block)
     while rest:
         rest = rest[stream.write(rest) :]
-
-
-@contextmanager
-def room_needed(path: Path) -> Iterator[None]:
-    """`InputError`: the disk is full, or no file may be as large."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        raise _no_room(path, str(error.strerror)) from error
-
-
-def _no_room(path: Path, why: str) -> InputError:
-    return InputError(
-        f"{path}: no room: {why}; make room and run it again: it goes on where it stopped"
-    )

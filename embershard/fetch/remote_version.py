@@ -1,22 +1,13 @@
 """One version on the remote: its files, and what of it was found damaged."""
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from embershard.errors import PackageError
-from embershard.fetch.source import Source
+from embershard.fetch.source import Damage, Source
 from embershard.package.validation import MANIFEST_DIGEST
 
 DIGEST_BYTES_MAX: Final = 1024
-
-
-class Damage(NamedTuple):
-    """A file with another digest than the package states, as the remote had it."""
-
-    digest_line: bytes
-    file: str
-    stamp: str
-    message: str
 
 
 class RemoteVersion:
@@ -40,8 +31,9 @@ class RemoteVersion:
         """As `Source.stamp`."""
         return self._source.stamp(f"{self._version}/{file}")
 
-    def damaged(self, file: str, stamp: str, message: str) -> PackageError:
-        """The error to raise for a damaged file, which `check` raises again until the file changes.
+    def record_damage(self, file: str, stamp: str, message: str) -> PackageError:
+        """Records a damaged file and returns the error to raise, which `check` raises again until
+        the file changes.
         ``stamp``: taken before the file was read, or a change while it was read would be missed."""
         damage = Damage(self.digest_line, file, stamp, f"{self.where}/{message}")
         self._source.damaged[self._version] = damage

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from embershard.errors import (
     ConfigError,
@@ -24,6 +24,15 @@ NO_URL_ERRORS: Final = (OSError, UnicodeError, JSONDecodeError)
 """`ValueError`s that are not about the URL: of certificates, and of answers that cannot be read."""
 
 Result = TypeVar("Result")
+
+
+class Damage(NamedTuple):
+    """A file with another digest than the package states, as the remote had it."""
+
+    digest_line: bytes
+    file: str
+    stamp: str
+    message: str
 
 
 class Source:
@@ -52,7 +61,7 @@ class Source:
         """
         self.url, self._pause, self._clock = url.rstrip("/"), pause, clock
         self._stall_seconds = stall_seconds
-        self.damaged: dict[str, Any] = {}
+        self.damaged: dict[str, Damage] = {}
         """What `RemoteVersion` found damaged here, by version."""
         if not 0 < stall_seconds < math.inf:
             raise ConfigError(f"stall timeout: expected seconds above 0, got {stall_seconds:g}")

@@ -1,7 +1,7 @@
-"""What a watch wants, what is served, and how its polls end: for metrics and probes."""
+"""Wanted and served versions and the outcome of polls, for metrics and probes."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 FAILED_EVENTS: Final = ("fetch_failed", "refresh_failed", "index_failed", "remove_failed")
@@ -24,33 +24,39 @@ class WatchStatus:
         self._start = self._beat = monotonic()
         self._success: float | None = None
         self._success_unix_seconds = 0.0
-        self._has_failed = False
+        self._is_failing = self._has_failed = False  # This poll, and the last that ended.
         self._failures = dict.fromkeys(FAILED_EVENTS, 0)
         self._wanted: Versions = {}
         self._served: Versions | None = None
 
     def begin_poll(self) -> None:
-        self._has_failed = False
+        self._is_failing = False
         self.beat()
 
     def end_poll(self) -> None:
         self.beat()
+        self._has_failed = self._is_failing
         if not self._has_failed:
             self._success, self._success_unix_seconds = self._beat, self._wall()
 
     def beat(self, *_: int) -> None:
-        """The poll goes on; of any signature, so that it serves as a fetch's progress."""
+        """Records a sign of life. Takes and ignores the arguments of `FetchProgress`."""
         self._beat = self._monotonic()
 
     def fail(self, event: str) -> None:
         """A part of this poll has failed."""
-        self._has_failed = True
+        self._is_failing = True
         self._failures[event] += 1
+
+    def keep(self, models: Collection[str]) -> None:
+        """``models``: those that the remote has. Versions of others are not wanted any more."""
+        self._wanted = {key: version for key, version in self._wanted.items() if key[0] in models}
 
     def want(self, versions: Mapping[str, int], model: str) -> None:
         """``versions``: by label, those of the remote."""
-        others = {key: value for key, value in self._wanted.items() if key[0] != model}
-        self._wanted = {**others, **{(model, label): each for label, each in versions.items()}}
+        others = {key: version for key, version in self._wanted.items() if key[0] != model}
+        wanted = {(model, label): version for label, version in versions.items()}
+        self._wanted = {**others, **wanted}
 
     def serve(self, index: Iterable[Mapping[str, Any]] | None) -> None:
         """``index``: of the server. None: it does not answer."""

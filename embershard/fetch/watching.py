@@ -131,6 +131,7 @@ class Watch:
         except FAILURES as error:
             self._write("fetch_failed", _said(error))
             return found
+        self.status.keep(models)
         for model in models:
             try:
                 choice = choose_versions(self._source, self._options.selection, model)
@@ -206,16 +207,16 @@ class Watch:
         keep = self._options.keep
         if keep is None:
             return
-        for each in found:
-            folder = self._repository / each.model
-            used = {entry["version"] for entry in index if _is_used(entry, each.model)}
-            used |= {*each.versions}
+        for fetched in found:
+            model, folder = fetched.model, self._repository / fetched.model
+            used = {entry["version"] for entry in index if _is_used(entry, model)}
+            used |= {*fetched.versions}
             try:
                 if removable_versions(folder, keep=keep, used=used):
                     for version in remove_versions(folder, keep=keep, used=used):
-                        self._write("removed", {"model": each.model, "version": version})
+                        self._write("removed", {"model": model, "version": version})
             except FAILURES as error:
-                self._write("remove_failed", {"model": each.model, **_said(error)})
+                self._write("remove_failed", {"model": model, **_said(error)})
 
 
 def follow(
@@ -258,7 +259,8 @@ REMOVED: Final = ".removing-"
 """How folders begin that servers do not look at any more."""
 
 STABLE: Final = ".stable-"
-"""How empty files begin that are as old as the moment when a version ceased to be stable."""
+"""Prefix of empty files. The mtime of ``.stable-<version>`` is when that version lost the label
+stable."""
 
 
 def _stable_file(folder: Path, version: int) -> Path:

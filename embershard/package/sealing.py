@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from embershard.errors import InputError
 from embershard.package.manifest import FileSpec
@@ -20,8 +20,7 @@ from embershard.package.validation import MANIFEST, MANIFEST_DIGEST
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
 """Two file systems; one without links; a file with as many as it may have."""
 
-NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""A full disk, or a file that may not be as large."""
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -79,18 +78,23 @@ def replace_file(file: Path, data: bytes) -> None:
 
 @contextmanager
 def room_needed(path: Path) -> Iterator[None]:
-    """`InputError`, which names ``path``, in place of an `OSError` of `NO_ROOM`."""
+    """`InputError`, which names ``path``, in place of an `OSError` of a full disk."""
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        raise no_room(path, error) from error
+        if full := room_error(path, error):
+            raise full from error
+        raise
 
 
-def no_room(path: Path, error: OSError) -> InputError:
-    """What to raise for an error of `NO_ROOM`."""
-    return InputError(f"{path}: no room: {error.strerror}; make room and run it again")
+def room_error(path: Path, error: OSError) -> InputError | None:
+    """What to raise for a full disk, or for a file that may not be as large. None: it is another
+    error."""
+    return no_room(path, str(error.strerror)) if error.errno in _NO_ROOM else None
+
+
+def no_room(path: Path, why: str) -> InputError:
+    return InputError(f"{path}: no room: {why}; make room and run it again")
 
 
 def sync_tree(folder: Path) -> None:

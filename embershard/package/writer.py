@@ -40,10 +40,9 @@ from embershard.package.row_format import RowFormat
 from embershard.package.safetensors_file import encode_header, write_vocabulary
 from embershard.package.samples import SampleRequest, write_samples
 from embershard.package.sealing import (
-    NO_ROOM,
     exchange,
     file_spec,
-    no_room,
+    room_error,
     room_needed,
     seal,
     sync,
@@ -112,10 +111,11 @@ class PackageWriter:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if not self._published or self._replace:  # What was not finished, or the old package.
             shutil.rmtree(self._folder)
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise no_room(self._out, error) from error
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            error.filename = str(self._out)
+        if isinstance(error, OSError):
+            if full := room_error(self._out, error):
+                raise full from error
+            if error.errno is not None and error.filename is None:
+                error.filename = str(self._out)
 
     def path(self, file: str) -> Path:
         """Where ``file``, a path inside the package, lies until the package is published."""

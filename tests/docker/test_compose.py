@@ -76,6 +76,8 @@ def test_the_server_is_given_time_to_drain():
     server = SERVICES["server"]
     given = parse(server["command"])
     assert seconds(server["stop_grace_period"]) >= given.drain_timeout_seconds + 5
+    (hard_stop,) = re.findall(r"hard-stop-after (\d+)s", (DOCKER / "haproxy.cfg").read_text())
+    assert seconds(SERVICES["proxy"]["stop_grace_period"]) > int(hard_stop)
 
 
 def test_the_server_is_found_by_its_health_check_and_by_prometheus():

@@ -14,8 +14,8 @@ from tests.docker.promql import unknown
 FOLDER = DOCKER / "kubernetes"
 MANIFESTS = {each["kind"]: each for each in documents(FOLDER / "server.yaml")}
 POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
-(SERVER,) = POD["containers"]
-FETCH, WATCH, PROXY = POD["initContainers"]
+SERVER, PROXY = POD["containers"]
+FETCH, WATCH = POD["initContainers"]
 IMAGE = stages(DOCKER / "serving.Dockerfile")[-1]
 VERSIONS = ["1.30", "1.34"]
 ADDED = {
@@ -88,8 +88,7 @@ def test_ports_are_where_server_watch_and_proxy_listen():
 def test_clients_reach_the_server_only_through_the_proxy():
     server = parse(SERVER["args"])
     env = {variable["name"]: variable["value"] for variable in PROXY["env"]}
-    assert PROXY["restartPolicy"] == "Always"
-    assert server.host == "127.0.0.1"
+    assert (server.host, server.behind_proxy) == ("127.0.0.1", True)
     assert env["SERVER"] == f"{server.host}:{server.port}"
     assert server.port not in {port["port"] for port in MANIFESTS["Service"]["spec"]["ports"]}
 
@@ -131,9 +130,14 @@ def test_the_probe_of_the_watch_asks_for_a_path_that_there_is():
 
 
 def test_a_pod_has_time_to_drain():
-    pause = SERVER["lifecycle"]["preStop"]["sleep"]["seconds"]
+    before, pause = (
+        container["lifecycle"]["preStop"]["sleep"]["seconds"] for container in (PROXY, SERVER)
+    )
     drain = parse(SERVER["args"]).drain_timeout_seconds
     assert POD["terminationGracePeriodSeconds"] == pause + drain + 10
+    (hard_stop,) = re.findall(r"hard-stop-after (\d+)s", (DOCKER / "haproxy.cfg").read_text())
+    assert before < pause  # It sends clients away while the server answers.
+    assert pause + drain < before + int(hard_stop) < POD["terminationGracePeriodSeconds"]
 
 
 def test_an_update_adds_a_pod_whose_memory_is_asked_for():

@@ -136,8 +136,14 @@ STALE = of_watch(success_time_seconds="0+60x4 240x60")
             20,
             True,
         ),
-        "polls-fail": (STALE, "EmbershardWatchStalled", 20, True),
-        "polls-failed-a-while": (STALE, "EmbershardWatchStalled", 17, False),
+        "polls-fail": (STALE, "EmbershardWatchStalled", 40, True),
+        "polls-failed-a-while": (STALE, "EmbershardWatchStalled", 39, False),
+        "a-poll-of-half-an-hour": (
+            of_watch(success_time_seconds="0x29 1800x30"),
+            "EmbershardWatchStalled",
+            29,
+            False,
+        ),
         "watch-ended": (up("embershard-watch", a="0x60"), "EmbershardWatchStalled", 5, True),
         "polls-succeed": (
             of_watch(success_time_seconds="0+60x60"),

@@ -160,6 +160,14 @@ def test_a_watch_is_stuck_after_its_interval_and_the_longest_load():
     {
         "keep": (("--keep", 1), "ConfigError: --keep: expected with --watch"),
         "metrics": (("--metrics-port", 0), "ConfigError: --metrics-port: expected with"),
+        "host": (
+            ("--watch", 1, "--metrics-host", "0.0.0.0"),
+            "ConfigError: --metrics-host: expected with --metrics-port only",
+        ),
+        "host-once": (
+            ("--metrics-host", "0.0.0.0"),
+            "ConfigError: --metrics-host: expected with --watch only",
+        ),
         "port": (("--watch", 1, "--metrics-port", 65536), "--metrics-port: expected 0..65535"),
         "control": (("--control", "s"), "ConfigError: --control: expected with"),
         "zero": (("--watch", 0), "ConfigError: watch: expected seconds above 0"),

@@ -1,5 +1,7 @@
 """What a watch tells of itself: wanted and served versions, failures, and when a poll succeeded."""
 
+import shutil
+
 import pytest
 
 from embershard.errors import PackageError, UnavailableError
@@ -127,3 +129,31 @@ def test_without_a_server_no_served_version_is_stated(far, here):
     watched.poll()
     assert versions(watched, "") == (1, None)
     assert watched.watch.status.problems() == []
+
+
+def test_a_model_that_the_remote_dropped_is_not_wanted(far, here):
+    publish(far)
+    publish(far, model="other")
+    everything = Watched(far, here, selection=Selection(all_models=True))
+    everything.poll()
+    assert value(everything, "wanted_version", model="other", label="") == 1
+    shutil.rmtree(far / "other")
+    everything.serving = {1: "ready"}
+    everything.poll()
+    assert value(everything, "wanted_version", model="other", label="") is None
+    assert versions(everything, "") == (1, 1)
+    assert everything.watch.status.problems() == []
+
+
+def test_a_failure_stays_until_a_poll_without_one_has_ended():
+    status = WatchStatus(interval_seconds=30)
+    failed = ["the last poll failed in part: the log says why"]
+    status.begin_poll()
+    status.fail("fetch_failed")
+    assert status.problems() == []
+    status.end_poll()
+    assert status.problems() == failed
+    status.begin_poll()
+    assert status.problems() == failed
+    status.end_poll()
+    assert status.problems() == []
