@@ -91,14 +91,13 @@ sanitize: install
 	done
 
 # Any bytes as requests and as packages, FUZZ_SECONDS each. The corpus stays in the build folder for
-# the next run. A finding ends the run, and its input stays there too. Files compile one by one
-# here, so that a missing include is found.
+# the next run. A finding ends the run, and its input stays there too.
 FUZZ_SECONDS := 600
 FUZZ_CXX := clang++-14
 fuzz:
 	@scripts/install.sh fuzz
 	cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DCMAKE_BUILD_TYPE=Debug \
-	  -DEMBERSHARD_SANITIZER=address -DEMBERSHARD_FUZZ=ON -DEMBERSHARD_UNITY=OFF >/dev/null
+	  -DEMBERSHARD_SANITIZER=address -DEMBERSHARD_FUZZ=ON >/dev/null
 	cmake --build build/fuzz --parallel $(cores) --target fuzz_programs
 	@for name in request oip torchrec package; do \
 	  set -ex; \
