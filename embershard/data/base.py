@@ -62,8 +62,9 @@ class JaggedColumn(NamedTuple):
 
     def take(self, index: NDArray[np.int64]) -> JaggedColumn:
         """The lists of the examples ``index`` [M], in that order."""
-        starts = self.offsets[index]  # Not `lengths`, which reads the offsets of all examples.
-        return self.of_ranges(self.values, starts, self.offsets[index + 1] - starts)
+        # `lengths` would read the offsets of all examples.
+        starts, ends = self.offsets[:-1][index], self.offsets[1:][index]
+        return self.of_ranges(self.values, starts, ends - starts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +216,11 @@ def _check_finite(schema: Schema, dense: NDArray[np.float32]) -> None:
 
 
 def _check_column(name: str, column: JaggedColumn, count: int) -> None:
+    if not isinstance(column, JaggedColumn):
+        raise InputError(
+            f"sparse {name!r}: expected a JaggedColumn, got {type(column).__name__}; "
+            "convert it with JaggedColumn.of_lists(...)"
+        )
     values, offsets = column
     if values.dtype != np.int64 or values.ndim != 1:
         raise InputError(

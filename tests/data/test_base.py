@@ -57,6 +57,18 @@ def test_lists_are_cut_out_of_values_in_any_order():
     assert found.values.tolist() == [12, 13, 10, 11, 12]
 
 
+def test_take_counts_negative_places_from_the_end():
+    taken = examples().take(np.array([-1, -2]))
+    assert taken.request.tolist() == examples().request[[-1, -2]].tolist()
+    assert taken.sparse["tags"].values.tolist() == [6, 7, 8]
+
+
+def test_sparse_ids_that_are_no_column_are_refused():
+    with pytest.raises(InputError) as raised:
+        examples(sparse={"tags": [[4, 5], [], [6, 7, 8]]})
+    assert "sparse 'tags': expected a JaggedColumn, got list" in str(raised.value)
+
+
 def test_take_nothing():
     taken = examples().take(np.array([], np.int64))
 
@@ -121,7 +133,7 @@ def test_take_nothing():
         "missing": ({"sparse": {}}, r"expected inputs \['tags'\], got \[\]"),
         "n": ({"sparse": {"tags": column([1, 2], [0, 1, 2])}}, r"offsets: expected int64 \[4\]"),
         "float-values": (
-            {"sparse": {"tags": (np.zeros(2), np.array([0, 1, 2, 2]))}},
+            {"sparse": {"tags": JaggedColumn(np.zeros(2), np.array([0, 1, 2, 2]))}},
             r"'tags': expected int64 values \[total\], got float64 \[2\]",
         ),
         "total": ({"sparse": {"tags": column([1, 2], [0, 1, 1, 1])}}, "rising from 0 to 2"),
