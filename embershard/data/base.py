@@ -62,9 +62,9 @@ class JaggedColumn(NamedTuple):
 
     def take(self, index: NDArray[np.int64]) -> JaggedColumn:
         """The lists of the examples ``index`` [M], in that order."""
-        # `lengths` would read the offsets of all examples.
-        starts, ends = self.offsets[:-1][index], self.offsets[1:][index]
-        return self.of_ranges(self.values, starts, ends - starts)
+        index = np.where(index < 0, index + len(self.offsets) - 1, index)
+        starts = self.offsets[index]  # Not `lengths`, which reads the offsets of all examples.
+        return self.of_ranges(self.values, starts, self.offsets[index + 1] - starts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
