@@ -112,7 +112,7 @@ Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> serv
   // Messages that have arrived whole are counted by the queue.
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
   state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      ExternalConnections::FROM_FD, state->security->Credentials());
+      ExternalConnections::FROM_FD, state->security->Credentials(state->Authenticated()));
   builder.RegisterService(&state->service);
   builder.RegisterService(&state->oip);
   builder.RegisterService(&state->torchrec);

@@ -190,7 +190,7 @@ class FileSecurity final : public Security {
     return {};
   }
 
-  std::shared_ptr<grpc::ServerCredentials> Credentials() override {
+  std::shared_ptr<grpc::ServerCredentials> Credentials(OpenConnections* connections) override {
     if (tls_ == nullptr && token_ == nullptr) return grpc::InsecureServerCredentials();
     grpc_server_credentials* core;
     if (tls_ != nullptr) {
@@ -204,6 +204,7 @@ class FileSecurity final : public Security {
       core = grpc_insecure_server_credentials_create();
     }
     if (token_ != nullptr) {
+      connections_ = connections;
       grpc_server_credentials_set_auth_metadata_processor(
           core, {.process = &Process, .destroy = nullptr, .state = this});
     }
@@ -231,7 +232,7 @@ class FileSecurity final : public Security {
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
 
-  static void Process(void* self, grpc_auth_context*, const grpc_metadata* headers,
+  static void Process(void* self, grpc_auth_context* connection, const grpc_metadata* headers,
                       size_t num_headers, grpc_process_auth_metadata_done_cb done, void* call) {
     auto* const security = static_cast<FileSecurity*>(self);
     const grpc_metadata* shown = nullptr;
@@ -246,7 +247,9 @@ class FileSecurity final : public Security {
     }
     const bool is_one = num_shown == 1;
     const bool is_accepted = is_one && security->Accepts(TextOf(shown->value));
-    if (is_accepted || path.starts_with(kHealth)) {
+    const bool is_health = path.starts_with(kHealth);
+    if (is_accepted && !is_health) security->Introduce(connection);
+    if (is_accepted || is_health) {
       // What is consumed goes no further: no handler, log or recording ever sees it.
       done(call, shown, is_one ? 1 : 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
       return;
@@ -254,6 +257,19 @@ class FileSecurity final : public Security {
     ++security->refused_calls_;
     const char* const why = is_one ? kOtherToken : num_shown == 0 ? kNoToken : kTokens;
     done(call, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED, why);
+  }
+
+  // The mark is the connection's, and ends with it. Only here are a context's properties used.
+  void Introduce(grpc_auth_context* connection) {
+    constexpr char kMark[] = "embershard_token_shown";
+    if (connections_ == nullptr) return;
+    {
+      const MutexLock lock(introducing_);
+      auto marks = grpc_auth_context_find_properties_by_name(connection, kMark);
+      if (grpc_auth_property_iterator_next(&marks) != nullptr) return;
+      grpc_auth_context_add_cstring_property(connection, kMark, "");
+    }
+    connections_->ExpectAuthenticated(Clock::now());
   }
 
   // Nothing: as before.
@@ -288,9 +304,11 @@ class FileSecurity final : public Security {
 
   const bool clients_need_certificates_;
   const std::function<void(const std::string&)> report_;
-  std::unique_ptr<TlsFiles> tls_;       // Null: none.
-  std::unique_ptr<BearerToken> token_;  // Null: none.
-  TlsTexts first_;                      // What the first Fetch() gives.
+  std::unique_ptr<TlsFiles> tls_;           // Null: none.
+  std::unique_ptr<BearerToken> token_;      // Null: none.
+  OpenConnections* connections_ = nullptr;  // Null: nobody is told.
+  Mutex introducing_;                       // Guards the marks of connections.
+  TlsTexts first_;                          // What the first Fetch() gives.
   std::atomic<bool> fetched_ = false;
   std::atomic<int64_t> expires_ = 0;
   std::atomic<uint64_t> refused_calls_ = 0;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "grpc/connection/open_connections.h"
 #include "grpc/connection/security_options.h"
 
 namespace embershard::rpc {
@@ -19,8 +20,9 @@ class Security {
   static Result<std::unique_ptr<Security>> Open(const SecurityOptions& options);
   virtual ~Security() = default;
 
-  // For a server, which this object must outlive.
-  virtual std::shared_ptr<grpc::ServerCredentials> Credentials() = 0;
+  // For a server, which this object must outlive. If calls need a token, `connections`, which is
+  // not owned, is told of each that shows it for the first time. May be null.
+  virtual std::shared_ptr<grpc::ServerCredentials> Credentials(OpenConnections* connections) = 0;
 
   virtual bool has_token() const = 0;
   virtual SecurityCounts counts() const = 0;

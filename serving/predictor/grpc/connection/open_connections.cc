@@ -20,6 +20,7 @@ constexpr std::chrono::milliseconds kBetweenSweeps{10};
 constexpr std::chrono::minutes kBetweenReports{1};
 constexpr std::chrono::milliseconds kBetweenLooks{5};
 constexpr int kQuietLooks = 20;
+constexpr int kPatientLooks = 4;  // A thread of gRPC that has read a token may lack a processor.
 constexpr size_t kSweepConnections = 1024;
 constexpr uint64_t kStop = 0;  // No connection's number.
 
@@ -131,6 +132,12 @@ void OpenConnections::SetState(Connection* stranger, State state) {
   epoll_ctl(arrivals_.descriptor(), EPOLL_CTL_DEL, stranger->socket.descriptor, nullptr);
 }
 
+void OpenConnections::ExpectAuthenticated(Clock::time_point now) {
+  MutexLock lock(mutex_);
+  ++expected_;
+  expected_until_ = now + kExpectationMax;
+}
+
 void OpenConnections::SetAuthenticated(const std::string& peer) {
   const std::string name = WithBrackets(peer);
   MutexLock lock(mutex_);
@@ -138,6 +145,7 @@ void OpenConnections::SetAuthenticated(const std::string& peer) {
   for (auto found = strangers_.find(name); found != strangers_.end();
        found = strangers_.find(name)) {
     SetState(&connections_.at(found->second), State::kAuthenticated);
+    if (expected_ > 0) --expected_;
   }
 }
 
@@ -145,10 +153,10 @@ void OpenConnections::WatchStrangers() {
   std::array<epoll_event, 64> events = {};
   std::set<uint64_t> busy;  // Numbers of strangers to be charged at each look.
   uint64_t freed = 0;       // What those were charged that were reset since malloc_trim().
-  bool is_flood = false;
+  bool is_beyond = false;   // Or was, not long ago.
   Clock::time_point next_report = Clock::time_point::min();
   while (true) {
-    const bool waits = busy.empty() && !is_flood;
+    const bool waits = busy.empty() && !is_beyond;
     const int ready = epoll_wait(arrivals_.descriptor(), events.data(),
                                  static_cast<int>(events.size()), waits ? -1 : 0);
     const Clock::time_point now = Clock::now();
@@ -176,7 +184,7 @@ void OpenConnections::WatchStrangers() {
       freed = 0;
     }
     MutexLock lock(mutex_);
-    is_flood = !flooding_.empty();
+    is_beyond = charged_ > kStrangerBytes || !flooding_.empty();
   }
 }
 
@@ -223,15 +231,18 @@ bool OpenConnections::Charge(Connection* stranger) {
 
 std::vector<File> OpenConnections::BeyondBudget(Clock::time_point now) {
   std::vector<File> beyond;
-  if (charged_ <= kStrangerBytes && flooding_.empty()) return beyond;
+  if (now >= expected_until_) expected_ = 0;
+  looks_beyond_ = charged_ > kStrangerBytes ? looks_beyond_ + 1 : 0;
+  const bool is_beyond = looks_beyond_ >= kPatientLooks;
+  if (expected_ > 0 || (!is_beyond && flooding_.empty())) return beyond;
   Sweep();
   std::unordered_set<std::string> shared;  // Networks of good clients.
   for (const auto& [_, each] : connections_) {
     if (each.state == State::kAuthenticated) shared.insert(each.peer.network);
   }
-  const auto reset_if = [&](auto is_beyond) REQUIRES(mutex_) {
+  const auto reset_if = [&](auto is_due) REQUIRES(mutex_) {
     for (auto& [_, each] : connections_) {
-      if (each.state != State::kStranger || !is_beyond(each)) continue;
+      if (each.state != State::kStranger || !is_due(each)) continue;
       File same = each.socket.Duplicate();
       SetState(&each, State::kReset);
       if (!same.is_open()) continue;
@@ -243,8 +254,9 @@ std::vector<File> OpenConnections::BeyondBudget(Clock::time_point now) {
     return each.received > kSmallBytes && flooding_.contains(each.peer.network);
   });
   for (const uint64_t least : {kSmallBytes, uint64_t{0}}) {
-    reset_if([this, least](const Connection& each)
-                 REQUIRES(mutex_) { return charged_ > kStrangerBytes && each.charge > least; });
+    reset_if([&, this](const Connection& each) REQUIRES(mutex_) {
+      return is_beyond && charged_ > kStrangerBytes && each.charge > least;
+    });
   }
   return beyond;
 }

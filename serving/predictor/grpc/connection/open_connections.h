@@ -30,10 +30,9 @@ namespace embershard::rpc {
 // A stranger is a connection that has made no authenticated call. gRPC 1.51 holds up to 300 bytes
 // for a byte that a stranger sends: calls of 15 bytes take the most, references to headers 170. So
 // all strangers have one budget together.
-//   - If gRPC has read more from them, the oldest that has sent over kSmallBytes is reset (TCP
-//   RST),
-//     or else the oldest. Its network floods from then on: other strangers of it are reset if they
-//     send over kSmallBytes, also while they wait.
+//   - If gRPC has read more from them at four looks in a row, in 15 ms, the oldest that has sent
+//     over kSmallBytes is reset (TCP RST), or else the oldest. Its network floods from then on:
+//     other strangers of it are reset if they send over kSmallBytes, also while they wait.
 //   - gRPC gets new connections of a network that floods one by one, in their order, with a pause
 //     of kAdmissionPeriodMin. The pause doubles up to kAdmissionPeriodMax while further connections
 //     are reset, but for a network with an authenticated connection, and halves in each
@@ -52,6 +51,9 @@ class OpenConnections {
 
   // TLS with client certificates takes 3 to 5 KiB, a health probe 300 bytes.
   static constexpr uint64_t kSmallBytes = 8 << 10;
+
+  // So long at most no stranger is reset because one of them has shown a token.
+  static constexpr std::chrono::milliseconds kExpectationMax{100};
 
   static constexpr std::chrono::seconds kFloodPeriod{3};
   static constexpr std::chrono::milliseconds kAdmissionPeriodMin{50};
@@ -86,6 +88,10 @@ class OpenConnections {
   // Ends the thread and closes what it has not given away. Safe to call more than once, from one
   // thread. REQUIRES: Admit() is not called any more.
   void Stop() EXCLUDES(mutex_);
+
+  // A connection has shown the token for the first time. gRPC does not say which one, but calls a
+  // handler soon, which calls SetAuthenticated(). It may have read more than the budget by then.
+  void ExpectAuthenticated(Clock::time_point now) EXCLUDES(mutex_);
 
   // The connection of this peer, as gRPC names it, has made an authenticated call.
   void SetAuthenticated(const std::string& peer) EXCLUDES(mutex_);
@@ -145,6 +151,9 @@ class OpenConnections {
   uint64_t charged_ GUARDED_BY(mutex_) = 0;                                      // To all of them.
   std::unordered_map<std::string, Network> flooding_ GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ GUARDED_BY(mutex_);  // Oldest first.
+  int looks_beyond_ GUARDED_BY(mutex_) = 0;         // One after the other.
+  size_t expected_ GUARDED_BY(mutex_) = 0;          // Strangers that have shown the token.
+  Clock::time_point expected_until_ GUARDED_BY(mutex_) = Clock::time_point::min();
 
   std::thread watcher_;  // Not started unless strangers are bounded.
 };

@@ -155,6 +155,22 @@ TEST_F(Strangers, MaySendAnythingOnceAuthenticated) {
   EXPECT_EQ(open_.strangers_reset(), 1U);
 }
 
+TEST_F(Strangers, AreSparedUntilOneThatShowedATokenIsKnown) {
+  const Connected good = Connect(), other = Connect();
+  open_.ExpectAuthenticated(Clock::now() + std::chrono::hours(1));
+  SendAndRead(good, kBudget + 1);
+  EXPECT_EQ(open_.strangers_reset(), 0U);
+  open_.SetAuthenticated(PeerName(good));
+  SendAndReadUntilClosed(other, kBudget + 1);
+  EXPECT_FALSE(IsClosed(good));
+}
+
+TEST_F(Strangers, AreSparedForATimeAtMost) {
+  const Connected large = Connect();
+  open_.ExpectAuthenticated(Clock::now() - OpenConnections::kExpectationMax);
+  SendAndReadUntilClosed(large, kBudget + 1);
+}
+
 TEST_F(Strangers, AreNotChargedForWhatNobodyHasRead) {
   const Connected waiting = Connect(), filling = Connect();
   Send(waiting, kSmall + 1);
