@@ -230,7 +230,7 @@ def given_vectors(modules: Mapping[str, EmbeddingModule], looked_up: LookedUp) -
 
 @contextmanager
 def _with_forward(module: nn.Module, forward: Forward) -> Iterator[None]:
-    before = vars(module).get("forward")  # Of a compiled module.
+    before = vars(module).get("forward")  # A compiled module has its own.
     vars(module)["forward"] = forward
     try:
         yield

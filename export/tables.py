@@ -80,7 +80,7 @@ def _known(kind: str) -> WeightType:
 DIVERGED = (
     ": training diverged; export a checkpoint from before, and train with a lower learning rate"
 )
-"""What to say of a parameter that is NaN."""
+"""The error message for a parameter that is NaN."""
 
 SLICE_BYTES = 4 << 20
 """Float32 bytes quantized at once. A table costs a few times this in memory beyond itself."""

@@ -113,7 +113,7 @@ def _ones(count: int) -> Int32Array:
 
 
 def _joined_arrays(name: str, items: Sequence[Any]) -> tuple[Int32Array, list[Any], bool]:
-    """As `_joined`, for items of any type; and whether one of them is a list."""
+    """Joins items of any type like `_joined`. Also returns True if one of them is a list."""
     nested = False
     lists: list[Sequence[Any]] = []
     for item in items:

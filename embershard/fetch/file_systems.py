@@ -45,8 +45,10 @@ class FileSystem(Protocol):
         ...
 
     def stamp(self, path: str) -> str:
-        """What changes with a file, see `Source.stamp`. Raises any exception if the remote does not
-        say."""
+        """A value that changes with a file, see `Source.stamp`.
+
+        Raises any exception if the remote does not say.
+        """
         ...
 
 

@@ -85,7 +85,7 @@ class FileDownloads:
     def _fetch(self, file: str, spec: FileSpec) -> None:
         part = self._parts / spec.sha256
         stamp = ""
-        for attempt in range(2):  # What an earlier fetch wrote, or the way here, may be damaged.
+        for attempt in range(2):  # The local file or the transfer may be damaged.
             if attempt:
                 stamp = self._remote.stamp(file)
             got = self._fill(part, file, spec)

@@ -20,15 +20,15 @@ class RemoteVersion:
         self.digest_line = self.read(MANIFEST_DIGEST, bytes_max=DIGEST_BYTES_MAX)
 
     def read(self, file: str, *, bytes_max: int) -> bytes:
-        """As `Source.read`."""
+        """Reads a file like `Source.read`."""
         return self._source.read(f"{self._version}/{file}", bytes_max=bytes_max)
 
     def blocks(self, file: str, offset: Callable[[], int]) -> Iterator[bytes]:
-        """As `Source.blocks`."""
+        """Reads blocks like `Source.blocks`."""
         return self._source.blocks(f"{self._version}/{file}", offset)
 
     def stamp(self, file: str) -> str:
-        """As `Source.stamp`."""
+        """Returns the stamp of `Source.stamp`."""
         return self._source.stamp(f"{self._version}/{file}")
 
     def record_damage(self, file: str, stamp: str, message: str) -> PackageError:

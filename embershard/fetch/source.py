@@ -62,7 +62,7 @@ class Source:
         self.url, self._pause, self._clock = url.rstrip("/"), pause, clock
         self._stall_seconds = stall_seconds
         self.damaged: dict[str, Damage] = {}
-        """What `RemoteVersion` found damaged here, by version."""
+        """Damage that `RemoteVersion` recorded, by version."""
         if not 0 < stall_seconds < math.inf:
             raise ConfigError(f"stall timeout: expected seconds above 0, got {stall_seconds:g}")
         if "://" not in url:

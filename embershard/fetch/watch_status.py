@@ -68,7 +68,7 @@ class WatchStatus:
         self._served = served
 
     def problems(self) -> list[str]:
-        """What is not as it should be, a line each."""
+        """Problems, one line for each."""
         lines = []
         age = self._monotonic() - (self._start if self._success is None else self._success)
         if age > 10 * self._interval_seconds:

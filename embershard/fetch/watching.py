@@ -181,7 +181,7 @@ class Watch:
             self._is_refresh_due = self._order is not None
 
     def _index(self, order: Order) -> list[Mapping[str, Any]] | None:
-        """What the server has, after it has followed the repository. None: it does not answer."""
+        """The server's index after it has followed the repository; None if it does not answer."""
         if self._is_refresh_due and not self._refresh(order):
             return None
         try:

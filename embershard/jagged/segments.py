@@ -79,7 +79,7 @@ def running_sums(counts: list[int]) -> list[int]:
 
 
 def places_of(keys: list[str], widths: list[int]) -> dict[str, tuple[int, int]]:
-    """Where each key begins if all stand side by side, and its width."""
+    """Offset and width of each key in the concatenation of all keys."""
     places: dict[str, tuple[int, int]] = {}
     start = 0
     for index, key in enumerate(keys):

@@ -85,7 +85,7 @@ class KeyedOptimizer(Optimizer):
         return own
 
     def _named_state(self) -> dict[str, Any]:
-        """What is kept, by the parameters' names."""
+        """The state by parameter name."""
         names = {parameter: name for name, parameter in self.params.items()}
         return {names[parameter]: state for parameter, state in self.state.items()}
 

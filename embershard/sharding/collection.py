@@ -214,7 +214,7 @@ class ShardedCollection(nn.Module):
 
     @staticmethod
     def _dense(table: HeldTable) -> dict[str, Tensor]:
-        """What modules beneath have of the dense kernel's shards, by key."""
+        """Shards of the dense kernel that submodules hold, by key."""
         parameters = [local.parameter for local in table.local if local.parameter is not None]
         return {
             f"{table.weight_key}_{place}" if place else table.weight_key: parameter.detach()

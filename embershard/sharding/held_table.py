@@ -53,11 +53,11 @@ class HeldTable:
     """The ranks. None: the table lies whole in this process."""
 
     def state_key(self, name: str) -> str:
-        """Of ``LocalShard.state[name]``, as TorchRec's."""
+        """The tensor of ``LocalShard.state[name]``, in TorchRec's form."""
         return f"{STATE}{self.weight_key}.{self.name}.{name}"
 
     def block(self, key: str, shard: Shard, tensor: Tensor) -> Block:
-        """What a shard has of a tensor in the table's coordinates."""
+        """The shard's part of a tensor in the table's coordinates."""
         return Block(key=key, size=self.size, offsets=offsets_of(shard), tensor=tensor)
 
     def weight(self) -> Tensor:

@@ -79,7 +79,7 @@ def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def meta_fault(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """What is wrong if a tensor has no memory. Empty: nothing."""
+    """A sentence if a tensor has no memory; empty if all have."""
     for key, tensor in tensors:
         parts = local_pieces(tensor).values() if isinstance(tensor, ShardedTensor) else [tensor]
         if any(part.is_meta for part in parts):

@@ -188,7 +188,7 @@ Status CheckCounts(const Schema& schema, const Limits& limits, Request* request)
                          request->num_ids);
 }
 
-// What a caller may do who means no examples.
+// A hint for callers who mean no examples.
 std::string WithoutExamplesText(const Schema& schema) {
   std::string names;
   for (const OutputSpec& output : schema.outputs) {

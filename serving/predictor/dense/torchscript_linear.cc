@@ -21,7 +21,7 @@ using torch::jit::Value;
 
 // Inputs of bfloat16 come in so many, or are copied at each call.
 constexpr int64_t kNarrowColumns = 32;
-constexpr int64_t kFewestWeights = 16384;  // Of a layer that gains from oneDNN.
+constexpr int64_t kFewestWeights = 16384;  // Smaller layers gain nothing from oneDNN.
 
 const auto kLinearKind = c10::Symbol::fromQualString("embershard::linear");
 

@@ -62,7 +62,7 @@ Status BearerToken::Read() {
     if (token.empty()) continue;
     if (token.size() < kTokenCharsMin || token.size() > kTokenCharsMax ||
         !std::ranges::all_of(token, MayStandInToken)) {
-      // What is in it stays a secret also where it is wrong.
+      // The content stays secret even if it is wrong.
       return InvalidArgument(
           path_, ": expected one token of 16 to 4096 letters, digits and -._~+/= in line ", number);
     }

@@ -135,7 +135,8 @@ void OpenConnections::SetState(Connection* stranger, State state) {
 void OpenConnections::ExpectAuthenticated(Clock::time_point now) {
   MutexLock lock(mutex_);
   ++expected_;
-  expected_until_ = now + kExpectationMax;
+  // Clients that keep coming must not put off a reset that is due.
+  if (looks_beyond_ < kPatientLooks) expected_until_ = now + kExpectationMax;
 }
 
 void OpenConnections::SetAuthenticated(const std::string& peer) {
@@ -152,7 +153,7 @@ void OpenConnections::SetAuthenticated(const std::string& peer) {
 void OpenConnections::WatchStrangers() {
   std::array<epoll_event, 64> events = {};
   std::set<uint64_t> busy;  // Numbers of strangers to be charged at each look.
-  uint64_t freed = 0;       // What those were charged that were reset since malloc_trim().
+  uint64_t freed = 0;       // Charge of the connections reset since malloc_trim().
   bool is_beyond = false;   // Or was, not long ago.
   Clock::time_point next_report = Clock::time_point::min();
   while (true) {

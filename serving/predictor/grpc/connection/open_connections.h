@@ -46,7 +46,7 @@ class OpenConnections {
   // Gets a connection and the descriptor that it came to.
   using Take = std::function<void(int listening, File connection)>;
 
-  // What gRPC may read from all strangers together.
+  // The most bytes that gRPC may read from all strangers together.
   static constexpr uint64_t kStrangerBytes = 256 << 10;
 
   // TLS with client certificates takes 3 to 5 KiB, a health probe 300 bytes.
@@ -124,7 +124,7 @@ class OpenConnections {
   // quiet. Resets those beyond the budget, and gives away connections whose time has come. Returns
   // what was charged to those that were reset.
   uint64_t Look(std::set<uint64_t>* numbers, Clock::time_point now) EXCLUDES(mutex_);
-  // Whether the stranger is quiet.
+  // Returns true if the stranger is quiet.
   bool Charge(Connection* stranger) REQUIRES(mutex_);
   std::vector<File> BeyondBudget(Clock::time_point now) REQUIRES(mutex_);
   void SlowDown(const std::string& network, bool is_shared, Clock::time_point now) REQUIRES(mutex_);

@@ -39,7 +39,7 @@ Peer PeerOf(int descriptor);
 // Bytes that the peer has sent, read or not.
 uint64_t ReceivedBytes(int descriptor);
 
-// Of these, the bytes that nobody has read.
+// Received bytes that nobody has read.
 uint64_t UnreadBytes(int descriptor);
 
 // Bytes written that the peer has not acknowledged.

@@ -81,7 +81,7 @@ class HeadersFirstHandler final : public grpc::internal::MethodHandler {
     grpc_byte_buffer* message = nullptr;
   };
 
-  // Whether RunHandler() is under way on this thread: the event that it takes may be another call.
+  // True while RunHandler() runs on this thread. The event that it takes may be another call.
   static inline thread_local bool is_reading = false;
 
   const OnHeaders on_headers_;

@@ -59,7 +59,7 @@ class PredictHandler {
   PredictHandler(ServedModels* served, Recorder* recorder,
                  std::chrono::milliseconds default_timeout, OpenConnections* connections);
 
-  // Whether anybody wants to know of authenticated calls.
+  // True if somebody is told of authenticated calls.
   bool tells_authenticated() const { return connections_ != nullptr; }
   // A call of this connection is authenticated.
   void SetAuthenticated(const grpc::CallbackServerContext& context) const;

@@ -171,6 +171,15 @@ TEST_F(Strangers, AreSparedForATimeAtMost) {
   SendAndReadUntilClosed(large, kBudget + 1);
 }
 
+TEST_F(Strangers, AreNotSparedLongerByFurtherTokens) {
+  const Connected large = Connect();
+  SendAndRead(large, kBudget + 1);
+  EXPECT_TRUE(WaitFor([&] {
+    open_.ExpectAuthenticated(Clock::now());
+    return IsClosed(large);
+  }));
+}
+
 TEST_F(Strangers, AreNotChargedForWhatNobodyHasRead) {
   const Connected waiting = Connect(), filling = Connect();
   Send(waiting, kSmall + 1);
