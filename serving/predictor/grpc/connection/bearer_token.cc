@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <ranges>
+#include <sstream>
 #include <utility>
 
 #include "base/sha256.h"
@@ -53,12 +53,13 @@ BearerToken::BearerToken(std::string path, std::function<void(const std::string&
 
 Status BearerToken::Read() {
   stamp_ = FileStamp::Of(path_);
-  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path_, 2 * kTokensMax * kTokenCharsMax));
+  ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path_, 2 * kTokensMax * kTokenCharsMax));
+  std::istringstream lines(std::move(text));
   std::vector<std::string> digests;
   size_t number = 0;
-  for (const auto line : std::views::split(text, '\n')) {
+  for (std::string line; std::getline(lines, line);) {
     ++number;
-    const std::string_view token = Stripped({line.begin(), line.end()});
+    const std::string_view token = Stripped(line);
     if (token.empty()) continue;
     if (token.size() < kTokenCharsMin || token.size() > kTokenCharsMax ||
         !std::ranges::all_of(token, MayStandInToken)) {
