@@ -14,10 +14,9 @@
 #include "batching/batching_options.h"
 #include "batching/forecast.h"
 #include "batching/request.h"
+#include "batching/start.h"
 
 namespace embershard {
-
-inline constexpr Clock::time_point kStart{};
 
 inline std::unique_ptr<Request> Waiting(uint32_t examples, uint64_t ids = 0,
                                         Clock::time_point deadline = Clock::time_point::max()) {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "batching/start.h"
+
 namespace embershard {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr Clock::time_point kStart{std::chrono::hours(1)};
 
 // Which of the models with work runs next, one batch at a time.
 FairShare::Model* Next(const FairShare& shares, const std::vector<FairShare::Model*>& ready) {

@@ -6,14 +6,14 @@
 #include <array>
 #include <cstdint>
 
+#include "batching/start.h"
+
 namespace embershard {
 namespace {
 
 using std::chrono::milliseconds;
 
-const Clock::time_point kStart{std::chrono::hours(1)};
-
-BatchingOptions Small() {
+BatchingOptions SmallBatches() {
   return {.max_batch_examples = 10,
           .max_batch_ids = 100,
           .merge_examples = 10,
@@ -28,7 +28,7 @@ void Teach(Forecast* forecast, const BatchSize& size, milliseconds took) {
 }
 
 TEST(Forecast, KnowsNothingAtFirst) {
-  const Forecast forecast(Small());
+  const Forecast forecast(SmallBatches());
   EXPECT_FALSE(forecast.is_full());
   EXPECT_EQ(forecast.FirstEnd(kStart), Clock::time_point::max());
   EXPECT_EQ(forecast.OfBatch({1, 1, 1}).count(), 0);
@@ -36,7 +36,7 @@ TEST(Forecast, KnowsNothingAtFirst) {
 }
 
 TEST(Forecast, CountsTheBatchesThatTheWorkFills) {
-  Forecast forecast(Small());
+  Forecast forecast(SmallBatches());
   Teach(&forecast, {4, 8, 64}, milliseconds(7));
   EXPECT_EQ(forecast.EndOf({4, 8, 64}, kStart), kStart + milliseconds(7));
   // 21 of 1 example are 3 batches of 7 requests, 7 examples and 67 ids, which cost what is known
@@ -47,7 +47,7 @@ TEST(Forecast, CountsTheBatchesThatTheWorkFills) {
 }
 
 TEST(Forecast, HalvesABatchUntilHalvesTakeOverAnEighthLonger) {
-  Forecast forecast(Small());
+  Forecast forecast(SmallBatches());
   Teach(&forecast, {1, 256, 0}, milliseconds(112));
   Teach(&forecast, {1, 128, 0}, milliseconds(60));
   Teach(&forecast, {1, 64, 0}, milliseconds(33));  // 66 is a tenth longer than 60.
@@ -59,7 +59,7 @@ TEST(Forecast, HalvesABatchUntilHalvesTakeOverAnEighthLonger) {
 }
 
 TEST(Forecast, TriesHalvesOfASizeThatHasNotRunForASecond) {
-  Forecast forecast(Small());
+  Forecast forecast(SmallBatches());
   const BatchSize whole = {1, 256, 0};
   EXPECT_EQ(forecast.PartsWithin(milliseconds(5), whole, 256, kStart), 1);
   Teach(&forecast, whole, milliseconds(112));
@@ -75,7 +75,7 @@ TEST(Forecast, TriesHalvesOfASizeThatHasNotRunForASecond) {
 }
 
 TEST(Forecast, DividesWorkLargerThanABatchAndNoOneExample) {
-  Forecast forecast(Small());
+  Forecast forecast(SmallBatches());
   EXPECT_EQ(forecast.PartsWithin(milliseconds(5), {1, 700, 0}, 256, kStart), 3);
   EXPECT_EQ(forecast.PartsWithin(milliseconds(5), {1, 0, 0}, 256, kStart), 1);
   Teach(&forecast, {1, 3, 0}, milliseconds(30));
@@ -85,7 +85,7 @@ TEST(Forecast, DividesWorkLargerThanABatchAndNoOneExample) {
 }
 
 TEST(Forecast, CountsOnlyWholeRequestsIntoABatch) {
-  Forecast forecast(Small());
+  Forecast forecast(SmallBatches());
   Teach(&forecast, {2, 8, 0}, milliseconds(7));
   // Of 4 examples each, 2 fit into a batch of 10: 5 are 3 batches, not 2.
   EXPECT_EQ(forecast.EndOf({5, 20, 0}, kStart), kStart + milliseconds(3 * 7));
@@ -94,7 +94,7 @@ TEST(Forecast, CountsOnlyWholeRequestsIntoABatch) {
 }
 
 TEST(Forecast, AddsWhatIsLeftOfTheBatchThatRuns) {
-  Forecast forecast(Small());
+  Forecast forecast(SmallBatches());
   Teach(&forecast, {1, 8, 64}, milliseconds(7));
   forecast.RunBegins(0, {1, 8, 64}, kStart);
   EXPECT_TRUE(forecast.is_full());
@@ -106,7 +106,7 @@ TEST(Forecast, AddsWhatIsLeftOfTheBatchThatRuns) {
 }
 
 TEST(Forecast, GivesEachBatchToTheSlotThatIsFreeFirst) {
-  BatchingOptions options = Small();
+  BatchingOptions options = SmallBatches();
   options.slots = 2;
   Forecast forecast(options);
   Teach(&forecast, {1, 10, 64}, milliseconds(7));
@@ -128,7 +128,7 @@ TEST(Forecast, GivesEachBatchToTheSlotThatIsFreeFirst) {
 }
 
 TEST(Forecast, ManyBatchesEndWhenTheyDoCountedOneByOne) {
-  BatchingOptions options = Small();
+  BatchingOptions options = SmallBatches();
   options.slots = 3;
   for (const int64_t each : {0, 1, 7, 50}) {
     for (const uint64_t count : {1U, 2U, 3U, 4U, 10U, 100U, 1001U}) {
@@ -155,7 +155,7 @@ TEST(Forecast, ManyBatchesEndWhenTheyDoCountedOneByOne) {
 }
 
 TEST(Forecast, RecentMeansWithinASecondForTheQueueAndEverForOneBatch) {
-  Forecast forecast(Small());
+  Forecast forecast(SmallBatches());
   Teach(&forecast, {1, 8, 64}, milliseconds(7));
   const Clock::time_point later = kStart + milliseconds(1001);
   EXPECT_EQ(forecast.EndOf({1, 8, 64}, later), later);

@@ -12,16 +12,16 @@
 #include "batching/large_inputs.h"
 #include "batching/request_validation.h"
 #include "batching/split_request.h"
+#include "batching/start.h"
 
 namespace embershard {
 namespace {
 
 using std::chrono::milliseconds;
 
-const Clock::time_point kStart{};
 constexpr ChunkBudget kBudget = {.examples = 10, .ids = 100};
 
-BatchingOptions Small() {
+BatchingOptions SmallChunks() {
   return {.max_batch_examples = kBudget.examples,
           .max_batch_ids = kBudget.ids,
           .merge_examples = 6,
@@ -32,7 +32,7 @@ BatchingOptions Small() {
 
 using Counts = std::vector<uint32_t>;
 
-class LargeRequests : public testing::Test {
+class LargeRequests : public ::testing::Test {
  protected:
   // One of more than 10 examples is cut.
   Admission Add(uint32_t examples, Clock::time_point deadline = Clock::time_point::max(),
@@ -77,8 +77,8 @@ class LargeRequests : public testing::Test {
 
   ChunkBudget cut_ = kBudget;
   const FakeModel model_{LargeManifest()};
-  const Forecast idle_{Small()};
-  BatchFormer former_{Small()};
+  const Forecast idle_{SmallChunks()};
+  BatchFormer former_{SmallChunks()};
   const Request* added_ = nullptr;
   Batch expired_;
   Batch abandoned_;
@@ -227,7 +227,7 @@ TEST_F(LargeRequests, CountWholeAgainstTheQueue) {
 
 // Batches of 6 to 10 examples take 8 ms each.
 Forecast Slow() {
-  Forecast forecast(Small());
+  Forecast forecast(SmallChunks());
   for (const uint64_t examples : {5, 9}) {
     for (int i = 0; i < 2; ++i) {
       forecast.RunBegins(0, {.requests = 1, .examples = examples, .ids = 20},

@@ -79,7 +79,7 @@ struct Refusal {
 
 void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
 
-class PackedRefuses : public testing::TestWithParam<Refusal> {};
+class PackedRefuses : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(PackedRefuses, WithExpectedAndGot) {
   SampleRequest sample = GoodSample();
@@ -119,7 +119,7 @@ const Refusal kRefusals[] = {
      "packed.weights: expected 2 (one for each value of the weighted inputs), got 3"},
 };
 
-INSTANTIATE_TEST_SUITE_P(, PackedRefuses, testing::ValuesIn(kRefusals),
+INSTANTIATE_TEST_SUITE_P(, PackedRefuses, ::testing::ValuesIn(kRefusals),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

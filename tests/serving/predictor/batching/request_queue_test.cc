@@ -10,7 +10,7 @@
 namespace embershard {
 namespace {
 
-std::unique_ptr<Request> Due(int milliseconds, uint32_t name) {
+std::unique_ptr<Request> DueIn(int milliseconds, uint32_t name) {
   auto request = std::make_unique<Request>();
   request->deadline = Clock::time_point(std::chrono::milliseconds(milliseconds));
   request->num_examples = name;
@@ -27,10 +27,10 @@ const Request* Add(RequestQueue* line, std::unique_ptr<Request> request) {
 TEST(RequestQueue, GivesTheEarliestDeadlineFirstAndEqualOnesAsTheyCame) {
   RequestQueue line;
   EXPECT_TRUE(line.empty());
-  Add(&line, Due(5, 1));
-  Add(&line, Due(3, 2));
-  Add(&line, Due(5, 3));
-  Add(&line, Due(3, 4));
+  Add(&line, DueIn(5, 1));
+  Add(&line, DueIn(3, 2));
+  Add(&line, DueIn(5, 3));
+  Add(&line, DueIn(3, 4));
   std::vector<uint32_t> names;
   while (!line.empty()) {
     const uint32_t first = line.first().num_examples;
@@ -42,13 +42,13 @@ TEST(RequestQueue, GivesTheEarliestDeadlineFirstAndEqualOnesAsTheyCame) {
 
 TEST(RequestQueue, LetsAnyOneLeaveOutOfItsTurn) {
   RequestQueue line;
-  const Request* const first = Add(&line, Due(1, 1));
-  const Request* const middle = Add(&line, Due(2, 2));
-  Add(&line, Due(2, 3));
-  const Request* const last = Add(&line, Due(4, 4));
+  const Request* const first = Add(&line, DueIn(1, 1));
+  const Request* const middle = Add(&line, DueIn(2, 2));
+  Add(&line, DueIn(2, 3));
+  const Request* const last = Add(&line, DueIn(4, 4));
   EXPECT_EQ(line.Take(*middle)->num_examples, 2U);
   EXPECT_EQ(line.Take(*last)->num_examples, 4U);
-  Add(&line, Due(3, 5));
+  Add(&line, DueIn(3, 5));
   EXPECT_EQ(line.Take(*first)->num_examples, 1U);
   EXPECT_EQ(line.TakeFirst()->num_examples, 3U);
   EXPECT_EQ(line.TakeFirst()->num_examples, 5U);
@@ -57,10 +57,10 @@ TEST(RequestQueue, LetsAnyOneLeaveOutOfItsTurn) {
 
 TEST(RequestQueue, AddsUpWhatIsDueLater) {
   RequestQueue line;
-  Add(&line, Due(1, 100));
-  const Request* const gone = Add(&line, Due(3, 200));
-  Add(&line, Due(2, 40));
-  auto request = Due(5, 8);
+  Add(&line, DueIn(1, 100));
+  const Request* const gone = Add(&line, DueIn(3, 200));
+  Add(&line, DueIn(2, 40));
+  auto request = DueIn(5, 8);
   request->num_ids = 7;
   line.Add(request);
   line.Take(*gone);
@@ -77,7 +77,7 @@ TEST(RequestQueue, AddsUpWhatIsDueLater) {
 
 TEST(RequestQueue, LooksAtNoMoreThanItsLast1024Places) {
   RequestQueue line;
-  for (int i = 0; i < 1030; ++i) Add(&line, Due(1 + i, 1));
+  for (int i = 0; i < 1030; ++i) Add(&line, DueIn(1 + i, 1));
   EXPECT_EQ(line.DueAfter(Clock::time_point()).requests, 1024U);
 }
 
@@ -88,7 +88,7 @@ TEST(RequestQueue, KeepsItsOrderThroughManyComingsAndGoings) {
   for (int step = 0; step < 20000; ++step) {
     const uint64_t draw = random() % 10;
     if (draw < 5 || expected.empty()) {
-      const Request* const added = Add(&line, Due(static_cast<int>(random() % 50), 0));
+      const Request* const added = Add(&line, DueIn(static_cast<int>(random() % 50), 0));
       expected.emplace(added->deadline, added);
     } else if (draw < 9) {
       const auto gone =

@@ -31,7 +31,7 @@ struct Refusal {
 
 void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
 
-class DoorRefuses : public testing::TestWithParam<Refusal> {};
+class DoorRefuses : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(DoorRefuses, WithTheWholeStory) {
   const FakeModel model;

@@ -5,12 +5,12 @@
 #include <memory>
 #include <vector>
 
+#include "batching/start.h"
+
 namespace embershard {
 namespace {
 
 using std::chrono::milliseconds;
-
-const Clock::time_point kStart{};
 
 std::vector<std::unique_ptr<Request>> BatchDue(const std::vector<int>& deadlines) {
   std::vector<std::unique_ptr<Request>> batch;

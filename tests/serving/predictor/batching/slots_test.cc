@@ -319,7 +319,7 @@ TEST(Slots, DeadlinesHoldInEachOfThem) {
   held.Open(1);
 }
 
-class ManyThreads : public testing::TestWithParam<size_t> {};
+class ManyThreads : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(ManyThreads, EveryAcceptedRequestComesOutOnce) {
   BatchingOptions options = Small(16, 64, GetParam());

@@ -39,7 +39,7 @@ constexpr size_t kBudget = OpenConnections::kStrangerBytes;
 constexpr size_t kSmall = OpenConnections::kSmallBytes;
 
 // Strangers are bounded, and what was given away is kept.
-class Strangers : public testing::Test {
+class Strangers : public ::testing::Test {
  protected:
   Strangers() {
     const auto take = [this](int, File connection) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/linspace.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -18,6 +20,13 @@ inline torch::jit::Module Program(const std::string& name) {
   torch::jit::Module module = torch::jit::load(file.string());
   module.eval();
   return torch::jit::freeze(module);
+}
+
+constexpr int64_t kWidth = 64;  // Columns of the programs' input.
+
+// A [rows, kWidth] input.
+inline at::Tensor Rows(int64_t rows) {
+  return at::linspace(-3, 3, rows * kWidth).sin().reshape({rows, kWidth});
 }
 
 // How many nodes of a kind its graph has.

@@ -12,8 +12,6 @@
 namespace embershard {
 namespace {
 
-constexpr int64_t kWidth = 64;
-
 torch::jit::Module Packed() {
   torch::jit::Module module = Program("gates");
   PackLinears(module.get_method("forward").graph());
@@ -24,10 +22,6 @@ torch::jit::Module Fused() {
   torch::jit::Module module = Packed();
   FuseEpilogues(module.get_method("forward").graph());
   return module;
-}
-
-at::Tensor Rows(int64_t rows) {
-  return at::linspace(-3, 3, rows * kWidth).sin().reshape({rows, kWidth});
 }
 
 TEST(FuseEpilogues, TakesTheProductAndTheSumBehindALayerThatNobodyElseNeeds) {

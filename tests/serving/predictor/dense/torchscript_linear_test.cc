@@ -17,16 +17,10 @@
 namespace embershard {
 namespace {
 
-constexpr int64_t kWidth = 64;
-
 torch::jit::Module Packed(const std::string& name, bool float32 = false) {
   torch::jit::Module module = Program(name);
   PackLinears(module.get_method("forward").graph(), float32);
   return module;
-}
-
-at::Tensor Rows(int64_t rows) {
-  return at::linspace(-3, 3, rows * kWidth).sin().reshape({rows, kWidth});
 }
 
 class PackLinearsTest : public ::testing::TestWithParam<int> {

@@ -35,7 +35,7 @@ float Product(const float* left, const float* right, size_t dim) {
   return sum;
 }
 
-class VectorProductsTest : public testing::TestWithParam<Sizes> {
+class VectorProductsTest : public ::testing::TestWithParam<Sizes> {
  protected:
   void SetUp() override {
     if (UsableVectorProducts().empty()) GTEST_SKIP() << "no such processor";
@@ -184,10 +184,10 @@ TEST(LinearLayers, KeepNaNAndNegativesWithoutReluAndHaveNoBiasIfThereIsNone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, VectorProductsTest,
-                         testing::Combine(testing::Values(1, 2, 7, 16, 17, 41, 65, 130),
-                                          testing::Values(1, 4, 15, 16, 20, 64),
-                                          testing::Values(1, 5, 16, 21, 70)),
-                         [](const testing::TestParamInfo<Sizes>& sizes) {
+                         ::testing::Combine(::testing::Values(1, 2, 7, 16, 17, 41, 65, 130),
+                                            ::testing::Values(1, 4, 15, 16, 20, 64),
+                                            ::testing::Values(1, 5, 16, 21, 70)),
+                         [](const ::testing::TestParamInfo<Sizes>& sizes) {
                            return std::to_string(std::get<0>(sizes.param)) + "_of_" +
                                   std::to_string(std::get<1>(sizes.param)) + "_with_" +
                                   std::to_string(std::get<2>(sizes.param));

@@ -30,7 +30,7 @@ FakeInputs OfExamples(uint32_t examples) {
 }
 
 // An engine that runs two examples a batch: one request of GoodInputs().
-class AdmissionTest : public testing::Test {
+class AdmissionTest : public ::testing::Test {
  protected:
   ~AdmissionTest() override { stepped_.LetAllGo(); }
 

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <future>
 #include <latch>
 #include <memory>
 #include <utility>
 
 #include "batching/fake_model.h"
+#include "batching/large_inputs.h"
 #include "engine/engine.h"
 
 namespace embershard {
@@ -19,6 +21,14 @@ struct Answer {
   Status status;
   Response response;
 };
+
+// Checks the answer to LargeInputs(examples).
+inline void ExpectWhole(const Answer& answer, uint32_t examples) {
+  ASSERT_TRUE(answer.status.ok()) << answer.status.message();
+  ASSERT_EQ(answer.response.outputs.size(), 2U);
+  EXPECT_EQ(answer.response.outputs[0].values, LargeScores(examples));
+  EXPECT_EQ(answer.response.outputs[1].values, kLargeProfile);
+}
 
 // A request whose answer can be waited for; a second answer throws and fails the test.
 inline std::pair<std::unique_ptr<Request>, std::future<Answer>> Ask(const FakeInputs& inputs) {

@@ -30,13 +30,6 @@ EngineOptions Cutting(size_t examples = 16, uint64_t ids = 1 << 20) {
 
 std::unique_ptr<FakeModel> LargeModel() { return std::make_unique<FakeModel>(LargeManifest()); }
 
-void ExpectWhole(const Answer& answer, uint32_t examples) {
-  ASSERT_TRUE(answer.status.ok()) << answer.status.message();
-  ASSERT_EQ(answer.response.outputs.size(), 2U);
-  EXPECT_EQ(answer.response.outputs[0].values, LargeScores(examples));
-  EXPECT_EQ(answer.response.outputs[1].values, kLargeProfile);
-}
-
 // A model whose runs stand still until each is let go.
 class Steps {
  public:
@@ -100,7 +93,7 @@ TEST(LargeRequest, IsAnsweredWholeWhereOthersRunBesideItsChunks) {
 }
 
 // Four slots, and requests of 28 examples that are known to take 2.8 milliseconds.
-class LongRequests : public testing::Test {
+class LongRequests : public ::testing::Test {
  protected:
   LongRequests() {
     auto model = LargeModel();

@@ -73,13 +73,6 @@ class Merging {
   std::unique_ptr<ModelRunner> runner_;
 };
 
-void ExpectWhole(const Answer& answer, uint32_t examples) {
-  ASSERT_TRUE(answer.status.ok()) << answer.status.message();
-  ASSERT_EQ(answer.response.outputs.size(), 2U);
-  EXPECT_EQ(answer.response.outputs[0].values, LargeScores(examples));
-  EXPECT_EQ(answer.response.outputs[1].values, kLargeProfile);
-}
-
 TEST(ModelRunner, CutsOneRequestIntoAShareForEachThread) {
   Merging merging(4);
   ExpectWhole(merging.Run({100})[0], 100);

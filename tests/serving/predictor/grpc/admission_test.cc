@@ -15,7 +15,6 @@
 namespace embershard::rpc {
 namespace {
 
-using grpc::StatusCode;
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
@@ -25,7 +24,7 @@ constexpr char kWords[] =
 // A model that has taken an hour for a batch; by the engine's clock it is two hours ago. Behind a
 // second one the next would end now, and with a quarter of the two hours more in half an hour:
 // later than the 30 s that clients wait here.
-class GrpcAdmissionTest : public testing::Test {
+class GrpcAdmissionTest : public ::testing::Test {
  protected:
   GrpcAdmissionTest() {
     Call first(serving_.stub(), NamedMessage());
@@ -53,7 +52,7 @@ TEST_F(GrpcAdmissionTest, ACallIsRefusedAtOnceWithThePauseAfterWhichToRetry) {
   Call running(serving_.stub(), NamedMessage());
   stepped_.WaitUntilRunning();
   Call refused(serving_.stub(), NamedMessage());
-  EXPECT_EQ(refused.Wait().error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.Wait().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(refused.Wait().error_message(), kWords);
   const auto& metadata = refused.context().GetServerTrailingMetadata();
   const auto pushback = metadata.find(kRetryPushbackKey);
@@ -79,7 +78,7 @@ TEST_F(GrpcAdmissionTest, ARequestOfAStreamIsRefusedAloneWithThePauseInItsAnswer
   hurried.set_timeout_ms(30'000);
   ASSERT_TRUE(stream.Write(hurried));
   const v1::PredictResponse answer = stream.Read();
-  ExpectFailure("hurried", StatusCode::RESOURCE_EXHAUSTED, answer);
+  ExpectFailure("hurried", grpc::StatusCode::RESOURCE_EXHAUSTED, answer);
   EXPECT_EQ(answer.failure().message(), kWords);
   ExpectPushback(answer.failure().retry_pushback_ms());
   EXPECT_EQ(Count(Outcome::kDeadlineInfeasible), 1U);

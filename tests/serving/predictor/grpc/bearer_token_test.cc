@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 constexpr char kToken[] = "one-token_of.a~test+01/==";
 constexpr char kOther[] = "another-token-of-a-test";
 
-class BearerTokenTest : public testing::Test {
+class BearerTokenTest : public ::testing::Test {
  protected:
   BearerTokenTest() { Write(kToken); }
   ~BearerTokenTest() override { std::filesystem::remove(path_); }

@@ -15,7 +15,6 @@
 namespace embershard::rpc {
 namespace {
 
-using grpc::StatusCode;
 using std::chrono::milliseconds;
 
 std::unique_ptr<Serving> ServingWith(const ConnectionLimits& limits) {
@@ -23,8 +22,6 @@ std::unique_ptr<Serving> ServingWith(const ConnectionLimits& limits) {
   options.connections = limits;
   return std::make_unique<Serving>(std::make_unique<FakeModel>(), EngineOptions(), options);
 }
-
-const std::string kHello = kPreface + Frame(kSettings, 0, 0, "");
 
 TEST(ConnectionLimits, ClosesAConnectionAboveTheLimitUntilAnotherEnds) {
   const auto serving = ServingWith({.max_connections = 2});
@@ -37,7 +34,7 @@ TEST(ConnectionLimits, ClosesAConnectionAboveTheLimitUntilAnotherEnds) {
     EXPECT_FALSE(second.HasHungUp());
     v1::Predictor::Stub third(serving->NewChannel());
     Call refused(&third, NamedMessage());
-    EXPECT_EQ(refused.Wait().error_code(), StatusCode::UNAVAILABLE);
+    EXPECT_EQ(refused.Wait().error_code(), grpc::StatusCode::UNAVAILABLE);
     ExpectGood(serving->Predict(NamedMessage(), &response), response);
   }
   EXPECT_TRUE(WaitFor([&serving] {
@@ -57,7 +54,7 @@ TEST(ConnectionLimits, ACallTooManyWaitsAtItsClient) {
   EXPECT_TRUE(
       WaitFor([&serving] { return serving.engine()->Snapshot().queued.work.examples > 0; }));
   Call late(serving.stub(), NamedMessage(), milliseconds(50));
-  EXPECT_EQ(late.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(late.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(serving.engine()->telemetry().Read().in_flight, 2U);  // It never came.
   Call patient(serving.stub(), NamedMessage());
   gate.Open();

@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const std::string kHello = kPreface + Frame(kSettings, 0, 0, "");
 const std::string kCheck = "/grpc.health.v1.Health/Check";
 const std::string kWatch = "/grpc.health.v1.Health/Watch";
 constexpr std::chrono::hours kNever{1};
@@ -41,7 +40,7 @@ class HealthServer {
 };
 
 // A call whose request names the whole server.
-std::string Call(char stream, const std::string& path) {
+std::string EmptyCall(char stream, const std::string& path) {
   return BeginningOfACall(stream, path) + Frame(kData, 1, stream, std::string(5, '\0'));
 }
 
@@ -52,26 +51,26 @@ bool Contains(Socket* socket, const std::string& text) {
 TEST(HealthService, RefusesOneMoreCallOfAConnection) {
   HealthServer server({.connection_calls = 2});
   Socket client(server.port());
-  client.Send(kHello + Call(1, kWatch) + Call(3, kWatch) + Call(5, kWatch));
+  client.Send(kHello + EmptyCall(1, kWatch) + EmptyCall(3, kWatch) + EmptyCall(5, kWatch));
   EXPECT_TRUE(WaitFor([&] {
     return Contains(&client, "health calls of one connection: expected at most 2 open");
   }));
   Socket other(server.port());
-  other.Send(kHello + Call(1, kWatch));
+  other.Send(kHello + EmptyCall(1, kWatch));
   EXPECT_TRUE(WaitFor([&] { return other.Got(kData); }));
 }
 
 TEST(HealthService, RefusesOneMoreWatchAndStillChecks) {
   HealthServer server({.watches = 1});
   Socket first(server.port());
-  first.Send(kHello + Call(1, kWatch));
+  first.Send(kHello + EmptyCall(1, kWatch));
   EXPECT_TRUE(WaitFor([&] { return first.Got(kData); }));
   Socket second(server.port());
-  second.Send(kHello + Call(1, kWatch));
+  second.Send(kHello + EmptyCall(1, kWatch));
   EXPECT_TRUE(
       WaitFor([&] { return Contains(&second, "health watches: expected at most 1 open"); }));
   Socket third(server.port());
-  third.Send(kHello + Call(1, kCheck));
+  third.Send(kHello + EmptyCall(1, kCheck));
   EXPECT_TRUE(WaitFor([&] { return third.Got(kData); }));
 }
 
@@ -98,14 +97,14 @@ TEST(HealthService, CancelsACallWhoseAnswerIsNotRead) {
   HealthServer server({.request_timeout = kNever, .answer_timeout = milliseconds(1)});
   Socket client(server.port());
   const std::string no_window("\0\4\0\0\0\0", 6);  // INITIAL_WINDOW_SIZE = 0.
-  client.Send(kPreface + Frame(kSettings, 0, 0, no_window) + Call(1, kCheck));
+  client.Send(kPreface + Frame(kSettings, 0, 0, no_window) + EmptyCall(1, kCheck));
   EXPECT_TRUE(WaitFor([&] { return client.Ended(); }));
 }
 
 TEST(HealthService, TellsWatchersOfEachChange) {
   HealthServer server({});
   Socket client(server.port());
-  client.Send(kHello + Call(1, kWatch));
+  client.Send(kHello + EmptyCall(1, kWatch));
   const std::string serving("\0\0\0\0\2\x08\1", 7);
   const std::string not_serving("\0\0\0\0\2\x08\2", 7);
   EXPECT_TRUE(WaitFor([&] { return Contains(&client, serving); }));

@@ -15,8 +15,6 @@
 namespace embershard::rpc {
 namespace {
 
-using grpc::StatusCode;
-
 struct Order {
   ModelControl::Done done;
   ModelControl::Abandoned abandoned;
@@ -81,7 +79,7 @@ TEST_F(ModelControlCallTest, IsAnsweredWithWhatBecameOfItsOrder) {
   EXPECT_FALSE(order.abandoned());
   order.done({.status = BadPackage("manifest.json: sha256: expected a, got b")});
   const grpc::Status status = Ended();
-  EXPECT_EQ(status.error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(status.error_message(), "manifest.json: sha256: expected a, got b");
 }
 
@@ -93,7 +91,7 @@ TEST_F(ModelControlCallTest, IsAnsweredOkWhenItsOrderIsCarriedOut) {
 TEST_F(ModelControlCallTest, OneWhoseClientLeavesEndsBeforeItsOrder) {
   const Order order = Send();
   context_.TryCancel();
-  EXPECT_EQ(Ended().error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(Ended().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(WaitFor(order.abandoned));
   orders_.calls.WaitUntilIdle(Clock::now() + std::chrono::seconds(30));
   order.done({});  // The call is no more.
@@ -101,7 +99,7 @@ TEST_F(ModelControlCallTest, OneWhoseClientLeavesEndsBeforeItsOrder) {
 
 TEST_F(ModelControlCallTest, OneWhoseDeadlinePassesEndsBeforeItsOrder) {
   const Order order = Send(std::chrono::seconds(6));
-  EXPECT_EQ(Ended().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(Ended().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(WaitFor(order.abandoned));
   order.done({});
 }
@@ -109,7 +107,7 @@ TEST_F(ModelControlCallTest, OneWhoseDeadlinePassesEndsBeforeItsOrder) {
 TEST_F(ModelControlCallTest, IsRefusedOnceNoneIsTakenAnyMore) {
   orders_.calls.RefuseNew();
   grpc::Status status = stub_->Predict(&context_, request_, &response_);
-  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 }  // namespace

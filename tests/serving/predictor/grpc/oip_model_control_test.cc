@@ -23,7 +23,6 @@
 namespace embershard::rpc {
 namespace {
 
-using grpc::StatusCode;
 using inference::GRPCInferenceService;
 
 // One call to load, which another thread ends.
@@ -161,7 +160,7 @@ TEST_F(OipModelControlTest, AModelIsLoadedAndUnloaded) {
   EXPECT_EQ(Index(/*only_ready=*/true), (Lines{"ranker 2 READY"}));
   EXPECT_TRUE(Unload("ranker", "unload_dependents").ok());
   EXPECT_EQ(Index(/*only_ready=*/true), Lines{});
-  EXPECT_EQ(Unload("ranker").error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(Unload("ranker").error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_TRUE(Load("ranker").ok());
   EXPECT_TRUE(IsServed(2));
 }
@@ -170,7 +169,7 @@ TEST_F(OipModelControlTest, OneThatFailsIsToldWhyInTheLoadersWords) {
   source_->there["ranker"] = {1, 2};
   source_->broken = {2};
   const grpc::Status status = Load("ranker");
-  EXPECT_EQ(status.error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(status.error_message(),
             "model 'ranker' version 2: manifest.json: sha256: expected a, got b; model 'ranker' "
             "version 1 serves on");
@@ -182,7 +181,7 @@ TEST_F(OipModelControlTest, OneThatFailsIsToldWhyInTheLoadersWords) {
 TEST_F(OipModelControlTest, WhatAnOrderCannotSayIsRefused) {
   EXPECT_EQ(Load("ranker", "config").error_message(),
             "parameter 'config': expected none, since the package says all of a model");
-  EXPECT_EQ(Unload("ranker", "config").error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Unload("ranker", "config").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   inference::RepositoryModelLoadRequest request;
   inference::RepositoryModelLoadResponse response;
   request.set_repository_name("elsewhere");
@@ -210,7 +209,7 @@ TEST_F(OipModelControlTest, AClientThatLeavesEndsItsCallAndTheLoadGoesOn) {
   LoadCall call(stub_.get());
   WaitUntilLoading();
   call.Cancel();
-  EXPECT_EQ(call.Wait().error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(call.Wait().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_FALSE(IsServed(2));
   Open();
   EXPECT_TRUE(WaitFor([this] { return IsServed(2); }));
@@ -239,9 +238,9 @@ TEST_F(OipModelControlTest, QueuedRequestsAreUnavailableIfTheServerStops) {
   WaitUntilLoading();
   LoadCall second(stub_.get());
   control_->Stop();  // Returns, though the first load does not end.
-  EXPECT_EQ(first.Wait().error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_EQ(second.Wait().error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_EQ(Load("ranker").error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(first.Wait().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(second.Wait().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Load("ranker").error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 class OipOrdersOffTest : public OipModelControlTest {
@@ -252,7 +251,7 @@ class OipOrdersOffTest : public OipModelControlTest {
 TEST_F(OipOrdersOffTest, OrdersAreNotTakenUnlessTheServerWasToldSo) {
   source_->there["ranker"] = {1, 2};
   for (const grpc::Status& status : {Load("ranker"), Unload("ranker")}) {
-    EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
     EXPECT_EQ(status.error_message(),
               "this server takes no load or unload requests from clients: embershard serve "
               "--model-control has it take them");

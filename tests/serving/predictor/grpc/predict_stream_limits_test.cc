@@ -16,7 +16,6 @@
 namespace embershard::rpc {
 namespace {
 
-using grpc::StatusCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -29,7 +28,7 @@ TEST(PredictStream, ReadsNoMoreThanItMayHaveInFlight) {
   for (int i = 0; i < 20; ++i) {  // Each comes behind all eight on the connection.
     v1::PredictResponse response;
     EXPECT_EQ(serving.Predict(BadlyAsking("b"), &response).error_code(),
-              StatusCode::INVALID_ARGUMENT);
+              grpc::StatusCode::INVALID_ARGUMENT);
     EXPECT_LE(Counted(&serving).in_flight, 4U);  // With the refused one, if it still counts.
   }
   EXPECT_LE(Queued(&serving), 3U);
@@ -69,7 +68,7 @@ TEST(PredictStream, ClosesTheStreamOfAClientThatReadsNothingForTooLong) {
   const v1::PredictRequest large = Asking(std::string(kRequestIdBytesMax, 'x'));
   while (stream.Write(large)) {  // Until the stream has ended.
   }
-  EXPECT_EQ(stream.Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).in_flight == 0; }));
 }
 
@@ -87,7 +86,7 @@ TEST(PredictStream, ReadsNoMoreThanItMayHold) {
   for (int i = 0; i < 20; ++i) {
     v1::PredictResponse response;
     EXPECT_EQ(serving.Predict(BadlyAsking("b"), &response).error_code(),
-              StatusCode::INVALID_ARGUMENT);
+              grpc::StatusCode::INVALID_ARGUMENT);
     EXPECT_LE(Counted(&serving).in_flight, 3U);  // With the refused one, if it still counts.
   }
   gate.Open();
@@ -100,7 +99,7 @@ TEST(PredictStream, AnIdThatIsTooLongComesBackCut) {
   Stream stream(serving.stub());
   ASSERT_TRUE(stream.Write(Asking(std::string(kRequestIdBytesMax + 1, 'x'))));
   const v1::PredictResponse answer = stream.Read();
-  ExpectFailure(std::string(kRequestIdBytesMax, 'x'), StatusCode::INVALID_ARGUMENT, answer);
+  ExpectFailure(std::string(kRequestIdBytesMax, 'x'), grpc::StatusCode::INVALID_ARGUMENT, answer);
   EXPECT_EQ(answer.failure().message(), "request_id: expected at most 1024 bytes, got 1025");
 }
 
@@ -117,7 +116,7 @@ TEST(PredictStream, AnswersARequestAtItsOwnDeadlineAndGoesOn) {
   ASSERT_TRUE(stream.Write(patient));
   ASSERT_TRUE(stream.Write(hurried));
   const v1::PredictResponse answer = stream.Read();
-  ExpectFailure("hurried", StatusCode::DEADLINE_EXCEEDED, answer);
+  ExpectFailure("hurried", grpc::StatusCode::DEADLINE_EXCEEDED, answer);
   EXPECT_EQ(answer.failure().message(), "the deadline passed while the request waited");
   gate.Open();
   ExpectGoodFor("patient", stream.Read());
@@ -131,7 +130,7 @@ TEST(PredictStream, GivesARequestWithoutATimeoutTheDefaultHoweverLongTheStreamMa
   gate.WaitUntilRunning();
   Stream stream(serving.stub());
   ASSERT_TRUE(stream.Write(Asking("r")));
-  ExpectFailure("r", StatusCode::DEADLINE_EXCEEDED, stream.Read());
+  ExpectFailure("r", grpc::StatusCode::DEADLINE_EXCEEDED, stream.Read());
   gate.Open();
 }
 
@@ -146,7 +145,7 @@ TEST(Predict, EndsAtTheEarlierOfItsDeadlines) {
   EXPECT_EQ(own.Wait().error_message(), "the deadline passed while the request waited");
   message.set_timeout_ms(30000);
   Call calls(serving.stub(), message, milliseconds(30));
-  EXPECT_EQ(calls.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(calls.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   gate.Open();
 }
 
@@ -161,7 +160,7 @@ TEST(PredictStream, TellsARefusedRequestWhenToRetry) {
   ASSERT_TRUE(stream.Write(Asking("waits")));
   ASSERT_TRUE(stream.Write(Asking("refused")));
   const v1::PredictResponse answer = stream.Read();
-  ExpectFailure("refused", StatusCode::RESOURCE_EXHAUSTED, answer);
+  ExpectFailure("refused", grpc::StatusCode::RESOURCE_EXHAUSTED, answer);
   EXPECT_EQ(answer.failure().retry_pushback_ms(), 35U);
   gate.Open();
   ExpectGoodFor("waits", stream.Read());

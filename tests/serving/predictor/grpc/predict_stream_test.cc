@@ -20,7 +20,6 @@
 namespace embershard::rpc {
 namespace {
 
-using grpc::StatusCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -50,7 +49,7 @@ TEST(PredictStream, AnswersWhatIsReadyFirst) {
   ASSERT_TRUE(stream.Write(Asking("slow")));
   gate.WaitUntilRunning();
   ASSERT_TRUE(stream.Write(BadlyAsking("bad")));
-  ExpectFailure("bad", StatusCode::INVALID_ARGUMENT, stream.Read());
+  ExpectFailure("bad", grpc::StatusCode::INVALID_ARGUMENT, stream.Read());
   gate.Open();
   ExpectGoodFor("slow", stream.Read());
 }
@@ -64,7 +63,7 @@ TEST(PredictStream, ABadRequestFailsAloneWithTheStoryThatPredictTells) {
   stale.mutable_packed()->set_schema(0xab);
   ASSERT_TRUE(stream.Write(stale));
   const v1::PredictResponse answer = stream.Read();
-  ExpectFailure("stale", StatusCode::FAILED_PRECONDITION, answer);
+  ExpectFailure("stale", grpc::StatusCode::FAILED_PRECONDITION, answer);
   EXPECT_EQ(answer.failure().message(),
             "packed.schema: expected 9f86d081884c7d65, got 00000000000000ab; ask GetModel for the "
             "schema being served");
@@ -103,7 +102,7 @@ TEST(PredictStream, AMessageThatIsNoneFailsAloneAndHasNoId) {
     ASSERT_TRUE(
         grpc::SerializationTraits<v1::PredictResponse>::Deserialize(&answer, &response).ok());
     if (id.empty()) {
-      ExpectFailure("", StatusCode::INVALID_ARGUMENT, response);
+      ExpectFailure("", grpc::StatusCode::INVALID_ARGUMENT, response);
       EXPECT_EQ(response.failure().message(), "the message is not a PredictRequest");
     } else {
       ExpectGoodFor(id, response);
@@ -140,7 +139,7 @@ TEST(PredictStream, ACancelledStreamsRequestsLeaveTheQueueWhileTheModelIsBusy) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(stream.Write(Asking("r")));
   EXPECT_TRUE(WaitFor([&serving] { return Queued(&serving) == 5; }));
   stream.Cancel();
-  EXPECT_EQ(stream.Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(WaitFor([&serving] { return Queued(&serving) == 0; }));
   EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).Count(Outcome::kAbandoned) == 5; }));
   EXPECT_EQ(Counted(&serving).in_flight, 1U);
@@ -159,14 +158,14 @@ TEST(PredictStream, DrainAnswersWhatWasReadEndsTheStreamAndRefusesNewOnes) {
   EXPECT_TRUE(WaitFor([&serving] { return Queued(&serving) == 1; }));
   std::thread drain([&serving] { serving.server()->Drain(seconds(60)); });
   const grpc::Status ended = idle.Finish();  // While the other's requests wait for the model.
-  EXPECT_EQ(ended.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ended.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(ended.error_message(), "the server is shutting down");
   Stream late(serving.stub());
-  EXPECT_EQ(late.Finish().error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(late.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   gate.Open();
   ExpectGoodFor("running", stream.Read());
   ExpectGoodFor("waiting", stream.Read());
-  EXPECT_EQ(stream.Finish().error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(stream.unread(), 0);
   drain.join();
   EXPECT_EQ(Counted(&serving).in_flight, 0U);
@@ -191,7 +190,7 @@ TEST(PredictStream, CountsEachRequestOnceAndDescribesSlowOnes) {
   const v1::PredictResponse good = stream.Read();
   EXPECT_EQ(Counted(&serving).open_streams, 1U);
   ASSERT_TRUE(stream.Write(BadlyAsking("bad")));
-  ExpectFailure("bad", StatusCode::INVALID_ARGUMENT, stream.Read());
+  ExpectFailure("bad", grpc::StatusCode::INVALID_ARGUMENT, stream.Read());
   const TelemetrySnapshot counted = Counted(&serving);
   EXPECT_EQ(counted.Count(Outcome::kOk), 1U);
   EXPECT_EQ(counted.Count(Outcome::kMalformed), 1U);
@@ -237,7 +236,8 @@ TEST(PredictStream, AnswersManyStreamsAtOnceWhileSomeAreCancelled) {
       }
       if (leaves) stream.Cancel();
       writer.join();
-      EXPECT_EQ(stream.Finish().error_code(), leaves ? StatusCode::CANCELLED : StatusCode::OK);
+      EXPECT_EQ(stream.Finish().error_code(),
+                leaves ? grpc::StatusCode::CANCELLED : grpc::StatusCode::OK);
     });
   }
   for (std::thread& client : clients) client.join();

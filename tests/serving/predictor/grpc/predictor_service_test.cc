@@ -7,8 +7,6 @@
 namespace embershard::rpc {
 namespace {
 
-using grpc::StatusCode;
-
 TEST(PredictorService, AnswersTheNamedForm) {
   Serving serving;
   v1::PredictRequest message = NamedMessage();
@@ -59,13 +57,13 @@ struct Refusal {
   const char* name;
   v1::PredictRequest (*message)();
   void (*spoil)(v1::PredictRequest*);
-  StatusCode code;
+  grpc::StatusCode code;
   const char* text;
 };
 
 void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
 
-class PredictorServiceRefuses : public testing::TestWithParam<Refusal> {};
+class PredictorServiceRefuses : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(PredictorServiceRefuses, WithCodeAndStory) {
   Serving serving;
@@ -79,57 +77,60 @@ TEST_P(PredictorServiceRefuses, WithCodeAndStory) {
 }
 
 const Refusal kRefusals[] = {
-    {"unknown_model", NamedMessage, [](auto* in) { in->set_model("other"); }, StatusCode::NOT_FOUND,
-     "model 'other' is not served here, expected 'fake' version 3"},
-    {"unknown_version", PackedMessage, [](auto* in) { in->set_version(2); }, StatusCode::NOT_FOUND,
-     "version 2 is not served here, expected 'fake' version 3"},
+    {"unknown_model", NamedMessage, [](auto* in) { in->set_model("other"); },
+     grpc::StatusCode::NOT_FOUND, "model 'other' is not served here, expected 'fake' version 3"},
+    {"unknown_version", PackedMessage, [](auto* in) { in->set_version(2); },
+     grpc::StatusCode::NOT_FOUND, "version 2 is not served here, expected 'fake' version 3"},
     {"unknown_label", NamedMessage, [](auto* in) { in->set_label("stable"); },
-     StatusCode::NOT_FOUND,
+     grpc::StatusCode::NOT_FOUND,
      "label 'stable' is not defined here, expected none or 'fake' version 3"},
     {"unknown_output", NamedMessage, [](auto* in) { in->add_outputs("scores"); },
-     StatusCode::NOT_FOUND, "output 'scores' is not there, expected one of 'score', 'profile'"},
+     grpc::StatusCode::NOT_FOUND,
+     "output 'scores' is not there, expected one of 'score', 'profile'"},
     {"packed_and_named", PackedMessage, [](auto* in) { in->add_dense()->set_name("age"); },
-     StatusCode::INVALID_ARGUMENT, "request: expected packed or named inputs, got both"},
+     grpc::StatusCode::INVALID_ARGUMENT, "request: expected packed or named inputs, got both"},
     {"stale_schema", PackedMessage, [](auto* in) { in->mutable_packed()->set_schema(0xab); },
-     StatusCode::FAILED_PRECONDITION,
+     grpc::StatusCode::FAILED_PRECONDITION,
      "packed.schema: expected 9f86d081884c7d65, got 00000000000000ab; ask GetModel for the schema "
      "being served"},
     {"packed_bytes_that_are_no_values", PackedMessage,
      [](auto* in) { in->mutable_packed()->mutable_values()->pop_back(); },
-     StatusCode::INVALID_ARGUMENT, "packed.values: expected a multiple of 8 bytes, got 55"},
+     grpc::StatusCode::INVALID_ARGUMENT, "packed.values: expected a multiple of 8 bytes, got 55"},
     {"packed_lengths_missing", PackedMessage,
-     [](auto* in) { in->mutable_packed()->clear_lengths(); }, StatusCode::INVALID_ARGUMENT,
+     [](auto* in) { in->mutable_packed()->clear_lengths(); }, grpc::StatusCode::INVALID_ARGUMENT,
      "packed.lengths: expected 8 (one for each list of each input), got 0"},
     {"packed_without_examples", PackedMessage, [](auto* in) { in->set_num_examples(0); },
-     StatusCode::INVALID_ARGUMENT,
+     grpc::StatusCode::INVALID_ARGUMENT,
      "num_examples: expected 1..8, got 0; without examples, name only outputs in request scope: "
      "'profile'"},
     {"unknown_dense_input", NamedMessage, [](auto* in) { in->add_dense()->set_name("agee"); },
-     StatusCode::INVALID_ARGUMENT,
+     grpc::StatusCode::INVALID_ARGUMENT,
      "feature 'agee': not a dense input of the model, expected one of 'age', 'price', 'discount'"},
     {"unknown_sparse_input", NamedMessage, [](auto* in) { in->add_sparse()->set_name("age"); },
-     StatusCode::INVALID_ARGUMENT,
+     grpc::StatusCode::INVALID_ARGUMENT,
      "feature 'age': not a sparse input of the model, expected one of 'user', 'item', 'history', "
      "'genre', 'tag'"},
     {"dense_input_twice", NamedMessage, [](auto* in) { in->add_dense()->set_name("age"); },
-     StatusCode::INVALID_ARGUMENT, "feature 'age': given twice, expected once"},
+     grpc::StatusCode::INVALID_ARGUMENT, "feature 'age': given twice, expected once"},
     {"sparse_input_twice", NamedMessage, [](auto* in) { in->add_sparse()->set_name("item"); },
-     StatusCode::INVALID_ARGUMENT, "feature 'item': given twice, expected once"},
+     grpc::StatusCode::INVALID_ARGUMENT, "feature 'item': given twice, expected once"},
     {"dense_bytes_that_are_no_values", NamedMessage,
-     [](auto* in) { in->mutable_dense(1)->set_values("1234567"); }, StatusCode::INVALID_ARGUMENT,
+     [](auto* in) { in->mutable_dense(1)->set_values("1234567"); },
+     grpc::StatusCode::INVALID_ARGUMENT,
      "feature 'price': values: expected a multiple of 4 bytes, got 7"},
     {"length_bytes_that_are_no_values", NamedMessage,
-     [](auto* in) { in->mutable_sparse(1)->set_lengths("123"); }, StatusCode::INVALID_ARGUMENT,
+     [](auto* in) { in->mutable_sparse(1)->set_lengths("123"); },
+     grpc::StatusCode::INVALID_ARGUMENT,
      "feature 'item': lengths: expected a multiple of 4 bytes, got 3"},
     {"weight_bytes_that_are_no_values", NamedMessage,
-     [](auto* in) { in->mutable_sparse(3)->set_weights("1"); }, StatusCode::INVALID_ARGUMENT,
+     [](auto* in) { in->mutable_sparse(3)->set_weights("1"); }, grpc::StatusCode::INVALID_ARGUMENT,
      "feature 'genre': weights: expected a multiple of 4 bytes, got 1"},
     {"invalid", NamedMessage,
      [](auto* in) { in->mutable_sparse(1)->set_values(BytesOf(std::vector<int64_t>{1, -5})); },
-     StatusCode::INVALID_ARGUMENT,
+     grpc::StatusCode::INVALID_ARGUMENT,
      "feature 'item': id -5 at example 1, position 0 is not in 0..1999 (policy: reject)"},
     {"missing_dense", NamedMessage, [](auto* in) { in->clear_dense(); },
-     StatusCode::INVALID_ARGUMENT,
+     grpc::StatusCode::INVALID_ARGUMENT,
      "feature 'age': missing: expected 1 values, got none (it has no default)"},
 };
 
@@ -144,7 +145,7 @@ TEST(PredictorService, CutsAMessageThatHeadersCouldNotCarry) {
   message.add_dense()->set_name(name);
   v1::PredictResponse response;
   const grpc::Status status = serving.Predict(message, &response);
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_LE(status.error_message().size(), 2003U);
   EXPECT_TRUE(status.error_message().ends_with("ä..."));
 }
@@ -191,7 +192,7 @@ TEST(PredictorService, DescribesNoOtherModel) {
   message.set_model("other");
   v1::GetModelResponse model;
   const grpc::Status status = serving.stub()->GetModel(&context, message, &model);
-  EXPECT_EQ(status.error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(status.error_message(), "model 'other' is not served here, expected 'fake' version 3");
 }
 
@@ -204,7 +205,7 @@ TEST(PredictorService, TellsAModelsFailureToItsClientAndGoesOn) {
   Serving serving(std::move(model));
   v1::PredictResponse response;
   const grpc::Status status = serving.Predict(NamedMessage(), &response);
-  EXPECT_EQ(status.error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(status.error_message(), "the dense program failed");
   ExpectGood(serving.Predict(NamedMessage(), &response), response);
 }

@@ -86,6 +86,7 @@ inline std::string Frame(char type, char flags, char stream, const std::string& 
 }
 
 inline constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+inline const std::string kHello = kPreface + Frame(kSettings, 0, 0, "");  // Begins a connection.
 
 // A call without its message.
 inline std::string BeginningOfACall(char stream, const std::string& path) {

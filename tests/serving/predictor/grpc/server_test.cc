@@ -16,7 +16,6 @@
 namespace embershard::rpc {
 namespace {
 
-using grpc::StatusCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -59,7 +58,7 @@ TEST(Server, IsHealthyAsAWholeAndByService) {
   Serving serving;
   EXPECT_EQ(Check(serving.channel(), "").answer, kServing);
   EXPECT_EQ(Check(serving.channel(), "embershard.v1.Predictor").answer, kServing);
-  EXPECT_EQ(Check(serving.channel(), "other").status.error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(Check(serving.channel(), "other").status.error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 TEST(Server, PicksAFreePortAndRefusesOneInUse) {
@@ -95,7 +94,7 @@ TEST(Server, AnswersManyAtOnceEachItsOwn) {
     }
     for (int i = 0; i < 64; ++i) {
       if (i % 8 == 7) {
-        EXPECT_EQ(calls[i]->Wait().error_code(), StatusCode::INVALID_ARGUMENT);
+        EXPECT_EQ(calls[i]->Wait().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
       } else {
         ExpectGood(calls[i]->Wait(), calls[i]->response());
         EXPECT_EQ(calls[i]->response().request_id(), std::to_string(i));
@@ -119,7 +118,7 @@ TEST(Server, TellsARefusedClientWhenToRetry) {
   const bool first_refused = !first.Wait().ok();
   Call& refused = first_refused ? first : second;
   Call& accepted = first_refused ? second : first;
-  EXPECT_EQ(refused.Wait().error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.Wait().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   const auto& metadata = refused.context().GetServerTrailingMetadata();
   const auto pushback = metadata.find(kRetryPushbackKey);
   ASSERT_NE(pushback, metadata.end());
@@ -141,14 +140,15 @@ TEST(Server, BoundsTheMemoryOfMessagesThatWaitHoweverFewIdsTheyHold) {
   EXPECT_TRUE(WaitFor([&serving] { return CountOf(&serving, Outcome::kQueueFull) == 1; }));
   gate.Open();
   const bool first_refused = !first.Wait().ok();
-  EXPECT_EQ((first_refused ? first : second).Wait().error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ((first_refused ? first : second).Wait().error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE((first_refused ? second : first).Wait().ok());
   // Nor can small parts swell: each of these takes 7 bytes on the way and 40 here.
   v1::PredictRequest many = NamedMessage();
   for (int i = 0; i < 60000; ++i) many.add_outputs("score");
   v1::PredictResponse response;
   const grpc::Status status = serving.Predict(many, &response);
-  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_TRUE(status.error_message().starts_with("request: expected at most 2300000 bytes, got 2"))
       << status.error_message();
 }
@@ -159,7 +159,7 @@ TEST(Server, DropsTheAnswerToAClientThatCancelled) {
   Call cancelled(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   cancelled.Cancel();
-  EXPECT_EQ(cancelled.Wait().error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(cancelled.Wait().error_code(), grpc::StatusCode::CANCELLED);
   gate.Open();
   v1::PredictResponse response;
   ExpectGood(serving.Predict(NamedMessage(), &response), response);
@@ -193,11 +193,11 @@ TEST(Server, AnswersACallAtItsDeadlineWhileTheModelIsBusy) {
   // On a busy machine it may expire before it runs, and another one is tried.
   EXPECT_TRUE(WaitFor([&serving, &gate] {
     Call running(serving.stub(), NamedMessage(), milliseconds(50));
-    EXPECT_EQ(running.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_EQ(running.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
     return gate.IsRunning();
   }));
   Call waiting(serving.stub(), NamedMessage(), milliseconds(50));
-  EXPECT_EQ(waiting.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(waiting.Wait().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(WaitFor([&serving] {
     return serving.engine()->telemetry().Read().in_flight == 0 &&
            serving.engine()->Snapshot().queued.requests == 0;
@@ -241,7 +241,7 @@ TEST(Server, GivesACallWithoutADeadlineTheDefault) {
     done.set_value(std::move(status));
   });
   const grpc::Status status = done.get_future().get();  // While the model is busy.
-  EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(status.error_message(), "the deadline passed while the request waited");
   EXPECT_EQ(CountOf(&serving, Outcome::kExpired), 1U);
   gate.Open();
@@ -253,7 +253,7 @@ TEST(Server, RefusesAMessageBeyondItsLimit) {
   v1::PredictRequest message = NamedMessage();
   message.set_request_id(std::string(1000, 'x'));
   v1::PredictResponse response;
-  EXPECT_EQ(serving.Predict(message, &response).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(serving.Predict(message, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   ExpectGood(serving.Predict(NamedMessage(), &response), response);
 }
 
@@ -279,9 +279,9 @@ TEST(Server, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
   EXPECT_TRUE(WaitFor([&serving, &refused] {
     v1::PredictResponse response;
     refused = serving.Predict(UnknownId(), &response);
-    return refused.error_code() != StatusCode::INVALID_ARGUMENT;
+    return refused.error_code() != grpc::StatusCode::INVALID_ARGUMENT;
   }));
-  EXPECT_EQ(refused.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(refused.error_message(), "the server is shutting down");
   EXPECT_NE(Check(serving.channel(), "").answer, kServing);
   EXPECT_NE(Check(serving.channel(), "embershard.v1.Predictor").answer, kServing);
@@ -289,7 +289,7 @@ TEST(Server, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
   drain.join();
   ExpectGood(running.Wait(), running.response());
   ExpectGood(waiting.Wait(), waiting.response());
-  EXPECT_EQ(Check(serving.NewChannel(), "").status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Check(serving.NewChannel(), "").status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(Server, DrainEndsCallsThatTakeLongerThanItsTimeout) {
@@ -314,11 +314,11 @@ TEST(Server, LosesNoCallWhenDrainedUnderLoad) {
     threads.emplace_back([&] {
       while (true) {
         Call call(serving.stub(), PackedMessage());
-        const StatusCode code = call.Wait().error_code();
-        if (code == StatusCode::OK &&
+        const grpc::StatusCode code = call.Wait().error_code();
+        if (code == grpc::StatusCode::OK &&
             FloatsOf(call.response().outputs(0).values()) == kGoodScores) {
           ++good;
-        } else if (code == StatusCode::UNAVAILABLE || code == StatusCode::CANCELLED) {
+        } else if (code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED) {
           ++refused;  // CANCELLED: by gRPC, in the moment that the port closed.
           return;
         } else {

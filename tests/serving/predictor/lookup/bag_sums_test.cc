@@ -218,13 +218,13 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
+std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
   constexpr std::array kNames = {"int8", "int4", "fp16", "fp32"};
   return std::string(kNames[static_cast<size_t>(info.param.weights)]) + "_dim_" +
          std::to_string(info.param.dim);
 }
 
-INSTANTIATE_TEST_SUITE_P(BagSums, EveryDim, ::testing::ValuesIn(Cases()), NameOf);
+INSTANTIATE_TEST_SUITE_P(BagSums, EveryDim, ::testing::ValuesIn(Cases()), CaseName);
 
 // Zero, less than the smallest normal number, negative, the largest, and neighbours of powers of
 // two.

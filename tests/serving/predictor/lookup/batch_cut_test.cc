@@ -37,10 +37,10 @@ TEST(LookupPart, RowsOfLargeTablesAloneAreAskedForFarAhead) {
   EXPECT_EQ(part.rows_ahead, 64);
 }
 
-// Lists of one length.
-class Lists {
+// Lists of the same length.
+class EqualLists {
  public:
-  Lists(size_t bags, int64_t length) : offsets_(bags + 1) {
+  EqualLists(size_t bags, int64_t length) : offsets_(bags + 1) {
     for (size_t bag = 0; bag <= bags; ++bag) offsets_[bag] = static_cast<int64_t>(bag) * length;
   }
 
@@ -71,7 +71,7 @@ TEST(BatchCut, EveryBagOfEveryPartIsDoneOnceAlsoInTheNextBatch) {
   const std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(1, {1, 2}), PartOf(0, {2})};
   BatchCut cut(parts, 3);
   for (const auto& [bags, length] : {std::pair(100, 5), std::pair(33, 3000), std::pair(1, 0)}) {
-    const Lists lists(static_cast<size_t>(bags), length);
+    const EqualLists lists(static_cast<size_t>(bags), length);
     const std::vector<JaggedRows> sparse = {lists.view(), lists.view()};
     cut.Cut(parts, sparse, Matrices(7, static_cast<size_t>(bags)));
     const auto done = BagsOf(cut);
@@ -83,7 +83,7 @@ TEST(BatchCut, EveryBagOfEveryPartIsDoneOnceAlsoInTheNextBatch) {
 TEST(BatchCut, TasksAreThePiecesInOrder) {
   const std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(0, {0})};
   BatchCut cut(parts, 1);
-  const Lists lists(5000, 9);
+  const EqualLists lists(5000, 9);
   cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 5000));
   const DeviceShare& share = cut.shares()[0];
   uint32_t next = 0;
@@ -99,7 +99,7 @@ TEST(BatchCut, TasksAreThePiecesInOrder) {
 TEST(BatchCut, PiecesOf512BagsOfAPartFollowOneAnother) {
   const std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(0, {0})};
   BatchCut cut(parts, 1);
-  const Lists lists(600, 1);
+  const EqualLists lists(600, 1);
   cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 600));
   std::vector<std::pair<uint32_t, uint32_t>> runs;  // Part and first bag.
   for (const LookupPiece& piece : cut.shares()[0].pieces) {
@@ -114,7 +114,7 @@ TEST(BatchCut, PiecesOf512BagsOfAPartFollowOneAnother) {
 TEST(BatchCut, ASmallBatchIsOneTask) {
   const std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(0, {0}), PartOf(0, {0})};
   BatchCut cut(parts, 1);
-  const Lists lists(1, 3);
+  const EqualLists lists(1, 3);
   cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 1));
   EXPECT_EQ(cut.shares()[0].pieces.size(), 3U);
   EXPECT_EQ(cut.shares()[0].tasks.size(), 1U);
@@ -125,7 +125,7 @@ TEST(BatchCut, ReplicasTakeWhatEvensTheDevicesOut) {
   // Device 0 has work of its own; the replicas' goes to device 1 until it has as much.
   const std::vector<LookupPart> parts = {PartOf(0, {0, 1}), PartOf(0, {0})};
   BatchCut cut(parts, 2);
-  const Lists lists(32 * 40, 20);
+  const EqualLists lists(32 * 40, 20);
   cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 32 * 40));
   EXPECT_EQ(cut.shares()[0].bytes, cut.shares()[1].bytes);
 }
@@ -133,7 +133,7 @@ TEST(BatchCut, ReplicasTakeWhatEvensTheDevicesOut) {
 TEST(BatchCut, ReplicasOfATableWithoutCompanyShareItsBags) {
   const std::vector<LookupPart> parts = {PartOf(0, {0, 1, 2, 3})};
   BatchCut cut(parts, 4);
-  const Lists lists(32 * 8, 20);
+  const EqualLists lists(32 * 8, 20);
   cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 32 * 8));
   for (const DeviceShare& share : cut.shares()) EXPECT_EQ(share.pieces.size(), 2U);
 }
@@ -146,7 +146,7 @@ TEST(BatchCut, TheDeviceOfTheFirstRowsAddsTheOthers) {
   parts[2].row_begin = 30;
   parts[2].row_end = 60;
   BatchCut cut(parts, 2);
-  const Lists lists(600, 1);
+  const EqualLists lists(600, 1);
   cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 600));
   EXPECT_TRUE(cut.shares()[0].adds.empty());
   ASSERT_EQ(cut.shares()[1].adds.size(), 2U);  // Bags 0 .. 512 and 512 .. 600.
@@ -164,7 +164,7 @@ TEST(BatchCut, ASequenceIsCutByIdsAndNothingOfItIsAdded) {
   parts[0].row_end = 60;
   parts[1].row_begin = 60;
   BatchCut cut(parts, 2);
-  const Lists ids(1000, 1);
+  const EqualLists ids(1000, 1);
   cut.Cut(parts, std::vector{ids.view()}, Matrices(2, 3, 1000));
   EXPECT_EQ(BagsOf(cut).size(), 2000U);
   EXPECT_EQ(cut.further_size(), 0U);

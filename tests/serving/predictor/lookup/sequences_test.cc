@@ -37,7 +37,7 @@ struct Kind {
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
-std::string NameOf(const ::testing::TestParamInfo<Kind>& info) { return info.param.name; }
+std::string KindName(const ::testing::TestParamInfo<Kind>& info) { return info.param.name; }
 
 class SequenceOf : public ::testing::TestWithParam<Kind> {};
 
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"int4_dim_3", WeightType::kInt4, 3},
                       Kind{"fp16_dim_5", WeightType::kFp16, 5},
                       Kind{"fp32_dim_10", WeightType::kFp32, 10}),
-    NameOf);
+    KindName);
 
 // 1000 ids are several pieces.
 TEST(Sequences, OfMoreIdsThanAPieceHasComeInTheirOrder) {

@@ -226,7 +226,7 @@ TEST_P(EveryWeightType, RandomBagsGiveTheTablesValuesAndTheSameBitsAlone) {
   ExpectSameBits(RunInParts(lookup, bags, alone), merged);
 }
 
-std::string NameOf(const ::testing::TestParamInfo<Row>& info) {
+std::string RowName(const ::testing::TestParamInfo<Row>& info) {
   constexpr std::array kNames = {"int8", "int4", "fp16", "fp32"};
   return std::string(kNames[static_cast<size_t>(info.param.weights)]) + "_dim_" +
          std::to_string(info.param.dim);
@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(ShardedLookup, EveryWeightType,
                                            Row{WeightType::kInt8, 1}, Row{WeightType::kInt4, 1},
                                            Row{WeightType::kInt4, 7}, Row{WeightType::kFp16, 2},
                                            Row{WeightType::kFp32, 10}),
-                         NameOf);
+                         RowName);
 
 TEST(ShardedLookup, ARowBehindTheTableIsAnErrorAndTheNextBatchIsFine) {
   PackageBuilder builder;

@@ -18,7 +18,7 @@ std::string File(std::string header, const std::string& data, size_t align = 8) 
   return file + header + data;
 }
 
-std::string Refused(const std::string& file) {
+std::string ErrorOf(const std::string& file) {
   const Result<Safetensors> parsed = Safetensors::Parse(file, "f");
   EXPECT_EQ(parsed.status().code(), StatusCode::kBadPackage);
   return parsed.status().message();
@@ -58,11 +58,11 @@ TEST(Safetensors, RefusesATensorOfAnotherTypeOrShape) {
 }
 
 TEST(Safetensors, RefusesAHeaderThatIsCut) {
-  EXPECT_EQ(Refused(""), "f: header: expected 8 bytes and more, got 0");
-  EXPECT_EQ(Refused("1234567"), "f: header: expected 8 bytes and more, got 7");
-  EXPECT_EQ(Refused(std::string("\x03\0\0\0\0\0\0\0{}", 10)),
+  EXPECT_EQ(ErrorOf(""), "f: header: expected 8 bytes and more, got 0");
+  EXPECT_EQ(ErrorOf("1234567"), "f: header: expected 8 bytes and more, got 7");
+  EXPECT_EQ(ErrorOf(std::string("\x03\0\0\0\0\0\0\0{}", 10)),
             "f: header: expected 2 .. 2 bytes of header, got 3");
-  EXPECT_EQ(Refused(std::string(8, '\xFF') + "{}"),
+  EXPECT_EQ(ErrorOf(std::string(8, '\xFF') + "{}"),
             "f: header: expected 2 .. 2 bytes of header, got 18446744073709551615");
 }
 
@@ -85,17 +85,17 @@ TEST(Safetensors, RefusesTensorsThatDoNotFillTheData) {
        "a.shape.0: expected 0 .. 281474976710655, got -2"},
   };
   for (const auto& [entry, expected] : cases) {
-    EXPECT_EQ(Refused(File(R"({"a": {"dtype": "F32", )" + entry + "}}", "12345678")),
+    EXPECT_EQ(ErrorOf(File(R"({"a": {"dtype": "F32", )" + entry + "}}", "12345678")),
               "f: " + expected);
   }
 }
 
 TEST(Safetensors, RefusesDataThatStartElsewhere) {
-  EXPECT_EQ(Refused(File("{} ", "", 1)), "f: header: expected data at a multiple of 8, got 11");
+  EXPECT_EQ(ErrorOf(File("{} ", "", 1)), "f: header: expected data at a multiple of 8, got 11");
 }
 
 TEST(Safetensors, RefusesOverlappingTensors) {
-  EXPECT_EQ(Refused(File(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},)"
+  EXPECT_EQ(ErrorOf(File(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},)"
                          R"( "b": {"dtype": "U8", "shape": [4], "data_offsets": [2, 6]}})",
                          "123456")),
             "f: b.data_offsets: expected 4 bytes from 4 on, got [2, 6]");

@@ -295,7 +295,7 @@ struct Bad {
   const char* words;
 };
 
-class TensorMapRefuses : public testing::TestWithParam<Bad> {};
+class TensorMapRefuses : public ::testing::TestWithParam<Bad> {};
 
 TEST_P(TensorMapRefuses, WithWordsThatSayWhatAndWhere) {
   Tensors tensors = ByFeature();

@@ -21,7 +21,7 @@ std::string Expected(const Case& each) {
   return *each.message == 0 ? "" : std::string("config.pbtxt: ") + each.message;
 }
 
-class TensorsTest : public testing::TestWithParam<Case> {};
+class TensorsTest : public ::testing::TestWithParam<Case> {};
 
 // Of fake_model.h: age in request scope and price are required, discount has a default.
 TEST_P(TensorsTest, AreThoseOfThePackage) {
@@ -98,7 +98,7 @@ std::string NameOf(const testing::TestParamInfo<Case>& info) { return info.param
 
 INSTANTIATE_TEST_SUITE_P(, TensorsTest, testing::ValuesIn(kTensors), NameOf);
 
-class FeaturesTest : public testing::TestWithParam<Case> {};
+class FeaturesTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(FeaturesTest, AreThoseOfTheBackend) {
   const auto config = nlohmann::json::parse(GetParam().config);
