@@ -35,9 +35,6 @@ class Local:
     merge_requests: int = 1
     """Most requests of a call. 0: no limit."""
 
-    dense_program: str = ""
-    """As the server's option. ``compiled``: the package's compiled one."""
-
     environment: Mapping[str, str] = field(default_factory=dict)
     pause_us: float = 0.0
     """Before each call."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
@@ -21,7 +21,7 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.bench.drawing import MLPERF_EXAMPLES
 from embershard.bench.load_options import PooledRequest
 from embershard.data import DEFAULT_CACHE
-from embershard.export import compile_package, export_model
+from embershard.export import export_model
 from embershard.package import Package, SampleRequest
 
 SOURCES: Final = ("models", "modules", "export", "package")
@@ -46,7 +46,7 @@ class PackageSpec:
     """Of the weights and tables."""
 
     variant: str = ""
-    """``request_scope_off``, ``compiled``, or one of ``faulty_models.KINDS``."""
+    """``request_scope_off``, or one of ``faulty_models.KINDS``."""
 
 
 SMALL: Final = PackageSpec()
@@ -132,9 +132,6 @@ def export(spec: PackageSpec) -> Path:
 
 
 def _export(spec: PackageSpec, out: Path) -> None:
-    if spec.variant == "compiled":
-        compile_package(export(replace(spec, variant="")), out, check=lambda *_: None)
-        return
     workload = WORKLOADS[spec.workload]
     if spec.variant == "request_scope_off":
         workload = workload.without_scope()

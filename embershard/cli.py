@@ -1,5 +1,5 @@
-"""The command line: `embershard train | calibrate | export | compile | plan | fetch | inspect |
-verify | sign | triton-config | serve | label | load | unload | predict | explain | bench`.
+"""The command line: `embershard train | calibrate | export | plan | fetch | inspect | verify |
+sign | triton-config | serve | label | load | unload | predict | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -165,7 +165,6 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         training.add_train,
         training.add_export,
-        packages.add_compile,
         planning.add_plan_command,
         calibrating.add_calibrate,
         fetching.add_fetch,

@@ -1,6 +1,5 @@
 """From a trained module to a package."""
 
-from embershard.export.compiled_package import compile_package
 from embershard.export.exporter import ExportProgress, export_model
 from embershard.export.from_checkpoint import export_checkpoint
 from embershard.export.pruning import Pruned, PrunedTable, prune_rows
@@ -12,7 +11,6 @@ __all__ = [
     "Pruned",
     "PrunedTable",
     "Weights",
-    "compile_package",
     "dense_report",
     "export_checkpoint",
     "export_model",

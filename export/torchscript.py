@@ -139,18 +139,6 @@ def save_program(program: Any, path: Path) -> None:
     path.write_bytes(data)
 
 
-def load_graph(path: Path) -> tuple[Any, Any]:
-    """The frozen graph of a program that `save_program` wrote, and what must live as long."""
-    try:
-        with _known_warnings_ignored():
-            script = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
-            frozen = torch.jit.freeze(script.eval())
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise ExportError(f"{path}: expected a program in TorchScript, got {reason}") from None
-    return frozen.graph, frozen
-
-
 def _without_sources(archive: bytes) -> bytes:
     """Drops the records that say which line of which file each operation came from."""
     reader = torch._C.PyTorchFileReader(io.BytesIO(archive))

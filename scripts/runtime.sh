@@ -4,7 +4,7 @@
 #   scripts/runtime.sh packages KIND        Debian's packages that it needs to run
 #   scripts/runtime.sh build KIND FOLDER    a virtual environment with a wheel of embershard
 #
-# KIND         serving; training, which also exports and compiles; triton, with a tritonserver
+# KIND         serving; training, which also exports; triton, with a tritonserver
 # PYTHON       the Python to build on; python3 unless set
 # TORCH_INDEX  where pip finds torch, such as PyTorch's CPU-only index; pip's own unless set
 set -euo pipefail
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 # Debian 12's names. Those that the extension links to, and what embershard fetch needs for https.
 serving_packages=(ca-certificates libgrpc++1.51 libprotobuf32 libssl3 libxxhash0 python3)
-training_packages=("${serving_packages[@]}" g++)  # embershard compile.
+training_packages=("${serving_packages[@]}")
 triton_packages=("${serving_packages[@]}")
 
 say() { printf 'runtime: %s\n' "$*" >&2; }

@@ -22,10 +22,10 @@ def dense_program_option() -> str:
     """The option of that name, of servers and of Triton."""
     text: str = option(
         "",
-        "which of the package's dense programs to run: cpu, TorchScript; cpu-fp32, TorchScript "
-        "whose layers in bf16 run in fp32; or the target of a compiled one",
+        "how to run the package's dense program: cpu, as exported; cpu-fp32, with layers in bf16 "
+        "run in fp32",
         unit="TARGET",
-        zero="the fastest for the samples that the processor runs",
+        zero="cpu-fp32 if layers are in bf16 and the processor does not multiply it, else cpu",
     )
     return text
 
@@ -85,7 +85,7 @@ class ServerOptions:
         1e-5,
         "largest difference allowed from the scores that the package says its samples have, "
         "relative to scores beyond 1; 100 times as much if the dense program is in bf16, 1000 "
-        "times if that is compiled or run in fp32",
+        "times if its layers run in fp32",
         unit="X",
         change="Raise it if this machine's arithmetic differs from the exporter's by more",
         group="start",

@@ -10,12 +10,12 @@ from embershard.errors import NotFoundError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseProgram:
-    """Which of a package's dense programs is run."""
+    """How a package's dense program is run."""
 
     target: str
-    """As the option ``dense_program`` names it: ``cpu``, ``cpu-fp32`` or a compiled one's."""
+    """As the option ``dense_program`` names it: ``cpu`` or ``cpu-fp32``."""
     why: str
-    """It and no other: with the times of others, if there are some."""
+    """Why it runs so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ def _beside_torchrec(
 
 @benchmark(by_name_only=True)
 def which_machine(bench: Bench) -> None:
-    """Examples a CPU-second in fp32, bf16 and compiled, on this processor and on older ones."""
+    """Examples a CPU-second in fp32 and bf16, on this processor and on older ones."""
     batches = (("ranking", 200), ("small", 256), ("rm2_10", 64), ("dlrm_v2_100", 256))
     for workload, examples in batches:
         fp32 = PackageSpec(workload=workload)
@@ -88,8 +88,6 @@ def which_machine(bench: Bench) -> None:
             for kind, environment in FORCED.items()
             for program, side in programs.items()
         }
-        compiled = _local(replace(fp32, variant="compiled"), examples)
-        sides["native, compiled"] = replace(compiled, dense_program="compiled")
         bench.compare(
             f"*{workload}*, {examples} examples a batch, one thread",
             sides,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.child import serve_blocks
 from benchmarks.packages import PackageSpec, Requests
-from embershard.package import Package, SampleRequest
+from embershard.package import SampleRequest
 from embershard.serving import LocalPredictor
 
 
@@ -28,13 +28,8 @@ def main(given: dict[str, Any]) -> None:
     folder = Path(given["folder"])
     pool = Requests(package=package, **given["requests"]).arrays()
     runs = len(os.sched_getaffinity(0)) if given["on_each_core"] else 1
-    program = given["dense_program"]
-    if program == "compiled":
-        program = Package.open(folder).manifest.compiled[0].target
     predictors = [
-        LocalPredictor(
-            folder, threads=given["threads"], tables=given["tables"], dense_program=program
-        )
+        LocalPredictor(folder, threads=given["threads"], tables=given["tables"])
         for _ in range(runs)
     ]
     if given["scores"]:

@@ -3,7 +3,7 @@ On CPU fused tables are updated by an operator of this library, ``RowUpdate``. T
 FBGEMM's lookups do not take are trained by torch."""
 
 from embershard.kernels.devices import device_of
-from embershard.kernels.fbgemm import operator_of, permute_segments
+from embershard.kernels.fbgemm import permute_segments
 from embershard.kernels.fused import FusedTables
 from embershard.kernels.fused_mixed import (
     AnyFusedTables,
@@ -31,7 +31,6 @@ __all__ = [
     "decode_rows",
     "device_of",
     "encode_rows",
-    "operator_of",
     "permute_segments",
     "quantize_rows",
 ]

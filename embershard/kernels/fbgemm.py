@@ -1,26 +1,15 @@
-"""Loads fbgemm_gpu, and finds operators of torch. Nothing else in embershard imports fbgemm_gpu.
+"""Loads fbgemm_gpu. Nothing else in embershard imports it.
 
 It is loaded on first use rather than on import: loading takes over a second, and the plain
 modules work without it.
 """
 
 import warnings
-from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
-
-
-def operator_of(schema: str) -> Callable[..., Any] | None:
-    """The operator ``aten::add.Tensor(Tensor self, ...) -> Tensor``; None where there is none."""
-    name, _, overload = schema.partition("(")[0].partition(".")
-    namespace, _, plain = name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), plain, None)
-    found: Callable[..., Any] | None = getattr(packet, overload or "default", None)
-    return found
 
 
 @cache

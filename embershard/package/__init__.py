@@ -1,7 +1,7 @@
 """The package format: what training exports and serving loads. Imports no torch."""
 
 from embershard.ids import hash_string
-from embershard.package.additions import add_plan, add_program
+from embershard.package.additions import add_plan
 from embershard.package.describe import describe_package
 from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary
 from embershard.package.input_specs import schema_from_json, schema_to_json, vocabulary_files
@@ -33,7 +33,6 @@ __all__ = [
     "SparseInput",
     "Vocabulary",
     "add_plan",
-    "add_program",
     "check_signature",
     "default_limits",
     "describe_package",

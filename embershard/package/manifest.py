@@ -114,7 +114,7 @@ class ProgramSpec(Part):
 
 
 class CompiledProgramSpec(Part):
-    """The same, compiled ahead of time for one kind of machine and one version of torch."""
+    """A program that an earlier embershard compiled for one kind of machine: verified, not run."""
 
     kind: Literal["aotinductor"]
     target: PlainName
@@ -179,11 +179,6 @@ class Manifest(Part):
     def torchscript(self) -> ProgramSpec:
         """The dense program that every machine runs."""
         return next(each for each in self.programs if isinstance(each, ProgramSpec))
-
-    @property
-    def compiled(self) -> list[CompiledProgramSpec]:
-        """The dense programs that some machines run."""
-        return [each for each in self.programs if isinstance(each, CompiledProgramSpec)]
 
     def table(self, name: str) -> TableSpec:
         """The table of that name. `NotFoundError`: there is none."""

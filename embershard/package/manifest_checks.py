@@ -10,6 +10,7 @@ from embershard.package.manifest import (
     CHUNK_ALIGN,
     CHUNK_BYTES_MAX,
     Manifest,
+    ProgramSpec,
     TableSpec,
     fingerprint_of,
 )
@@ -39,7 +40,7 @@ def _check_names(manifest: Manifest) -> None:
     _distinct("tables.{}.name", (each.name for each in manifest.tables))
     _distinct("plans.{}", manifest.plans)
     _distinct("programs.{}.target", (each.target for each in manifest.programs))
-    if len(manifest.compiled) == len(manifest.programs):
+    if not any(isinstance(program, ProgramSpec) for program in manifest.programs):
         raise _refuse("programs", "one of kind torchscript", "none")
     if manifest.default_plan not in manifest.plans:
         raise _refuse("default_plan", _one_of(manifest.plans), manifest.default_plan)

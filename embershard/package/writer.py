@@ -11,7 +11,7 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, final
@@ -25,10 +25,10 @@ from embershard.package.manifest import (
     CHUNK_ALIGN,
     CHUNK_BYTES_MAX,
     FORMAT_VERSION,
-    AnyProgramSpec,
     Limits,
     OutputSpec,
     Producer,
+    ProgramSpec,
     TableSpec,
     fingerprint_of,
 )
@@ -65,7 +65,7 @@ class PackageContents:
     tables: Sequence[TableSpec]
     """As `PackageWriter.write_table` returned them, with their errors filled in."""
 
-    programs: Sequence[AnyProgramSpec]
+    programs: Sequence[ProgramSpec]
     plans: Sequence[str]
     """Names of the plans written; the first is the default."""
 
@@ -215,15 +215,10 @@ class PackageWriter:
         """
         return self.publish_document(self._document(contents))
 
-    def publish_document(
-        self, document: Mapping[str, Any], check: Callable[[Path], None] | None = None
-    ) -> Path:
-        """Does the same for the values of a manifest, whose ``files`` lists every file written.
-        ``check``: called with the folder before it is moved; raises where it is not good."""
+    def publish_document(self, document: Mapping[str, Any]) -> Path:
+        """Does the same for the values of a manifest, whose ``files`` lists every file written."""
         seal(self._folder, document)
         verify_package(self._folder, hashes=False)  # They were computed a moment ago.
-        if check is not None:
-            check(self._folder)
         sync_tree(self._folder)
         self._check_free()
         try:

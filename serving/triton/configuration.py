@@ -183,7 +183,7 @@ def _given(package: Package, options: TritonOptions) -> dict[str, str]:
 
 
 def _needs_fbgemm(package: Package) -> bool:
-    """Whether the dense program calls operators of FBGEMM's; a compiled one is made of it."""
+    """Returns whether the dense program calls operators of FBGEMM."""
     with zipfile.ZipFile(package.path / package.manifest.torchscript.file) as archive:
         code = [name for name in archive.namelist() if name.endswith(".py")]
         return any(_FBGEMM_CALL in archive.read(name) for name in code)

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -222,57 +221,3 @@ def test_a_second_signal_ends_a_server_that_drains(repository, number):
         code, last = server.end(number)
     assert code == -number
     assert last.split()[1:] == ["ended", f"signal={number.name}", "while=draining"]
-
-
-def stat(process):
-    """Name, state, parent and session of a process; None where it has ended."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    state, parent, _, session = rest.split()[:4]
-    return None if state == "Z" else (name, int(parent), int(session))
-
-
-def processes():
-    """By their numbers."""
-    numbers = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
-    return {number: found for number in numbers if (found := stat(number))}
-
-
-def leaders_below(parent):
-    """Children that lead sessions of their own."""
-    return [n for n, (_, above, session) in processes().items() if (above, session) == (parent, n)]
-
-
-def names_in_session(leader):
-    return [name for name, _, session in processes().values() if session == leader]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=by_name)
-def test_a_compilation_takes_its_compilers_with_it(repository, tmp_path, number):
-    arguments = ["compile", str(repository / "ranker" / "1"), "--out", str(tmp_path / "ranker/2")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "embershard", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        until(lambda: leaders_below(process.pid))
-        (child,) = leaders_below(process.pid)
-        until(lambda: not all(name.startswith("python") for name in names_in_session(child)))
-        process.send_signal(number)
-        process.wait(END_SECONDS)
-        until(lambda: not names_in_session(child))
-        said = process.stderr.read()
-    assert not (tmp_path / "ranker" / "2").exists()
-    if number != signal.SIGKILL:
-        assert process.returncode == 128 + number
-        assert said.splitlines()[-1].startswith("embershard compile: ")
-        assert [each.name for each in tmp_path.iterdir() if each.name != "ranker"] == []

@@ -101,9 +101,7 @@ def test_the_server_writes_to_temporary_files_alone():
     server = SERVICES["server"]
     assert server["read_only"] is True
     (tmp,) = server["tmpfs"]
-    folder, _, options = tmp.partition(":")
-    assert folder == "/tmp"
-    assert "exec" in options.split(",")  # Compiled programs are loaded from there.
+    assert tmp.partition(":")[0] == "/tmp"
     assert all(mount.endswith(":ro") for mount in server["volumes"])
 
 

@@ -1,5 +1,6 @@
 """A plan is added to a published package whole or not at all."""
 
+import errno
 import json
 import os
 import threading
@@ -103,6 +104,29 @@ def test_a_full_disk_leaves_the_package_as_it_was(package, file_limit):
     plan = plan_for(package, "more")
     with file_limit(100):
         refuses_and_leaves_everything(package, plan, InputError, "no room: File too large")
+
+
+def failing_links(monkeypatch, number):
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", fail)
+
+
+def test_files_that_cannot_be_linked_are_copied(package, monkeypatch):
+    chunk = package / "tables/user/00000.safetensors"
+    inode, data = chunk.stat().st_ino, chunk.read_bytes()
+    failing_links(monkeypatch, errno.EMLINK)
+    assert verify_package(add_plan(package, plan_for(package, "more")).path)
+    assert chunk.stat().st_ino != inode
+    assert chunk.read_bytes() == data
+
+
+def test_another_error_of_a_link_is_no_reason_to_copy(package, monkeypatch):
+    plan = plan_for(package, "more")
+    failing_links(monkeypatch, errno.ENOSPC)
+    words = "no room: No space left on device; make room"
+    refuses_and_leaves_everything(package, plan, InputError, words)
 
 
 def test_plans_added_at_once_are_all_there(package):

@@ -32,7 +32,7 @@ GRPC_IN_BENCH = ("bench/grpc_", "bench/module")
 
 # Foreign headers, and the files that may include them.
 FOREIGN = {
-    "torch": (("torch/", "ATen/", "c10/"), ("dense/torchscript", "dense/aot_", "dense/tensors")),
+    "torch": (("torch/", "ATen/", "c10/"), ("dense/torchscript", "dense/tensors")),
     "messages": (
         ("google/protobuf", "grpc", "embershard/v1/", "inference/", "torchrec/"),
         ("grpc/", *GRPC_IN_BENCH),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embershard.export.compiled_package import instructions_of
+from tests.serving.processor import processor_flags
 
 HERE = Path(__file__).parent
 SAME_BITS = (
@@ -28,7 +28,7 @@ SAME_BITS = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif("avx512f" not in instructions_of(), reason="all tests run so here")
+@pytest.mark.skipif("avx512f" not in processor_flags(), reason="all tests run so here")
 def test_they_are_with_avx2_forced():
     tests = [str(HERE / name) for name in SAME_BITS]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]

@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
+import shutil
 import signal
-import subprocess
-import sys
 import urllib.request
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from embershard.errors import NotFoundError, PackageError
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import Package, SampleRequest, Schema, SparseInput
@@ -21,13 +20,17 @@ from embershard.serving import DenseProgram
 from tests.cli.running import start_server
 from tests.serving.asking import outputs_of, packed_sample
 from tests.serving.messages import MessagePredictor
+from tests.serving.models import seal
 
 AVX2 = os.environ | {"EMBERSHARD_ISA": "avx2"}
-NUMBER = r"[0-9.e+-]+ ms"
-WHY = (
-    rf"samples take {NUMBER}, with cpu(-fp32)? {NUMBER}; "
-    "the processor does not multiply bfloat16"
-)
+COMPILED = {
+    "kind": "aotinductor",
+    "target": "x",
+    "dtype": "bfloat16",
+    "torch": "2.13.0",
+    "instructions": ["avx2"],
+    "file": "programs/dense.x.pt2",
+}
 
 
 class Layers(nn.Module):
@@ -96,19 +99,11 @@ def test_in_float32_nothing_but_weights_is_rounded(model, package):
     assert 1e-6 < np.abs(found - sample.outputs["score"]).max() < 1e-2
 
 
-def test_without_bfloat16_of_the_processor_the_faster_runs_and_says_why(package):
-    script = (
-        "import sys; from embershard.serving import LocalPredictor; "
-        "ran = LocalPredictor(sys.argv[1], threads=1).program; print(ran.target); print(ran.why)"
-    )
-    command = [sys.executable, "-c", script, str(package)]
-    told = subprocess.run(command, env=AVX2, capture_output=True, text=True, check=True)
-    target, why = told.stdout.splitlines()
-    assert target in ("cpu", "cpu-fp32")
-    assert re.fullmatch(WHY, why)
+def program_events(log):
+    return [event for event in map(json.loads, log.splitlines()) if event["event"] == "program"]
 
 
-def test_a_server_logs_and_shows_the_program_that_it_chose(package):
+def test_a_server_without_bfloat16_runs_fp32_layers_and_logs_it(package):
     repository = package.parent.parent
     serving = start_server(repository, "--metrics-port", "0", "--log-json", env=AVX2)
     try:
@@ -116,7 +111,39 @@ def test_a_server_logs_and_shows_the_program_that_it_chose(package):
             (line,) = json.load(answer)["versions"]
     finally:
         _, _, log = serving.stop(signal.SIGTERM)
-    assert re.fullmatch(WHY, line["program_why"])
-    (event,) = (each for each in map(json.loads, log.splitlines()) if each["event"] == "program")
-    assert event["message"] == f"{line['program']}: {line['program_why']}"
+    why = "the processor does not multiply bfloat16"
+    assert (line["program"], line["program_why"]) == ("cpu-fp32", why)
+    (event,) = program_events(log)
+    assert event["message"] == f"cpu-fp32: {why}"
     assert (event["model"], event["version"]) == ("narrow", 1)
+
+
+@pytest.fixture
+def with_compiled(package, tmp_path):
+    """The same package, which lists a compiled program besides."""
+    out = shutil.copytree(package, tmp_path / "repository" / "narrow" / "1")
+    (out / COMPILED["file"]).write_bytes(b"compiled")
+    document = json.loads((out / "manifest.json").read_bytes())
+    document["programs"].append(COMPILED)
+    document["files"][COMPILED["file"]] = {}
+    return seal(out, document)
+
+
+def test_a_listed_compiled_program_is_not_run_which_is_logged(with_compiled):
+    serving = start_server(with_compiled.parent.parent, "--log-json", "--dense-program", "cpu")
+    _, _, log = serving.stop(signal.SIGTERM)
+    (event,) = program_events(log)
+    why = "dense_program says so; compiled programs are not run: programs/dense.x.pt2"
+    assert event["message"] == f"cpu: {why}"
+
+
+def test_a_listed_compiled_program_is_verified(with_compiled):
+    (with_compiled / COMPILED["file"]).write_bytes(b"damaged!")
+    with pytest.raises(PackageError, match=r"programs/dense\.x\.pt2: sha256: expected"):
+        MessagePredictor(with_compiled)
+
+
+def test_the_target_of_a_compiled_program_is_refused(with_compiled):
+    words = "dense_program: expected cpu or cpu-fp32, got 'x'; leave it out"
+    with pytest.raises(NotFoundError, match=words):
+        MessagePredictor(with_compiled, dense_program="x")

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from embershard.errors import NotFoundError, RequestError
-from embershard.export.compiled_package import instructions_of
 from embershard.package import Package
 from embershard.serving import LocalPredictor
 from tests.cases import cases
+from tests.serving.processor import processor_flags
 
 # Layers of 24 and 16 inputs, whose sums torch may round in another order at another place, and
 # outputs below 1.
 ROUNDINGS = (24 + 16) * 2.0**-23
 
-INSTRUCTIONS = set(instructions_of())
+INSTRUCTIONS = processor_flags()
 HAS_OWN_LAYERS = {"avx2", "fma"} <= INSTRUCTIONS and (
     "avx512f" not in INSTRUCTIONS or os.environ.get("EMBERSHARD_ISA") == "avx2"
 )

@@ -6,11 +6,11 @@ namespace embershard {
 namespace {
 
 // Escapes take up to six times as much, and a message may quote a name of many megabytes.
-constexpr size_t kMessageBytesMax = size_t{16} << 10;
+constexpr size_t kStatusBytesMax = size_t{16} << 10;
 
 std::string Shown(std::string message) {
-  if (message.size() > kMessageBytesMax) {
-    message.resize(CutUtf8(message, kMessageBytesMax).size());
+  if (message.size() > kStatusBytesMax) {
+    message.resize(CutUtf8(message, kStatusBytesMax).size());
     message += "...";
   }
   return EscapeControls(std::move(message));

@@ -34,14 +34,14 @@ struct DenseProgramInputs {
   std::span<const SequenceInput> sequences = {};  // One for each of Schema::sequences.
 };
 
-// Final implementations: TorchScriptProgram, AotProgram.
+// Final implementation: TorchScriptProgram. An interface, so that its users include no torch.
 class DenseProgram {
  public:
   virtual ~DenseProgram() = default;
 
-  // Writes the outputs of the schema, in order, each [R or B] x width. Inputs are read only. As
-  // many calls at a time as it was loaded for. A program that throws or gives a wrong shape is
-  // answered kInternal with the output's name.
+  // Writes the outputs of the schema, in order, each [R or B] x width. Inputs are read only. Calls
+  // may run at the same time. kInternal, with the output's name: the program throws or returns a
+  // wrong shape.
   virtual Status Run(const DenseProgramInputs& inputs,
                      std::vector<std::vector<float>>* outputs) = 0;
 };
@@ -51,11 +51,8 @@ struct DenseProgramOptions {
   // keeps such a count for each thread: a thread that calls Run() is left with this one.
   int threads = 0;
 
-  // Runs at a time, at least 1.
-  int slots = 1;
-
-  // Of TorchScript. Layers that the package rounds to bfloat16 keep their rounded weights, and take
-  // and give float32: for processors that multiply no bfloat16.
+  // Layers that the package rounds to bfloat16 keep their rounded weights, but take and return
+  // float32. For processors that do not multiply bfloat16.
   bool float32_layers = false;
 };
 
@@ -71,17 +68,6 @@ struct ProgramBytes {
 Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes program,
                                                              const Schema& schema,
                                                              const DenseProgramOptions& options);
-
-// A program that AOTInductor compiled: `embershard compile` makes them. Unpacks the bytes into a
-// new folder below the one for temporary files, which this user alone may enter, and loads the
-// library in it. kBadPackage when they are not a program of the shape that docs/format.md
-// describes. REQUIRES: this version of torch and a processor like this compiled it (ChooseProgram):
-// another's may end the process.
-Result<std::unique_ptr<DenseProgram>> LoadAotProgram(ProgramBytes program, const Schema& schema,
-                                                     const DenseProgramOptions& options);
-
-// Of the torch in this process, as a manifest states it: "2.13.0".
-std::string TorchVersion();
 
 // Loads FBGEMM's operator libraries from `folder` (the installed fbgemm_gpu) into
 // the process, for programs that use some. Safe to call more than once, from any thread.

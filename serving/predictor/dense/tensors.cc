@@ -1,9 +1,7 @@
 #include "dense/tensors.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -11,8 +9,6 @@
 #include <sstream>
 #include <string_view>
 #include <type_traits>
-
-#include "base/core_count.h"
 
 namespace embershard {
 namespace {
@@ -30,7 +26,7 @@ std::string ShapeText(at::IntArrayRef shape) {
   return text.str();
 }
 
-// Copies `output` into `values`. kInternal where it is not as `spec` says.
+// Copies `output` into `values`. kInternal: it is not as `spec` says.
 Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
                   const DenseProgramInputs& inputs, std::vector<float>* values) {
   if (!output.defined()) return Internal("dense program: no output '", spec.name, "'");
@@ -48,7 +44,7 @@ Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
   return {};
 }
 
-// Zeros in place of sequences, `ids` in each list.
+// Sequences of zeros, with `ids` ids in each list.
 class ZeroSequences {
  public:
   ZeroSequences(const Schema& schema, size_t requests, size_t examples, size_t ids) {
@@ -115,26 +111,17 @@ at::Tensor RequestOfExample(const DenseProgramInputs& inputs) {
   return View(inputs.request_of_example, {static_cast<int64_t>(inputs.examples)});
 }
 
-Status TorchProgram::Run(const DenseProgramInputs& inputs,
-                         std::vector<std::vector<float>>* outputs) {
-  try {
-    const c10::InferenceMode no_gradients;
-    UseThreads(threads_, at::get_num_threads, at::set_num_threads);
-    const std::vector<at::Tensor> found = Forward(inputs);
-    outputs->resize(schema_.outputs.size());
-    if (found.size() != outputs->size()) {
-      return Internal("dense program: expected ", outputs->size(), " outputs, got ", found.size());
-    }
-    for (size_t i = 0; i < found.size(); ++i) {
-      RETURN_IF_ERROR(CopyOutput(schema_.outputs[i], found[i], inputs, &(*outputs)[i]));
-    }
-    return {};
-  } catch (const std::exception& error) {
-    return Internal("dense program: ", Reason(error));
+Status CopyOutputs(const Schema& schema, std::span<const at::Tensor> results,
+                   const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs) {
+  outputs->resize(schema.outputs.size());
+  if (results.size() != outputs->size()) {
+    return Internal("dense program: expected ", outputs->size(), " outputs, got ", results.size());
   }
+  for (size_t i = 0; i < results.size(); ++i) {
+    RETURN_IF_ERROR(CopyOutput(schema.outputs[i], results[i], inputs, &(*outputs)[i]));
+  }
+  return {};
 }
-
-int ThreadsOf(int threads) { return threads > 0 ? threads : CoreCount(); }
 
 Status TryOnce(DenseProgram& program, const Schema& schema) {
   constexpr size_t kRequests = 2;

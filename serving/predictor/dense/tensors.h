@@ -1,10 +1,11 @@
-// Batches as torch takes them: what every kind of program shares. Includes torch.
+// Batches as tensors. Includes torch.
 
 #pragma once
 
 #include <ATen/core/TensorBody.h>
 
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,29 +24,13 @@ std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
 
 at::Tensor RequestOfExample(const DenseProgramInputs& inputs);
 
-// What all programs do before torch's part of a run and after it.
-class TorchProgram : public DenseProgram {
- public:
-  Status Run(const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs) final;
+// Copies a program's results into `outputs`. `results` are in the order of Schema::outputs, and
+// undefined if the program has no such output. kInternal: they are not as the schema says.
+Status CopyOutputs(const Schema& schema, std::span<const at::Tensor> results,
+                   const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs);
 
- protected:
-  TorchProgram(const Schema& schema, int threads) : schema_(schema), threads_(threads) {}
-
-  // What the program gives, in the order of Schema::outputs; undefined where it lacks one. May
-  // throw.
-  virtual std::vector<at::Tensor> Forward(const DenseProgramInputs& inputs) = 0;
-
-  const Schema schema_;
-
- private:
-  const int threads_;
-};
-
-// `threads`, or CoreCount() where it is 0.
-int ThreadsOf(int threads);
-
-// Runs zeros at R = 2, B = 3: an output that is missing, of a wrong shape or of a wrong
-// scope shows before the first request.
+// Runs zeros at R = 2, B = 3: an output that is missing, or has a wrong shape or scope, shows
+// before the first request.
 Status TryOnce(DenseProgram& program, const Schema& schema);
 
 }  // namespace embershard

@@ -1,4 +1,5 @@
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -18,17 +19,28 @@
 namespace embershard {
 namespace {
 
-class TorchScriptProgram final : public TorchProgram {
+class TorchScriptProgram final : public DenseProgram {
  public:
   TorchScriptProgram(torch::jit::Module module, const Schema& schema, int threads)
-      : TorchProgram(schema, threads),
+      : schema_(schema),
+        threads_(threads),
         module_(std::move(module)),
         forward_(module_.get_method("forward")) {}
 
+  Status Run(const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs) override {
+    try {
+      const c10::InferenceMode no_gradients;
+      UseThreads(threads_, at::get_num_threads, at::set_num_threads);
+      return CopyOutputs(schema_, Forward(inputs), inputs, outputs);
+    } catch (const std::exception& error) {
+      return Internal("dense program: ", Reason(error));
+    }
+  }
+
  private:
-  std::vector<at::Tensor> Forward(const DenseProgramInputs& inputs) override {
-    // Frozen, the graph has had its optimizations. The executor's own would cost the
-    // second run a compilation and gain nothing that could be measured.
+  std::vector<at::Tensor> Forward(const DenseProgramInputs& inputs) {
+    // The frozen graph has had its optimizations. The executor's own would make the second run
+    // compile, and gain nothing that could be measured.
     const torch::jit::GraphOptimizerEnabledGuard no_profiling(false);
     const auto named =
         forward_({c10::List<at::Tensor>(InputsOfScope(schema_, Scope::kRequest, inputs)),
@@ -37,12 +49,14 @@ class TorchScriptProgram final : public TorchProgram {
             .toGenericDict();
     std::vector<at::Tensor> outputs(named.size());
     for (size_t i = 0; i < std::min(outputs.size(), schema_.outputs.size()); ++i) {
-      const auto found = named.find(schema_.outputs[i].name);
-      if (found != named.end()) outputs[i] = found->value().toTensor();
+      const auto output = named.find(schema_.outputs[i].name);
+      if (output != named.end()) outputs[i] = output->value().toTensor();
     }
     return outputs;
   }
 
+  const Schema schema_;
+  const int threads_;
   const torch::jit::Module module_;
   torch::jit::Method forward_;
 };
@@ -81,7 +95,7 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes progra
     if (!signature.ok()) return BadPackage(where + signature.message());
     module.eval();
     module = torch::jit::freeze(module);
-    const int threads = ThreadsOf(options.threads);
+    const int threads = options.threads > 0 ? options.threads : CoreCount();
     UseThreads(threads, at::get_num_threads, at::set_num_threads);
     ReplaceProducts(module.get_method("forward").graph());
     PackLinears(module.get_method("forward").graph(), options.float32_layers);

@@ -264,7 +264,7 @@ Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t ver
   options_.report(event);
   if (status.ok()) {
     const ProgramReport& program = loaded->engine->program();
-    if (program.compared) {
+    if (program.is_substitute) {
       event.what = "program";
       event.seconds = 0;
       event.message = program.target + ": " + program.why;

@@ -15,11 +15,11 @@
 
 namespace embershard {
 
-// Which dense program a model runs.
+// The dense program that a model runs.
 struct ProgramReport {
-  std::string target;     // As `dense_program` names it.
-  std::string why;        // It and no other.
-  bool compared = false;  // Whether several could be run.
+  std::string target;          // As `dense_program` names it.
+  std::string why;             // Why this one runs.
+  bool is_substitute = false;  // True if the package prefers another one: the log says so.
 };
 
 // What runs a batch. An interface so that batching and engine are tested
@@ -32,8 +32,8 @@ class Model {
   virtual const IdMap& id_map(size_t sparse_input) const = 0;
   virtual const std::vector<SampleRequest>& samples() const = 0;
 
-  // Whether the dense program's layers round to bfloat16 elsewhere than the samples' outputs did:
-  // also what they give, or nothing but weights.
+  // True if the dense program's layers round only their weights to bfloat16, while those of the run
+  // that produced the samples' outputs rounded their operands and results too.
   virtual bool rounds_layers() const { return false; }
 
   virtual const ProgramReport& program() const {
@@ -66,7 +66,7 @@ struct ModelOptions {
   // most kThreadsMax.
   int slots = 1;
 
-  // Target of the dense program. Empty: the fastest of ChoosePrograms(), timed over the samples.
+  // Target of the dense program, as ChooseProgram() takes it. Empty: the processor decides.
   std::string dense_program;
 
   // Where the fbgemm_gpu Python package is installed. Empty: no operator of FBGEMM is loaded, and a

@@ -159,52 +159,20 @@ Shares SharesOf(const ModelOptions& options) {
   return {.slots = slots, .threads = std::max(1, threads / slots)};
 }
 
-Result<std::unique_ptr<DenseProgram>> LoadOne(const Package& package, const ProgramChoice& choice,
-                                              const ModelOptions& options, const Shares& shares) {
-  ASSIGN_OR_RETURN(std::string bytes, package.ReadFile(choice.file, options.package.control));
-  auto program = (choice.compiled ? LoadAotProgram : LoadTorchScriptProgram)(
-      {.name = choice.file, .bytes = std::move(bytes)}, package.schema(),
-      {.threads = shares.threads, .slots = shares.slots, .float32_layers = choice.float32_layers});
-  if (!program.ok()) return Explained(program.status(), options);
-  return program;
-}
-
-// Which of several programs is run.
-struct Chosen {
-  size_t place = 0;
-  std::string why;
-};
-
-Result<Chosen> Choose(const Package& package, const ProgramChoices& choices,
-                      const std::vector<std::unique_ptr<DenseProgram>>& programs,
-                      const ModelOptions& options) {
-  if (!options.dense_program.empty()) return Chosen{0, "dense_program says so"};
-  if (programs.size() == 1) return Chosen{0, "no other fits"};
-  ASSIGN_OR_RETURN(const auto seconds, TimePrograms(programs, package.schema(), package.samples(),
-                                                    options.package.control));
-  const size_t fastest = FastestProgram(seconds);
-  return Chosen{fastest, ComparedText(choices.programs, seconds, fastest)};
-}
-
 Status LoadProgram(const Package& package, const ModelOptions& options, const Shares& shares,
                    LoadedProgram* loaded) {
   if (!options.fbgemm_folder.empty()) RETURN_IF_ERROR(LoadFbgemmOperators(options.fbgemm_folder));
-  ASSIGN_OR_RETURN(const ProgramChoices choices,
-                   ChoosePrograms(package.manifest(), options.dense_program,
-                                  {.torch = TorchVersion(), .instructions = UsableFlags()}));
-  std::vector<std::unique_ptr<DenseProgram>> programs;
-  for (const ProgramChoice& choice : choices.programs) {
-    ASSIGN_OR_RETURN(auto program, LoadOne(package, choice, options, shares));
-    programs.push_back(std::move(program));
-  }
-  ASSIGN_OR_RETURN(const Chosen chosen, Choose(package, choices, programs, options));
-  const ProgramChoice& choice = choices.programs[chosen.place];
-  const bool bfloat16 = choice.type == DenseType::kBfloat16;
-  *loaded = {.program = std::move(programs[chosen.place]),
-             .rounds_layers = bfloat16 && (choice.compiled || choice.float32_layers),
-             .report = {.target = choice.target,
-                        .why = chosen.why + (choices.note.empty() ? "" : "; " + choices.note),
-                        .compared = programs.size() > 1}};
+  ASSIGN_OR_RETURN(ProgramChoice choice,
+                   ChooseProgram(package.manifest(), options.dense_program, UsableFlags()));
+  const ProgramSpec& spec = package.manifest().program;
+  ASSIGN_OR_RETURN(std::string bytes, package.ReadFile(spec.file, options.package.control));
+  auto program =
+      LoadTorchScriptProgram({.name = spec.file, .bytes = std::move(bytes)}, package.schema(),
+                             {.threads = shares.threads, .float32_layers = choice.float32_layers});
+  if (!program.ok()) return Explained(program.status(), options);
+  *loaded = {.program = std::move(*program),
+             .rounds_layers = spec.type == DenseType::kBfloat16 && choice.float32_layers,
+             .report = std::move(choice.report)};
   return {};
 }
 

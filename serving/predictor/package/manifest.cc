@@ -122,17 +122,16 @@ DenseType ReadDenseType(const JsonValue& value) {
       {{"float32", DenseType::kFloat32}, {"bfloat16", DenseType::kBfloat16}});
 }
 
-CompiledProgramSpec ReadCompiledProgram(const JsonValue& value) {
+// Returns the file of a program that earlier versions compiled for one kind of machine.
+std::string ReadCompiledProgram(const JsonValue& value) {
   value.ExpectKeys({"kind", "target", "dtype", "torch", "instructions", "file"});
-  CompiledProgramSpec program;
-  program.target = ReadPlainName(value["target"]);
-  program.type = ReadDenseType(value["dtype"]);
-  program.torch = ReadPlainName(value["torch"]);
+  (void)ReadPlainName(value["target"]);
+  (void)ReadDenseType(value["dtype"]);
+  (void)ReadPlainName(value["torch"]);
   for (const JsonValue& instruction : value["instructions"].Elements(1)) {
-    program.instructions.push_back(ReadPlainName(instruction));
+    (void)ReadPlainName(instruction);
   }
-  program.file = ReadFilePath(value["file"]);
-  return program;
+  return ReadFilePath(value["file"]);
 }
 
 ProgramSpec ReadProgram(const JsonValue& value) {

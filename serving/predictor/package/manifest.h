@@ -117,15 +117,6 @@ struct ProgramSpec {
   std::string file;
 };
 
-// The same, compiled ahead of time for one kind of machine and one version of torch.
-struct CompiledProgramSpec {
-  std::string target;  // Its name among the programs.
-  DenseType type = DenseType::kFloat32;
-  std::string torch;                      // The version that compiled it, as that says it.
-  std::vector<std::string> instructions;  // What the processor needs, as /proc/cpuinfo says it.
-  std::string file;
-};
-
 struct Limits {
   uint32_t max_examples = 0;  // Per request.
   uint64_t max_ids = 0;       // Per request.
@@ -137,7 +128,7 @@ struct Manifest {
   Schema schema;
   std::vector<TableSpec> tables;
   ProgramSpec program;
-  std::vector<CompiledProgramSpec> compiled_programs;
+  std::vector<std::string> compiled_programs;  // Files of programs that are verified, but not run.
   std::vector<std::string> plans;
   std::string default_plan;
   Limits limits;

@@ -63,7 +63,7 @@ TEST(Manifest, HoldsTablesWhoseRowsArePaddedToFourColumns) {
   }
 }
 
-TEST(Manifest, HoldsCompiledPrograms) {
+TEST(Manifest, HoldsTheFilesOfCompiledPrograms) {
   const Result<Manifest> manifest = ParseManifest(EditedManifest([](Json& document) {
     document["programs"].push_back({{"kind", "aotinductor"},
                                     {"target", "x86_64-avx2"},
@@ -75,13 +75,7 @@ TEST(Manifest, HoldsCompiledPrograms) {
   }));
   ASSERT_TRUE(manifest.ok()) << manifest.status().message();
   EXPECT_EQ(manifest->program.file, "programs/dense.pt");
-  ASSERT_EQ(manifest->compiled_programs.size(), 1U);
-  const CompiledProgramSpec& program = manifest->compiled_programs[0];
-  EXPECT_EQ(program.target, "x86_64-avx2");
-  EXPECT_EQ(program.type, DenseType::kBfloat16);
-  EXPECT_EQ(program.torch, "2.13.0");
-  EXPECT_EQ(program.instructions, (std::vector<std::string>{"avx2", "fma"}));
-  EXPECT_EQ(program.file, "programs/dense.pt2");
+  EXPECT_EQ(manifest->compiled_programs, std::vector<std::string>{"programs/dense.pt2"});
 }
 
 TEST(Manifest, HoldsTheInputsInOrder) {
