@@ -15,7 +15,7 @@ from embershard.export.program_builder import build_program
 from embershard.export.report import REPORT_FILE, report_json
 from embershard.export.samples import check_requests, random_samples, scored
 from embershard.export.tables import Weights, weights_of, write_table
-from embershard.export.torchscript import save_program
+from embershard.export.torchscript import encode_program
 from embershard.export.tracing import uncompiled
 from embershard.models import LogitModel
 from embershard.package.id_maps import Vocabulary
@@ -187,7 +187,7 @@ def export_model(
         placed = place(tables, inputs, checked, fleet, strategy=plan)
         writer.add_plan(placed)
         writer.add_samples(checked)
-        save_program(program.script, writer.new_file(PROGRAM_FILE))
+        writer.add_file(PROGRAM_FILE, encode_program(program.script))
         writer.add_file(REPORT_FILE, report_json(tables, checked, exact))
         return writer.publish(
             PackageContents(

@@ -124,7 +124,7 @@ def write_table(
     with _named(name):
         row_format = RowFormat(kind, weight.shape[1])
         slices = _stored_slices(weight, row_format, error, written)
-        spec = writer.write_table(name, row_format, slices)
+        spec = writer.write_table(name, row_format, slices, rows=len(weight))
     return spec.with_error(mse=error.squares / error.values, max_error=error.largest)
 
 

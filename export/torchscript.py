@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -123,8 +122,8 @@ def run_program(
     return outputs
 
 
-def save_program(program: Any, path: Path) -> None:
-    """Write a program of `compile_program` as one file. The bytes say nothing of the machine, the
+def encode_program(program: Any) -> bytes:
+    """Returns the file of a program of `compile_program`. The bytes say nothing of the machine, the
     folder or the time: the same module, exported first thing in another process, gives the same
     ones."""
     with _known_warnings_ignored():
@@ -132,11 +131,10 @@ def save_program(program: Any, path: Path) -> None:
         # holds in the order of a set, which differs between processes; frozen, there are none.
         try:
             frozen = torch.jit.freeze(program.eval(), optimize_numerics=False)
-            data = frozen.save_to_buffer()  # Torch's own writer ends the process on a full disk.
-            data = _without_sources(data)
+            # No file: torch's own writer ends the process if the disk is full.
+            return _without_sources(frozen.save_to_buffer())
         except RuntimeError as error:
             raise ExportError(f"the dense program cannot be saved: {error}") from error
-    path.write_bytes(data)
 
 
 def _without_sources(archive: bytes) -> bytes:

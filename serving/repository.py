@@ -28,6 +28,8 @@ class ServedPackage:
     labels: tuple[str, ...] = ()
     is_default: bool = True
     """Whether it answers requests that name no version."""
+    plan: str = ""
+    """Name of the plan that places its tables."""
     program: DenseProgram
 
 

@@ -102,6 +102,7 @@ class Server:
                 folder=self._repository / each["model"] / str(each["version"]),
                 labels=tuple(each["labels"]),
                 is_default=each["is_default"],
+                plan=self._options.plan or each["default_plan"],
                 program=DenseProgram(**each["program"]),
             )
             for each in self._native.served()

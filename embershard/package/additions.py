@@ -13,7 +13,7 @@ from pathlib import Path
 from embershard.errors import InputError
 from embershard.package.plan import Plan, unserved_devices
 from embershard.package.reader import Package
-from embershard.package.sealing import file_spec, link_or_copy, locked_folder
+from embershard.package.sealing import locked_folder
 from embershard.package.validation import MANIFEST
 from embershard.package.writer import PackageWriter
 
@@ -45,20 +45,20 @@ def add_plan(package: str | Path, plan: Plan, *, default: bool = False) -> Packa
         )
     folder = Path(package).resolve()
     with locked_folder(folder):
-        if plan.name in Package.open(folder).manifest.plans:
+        before = Package.open(folder).manifest
+        if plan.name in before.plans:
             raise InputError(
                 f"plan {plan.name!r} is there already, and plans are never replaced: "
                 "choose another name"
             )
         document = json.loads((folder / MANIFEST).read_bytes())
         with PackageWriter(folder, replace=True) as writer:
-            for file in document["files"]:
-                link_or_copy(folder / file, writer.new_file(file))
-            added = writer.add_plan(plan)
+            for file, spec in before.files.items():
+                writer.link_file(file, folder / file, spec)
+            writer.add_plan(plan)
             document["plans"].append(plan.name)
             if default:
                 document["default_plan"] = plan.name
-            document["files"][added] = file_spec(writer.path(added)).model_dump()
-            document["files"] = dict(sorted(document["files"].items()))
+            document["files"] = {file: spec.model_dump() for file, spec in writer.files().items()}
             writer.publish_document(document)
     return Package.open(folder)

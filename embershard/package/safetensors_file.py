@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, final
@@ -136,27 +136,39 @@ def encode_header(tensors: Mapping[str, tuple[str, tuple[int, ...]]], *, align: 
     return struct.pack("<Q", len(text)) + text
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]], *, align: int = 8) -> None:
-    """Writes arrays of uint8, int32, int64 and float32.
+def safetensors_blocks(
+    tensors: Mapping[str, NDArray[Any]], *, align: int = 8
+) -> Iterator[bytes | memoryview]:
+    """Yields the bytes of a file that holds arrays of uint8, int32, int64 and float32.
 
     The widest numbers come first, so that every tensor lies at a multiple of its item size.
     """
     names = {dtype: name for name, dtype in DTYPES.items()}
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    header = encode_header(
+    yield encode_header(
         {name: (names[array.dtype.newbyteorder("<")], array.shape) for name, array in ordered},
         align=align,
     )
+    for _, array in ordered:
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        yield np.ascontiguousarray(little).data
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]], *, align: int = 8) -> None:
+    """Writes a file of `safetensors_blocks`."""
     with path.open("wb") as stream:
-        stream.write(header)
-        for _, array in ordered:
-            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            stream.write(np.ascontiguousarray(little).data)
+        stream.writelines(safetensors_blocks(tensors, align=align))
+
+
+def vocabulary_tensors(vocabulary: Vocabulary) -> dict[str, NDArray[Any]]:
+    """The ids and rows of ``vocabulary`` by the names that its file has; its policy is kept
+    elsewhere."""
+    return {"keys": vocabulary.keys, "rows": vocabulary.rows}
 
 
 def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
-    """Writes the ids and rows of ``vocabulary``; its policy is kept elsewhere."""
-    write_safetensors(path, {"keys": vocabulary.keys, "rows": vocabulary.rows})
+    """Writes `vocabulary_tensors`."""
+    write_safetensors(path, vocabulary_tensors(vocabulary))
 
 
 def read_vocabulary(

@@ -141,8 +141,8 @@ def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[
     return np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
 
 
-def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
-    """Writes samples.safetensors.
+def sample_tensors(samples: Sequence[SampleRequest]) -> dict[str, NDArray[Any]]:
+    """The arrays of samples by the names that samples.safetensors has.
 
     Raises:
         InputError: there is no sample, or one without examples.
@@ -158,7 +158,12 @@ def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
             tensors[f"{number}/{part}"] = getattr(sample, part)
         for name, output in sample.outputs.items():
             tensors[f"{number}/output/{name}"] = output
-    write_safetensors(path, tensors)
+    return tensors
+
+
+def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
+    """Writes samples.safetensors. `InputError`: as `sample_tensors`."""
+    write_safetensors(path, sample_tensors(samples))
 
 
 def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[SampleRequest]:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, final
 
 from embershard.errors import InputError
 from embershard.package.manifest import FileSpec
@@ -38,6 +38,23 @@ def file_spec(path: Path) -> FileSpec:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return FileSpec(bytes=path.stat().st_size, sha256=digest)
+
+
+@final
+class HashedStream:
+    """Writes to a file, and hashes the bytes on the way."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._digest, self._bytes = stream, hashlib.sha256(), 0
+
+    def write(self, block: bytes | memoryview) -> None:
+        self._stream.write(block)
+        self._digest.update(block)
+        self._bytes += memoryview(block).nbytes
+
+    def spec(self) -> FileSpec:
+        """Size and digest of what has been written."""
+        return FileSpec(bytes=self._bytes, sha256=self._digest.hexdigest())
 
 
 def seal(folder: Path, document: Mapping[str, Any]) -> None:

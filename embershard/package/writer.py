@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, final
@@ -25,6 +26,7 @@ from embershard.package.manifest import (
     CHUNK_ALIGN,
     CHUNK_BYTES_MAX,
     FORMAT_VERSION,
+    FileSpec,
     Limits,
     OutputSpec,
     Producer,
@@ -37,11 +39,16 @@ from embershard.package.names import FILE_PATTERN, NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import Plan, plan_json
 from embershard.package.reader import verify_package
 from embershard.package.row_format import RowFormat
-from embershard.package.safetensors_file import encode_header, write_vocabulary
-from embershard.package.samples import SampleRequest, write_samples
+from embershard.package.safetensors_file import (
+    encode_header,
+    safetensors_blocks,
+    vocabulary_tensors,
+)
+from embershard.package.samples import SampleRequest, sample_tensors
 from embershard.package.sealing import (
+    HashedStream,
     exchange,
-    file_spec,
+    link_or_copy,
     room_error,
     room_needed,
     seal,
@@ -95,6 +102,7 @@ class PackageWriter:
         self._out, self._replace = Path(out), replace
         self._chunk_bytes_max = chunk_bytes_max
         self._published = False
+        self._files: dict[str, FileSpec] = {}
         self._check_free()
         with room_needed(self._out):
             self._out.parent.mkdir(parents=True, exist_ok=True)
@@ -121,9 +129,31 @@ class PackageWriter:
         """Where ``file``, a path inside the package, lies until the package is published."""
         return self._folder / file
 
-    def new_file(self, file: str) -> Path:
-        """Where to write ``file``, a path inside the package; its folder is made. `InputError`: it
-        has been written before, or is no path that a package may hold."""
+    def files(self) -> dict[str, FileSpec]:
+        """Size and digest of each file written, by its path inside the package."""
+        return dict(sorted(self._files.items(), key=lambda item: item[0].split("/")))
+
+    @contextmanager
+    def open_file(self, file: str) -> Iterator[HashedStream]:
+        """Opens ``file``, a path inside the package, to write it in the block. `InputError`: it has
+        been written before, or is no path that a package may hold."""
+        with self._new_path(file).open("xb") as stream:
+            hashed = HashedStream(stream)
+            yield hashed
+        self._files[file] = hashed.spec()
+
+    def add_file(self, file: str, data: bytes) -> None:
+        """Writes ``data`` to ``file``, a path inside the package."""
+        with self.open_file(file) as stream:
+            stream.write(data)
+
+    def link_file(self, file: str, source: Path, spec: FileSpec) -> None:
+        """Gives the file ``source`` a second name inside the package. ``spec``: its size and
+        digest."""
+        link_or_copy(source, self._new_path(file))
+        self._files[file] = spec
+
+    def _new_path(self, file: str) -> Path:
         if not re.fullmatch(FILE_PATTERN, file):
             raise InputError(f"file: expected {PATTERN_WORDS[FILE_PATTERN]}, got {file!r}")
         path = self.path(file)
@@ -132,14 +162,15 @@ class PackageWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def add_file(self, file: str, data: bytes) -> None:
-        """Writes ``data`` to ``file``, a path inside the package."""
-        self.new_file(file).write_bytes(data)
+    def _add_tensors(self, file: str, tensors: Mapping[str, NDArray[Any]]) -> None:
+        with self.open_file(file) as stream:
+            for block in safetensors_blocks(tensors):
+                stream.write(block)
 
     def add_vocabulary(self, file: str, vocabulary: Vocabulary) -> str:
         """Writes a vocabulary to ids/``file`` and returns that path."""
-        write_vocabulary(self.new_file(f"ids/{file}"), vocabulary)
-        return f"ids/{file}"
+        self._add_tensors(path := f"ids/{file}", vocabulary_tensors(vocabulary))
+        return path
 
     def add_plan(self, plan: Plan) -> str:
         """Writes plans/<name>.json and returns that path."""
@@ -148,10 +179,15 @@ class PackageWriter:
 
     def add_samples(self, samples: Sequence[SampleRequest]) -> None:
         """Writes samples.safetensors."""
-        write_samples(self.new_file(SAMPLES), samples)
+        self._add_tensors(SAMPLES, sample_tensors(samples))
 
     def write_table(
-        self, name: str, row_format: RowFormat, row_batches: Iterable[NDArray[np.uint8]]
+        self,
+        name: str,
+        row_format: RowFormat,
+        row_batches: Iterable[NDArray[np.uint8]],
+        *,
+        rows: int,
     ) -> TableSpec:
         """Writes a table as its rows come, into as many chunks as they fill.
 
@@ -159,38 +195,39 @@ class PackageWriter:
             name: of the table.
             row_format: how its rows are stored.
             row_batches: uint8 ``[any, row_bytes]`` each; row 0 of the first is row 0.
+            rows: number of rows in all batches. Each chunk begins with a header that says how many
+                it holds.
 
         Returns:
             What the manifest says of the table, with errors of 0: see
             `TableSpec.with_error`.
 
         Raises:
-            InputError: a name that no table may have, a batch of another dtype or width, or no
-                rows at all.
+            InputError: a name that no table may have, a batch of another dtype or width, another
+                number of rows than ``rows``, or no rows at all.
         """
         if not re.fullmatch(NAME_PATTERN, name):
             raise InputError(f"table: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
-        row_bytes = row_format.row_bytes
-        unit = CHUNK_ALIGN // math.gcd(CHUNK_ALIGN, row_bytes)  # Rows that fill whole pages.
-        rows_per_chunk = max(1, self._chunk_bytes_max // (unit * row_bytes)) * unit
-        chunks: list[str] = []
-        rows = 0
-        for part in _split_at_chunks(name, row_bytes, row_batches, rows_per_chunk):
-            if rows % rows_per_chunk == 0:
-                chunks.append(f"tables/{name}/{len(chunks):05d}.safetensors")
-                self.new_file(chunks[-1]).write_bytes(bytes(CHUNK_ALIGN))  # For the header.
-            with (self._folder / chunks[-1]).open("ab") as stream:
-                stream.write(np.ascontiguousarray(part).data)
-            rows += len(part)
         if not rows:
             raise InputError(f"table {name}: expected at least one row, got none")
-        for place, chunk in enumerate(chunks):
-            chunk_rows = min(rows_per_chunk, rows - place * rows_per_chunk)
-            shape = {"rows": ("U8", (chunk_rows, row_bytes))}
-            with (self._folder / chunk).open("r+b") as stream:
+        row_bytes = row_format.row_bytes
+        unit = CHUNK_ALIGN // math.gcd(CHUNK_ALIGN, row_bytes)  # Rows that fill whole pages.
+        most = max(1, self._chunk_bytes_max // (unit * row_bytes)) * unit
+        rows_per_chunk = min(most, -(-rows // unit) * unit)
+        parts = _split_at_chunks(name, row_bytes, row_batches, rows_per_chunk, rows=rows)
+        chunks: list[str] = []
+        for start in range(0, rows, rows_per_chunk):
+            chunks.append(f"tables/{name}/{len(chunks):05d}.safetensors")
+            left = min(rows_per_chunk, rows - start)
+            with self.open_file(chunks[-1]) as stream:
+                shape = {"rows": ("U8", (left, row_bytes))}
                 stream.write(encode_header(shape, align=CHUNK_ALIGN))
-        if len(chunks) == 1:
-            rows_per_chunk = -(-rows // unit) * unit
+                while left:
+                    part = next(parts)
+                    stream.write(np.ascontiguousarray(part).data)
+                    left -= len(part)
+        for _ in parts:  # Batches without rows may be left. Any other one is refused.
+            pass
         return TableSpec(
             name=name,
             rows=rows,
@@ -218,7 +255,8 @@ class PackageWriter:
     def publish_document(self, document: Mapping[str, Any]) -> Path:
         """Does the same for the values of a manifest, whose ``files`` lists every file written."""
         seal(self._folder, document)
-        verify_package(self._folder, hashes=False)  # They were computed a moment ago.
+        # The manifest has the digests of what was written.
+        verify_package(self._folder, hashes=False)
         sync_tree(self._folder)
         self._check_free()
         try:
@@ -239,8 +277,6 @@ class PackageWriter:
     def _document(self, contents: PackageContents) -> dict[str, Any]:
         inputs = [each.model_dump() for each in contents.inputs]
         outputs = [each.model_dump() for each in contents.outputs]
-        paths = sorted(path for path in self._folder.rglob("*") if path.is_file())
-        files = {path.relative_to(self._folder).as_posix(): file_spec(path) for path in paths}
         return {
             "format_version": FORMAT_VERSION,
             "model": contents.model,
@@ -255,22 +291,35 @@ class PackageWriter:
             "default_plan": contents.plans[0],
             "limits": contents.limits.model_dump(),
             "samples": SAMPLES,
-            "files": {file: spec.model_dump() for file, spec in files.items()},
+            "files": {file: spec.model_dump() for file, spec in self.files().items()},
         }
 
 
 def _split_at_chunks(
-    name: str, row_bytes: int, batches: Iterable[NDArray[np.uint8]], rows_per_chunk: int
+    name: str,
+    row_bytes: int,
+    batches: Iterable[NDArray[np.uint8]],
+    rows_per_chunk: int,
+    *,
+    rows: int,
 ) -> Iterator[NDArray[np.uint8]]:
-    """The batches' rows, cut where a chunk ends."""
-    left = rows_per_chunk  # Of the chunk.
+    """Yields the batches' rows, cut where a chunk ends. `InputError`: there are not ``rows`` rows,
+    or a batch has another dtype or width."""
+    done = 0
     for batch in batches:
         if batch.dtype != np.uint8 or batch.ndim != 2 or batch.shape[1] != row_bytes:
             raise InputError(
                 f"table {name}: expected uint8 [n, {row_bytes}], "
                 f"got {batch.dtype.name} {list(batch.shape)}"
             )
+        if done + len(batch) > rows:
+            raise InputError(
+                f"table {name}: expected {rows} rows, got at least {done + len(batch)}"
+            )
         while len(batch):
+            left = rows_per_chunk - done % rows_per_chunk  # In this chunk.
             part, batch = batch[:left], batch[left:]
             yield part
-            left = left - len(part) or rows_per_chunk
+            done += len(part)
+    if done < rows:
+        raise InputError(f"table {name}: expected {rows} rows, got {done}")

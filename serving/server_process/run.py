@@ -266,15 +266,13 @@ def _listening(
     server: Server, metrics: MetricsPort | None, log: EventLog, options: ServerOptions
 ) -> None:
     """Logs and prints the address, which its reader may send requests to at once."""
-    from embershard.package.folder_checks import read_manifest
-
     packages = server.packages
     defaults = [each for each in packages if each.is_default]
     where = {
         "model": ", ".join(each.model for each in defaults),
         "version": ", ".join(str(each.version) for each in defaults),
         "address": server.address,
-        "plan": options.plan or read_manifest(defaults[0].folder).default_plan,
+        "plan": defaults[0].plan,
         "tables": options.tables,
         "threads": options.threads or core_count(),
     }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -171,6 +172,14 @@ def contents(tables: dict[str, object], vocabulary: str) -> PackageContents:
     )
 
 
+def program_bytes(program):
+    """Returns what torch writes to a file of that name, which it repeats inside."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "dense.pt"
+        torch.jit.save(program, str(file))
+        return file.read_bytes()
+
+
 def main() -> None:
     program = torch.jit.ScriptModule()
     program.define(PROGRAM)
@@ -181,14 +190,14 @@ def main() -> None:
     }
     with PackageWriter(FOLDER, chunk_bytes_max=4096) as writer:
         tables = {
-            name: writer.write_table(name, formats[name], [rows])
+            name: writer.write_table(name, formats[name], [rows], rows=len(rows))
             for name, rows in table_rows().items()
         }
         vocabulary = writer.add_vocabulary("user.safetensors", Vocabulary(USERS))
         whole = place_tables(list(tables.values()), ["cpu:0"])
         writer.add_plan(whole)
         writer.add_plan(halves(whole))
-        torch.jit.save(program, str(writer.new_file("programs/dense.pt")))
+        writer.add_file("programs/dense.pt", program_bytes(program))
         writer.add_samples(samples(program))
         writer.publish(contents(tables, vocabulary))
     print(FOLDER, hashlib.sha256((FOLDER / "manifest.json").read_bytes()).hexdigest())

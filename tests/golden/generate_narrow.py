@@ -28,7 +28,7 @@ from embershard.package import (
 )
 from embershard.package.manifest import OutputSpec, Producer, ProgramSpec
 from embershard.package.manifest_inputs import IdentityIds, Lookup, SparseInputSpec
-from tests.golden.generate import code_rows
+from tests.golden.generate import code_rows, program_bytes
 
 FOLDER = Path(__file__).parent / "format_0_narrow" / "narrow" / "1"
 
@@ -139,7 +139,8 @@ def main() -> None:
     program.define(PROGRAM)
     with PackageWriter(FOLDER, chunk_bytes_max=4096) as writer:
         tables = [
-            writer.write_table(name, FORMATS[name], [rows]) for name, rows in table_rows().items()
+            writer.write_table(name, FORMATS[name], [rows], rows=len(rows))
+            for name, rows in table_rows().items()
         ]
         whole = place_tables(tables, ["cpu:0"])
         writer.add_plan(whole)
@@ -149,7 +150,7 @@ def main() -> None:
         shards = (biases, users, first, last, tags)
         update = {"name": "columns", "devices": ("cpu:0", "cpu:1"), "shards": shards}
         writer.add_plan(whole.model_copy(update=update))
-        torch.jit.save(program, str(writer.new_file("programs/dense.pt")))
+        writer.add_file("programs/dense.pt", program_bytes(program))
         writer.add_samples([sample()])
         writer.publish(
             PackageContents(

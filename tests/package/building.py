@@ -41,7 +41,8 @@ def fill(
     ids: Sequence[int] | Sequence[str] | None = None,
 ) -> PackageContents:
     """Writes every file of the package and returns what is left to publish."""
-    table = writer.write_table("user", RowFormat("int8", 4), iter(batches))
+    rows = sum(len(batch) for batch in batches)
+    table = writer.write_table("user", RowFormat("int8", 4), iter(batches), rows=rows)
     given = np.arange(table.rows)[::-1] if ids is None else ids
     vocabulary = writer.add_vocabulary("user.safetensors", Vocabulary(given))
     writer.add_plan(place_tables([table], ["cpu:0", "cpu:1"]))

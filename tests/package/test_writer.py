@@ -29,7 +29,7 @@ def test_chunks_hold_the_rows_whatever_the_batches(tmp_path_factory, rows, cuts,
     batches = np.split(ROWS[:rows], sorted(min(cut, rows) for cut in cuts))
 
     with PackageWriter(folder / "m" / "1", chunk_bytes_max=chunk_bytes) as writer:
-        table = writer.write_table("user", RowFormat("int8", 4), iter(batches))
+        table = writer.write_table("user", RowFormat("int8", 4), iter(batches), rows=rows)
         chunks = [load(writer.path(chunk).read_bytes())["rows"] for chunk in table.chunks]
 
     assert table.rows == rows
@@ -68,6 +68,20 @@ def test_the_published_package_verifies_and_its_digests_are_those_of_sha256sum(t
         if path.is_file() and not path.name.startswith("manifest.")
     }
     assert {file: spec["sha256"] for file, spec in files.items()} == found
+
+
+def test_no_rows_are_read_again_to_hash_them(tmp_path):
+    before = bytes_read()
+    package = publish(tmp_path / "m" / "1", [ROWS] * 100)
+    read = bytes_read() - before
+    assert (package / "tables/user/00000.safetensors").stat().st_size > 100 * ROWS.nbytes
+    assert read < ROWS.nbytes
+
+
+def bytes_read():
+    """Bytes that this process has read from files."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["rchar"])
 
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="no sha256sum here")
@@ -138,26 +152,30 @@ def test_contents_that_contradict_the_files_are_refused_and_not_published(tmp_pa
     with PackageWriter(out) as writer:
         contents = fill(writer, [ROWS])
         writer.path("samples.safetensors").unlink()
-        with pytest.raises(PackageError, match=r"manifest\.json: samples: expected a file that"):
+        with pytest.raises(PackageError, match=r"samples\.safetensors: missing file"):
             writer.publish(contents)
     assert not out.exists()
 
 
 @cases(
-    ("batches", "message"),
+    ("batches", "rows", "message"),
     {
-        "no-batch": ([], "table user: expected at least one row, got none"),
-        "empty-batch": ([ROWS[:0]], "at least one row"),
-        "width": ([ROWS[:, :7]], r"uint8 \[n, 8\], got uint8 \[3000, 7\]"),
-        "dtype": ([ROWS.view(np.int8)], r"uint8 \[n, 8\], got int8"),
+        "no-rows": ([], 0, "table user: expected at least one row, got none"),
+        "no-batch": ([], 3000, "table user: expected 3000 rows, got 0"),
+        "too-few": ([ROWS, ROWS[:5]], 3006, "expected 3006 rows, got 3005"),
+        "too-few-of-a-chunk": ([ROWS[:1024]], 1025, "expected 1025 rows, got 1024"),
+        "too-many": ([ROWS, ROWS[:5]], 3004, "expected 3004 rows, got at least 3005"),
+        "too-many-by-a-batch": ([ROWS, ROWS[:5]], 3000, "expected 3000 rows, got at least 3005"),
+        "width": ([ROWS[:, :7]], 3000, r"uint8 \[n, 8\], got uint8 \[3000, 7\]"),
+        "dtype": ([ROWS.view(np.int8)], 3000, r"uint8 \[n, 8\], got int8"),
     },
 )
-def test_batches_refused(tmp_path, batches, message):
+def test_batches_refused(tmp_path, batches, rows, message):
     with (
-        PackageWriter(tmp_path / "m" / "1") as writer,
+        PackageWriter(tmp_path / "m" / "1", chunk_bytes_max=8192) as writer,
         pytest.raises(InputError, match=message),
     ):
-        writer.write_table("user", RowFormat("int8", 4), batches)
+        writer.write_table("user", RowFormat("int8", 4), batches, rows=rows)
 
 
 @pytest.mark.parametrize("name", ["../user", "a/b", "", ".user", "user\n"])
@@ -166,7 +184,7 @@ def test_table_names_that_are_paths_are_refused(tmp_path, name):
         PackageWriter(tmp_path / "m" / "1") as writer,
         pytest.raises(InputError, match="table: expected letters, digits"),
     ):
-        writer.write_table(name, RowFormat("int8", 4), [ROWS])
+        writer.write_table(name, RowFormat("int8", 4), [ROWS], rows=3000)
 
 
 @pytest.mark.parametrize("file", ["../x", "/x", "report/../../x", ""])
@@ -181,7 +199,7 @@ def test_paths_that_leave_the_package_are_refused(tmp_path, file):
 @pytest.mark.parametrize("error", [float("nan"), float("inf"), -1.0])
 def test_errors_that_are_no_measure_are_refused(tmp_path, error):
     with PackageWriter(tmp_path / "m" / "1") as writer:
-        table = writer.write_table("user", RowFormat("int8", 4), [ROWS])
+        table = writer.write_table("user", RowFormat("int8", 4), [ROWS], rows=3000)
         with pytest.raises(InputError, match="table user: mse: expected a finite number"):
             table.with_error(mse=error, max_error=0.0)
 
@@ -216,7 +234,7 @@ def test_batches_are_not_kept(tmp_path):
             assert sum(ref() is not None for ref in alive) <= 1
 
     with PackageWriter(tmp_path / "m" / "1", chunk_bytes_max=4096) as writer:
-        table = writer.write_table("user", RowFormat("int8", 4), batches())
+        table = writer.write_table("user", RowFormat("int8", 4), batches(), rows=60_000)
 
     assert table.rows == 60_000
     assert Path(table.chunks[-1]).name == "00117.safetensors"  # 60,000 / 512 = 117.2

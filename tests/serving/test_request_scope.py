@@ -11,7 +11,7 @@ import torch
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.export import export_model
-from embershard.export.torchscript import compile_program, save_program
+from embershard.export.torchscript import compile_program, encode_program
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import Identity, SampleRequest, Schema, SparseInput
 from embershard.serving import Server, ServerOptions
@@ -91,7 +91,7 @@ def package(tmp_path_factory):
     """Its dense program tells how many requests it was given."""
     out = tmp_path_factory.mktemp("repository") / "counting" / "1"
     export_model(One(), SCHEMA, out, samples=[SAMPLE])
-    save_program(counting_program(), out / "programs" / "dense.pt")
+    (out / "programs" / "dense.pt").write_bytes(encode_program(counting_program()))
     return seal(out, json.loads((out / "manifest.json").read_text()))
 
 

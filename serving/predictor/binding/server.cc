@@ -154,13 +154,19 @@ class Server {
     return Released([&] { return parts_->served->exhausted(); });
   }
 
-  // Those served. As in Index().
+  // The versions served: as in Index(), and with the names of their default plans.
   py::list Served() const {
-    return Described(Released([&] {
+    std::vector<std::string> plans;
+    py::list served = Described(Released([&] {
       std::vector<ServedVersion> versions = parts_->served->List();
-      for (ServedVersion& each : versions) each.engine.reset();  // Perhaps the last to hold one.
+      for (ServedVersion& version : versions) {
+        plans.push_back(version.engine->manifest().default_plan);
+        version.engine.reset();  // This may be the last to hold one.
+      }
       return versions;
     }));
+    for (size_t i = 0; i < plans.size(); ++i) served[i]["default_plan"] = ToPythonText(plans[i]);
+    return served;
   }
 
   // Requests answered well since the start, by versions that have ended too.

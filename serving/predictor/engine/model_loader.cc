@@ -281,33 +281,30 @@ Result<LoadedVersion> ModelLoader::StartEngine(const std::string& model, int64_t
   const LoadTask task = {.name = VersionText(model, version),
                          .in_background = gently,
                          .bytes_per_second = options_.load_bytes_per_second};
-  const Result<MemoryParts> parts = loads_.Run<MemoryParts>(
-      task, [source = source_, model, version](const LoadContext& context) -> Result<MemoryParts> {
-        MemoryParts found;
-        RETURN_IF_ERROR(RunIn(context.background, [&]() -> Status {
-          ASSIGN_OR_RETURN(found, source->Memory(model, version));
-          return {};
-        }));
-        return found;
-      });
-  if (!parts.ok()) return parts.status();
-  ASSIGN_OR_RETURN(const MemoryBudget::Claim claim, ClaimMemory(*parts));
-  struct Started {
-    std::unique_ptr<Engine> engine;
-    std::string digest;
-  };
-  Result<Started> started = loads_.Run<Started>(
-      task,
-      [source = source_, model, version, options = options_.engine,
-       claim = claim](const LoadContext& context) -> Result<Started> {
-        const Result<std::string> digest = source->Digest(model, version);
-        ASSIGN_OR_RETURN(std::unique_ptr<Model> opened, source->Load(model, version, context));
-        ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                         Engine::Start(std::move(opened), options, context));
-        return Started{std::move(engine), digest.ok() ? *digest : ""};
-      });
+  ASSIGN_OR_RETURN(
+      const VersionOutline outline,
+      loads_.Run<VersionOutline>(
+          task,
+          [source = source_, model, version](const LoadContext& context) -> Result<VersionOutline> {
+            VersionOutline read;
+            RETURN_IF_ERROR(RunIn(context.background, [&]() -> Status {
+              ASSIGN_OR_RETURN(read, source->ReadOutline(model, version));
+              return {};
+            }));
+            return read;
+          }));
+  ASSIGN_OR_RETURN(const MemoryBudget::Claim claim, ClaimMemory(outline.memory));
+  using Started = std::unique_ptr<Engine>;
+  Result<Started> started =
+      loads_.Run<Started>(task,
+                          [source = source_, model, version, outline, options = options_.engine,
+                           claim = claim](const LoadContext& context) -> Result<Started> {
+                            ASSIGN_OR_RETURN(std::unique_ptr<Model> opened,
+                                             source->Load(model, version, outline, context));
+                            return Engine::Start(std::move(opened), options, context);
+                          });
   if (started.ok()) {
-    return LoadedVersion{served_->Own(std::move(started->engine), claim), claim, started->digest};
+    return LoadedVersion{served_->Own(std::move(*started), claim), claim, outline.digest};
   }
   memory_.SetHolder(claim, MemoryBudget::Holder::kGivenUp);  // Until its thread releases it.
   return started.status();

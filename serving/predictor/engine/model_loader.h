@@ -43,7 +43,7 @@ struct ModelLoaderOptions {
   VersionRule rule;
   EngineOptions engine;
 
-  // Most bytes that the loaded versions may take in all: see PackageOutline. 0: no limit.
+  // Most bytes that the loaded versions may take in all: see MemoryOf(). 0: no limit.
   uint64_t memory_budget = 0;
 
   // How long a version that does not fit waits for versions that drain.

@@ -17,6 +17,13 @@
 
 namespace embershard {
 
+// A version whose manifest has been read.
+struct VersionOutline {
+  MemoryParts memory;                                       // What the version takes.
+  std::string digest;                                       // Of its manifest.
+  std::shared_ptr<const PackageOutline> package = nullptr;  // Null: of a source without packages.
+};
+
 // An interface so that the rules of loading are tested with models made of a few lines. Final
 // implementations: RepositorySource. Thread-safe.
 class ModelSource {
@@ -30,11 +37,12 @@ class ModelSource {
   // there.
   virtual Result<std::string> Digest(const std::string& model, int64_t version) const = 0;
 
-  // What the version takes of the memory. kBadPackage where it says it is another one.
-  virtual Result<MemoryParts> Memory(const std::string& model, int64_t version) const = 0;
+  // Reads the version's manifest. kBadPackage: it says that it is another one.
+  virtual Result<VersionOutline> ReadOutline(const std::string& model, int64_t version) const = 0;
 
-  // Opens and checks it whole.
+  // Opens the version of that outline, and checks it whole.
   virtual Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
+                                              const VersionOutline& outline,
                                               const LoadContext& context) = 0;
 };
 
@@ -51,8 +59,9 @@ class RepositorySource final : public ModelSource {
   Result<std::string> Digest(const std::string& model, int64_t version) const override {
     return ReadManifestDigest(VersionFolder(repository_, model, version));
   }
-  Result<MemoryParts> Memory(const std::string& model, int64_t version) const override;
+  Result<VersionOutline> ReadOutline(const std::string& model, int64_t version) const override;
   Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
+                                      const VersionOutline& outline,
                                       const LoadContext& context) override;
 
  private:

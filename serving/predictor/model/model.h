@@ -87,6 +87,10 @@ size_t SlotCount(const ModelOptions& options);
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options);
 
+// The same, without reading the manifest again.
+Result<std::unique_ptr<Model>> LoadPackageModel(const PackageOutline& outline,
+                                                const ModelOptions& options);
+
 // The same of a package that is open already: several models may share one, whose tables, id maps
 // and samples are in memory once. Of `options.package` it takes `control` alone.
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,

@@ -176,6 +176,18 @@ Status LoadProgram(const Package& package, const ModelOptions& options, const Sh
   return {};
 }
 
+// `source`: as Package::Open() takes it.
+template <class Source>
+Result<std::unique_ptr<Model>> OpenAndMake(const Source& source, const ModelOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  std::unique_ptr<Package> package;
+  RETURN_IF_ERROR(RunIn(options.background, [&]() -> Status {
+    ASSIGN_OR_RETURN(package, Package::Open(source, options.package));
+    return {};
+  }));
+  return MakePackageModel(std::move(package), options);
+}
+
 }  // namespace
 
 size_t SlotCount(const ModelOptions& options) {
@@ -184,13 +196,12 @@ size_t SlotCount(const ModelOptions& options) {
 
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options) {
-  RETURN_IF_ERROR(CheckOptions(options));
-  std::unique_ptr<Package> package;
-  RETURN_IF_ERROR(RunIn(options.background, [&]() -> Status {
-    ASSIGN_OR_RETURN(package, Package::Open(folder, options.package));
-    return {};
-  }));
-  return MakePackageModel(std::move(package), options);
+  return OpenAndMake(folder, options);
+}
+
+Result<std::unique_ptr<Model>> LoadPackageModel(const PackageOutline& outline,
+                                                const ModelOptions& options) {
+  return OpenAndMake(outline, options);
 }
 
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -18,7 +17,7 @@
 namespace embershard {
 namespace {
 
-// Adding a plan exchanges a package's folder for one with the plan. Who reads files of both finds
+// Adding a plan exchanges a package's folder for one with the plan. A reader of files of both finds
 // that they do not belong together, which is no damage: the package is opened again.
 constexpr int kTries = 3;
 
@@ -28,18 +27,20 @@ Result<std::string> ReadOwnFile(const PackageFolder& folder, const char* name) {
   return ReadWhole(file, name, kJsonBytesMax);
 }
 
-using CheckLine = std::function<Status(const std::string& line)>;
+struct ManifestRead {
+  Manifest manifest;
+  std::string digest;
+};
 
-Status TakeAny(const std::string&) { return {}; }
-
-// The digest comes first: nothing of a manifest means anything before. `check` is shown the line
-// that has it, before anything else is read.
-Result<Manifest> ReadManifest(const PackageFolder& folder, const CheckLine& check = TakeAny) {
+// Reads the line with the digest first, and checks its signature: nothing of a manifest means
+// anything before.
+Result<ManifestRead> ReadManifest(const PackageFolder& folder, const std::filesystem::path& path,
+                                  const TrustedKeys* trusted) {
   constexpr size_t kDigits = 64;
   ASSIGN_OR_RETURN(std::string line, ReadOwnFile(folder, kManifestDigestFile));
-  RETURN_IF_ERROR(check(line));
+  if (trusted != nullptr) RETURN_IF_ERROR(CheckSignature(path, line, *trusted));
   ASSIGN_OR_RETURN(std::string text, ReadOwnFile(folder, kManifestFile));
-  const std::string listed = line.substr(0, kDigits);
+  std::string listed = line.substr(0, kDigits);
   if (!IsHex(listed, kDigits) || line != listed + "  " + kManifestFile + "\n") {
     return Refusal(kManifestDigestFile, "sha256",
                    std::string("one line: 64 hex digits, two spaces, ") + kManifestFile,
@@ -47,7 +48,8 @@ Result<Manifest> ReadManifest(const PackageFolder& folder, const CheckLine& chec
   }
   const std::string digest = Sha256Hex(text.data(), text.size());
   if (digest != listed) return Refusal(kManifestFile, "sha256", listed, digest);
-  return ParseManifest(text);
+  ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text));
+  return ManifestRead{.manifest = std::move(manifest), .digest = std::move(listed)};
 }
 
 using IdMaps = std::vector<std::unique_ptr<IdMap>>;
@@ -123,23 +125,63 @@ Result<std::string> Package::ReadFile(const std::string& name, ReadControl* cont
   return ReadListedFile(folder, manifest_, name);
 }
 
-Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& path,
-                                               const PackageOptions& options) {
+Result<PackageOutline> ReadOutline(const std::filesystem::path& path,
+                                   const std::shared_ptr<const TrustedKeys>& trusted) {
   for (int tries_left = kTries; true; --tries_left) {
-    // Held open, so that no other folder gets its number.
-    const File held(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    Result<std::unique_ptr<Package>> opened = OpenOnce(path, options);
-    if (opened.ok() || tries_left == 1 || !WasExchanged(held, path)) return opened;
+    File held(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const auto read = [&]() -> Result<ManifestRead> {
+      ASSIGN_OR_RETURN(const PackageFolder folder, PackageFolder::Open(path));
+      return ReadManifest(folder, path, trusted.get());
+    };
+    Result<ManifestRead> manifest = read();
+    if (manifest.ok()) {
+      return PackageOutline{.path = path,
+                            .folder = std::move(held),
+                            .manifest = std::move(manifest->manifest),
+                            .digest = std::move(manifest->digest)};
+    }
+    if (tries_left == 1 || !WasExchanged(held, path)) return manifest.status();
   }
 }
 
-Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& path,
+MemoryParts MemoryOf(const Manifest& manifest, TableResidency residency) {
+  std::set<std::string> chunks;
+  for (const TableSpec& table : manifest.tables) {
+    chunks.insert(table.chunks.begin(), table.chunks.end());
+  }
+  MemoryParts memory;
+  for (const auto& [file, spec] : manifest.files) {
+    if (residency == TableResidency::kMmap && chunks.contains(file)) continue;
+    memory.emplace(spec.sha256, spec.bytes);
+  }
+  return memory;
+}
+
+Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& folder,
+                                               const PackageOptions& options) {
+  ASSIGN_OR_RETURN(const PackageOutline outline, ReadOutline(folder, options.trusted));
+  return Open(outline, options);
+}
+
+Result<std::unique_ptr<Package>> Package::Open(const PackageOutline& outline,
+                                               const PackageOptions& options) {
+  Result<std::unique_ptr<Package>> opened = OpenOnce(outline, options);
+  PackageOutline later;
+  const File* folder = &outline.folder;
+  for (int tries_left = kTries - 1; tries_left > 0; --tries_left) {
+    if (opened.ok() || !WasExchanged(*folder, outline.path)) break;
+    ASSIGN_OR_RETURN(later, ReadOutline(outline.path, options.trusted));
+    folder = &later.folder;
+    opened = OpenOnce(later, options);
+  }
+  return opened;
+}
+
+Result<std::unique_ptr<Package>> Package::OpenOnce(const PackageOutline& outline,
                                                    const PackageOptions& options) {
+  const std::filesystem::path& path = outline.path;
   ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Open(path, options.control));
-  const CheckLine check = [&](const std::string& line) {
-    return options.trusted == nullptr ? Status() : CheckSignature(path, line, *options.trusted);
-  };
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, check));
+  Manifest manifest = outline.manifest;
   RETURN_IF_ERROR(folder.CheckFiles(manifest));
 
   const std::string& wanted = options.plan.empty() ? manifest.default_plan : options.plan;
@@ -162,21 +204,6 @@ Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& 
   package->samples_ = std::move(samples);
   package->tables_ = std::move(tables);
   return package;
-}
-
-Result<PackageOutline> ReadOutline(const std::filesystem::path& path, TableResidency residency) {
-  ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Open(path));
-  ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder));
-  std::set<std::string> chunks;
-  for (const TableSpec& table : manifest.tables) {
-    chunks.insert(table.chunks.begin(), table.chunks.end());
-  }
-  PackageOutline outline = {.model = manifest.model, .version = manifest.version, .memory = {}};
-  for (const auto& [file, spec] : manifest.files) {
-    if (residency == TableResidency::kMmap && chunks.contains(file)) continue;
-    outline.memory.emplace(spec.sha256, spec.bytes);
-  }
-  return outline;
 }
 
 Status VerifyPackage(const std::filesystem::path& folder) {

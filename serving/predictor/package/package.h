@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/read_control.h"
 #include "base/status.h"
 #include "package/id_maps.h"
@@ -39,12 +40,36 @@ struct PackageOptions {
   std::shared_ptr<const TrustedKeys> trusted = nullptr;
 };
 
+// A package whose manifest has been read, and no other file.
+struct PackageOutline {
+  std::filesystem::path path;
+  File folder;  // Open, so that no other folder gets its number.
+  Manifest manifest;
+  std::string digest;  // Of the manifest, 64 hex digits.
+};
+
+// Checks the signature if `trusted` is not null, the manifest's digest and the manifest. Refusals
+// are kBadPackage with file and field. A plan may be added meanwhile.
+Result<PackageOutline> ReadOutline(const std::filesystem::path& path,
+                                   const std::shared_ptr<const TrustedKeys>& trusted);
+
+// A part of what a version takes of the memory, once if several versions have it.
+using MemoryParts = std::map<std::string, uint64_t>;  // Bytes by digest.
+
+// What the package takes if it is opened: vocabularies, programs, and tables that are copied.
+// Mapped tables take none that the system could not take back.
+MemoryParts MemoryOf(const Manifest& manifest, TableResidency residency);
+
 // Immutable once opened: any thread may read.
 class Package {
  public:
-  // Checks the signature, where one is asked for, the manifest's digest, the manifest, every size
-  // and every sha256 before it returns. Refusals are kBadPackage with file and field (kNotFound: no
-  // such plan). A plan may be added meanwhile.
+  // Checks every size and every sha256 before it returns. Refusals are kBadPackage with file and
+  // field (kNotFound: no such plan). A plan may be added meanwhile: the manifest is read again
+  // then.
+  static Result<std::unique_ptr<Package>> Open(const PackageOutline& outline,
+                                               const PackageOptions& options);
+
+  // The same for a folder, whose outline is read first.
   static Result<std::unique_ptr<Package>> Open(const std::filesystem::path& folder,
                                                const PackageOptions& options);
 
@@ -65,7 +90,7 @@ class Package {
 
  private:
   Package() = default;
-  static Result<std::unique_ptr<Package>> OpenOnce(const std::filesystem::path& folder,
+  static Result<std::unique_ptr<Package>> OpenOnce(const PackageOutline& outline,
                                                    const PackageOptions& options);
 
   std::filesystem::path folder_;
@@ -75,19 +100,6 @@ class Package {
   std::vector<SampleRequest> samples_;
   std::unique_ptr<TableStore> tables_;
 };
-
-// A part of what a version takes of the memory, once where several versions have it.
-using MemoryParts = std::map<std::string, uint64_t>;  // Bytes by digest.
-
-// What a package is called, and what it takes if it is opened: vocabularies, programs, and tables
-// that are copied. Mapped tables take none that the system could not take back. Reads the manifest
-// alone.
-struct PackageOutline {
-  std::string model;
-  int64_t version = 0;
-  MemoryParts memory;
-};
-Result<PackageOutline> ReadOutline(const std::filesystem::path& folder, TableResidency residency);
 
 // Everything Open() checks, and nothing kept.
 Status VerifyPackage(const std::filesystem::path& folder);

@@ -58,12 +58,14 @@ class FakeSource final : public ModelSource {
     const auto found = labels.find(model);
     return found != labels.end() ? found->second : Labels();
   }
-  Result<MemoryParts> Memory(const std::string&, int64_t version) const override {
-    const auto found = memory.find(version);
-    return found != memory.end() ? found->second : MemoryParts();
+  Result<VersionOutline> ReadOutline(const std::string&, int64_t version) const override {
+    const auto parts = memory.find(version);
+    const auto digest = digests.find(version);
+    return VersionOutline{.memory = parts != memory.end() ? parts->second : MemoryParts(),
+                          .digest = digest != digests.end() ? digest->second : std::string()};
   }
   Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
-                                      const LoadContext& context) override {
+                                      const VersionOutline&, const LoadContext& context) override {
     before_load(version, context);
     {
       const std::lock_guard lock(mutex_);
