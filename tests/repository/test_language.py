@@ -46,9 +46,3 @@ def test_a_phrase_is_found(text):
 
 def test_a_phrase_inside_longer_words_is_not_found():
     assert faults("a.py", "residue runners") == []
-
-
-def test_the_old_names_may_stand_in_the_table_of_renames():
-    listed = next(iter(phrases()))
-    assert faults("CHANGELOG.md", f"### Renames\n{listed}") == []
-    assert faults("CHANGELOG.md", listed) != []
