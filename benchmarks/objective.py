@@ -10,31 +10,26 @@ from benchmarks.checkout import Checkout
 from benchmarks.harness import Bench, Block, Figures, Measured, Ratio, Session
 from benchmarks.loads import Load
 from benchmarks.local import MERGE_EXAMPLES, Local
-from embershard.bench import Objective
-from embershard.bench.rate_search import find_rate
+from embershard.bench import Objective, RunResult
+from embershard.bench.slo import bisect_rates
 
-TRIALS_MAX: Final = 8
-WHOLE_RATES_MAX: Final = 2
 NEXT_START: Final = 0.9
-"""Where the next search starts, as a share of the rate that the last one confirmed."""
+"""The next search starts at this share of the rate that the last one found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
-    """Blocks that search the highest open-loop rate at which an objective holds, and confirm it
-    with whole runs: at most 8 short runs and 3 whole ones at each of 2 rates.
+    """Blocks that search for the highest open-loop rate that holds an objective, by bisection over
+    whole runs.
 
-    Figures: ``requests_per_second``, ``examples_per_second`` of the run that confirmed the rate, or
-    of the run at the lowest rate tried if none held; ``held``, 1 or 0.
+    Figures: ``requests_per_second``, ``examples_per_second`` and ``p99_us`` of the run at the
+    highest rate that held, or of the run at the lowest rate tried if none held; ``held``, 1 or 0.
     """
 
     load: Load
-    """Its rate is the search's to choose; its seconds are those of a whole run."""
+    """Its rate is chosen by the search; its seconds are those of each run."""
 
     objective: Objective
-    trial_seconds: float
-    """Of each short run; more if its answers would be too few to judge by."""
-
     is_peer: bool = False
 
     def start(self, session: Session, checkout: Checkout) -> Block:
@@ -42,27 +37,25 @@ class HighestRate:
         seeds, start = count(), list[float]()
 
         def block(seconds: float | None) -> Figures:
-            whole = replace(self.load, in_flight=1).options(seconds)
+            load = replace(self.load, in_flight=1).options(seconds)
             if start:
-                whole = replace(whole, rate=start[-1], in_flight=None)
-            search, results = find_rate(
-                self.objective,
-                whole,
-                lambda _, load: run(replace(load, seed=next(seeds))),
-                trial_seconds=min(self.trial_seconds, whole.duration_seconds),
-                max_trials=TRIALS_MAX,
-                max_whole_rates=WHOLE_RATES_MAX,
+                load = replace(load, rate=start[-1], in_flight=None)
+            search = bisect_rates(
+                self.objective, load, lambda load: run(replace(load, seed=next(seeds)))
             )
-            held = search.confirmed is not None
-            result = results[-1] if held else min(results, key=lambda each: each.options.rate or 0)
-            assert result.options.rate is not None
+            results, held = dict[float, RunResult](), list[float]()
+            for trial, result in search:
+                results[trial.rate] = result
+                if trial.held:
+                    held.append(trial.rate)
+            rate = max(held) if held else min(results)
             if held:
-                start.append(NEXT_START * result.options.rate)
+                start.append(NEXT_START * rate)
             return {
-                "requests_per_second": result.options.rate,
-                "examples_per_second": result.examples_per_second,
-                "p99_us": result.percentile_of_all_seconds(99) * 1e6,
-                "held": float(held),
+                "requests_per_second": rate,
+                "examples_per_second": results[rate].examples_per_second,
+                "p99_us": results[rate].percentile_of_all_seconds(99) * 1e6,
+                "held": float(bool(held)),
             }
 
         return block
@@ -71,7 +64,7 @@ class HighestRate:
 def measure_objective(
     bench: Bench, what: str, search: HighestRate, *, searches: int, seconds: float, pairs: int
 ) -> None:
-    """Rows ``rate``, ``served``, ``p99`` and ``of_offline``: of the highest rate at which the
+    """Rows ``rate``, ``served``, ``p99`` and ``of_offline`` at the highest rate at which the
     objective holds. ``seconds``: of blocks at that rate, a quarter of it in process."""
     load = search.load
     found = bench.compare(
@@ -103,7 +96,7 @@ def measure_objective(
 
 
 def lowest_rate(found: Measured) -> float:
-    """Of the rates that held, in every checkout; of those tried where none held."""
+    """The lowest rate that held, in every checkout; the lowest one tried if none held."""
     rates = np.concatenate([each["requests_per_second"] for each in found.values()])
     held = np.concatenate([each["held"] for each in found.values()]) > 0
     return float(rates[held].min() if held.any() else rates.min())

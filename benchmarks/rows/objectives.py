@@ -12,18 +12,17 @@ MLPERF = PackageSpec(workload="dlrm_v2_100", dense_dtype="bf16")
 MLPERF_REQUESTS = Requests(package=MLPERF, examples=0, count=100)
 
 
-def _search(requests: Requests, limit_seconds: float, *, trial: float, whole: float) -> HighestRate:
-    """Of a p99. Seconds of its runs."""
+def _search(requests: Requests, limit_seconds: float, *, seconds: float) -> HighestRate:
+    """A search for a limit of the p99. ``seconds``: of each run."""
     return HighestRate(
         load=Load(
             server=Serve(package=requests.package, flags=RESIDENT),
             requests=requests,
-            seconds=whole,
+            seconds=seconds,
             warmup_seconds=0.5,
             all_ok=False,
         ),
         objective=Objective(99, limit_seconds),
-        trial_seconds=trial,
     )
 
 
@@ -35,7 +34,7 @@ def headline_bf16(bench: Bench) -> None:
         bench,
         "*ranking*, bf16: 1 user with 20 features and a history of 300, 200 candidates of 40 "
         f"features; `{' '.join(RESIDENT)}`",
-        _search(requests, 0.010, trial=2.0, whole=8.0),
+        _search(requests, 0.010, seconds=8.0),
         searches=3,
         seconds=4.0,
         pairs=15,
@@ -48,7 +47,7 @@ def mlperf_bf16(bench: Bench) -> None:
     measure_objective(
         bench,
         f"*dlrm_v2_100*, bf16: Poisson arrivals, MLPerf's sizes (mean 270); `{' '.join(RESIDENT)}`",
-        _search(MLPERF_REQUESTS, 0.060, trial=4.0, whole=12.0),
+        _search(MLPERF_REQUESTS, 0.060, seconds=12.0),
         searches=1,
         seconds=6.0,
         pairs=10,

@@ -2,8 +2,8 @@
 
 from embershard.bench.drawing import TrafficOptions, parse_examples, parse_ids, parse_spans
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.report import progress_text, report_json, report_table
-from embershard.bench.result import Progress, RunResult
+from embershard.bench.report import report_json, report_table
+from embershard.bench.result import RunResult
 from embershard.bench.run import run_load
 from embershard.bench.session import BenchInterrupt, BenchOptions, BenchReport, run_bench
 from embershard.bench.slo import Objective, parse_objective
@@ -14,14 +14,12 @@ __all__ = [
     "BenchReport",
     "LoadOptions",
     "Objective",
-    "Progress",
     "RunResult",
     "TrafficOptions",
     "parse_examples",
     "parse_ids",
     "parse_objective",
     "parse_spans",
-    "progress_text",
     "report_json",
     "report_table",
     "run_bench",

@@ -9,6 +9,9 @@ Protocol = Literal["embershard", "oip", "torchrec"]
 
 PROTOCOLS: Final = get_args(Protocol)
 
+RATE_MAX: Final = 10_000_000
+"""Requests per second of an open loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class PooledRequest:
@@ -72,7 +75,7 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if (self.rate is not None) + (self.in_flight is not None) + self.recorded_times != 1:
             raise InputError("expected one of: a rate, recorded times, a number in flight")
-        _check("rate", self.rate, 0.001, 10_000_000)
+        _check("rate", self.rate, 0.001, RATE_MAX)
         _check("in_flight", self.in_flight, 1, 100_000)
         _check("max_in_flight", self.max_in_flight, 1, 100_000)
         _check("duration", self.duration_seconds, 0.01, 86_400)

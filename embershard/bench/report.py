@@ -1,14 +1,14 @@
-"""What a bench found: a table and a progress line for people, JSON for programs."""
+"""What a bench measured: a table for people, JSON for programs."""
 
 import math
 import textwrap
 from dataclasses import asdict
 from typing import Any, Final
 
-from embershard.bench.rate_search import Trial
 from embershard.bench.replay import TOLERANCE, AnswerCheck
-from embershard.bench.result import Distribution, Progress, RunResult
+from embershard.bench.result import Distribution, RunResult
 from embershard.bench.session import BenchReport
+from embershard.bench.slo import Trial
 from embershard.formatting import duration_text, rate_text
 from embershard.version import __version__
 
@@ -45,8 +45,8 @@ def report_table(report: BenchReport) -> str:
     if report.answers is not None:
         rows.append(("answers", _answers_text(report.answers)))
     if report.options.objective is not None:
-        found, *tried = _objective_lines(report)
-        rows += [("objective", found), *(("", line) for line in tried)]
+        found, *lines = _objective_lines(report)
+        rows += [("objective", found), *(("", line) for line in lines)]
     for warning in [*_ends(report), *report.warnings]:
         first, *rest = textwrap.wrap(warning, LINE_CHARS, break_on_hyphens=False) or [""]
         rows += [("note", first), *(("", line) for line in rest)]
@@ -86,7 +86,7 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "busiest_thread_share": result.busiest_thread_share,
         "cores": result.cores,
         "objective": str(report.options.objective) if report.options.objective else None,
-        "objective_met": report.confirmed if report.options.objective else None,
+        "objective_met": report.held if report.options.objective else None,
         "trials": [_trial_json(trial) for trial in report.trials],
         "ended": report.ended,
         "interrupted_seconds": report.interrupted_seconds,
@@ -177,49 +177,28 @@ def _answers_text(check: AnswerCheck) -> str:
 
 
 def _objective_lines(report: BenchReport) -> list[str]:
-    """What was found, why the search ended, then a line for each trial."""
-    assert report.options.objective is not None
-    trials = report.trials
-    best = max((each.rate for each in trials if each.held and not each.whole), default=None)
-    found = f"{report.options.objective} not met: no trial held"
-    if report.confirmed:
-        sent, asked = report.result.scheduled_per_second, trials[-1].rate
+    """What the search found, why it ended, then a line for each of its runs."""
+    found = f"{report.options.objective} not met: no run held"
+    if report.held:
+        sent, asked = report.result.scheduled_per_second, report.result.options.rate or 0.0
         found = f"{report.options.objective} held at {rate_text(sent)}/s"
         found += f" sent (asked {rate_text(asked)}/s)"
-    elif best is not None:
-        whole = "no rate held for whole runs" if trials[-1].whole else "no whole run was made"
-        found = (
-            f"{report.options.objective} not met: {whole}; "
-            f"{rate_text(best)}/s is the highest that held for a trial"
-        )
-    return [found, f"search ended: {report.ended}", *map(_trial_text, trials)]
+    return [found, f"search ended: {report.ended}", *map(_trial_text, report.trials)]
 
 
 def _trial_text(trial: Trial) -> str:
     seconds = duration_text(trial.seconds) if math.isfinite(trial.seconds) else "no answer"
+    missed = "missed: the tool was late" if trial.tool_late else "missed"
     return (
-        f"{'whole run' if trial.whole else 'trial':<9} {rate_text(trial.rate):>10}/s  "
-        f"{trial.late:>9,} late of {trial.requests:,}, {seconds}"
-        f"{'' if trial.judged else '; not judged: the tool was late'}"
+        f"{rate_text(trial.rate):>10}/s  {trial.late:>9,} late of {trial.requests:,}, {seconds}, "
+        f"{'held' if trial.held else missed}"
     )
 
 
 def _trial_json(trial: Trial) -> dict[str, Any]:
-    """JSON has no infinity: None where the percentile's request failed."""
+    """JSON has no infinity: None if the percentile's request failed."""
     seconds = trial.seconds if math.isfinite(trial.seconds) else None
     return {**asdict(trial), "seconds": seconds}
-
-
-def progress_text(name: str, now: Progress) -> str:
-    """How a run stands, in one line."""
-    text = f"{name}: {now.seconds:5.1f} s  "
-    if now.warming_up:
-        return f"{text}warm-up, not counted"
-    text += f"{now.requests:,} requests  {now.requests_per_second:,.0f}/s  {now.errors:,} errors"
-    if now.latency.count:
-        p50, p99 = (duration_text(now.latency.percentile_seconds(each)) for each in (50, 99))
-        text += f"  p50 {p50}  p99 {p99}"
-    return text
 
 
 def _cpu_text(report: BenchReport) -> str:

@@ -1,4 +1,4 @@
-"""What a run measured: durations by bucket, progress, the result."""
+"""What a run measured: durations by bucket, and the result."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,38 +30,13 @@ class Distribution:
         ``of``: how many there are with those that never ended, which count as endless. Infinite if
         it is one of these; 0 if there is none at all."""
         total = self.count if of is None else of
-        rank = rank_of(percent, total)
+        rank = math.ceil(round(percent / 100 * total, 6))  # Of binary fractions: 99.9 % of 1000.
         reached = 0
         for _, high, count in self.buckets:
             reached += count
             if reached >= rank:
                 return high * 1e-9
         return math.inf if total else 0.0
-
-
-def rank_of(percent: float, total: int) -> int:
-    """Which of so many, from the smallest, is the first that ``percent`` of them do not exceed."""
-    return math.ceil(round(percent / 100 * total, 6))  # Of binary fractions: 99.9 % of 1000.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """A run at one moment."""
-
-    seconds: float
-    """Since it began, warm-up included."""
-
-    requests: int
-    """With an outcome, as of now; none during the warm-up."""
-
-    requests_per_second: float
-    """Since the last look."""
-
-    errors: int
-    latency: Distribution
-
-    warming_up: bool = False
-    """Whether nothing is counted yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,10 @@
-"""One run under load: begins it, watches it, and says what came out."""
+"""One run under load: begins it, waits for it, and returns what it measured."""
 
 import importlib
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,15 +13,15 @@ import numpy as np
 
 from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.protocols import METHODS, PREDICT_STREAM
-from embershard.bench.result import Distribution, Progress, RunResult
+from embershard.bench.result import Distribution, RunResult
 from embershard.bench.target import Target, cpu_seconds
 from embershard.client import Tls
 from embershard.errors import InputError, InternalError
 
-WATCH_SECONDS: Final = 0.5
+WAIT_SECONDS: Final = 0.5
 
 STOP_SECONDS: Final = 10.0
-"""In which a run that was told to stop is over."""
+"""A run that was told to stop is over by then."""
 
 TIMES_MAX: Final = 1 << 20
 """Drawn for an open loop. A longer run has them again."""
@@ -45,7 +45,6 @@ def run_load(
     *,
     server_processes: Sequence[int] = (),
     keep_answers: bool = False,
-    progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
     """Run to the end. Ctrl-C cancels what is under way, and is passed on as `RunInterrupt`.
 
@@ -55,7 +54,6 @@ def run_load(
         options: bounds the run: warm-up, duration and timeout are the longest it takes.
         server_processes: processes whose CPU time counts as the server's; none: unknown.
         keep_answers: fill the result's ``answers``.
-        progress: called about twice a second.
 
     Raises:
         InputError: a pool without times, where they are to be kept.
@@ -82,11 +80,11 @@ def run_load(
     )
     interrupt = None
     try:
-        _watch(run, begin, begin + options.warmup_seconds, progress)
+        _wait(run, options.warmup_seconds)
         before = _cpu_times(server_processes)
-        _watch(run, begin, None, progress)
-    except KeyboardInterrupt as came:
-        interrupt = came
+        _wait(run)
+    except KeyboardInterrupt as signal:
+        interrupt = signal
     finally:
         run.stop()
     end, after = time.monotonic(), _cpu_times(server_processes)
@@ -149,34 +147,11 @@ def poisson_times(rate: float, seconds: float, seed: int) -> tuple[list[float], 
     return times, period_seconds
 
 
-def _watch(
-    run: Any,
-    begin: float,
-    until: float | None,
-    progress: Callable[[Progress], None] | None,
-) -> None:
-    """Look at a run until it is over, or the time has come that ends the warm-up."""
-    seen, last = 0, time.monotonic()
-    while until is None or last < until:
-        pause = WATCH_SECONDS if until is None else min(WATCH_SECONDS, until - last)
-        over = run.wait(timeout_seconds=pause)
-        now = time.monotonic()
-        if progress is not None:
-            counts = run.counts()
-            requests = counts["requests"]
-            progress(
-                Progress(
-                    seconds=now - begin,
-                    requests=requests,
-                    requests_per_second=(requests - seen) / max(now - last, 1e-9),
-                    errors=requests - counts["by_code"].get(0, 0),
-                    latency=Distribution(counts["latency"]),
-                    warming_up=until is not None,
-                )
-            )
-            seen = requests
-        last = now
-        if over:
+def _wait(run: Any, seconds: float = math.inf) -> None:
+    """Wait until a run is over, at most so long. Signals are handled between short waits."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if run.wait(timeout_seconds=min(WAIT_SECONDS, left)):
             return
 
 

@@ -1,105 +1,112 @@
-"""The runs of one bench: what the last one measured, and why there are no more."""
+"""The runs of one bench, and what they measured until they were over or stopped."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from embershard.bench.load_options import LoadOptions, PooledRequest
-from embershard.bench.rate_search import StopRuns
-from embershard.bench.result import Progress, RunResult
-from embershard.bench.run import RunInterrupt, run_load
-from embershard.bench.target import OtherServerError, Target
+from embershard.bench.load_options import LoadOptions
+from embershard.bench.result import RunResult
+from embershard.bench.run import RunInterrupt
+from embershard.bench.slo import Objective, Trial, bisect_rates, end_of_search
+from embershard.bench.target import OtherServerError
 from embershard.client import ServedModel
 from embershard.errors import DeadlineError, EmbershardError, UnavailableError
-from embershard.formatting import duration_text
+from embershard.formatting import duration_text, rate_text
 
 
 @dataclass(slots=True, kw_only=True)
 class BenchRuns:
-    """Sends one pool to one target, once or in a search."""
+    """Sends a load once or, with an objective, in a search."""
 
-    target: Target
-    pool: Sequence[PooledRequest]
-    server_processes: Sequence[int]
-    keep_answers: bool
-    progress: Callable[[str, Progress], None] | None
+    load: LoadOptions
+    objective: Objective | None
+
+    send: Callable[[LoadOptions], RunResult]
+    """One run, as `run_load`."""
 
     ask: Callable[[], ServedModel]
     """GetModel, as `ask_model`."""
 
-    results: list[RunResult] = field(default_factory=list)
-    """Of all runs; one that was interrupted is the last, if it has measured anything."""
+    progress: Callable[[str], None] | None
+    """Called with the name of each run."""
 
-    interrupt: KeyboardInterrupt | None = None
-    """What ended the runs early."""
+    last: RunResult | None = None
+    trials: list[tuple[Trial, RunResult]] = field(default_factory=list)
+
+    ended: str = ""
+    """Why the search is over. Empty: there was none."""
 
     lost: str = ""
     """Why the server is taken to be gone. Empty: it is not."""
 
-    begin: float = field(default_factory=time.monotonic)
+    warnings: list[str] = field(default_factory=list)
+    interrupt: KeyboardInterrupt | None = None
+    interrupted_seconds: float | None = None
 
     @property
-    def seconds(self) -> float:
-        """Since the first of them."""
-        return time.monotonic() - self.begin
+    def chosen(self) -> RunResult:
+        """The run at the highest rate that held the objective; otherwise the last run."""
+        assert self.last is not None
+        held = [result for trial, result in self.trials if trial.held]
+        return max(held, key=lambda result: result.options.rate or 0.0, default=self.last)
 
-    def run(self, name: str, load: LoadOptions) -> RunResult:
-        """One run. `StopRuns`: it was interrupted."""
-        progress = self.progress
+    def run_all(self, watched: ServedModel | None) -> None:
+        """Run to the end. Ctrl-C ends the runs; it is raised if nothing was measured yet.
+        ``watched``: what the server said before, to note another default version at the end."""
+        begin = time.monotonic()
         try:
-            result = run_load(
-                self.target,
-                self.pool,
-                load,
-                server_processes=self.server_processes,
-                keep_answers=self.keep_answers,
-                progress=(lambda now: progress(name, now)) if progress else None,
-            )
+            if self.objective is None:
+                self._run(self.load)
+            else:
+                self._search(self.objective)
+            if not self.lost:
+                self._ask_again(watched)
         except KeyboardInterrupt as interrupt:
             if isinstance(interrupt, RunInterrupt) and interrupt.result.requests:
-                self.results.append(interrupt.result)
-            raise self._stopped(interrupt) from interrupt
-        self.results.append(result)
-        return result
+                self.last = interrupt.result
+            if self.last is None:
+                raise
+            self.interrupt = interrupt
+            self.interrupted_seconds = time.monotonic() - begin
+            if self.objective is not None:
+                self.ended = f"interrupted after {duration_text(self.interrupted_seconds)}"
 
-    def trial(self, name: str, load: LoadOptions) -> RunResult:
-        """One run of a search. `StopRuns`: nothing was answered and the server is gone, too."""
-        result = self.run(name, load)
-        if not result.ok:
+    def _search(self, objective: Objective) -> None:
+        try:
+            for trial, result in bisect_rates(objective, self.load, self._run):
+                self.trials.append((trial, result))
+            self.ended = end_of_search([trial for trial, _ in self.trials])
+        except UnavailableError as error:
+            self.lost, self.ended = str(error), "the server does not answer"
+
+    def _run(self, load: LoadOptions) -> RunResult:
+        """One run. A search asks a server without one good answer if it is still there."""
+        if self.progress is not None:
+            rate = "" if load.rate is None else f" at {rate_text(load.rate)}/s"
+            self.progress(f"run{rate}, {load.duration_seconds:g} s")
+        self.last = self.send(load)
+        if self.objective is not None and not self.last.ok:
             try:
                 self.ask()
             except OtherServerError:
                 pass
             except EmbershardError as error:
-                self.lost = str(error)
-                raise StopRuns("the server does not answer") from error
-            except KeyboardInterrupt as interrupt:
-                raise self._stopped(interrupt) from interrupt
-        return result
+                raise UnavailableError(str(error)) from error
+        return self.last
 
-    def default_changed(self, before: ServedModel, *, compared: bool) -> list[str]:
-        """Asks the server once more after the runs, whose ``lost`` says if it does not answer.
-        Returns warnings: if ``compared``, whether other versions may have answered than the one
-        that the bench began with."""
+    def _ask_again(self, watched: ServedModel | None) -> None:
         try:
             now = self.ask()
         except OtherServerError:
-            return []
+            return
         except (UnavailableError, DeadlineError) as error:
             self.lost = str(error)
-            return []
-        except KeyboardInterrupt as interrupt:
-            self.interrupt = interrupt
-            return []
+            return
         except EmbershardError as error:
-            return [f"the default version at the end is not known: {error}"] if compared else []
-        if now.version == before.version or not compared:
-            return []
-        return [
-            f"the default version changed from {before.version} to {now.version} during the bench: "
-            "both answered"
-        ]
-
-    def _stopped(self, interrupt: KeyboardInterrupt) -> StopRuns:
-        self.interrupt = interrupt
-        return StopRuns(f"interrupted after {duration_text(self.seconds)}")
+            self.warnings.append(f"the default version at the end is not known: {error}")
+            return
+        if watched is not None and now.version != watched.version:
+            self.warnings.append(
+                f"the default version changed from {watched.version} to {now.version} during "
+                "the bench: both answered"
+            )

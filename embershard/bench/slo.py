@@ -1,39 +1,58 @@
-"""Objectives, and whether so many late answers among so many keep one.
+"""Latency objectives, and the search for the highest rate that holds one.
 
-A run of a few seconds at a low rate has few answers, and one late answer among 50 is already 2 %.
-So a rate is judged by the answers of several runs, until they say enough::
+The search is a bisection. Each rate is judged by one whole run::
 
-    late answers        verdict
-    as many as may be   holds, of at least three times the requests among which one may be late
-    more                fails, where chance would make so many late at most once in 20 times at a
-                        rate at which just as many are late as may be
-    otherwise           open
+    runs so far          next rate
+    none                 the rate that was given, else half of what a closed loop reaches
+    all held             twice the highest
+    all missed           half of the lowest, down to 1/s
+    some of both         the geometric mean of the highest that held and the lowest that missed,
+                         until they are within 5 %
 """
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from embershard.bench.result import RunResult, rank_of
+from embershard.bench.load_options import RATE_MAX, LoadOptions
+from embershard.bench.result import RunResult
 from embershard.errors import InputError
-from embershard.formatting import round_duration_text
+from embershard.formatting import rate_text, round_duration_text
 
 OBJECTIVE = re.compile(
     r"\s*p(?P<percent>\d+(\.\d+)?)\s*<\s*(?P<limit>\d+(\.\d+)?)\s*(?P<unit>us|ms|s)\s*"
 )
 
-CHANCE_MAX: Final = 0.05
-"""How often a rate that just holds may be said to fail."""
-
-ANSWERS_OF_LATE: Final = 3
-"""Where so many times the requests among which one may be late had no late one, more than that are
-late at fewer than one rate in 20."""
-
-ANSWERS_MIN: Final = 20
-"""Of any objective."""
-
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+RUNS_MAX: Final = 16
+TOLERANCE: Final = 0.05
+RATE_MIN: Final = 1.0
+
+FIRST_IN_FLIGHT: Final = 32
+FIRST_SECONDS: Final = 2.0
+"""The closed loop that finds where to start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A whole run at one rate of a search."""
+
+    rate: float
+    held: bool
+
+    seconds: float
+    """The objective's percentile; infinite if that request failed or no request was due."""
+
+    requests: int
+    late: int
+    """Requests that were late or failed."""
+
+    tool_late: bool
+    """True if the tool's own delay took more than half of the limit at the percentile: then a miss
+    says nothing about the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +62,19 @@ class Objective:
     percent: float
     limit_seconds: float
 
-    def seconds(self, result: RunResult) -> float:
-        """The percentile of a run; infinite where that request failed, or there was none."""
-        return result.percentile_of_all_seconds(self.percent) if result.requests else math.inf
-
-    def late(self, result: RunResult) -> int:
-        """Requests of a run that did not come within the limit, those that failed among them."""
-        limit = self.limit_seconds
+    def trial(self, result: RunResult) -> Trial:
+        """A run of an open loop, judged. Requests that failed count as endless."""
+        limit, percent = self.limit_seconds, self.percent
+        seconds = result.percentile_of_all_seconds(percent) if result.requests else math.inf
         in_time = sum(count for _, high, count in result.latency.buckets if high * 1e-9 < limit)
-        return result.requests - in_time
-
-    def tool_late(self, result: RunResult) -> bool:
-        """Whether the tool's own delay at the percentile took more than half of the limit."""
-        own = result.own_lag.percentile_seconds(self.percent)
-        return result.options.is_open and own > self.limit_seconds / 2
-
-    @property
-    def answers_min(self) -> int:
-        """Of fewer, nothing can be said to hold."""
-        needed = ANSWERS_OF_LATE / (1 - self.percent / 100)
-        return max(ANSWERS_MIN, math.ceil(round(needed, 6)))
-
-    def allowed(self, requests: int) -> int:
-        """How many of them may be late."""
-        return requests - rank_of(self.percent, requests)
-
-    def judge(self, requests: int, late: int) -> bool | None:
-        """Whether so many late ones of so many keep the objective. None: these do not say."""
-        if late <= self.allowed(requests):
-            return True if requests >= self.answers_min else None
-        chance = _chance_of_as_many(late, requests, 1 - self.percent / 100)
-        return False if chance <= CHANCE_MAX else None
+        return Trial(
+            rate=result.options.rate or 0.0,
+            held=seconds < limit,
+            seconds=seconds,
+            requests=result.requests,
+            late=result.requests - in_time,
+            tool_late=result.own_lag.percentile_seconds(percent) > limit / 2,
+        )
 
     def __str__(self) -> str:
         return f"p{self.percent:g}<{round_duration_text(self.limit_seconds).replace(' ', '')}"
@@ -83,29 +84,68 @@ def parse_objective(text: str) -> Objective:
     """Read ``p99<10ms``; units are us, ms and s.
 
     Raises:
-        InputError: of another form, a percentile not above 0 and below 100, a limit of 0.
+        InputError: another form, a percentile not above 0 and below 100, or a limit of 0.
     """
-    found = OBJECTIVE.fullmatch(text)
-    if not found:
+    match = OBJECTIVE.fullmatch(text)
+    if not match:
         raise InputError(f"slo: expected a form like p99<10ms, got {text!r}")
-    percent, limit = float(found["percent"]), float(found["limit"])
+    percent, limit = float(match["percent"]), float(match["limit"])
     if not 0 < percent < 100:
         raise InputError(f"slo: expected a percentile above 0 and below 100, got {text!r}")
     if not limit > 0:
         raise InputError(f"slo: expected a limit above 0, got {text!r}")
-    return Objective(percent, limit * UNITS[found["unit"]])
+    return Objective(percent, limit * UNITS[match["unit"]])
 
 
-def _chance_of_as_many(late: int, requests: int, share: float) -> float:
-    """That so many or more of the requests are late, where each is with this chance.
+def bisect_rates(
+    objective: Objective, load: LoadOptions, run: Callable[[LoadOptions], RunResult]
+) -> Iterator[tuple[Trial, RunResult]]:
+    """Search for the highest rate that holds the objective, with at most 16 runs of the load. Each
+    run is yielded when it is over. The load's rate, if it has one, is the first that is tried."""
+    start = load.rate
+    if start is None:
+        first = replace(
+            load,
+            in_flight=max(FIRST_IN_FLIGHT, load.threads, load.streams),
+            duration_seconds=min(FIRST_SECONDS, load.duration_seconds),
+        )
+        start = max(run(first).ok_per_second / 2, RATE_MIN)
+    trials: list[Trial] = []
+    while (rate := _next_rate(trials, start)) is not None:
+        result = run(replace(load, rate=rate, in_flight=None))
+        trials.append(objective.trial(result))
+        yield trials[-1], result
 
-    REQUIRES: more late ones than this share of all, so that each further one is less likely.
-    """
-    ways = math.lgamma(requests + 1) - math.lgamma(late + 1) - math.lgamma(requests - late + 1)
-    one = math.exp(ways + late * math.log(share) + (requests - late) * math.log1p(-share))
-    total, many = 0.0, late
-    while one > total * 1e-12:
-        total += one
-        one *= (requests - many) / (many + 1) * share / (1 - share)
-        many += 1
-    return total
+
+def end_of_search(trials: Sequence[Trial]) -> str:
+    """Why a search ended after these trials, in words."""
+    held, missed = _limits(trials)
+    if held is None:
+        why = ": the tool itself was late" if all(trial.tool_late for trial in trials) else ""
+        return f"nothing held down to {rate_text(missed)}/s{why}"
+    if missed <= held * (1 + TOLERANCE):
+        late = any(trial.tool_late for trial in trials if trial.rate == missed)
+        return f"{rate_text(missed)}/s missed{': the tool itself was late' if late else ''}"
+    if held >= RATE_MAX:
+        return f"{rate_text(held)}/s is the highest rate that can be sent"
+    return f"{RUNS_MAX} runs, the most that are made"
+
+
+def _next_rate(trials: Sequence[Trial], start: float) -> float | None:
+    """The rate of the next run. None: the search is over."""
+    held, missed = _limits(trials)
+    if not trials:
+        return start
+    if len(trials) == RUNS_MAX:
+        return None
+    if held is None:
+        return missed / 2 if missed > RATE_MIN else None
+    if missed == math.inf:
+        return min(2 * held, RATE_MAX) if held < RATE_MAX else None
+    return math.sqrt(held * missed) if missed > held * (1 + TOLERANCE) else None
+
+
+def _limits(trials: Sequence[Trial]) -> tuple[float | None, float]:
+    """The highest rate that held or None, and the lowest that missed or infinity."""
+    held = max((trial.rate for trial in trials if trial.held), default=None)
+    return held, min((trial.rate for trial in trials if not trial.held), default=math.inf)

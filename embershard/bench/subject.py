@@ -1,10 +1,11 @@
-"""What is under load: as its server says, or a package where the server is of another make."""
+"""The model under load, as its server or, for a server of another make, a package describes it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from embershard.bench.replay import Replay
-from embershard.bench.target import OtherServerError, Target, ask_model
+from embershard.bench.target import OtherServerError
 from embershard.client import ServedInput, ServedModel, ServedOutput
 from embershard.errors import InputError, NotFoundError
 from embershard.package import Package
@@ -16,31 +17,33 @@ MAX_MESSAGE_BYTES: Final = 1 << 31
 
 
 def find_subject(
-    target: Target,
+    ask: Callable[[str], ServedModel],
     *,
     model: str,
-    version: int = 0,
     label: str = "",
     replay: Replay | None,
     package: Path | None,
-    patience_seconds: float,
 ) -> tuple[ServedModel, bool]:
-    """Ask the server for a model. Empty: that of the recording, ``replay``, or the only one served.
-    Returns what is served, and whether the server described it: other servers take tensors as
-    Triton does, and serve ``package``. None: such a server is an error.
+    """Ask the server for a model. Returns what is served, and True if the server described it.
+    Servers of another make do not: they take tensors as Triton does, and serve ``package``.
+
+    Args:
+        ask: GetModel of a name, as `ask_model`.
+        model: the name. Empty: that of the recording, or the only one served.
+        label: of the version that ``ask`` asks for.
+        replay: a recording that is sent.
+        package: what a server of another make serves. None: such a server is an error.
 
     Raises:
-        NotFoundError: none is named, and several are served; or the one that is named is not.
-        InputError: a recording's requests name none, and several are served; a server of another
+        NotFoundError: the model is not served, or several are served and none is named.
+        InputError: the recorded requests name no model, and several are served; a server of another
             make, and no package or a label.
-        PackageError: the package is none.
-        EmbershardError: what else the server answers.
+        PackageError: the folder holds no package.
+        EmbershardError: any other failure of the server.
     """
     name = model or (replay.recording.model if replay is not None else "")
     try:
-        found = ask_model(
-            target, name, version=version, label=label, timeout_seconds=patience_seconds
-        )
+        served = ask(name)
     except OtherServerError as error:
         if package is None:
             words = "by --protocol oip or torchrec, and --package PATH of what it serves"
@@ -52,13 +55,13 @@ def find_subject(
         return packaged_model(package, name), False
     if replay is not None and not replay.name_model:
         try:
-            ask_model(target, "", timeout_seconds=patience_seconds)
+            ask("")
         except NotFoundError as error:
             raise InputError(
                 f"{replay.path}: its requests name no model, and are sent as they are: expected a "
-                f"target that serves {found.name} alone, got: {error}"
+                f"target that serves {served.name} alone, got: {error}"
             ) from error
-    return found, True
+    return served, True
 
 
 def packaged_model(package: Path, name: str) -> ServedModel:

@@ -30,9 +30,9 @@ DRAWN: Final = (
     *("examples", "ids", "lengths", "id_range", "package", "pool", "priority"),
     *("version", "label"),
 )
-"""What shapes drawn requests."""
+"""Flags that shape drawn requests."""
 
-# Flags by the option that each is; one that is not given leaves the option's default.
+# Flags by their options. A flag that is not set leaves the default.
 LOAD: Final = {
     "duration_seconds": "duration",
     "max_requests": "requests",
@@ -117,25 +117,24 @@ def add_bench(commands: Any) -> None:
     command.set_defaults(run=_bench)
 
 
-def _bench(given: argparse.Namespace) -> int:
-    """Runs it; what was measured is printed and written before an error or a signal ends it."""
-    options = _bench_options(given)
+def _bench(args: argparse.Namespace) -> int:
+    """Runs it. What was measured is printed and written before an error or a signal ends it."""
+    options = _bench_options(args)
     with ExitStack() as files:
         file = None
-        if given.json is not None and given.json != STANDARD_OUTPUT:
-            file = files.enter_context(ReportFile("--json", given.json))
+        if args.json is not None and args.json != STANDARD_OUTPUT:
+            file = files.enter_context(ReportFile("--json", args.json))
         report, interrupt = _run(options)
-        _show(report, given.json, file)
+        _show(report, args.json, file)
     if interrupt is not None:
         raise interrupt
     _check_served(report)
-    met = report.options.objective is None or report.confirmed
-    return 0 if met else OBJECTIVE_MISSED
+    return 0 if report.options.objective is None or report.held else OBJECTIVE_MISSED
 
 
 def _run(options: "BenchOptions") -> "tuple[BenchReport, KeyboardInterrupt | None]":
     """The report, and the signal that ended the bench early."""
-    from embershard.bench import BenchInterrupt, progress_text, run_bench
+    from embershard.bench import BenchInterrupt, run_bench
 
     def show(text: str) -> None:
         """Write over the last line of a terminal."""
@@ -143,7 +142,7 @@ def _run(options: "BenchOptions") -> "tuple[BenchReport, KeyboardInterrupt | Non
             print(f"{START_OF_LINE}{text}", end="", file=sys.stderr, flush=True)
 
     try:
-        return run_bench(options, progress=lambda name, now: show(progress_text(name, now))), None
+        return run_bench(options, progress=show), None
     except BenchInterrupt as interrupt:
         return interrupt.report, interrupt
     finally:
@@ -154,12 +153,12 @@ def _show(report: "BenchReport", path: Path | None, file: ReportFile | None) -> 
     from embershard.bench import report_json, report_table
 
     # JSON on standard output has it to itself.
-    taken = path == STANDARD_OUTPUT
+    is_json_printed = path == STANDARD_OUTPUT
     text = json.dumps(report_json(report), indent=2) + "\n"
     if file is not None:
         file.write(text)
-    print(report_table(report), end="", file=sys.stderr if taken else sys.stdout)
-    if taken:
+    print(report_table(report), end="", file=sys.stderr if is_json_printed else sys.stdout)
+    if is_json_printed:
         print(text, end="")
 
 
@@ -186,56 +185,56 @@ def _rate(text: str) -> float | str:
         ) from error
 
 
-def _check_together(given: argparse.Namespace) -> None:
-    if given.slo and given.in_flight is not None:
+def _check_together(args: argparse.Namespace) -> None:
+    if args.slo and args.in_flight is not None:
         raise InputError("expected either --slo or --in-flight, got both")
-    if given.rate == RECORDED and given.slo:
+    if args.rate == RECORDED and args.slo:
         raise InputError("expected either --slo or --rate recorded, got both")
-    if given.rate == RECORDED and given.replay is None:
+    if args.rate == RECORDED and args.replay is None:
         raise InputError("expected --replay FILE with --rate recorded, got none")
-    if given.replay is not None:
+    if args.replay is not None:
         for name in DRAWN:
-            if getattr(given, name) not in (None, []):
+            if getattr(args, name) not in (None, []):
                 flag = "--" + name.replace("_", "-")
                 raise InputError(f"--replay sends what was recorded: expected no {flag} with it")
 
 
-def _bench_options(given: argparse.Namespace) -> Any:
+def _bench_options(args: argparse.Namespace) -> Any:
     """A `BenchOptions`; the class loads numpy, which other commands do without."""
     from embershard import bench
 
-    objective = bench.parse_objective(given.slo) if given.slo else None
-    _check_together(given)
-    drawn = _given(given, TRAFFIC)
+    objective = bench.parse_objective(args.slo) if args.slo else None
+    _check_together(args)
+    drawn = _set(args, TRAFFIC)
     for option, parse in (("examples", bench.parse_examples), ("zipf_alpha", bench.parse_ids)):
         if option in drawn:
             drawn[option] = parse(drawn[option])
-    one_by_one = given.rate is None and given.in_flight is None
-    recorded = given.rate == RECORDED
+    one_by_one = args.rate is None and args.in_flight is None
+    recorded = args.rate == RECORDED
     return bench.BenchOptions(
-        target=given.target,
-        model=given.model,
+        target=args.target,
+        model=args.model,
         load=bench.LoadOptions(
-            rate=None if recorded else given.rate,
+            rate=None if recorded else args.rate,
             recorded_times=recorded,
-            in_flight=max(1, given.threads or 1) if one_by_one else given.in_flight,
-            **_given(given, LOAD),
+            in_flight=max(1, args.threads or 1) if one_by_one else args.in_flight,
+            **_set(args, LOAD),
         ),
-        replay=given.replay,
+        replay=args.replay,
         traffic=bench.TrafficOptions(
-            lengths=bench.parse_spans("lengths", given.lengths, least=0, most=1_000_000),
+            lengths=bench.parse_spans("lengths", args.lengths, least=0, most=1_000_000),
             **drawn,
         ),
-        id_ranges=bench.parse_spans("id-range", given.id_range, least=-(1 << 61), most=1 << 61),
-        package=package_folder(given.package) if given.package else None,
+        id_ranges=bench.parse_spans("id-range", args.id_range, least=-(1 << 61), most=1 << 61),
+        package=package_folder(args.package) if args.package else None,
         objective=objective,
-        server_process=given.server_pid,
-        allow_remote=given.allow_remote,
-        **connection(given),
+        server_process=args.server_pid,
+        allow_remote=args.allow_remote,
+        **connection(args),
     )
 
 
-def _given(given: argparse.Namespace, flags: Mapping[str, str]) -> dict[str, Any]:
-    """Options whose flags were given."""
-    values = {option: getattr(given, flag) for option, flag in flags.items()}
+def _set(args: argparse.Namespace, flags: Mapping[str, str]) -> dict[str, Any]:
+    """The options whose flags were set."""
+    values = {option: getattr(args, flag) for option, flag in flags.items()}
     return {option: value for option, value in values.items() if value is not None}

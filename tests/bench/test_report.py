@@ -1,17 +1,17 @@
-"""What people and programs read: the table, JSON, the progress line."""
+"""What people and programs read: the table and JSON."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.rate_search import Trial
 from embershard.bench.replay import AnswerCheck
-from embershard.bench.report import progress_text, report_json, report_table
-from embershard.bench.result import Distribution, Progress, RunResult
+from embershard.bench.report import report_json, report_table
+from embershard.bench.result import Distribution, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
-from embershard.bench.slo import Objective
+from embershard.bench.slo import Objective, Trial
 from embershard.bench.target import Target
 from embershard.client.prediction import served_model
 from tests.bench.fake_predictor import described
@@ -40,6 +40,9 @@ RESULT = RunResult(
     cores=4,
 )
 
+HELD = Trial(rate=100, held=True, seconds=0.002, requests=1100, late=2, tool_late=False)
+MISSED = Trial(rate=105, held=False, seconds=math.inf, requests=1150, late=90, tool_late=False)
+
 REPORT = BenchReport(
     target=Target("127.0.0.1", 50051),
     model=served_model(described()),
@@ -47,14 +50,8 @@ REPORT = BenchReport(
     result=RESULT,
     traffic=["1,000 different requests"],
     server_processes=[42],
-    trials=[
-        Trial(50, True, seconds=0.002, requests=330, late=2),
-        Trial(100, False, seconds=0.05, requests=500, late=11),
-        Trial(100, False, requests=400, late=9),
-        Trial(50, True, True, 0.03, 500, 5),
-    ],
-    ended="100/s was given up",
-    confirmed=True,
+    trials=[HELD, MISSED],
+    ended="105/s missed",
     warnings=["take care"],
 )
 
@@ -71,38 +68,28 @@ def test_the_table_says_it_all():
         "errors     4 of 100: UNAVAILABLE 4",
         "           UNAVAILABLE: 'draining'",
         "cpu        tool 0.25 s, server 0.50 s (192 requests per CPU second), of 4 cores for 2.0 s",
-        "objective  p99<50ms held at 100/s sent (asked 50.0/s)",
-        "           search ended: 100/s was given up",
-        "           trial           50.0/s          2 late of 330, 2.00 ms",
-        "           trial            100/s         11 late of 500, 50.0 ms",
-        "           trial            100/s          9 late of 400, no answer",
-        "           whole run       50.0/s          5 late of 500, 30.0 ms",
+        "objective  p99<50ms held at 100/s sent (asked 100/s)",
+        "           search ended: 105/s missed",
+        "                  100/s          2 late of 1,100, 2.00 ms, held",
+        "                  105/s         90 late of 1,150, no answer, missed",
         "note       take care",
     ]
 
 
-def test_where_no_rate_held_for_a_whole_run_the_best_trial_is_named():
-    trials = [Trial(50, True), Trial(75, True), Trial(75, False, True), Trial(70, False, True)]
-    table = report_table(replace(REPORT, trials=trials, confirmed=False))
-    words = "no rate held for whole runs; 75.0/s is the highest that held for a trial"
-    assert f"objective  p99<50ms not met: {words}\n" in table
+def test_a_search_without_a_run_that_held_says_so():
+    late = replace(MISSED, seconds=0.0512, tool_late=True)
+    table = report_table(replace(REPORT, trials=[MISSED, late]))
+    assert "objective  p99<50ms not met: no run held\n" in table
+    assert "105/s         90 late of 1,150, 51.2 ms, missed: the tool was late\n" in table
     assert "held at" not in table
 
 
-def test_a_search_that_was_stopped_says_what_it_had_found():
-    trials = [Trial(50, True), Trial(75, False, judged=False)]
-    stopped = replace(
-        REPORT, trials=trials, confirmed=False, lost="gone", interrupted_seconds=12.34
-    )
+def test_a_search_that_was_stopped_says_so():
+    stopped = replace(REPORT, lost="gone", interrupted_seconds=12.34)
     table = report_table(stopped)
-    words = "no whole run was made; 50.0/s is the highest that held for a trial"
-    assert f"objective  p99<50ms not met: {words}\n" in table
-    assert "75.0/s          0 late of 0, no answer; not judged: the tool was late\n" in table
     assert "note       interrupted after 12.3 s: this is what was measured until then\n" in table
     assert "note       the server does not answer any more\n" in table
     assert report_json(stopped)["server_lost"] == "gone"
-    nothing = report_table(replace(stopped, trials=trials[1:]))
-    assert "objective  p99<50ms not met: no trial held\n" in nothing
 
 
 def test_requests_that_expired_in_the_tool_are_told_from_the_servers_failures():
@@ -184,18 +171,14 @@ def test_json_holds_the_numbers():
     assert document["server_processes"] == [42]
     assert document["latency_buckets_ns"] == [list(bucket) for bucket in LATENCY.buckets]
     assert document["objective"] == "p99<50ms"
-    failed = {"rate": 100, "held": False, "whole": False, "judged": True}
-    held = {"rate": 50, "held": True, "whole": True, "judged": True}
-    assert document["trials"][1:] == [
-        {**failed, "seconds": 0.05, "requests": 500, "late": 11},
-        {**failed, "seconds": None, "requests": 400, "late": 9},
-        {**held, "seconds": 0.03, "requests": 500, "late": 5},
-    ]
+    held = {"rate": 100, "held": True, "seconds": 0.002, "requests": 1100, "late": 2}
+    missed = {"rate": 105, "held": False, "seconds": None, "requests": 1150, "late": 90}
+    assert document["trials"] == [{**held, "tool_late": False}, {**missed, "tool_late": False}]
     assert document["objective_met"] is True
     assert document["interrupted_seconds"] is None
     assert document["server_lost"] == ""
     assert document["expired_before_send"] == 0
-    assert document["ended"] == "100/s was given up"
+    assert document["ended"] == "105/s missed"
     assert document["replay"] is None
     assert document["answers"] is None
 
@@ -217,13 +200,3 @@ def test_a_quiet_run_has_no_limits_of_the_tool():
 def test_the_tool_says_when_it_was_the_limit(change, words):
     (found,) = tool_limits(replace(RESULT, **change))
     assert words in found
-
-
-NOW = Progress(seconds=1.5, requests=1200, requests_per_second=800, errors=3, latency=LATENCY)
-
-
-def test_the_progress_line_says_that_nothing_is_counted_during_the_warm_up():
-    warming_up = replace(NOW, seconds=0.5, requests=0, warming_up=True)
-    assert progress_text("run", warming_up) == "run:   0.5 s  warm-up, not counted"
-    counted = "run:   1.5 s  1,200 requests  800/s  3 errors  p50 1.00 ms  p99 30.0 ms"
-    assert progress_text("run", NOW) == counted

@@ -25,30 +25,6 @@ def test_the_warm_up_is_sent_and_not_counted():
     assert result.scheduled_per_second == pytest.approx(200, rel=0.5)
 
 
-def test_progress_is_told_and_ends_with_the_whole():
-    seen = []
-    with fake_predictor() as fake:
-        options = LoadOptions(in_flight=1, max_requests=50, warmup_seconds=0, timeout_seconds=20)
-        run_load(fake.target, POOL, options, progress=seen.append)
-    assert seen[-1].requests == 50
-    assert seen[-1].latency.count == 50
-    assert seen[-1].errors == 0
-
-
-def test_an_exception_while_watching_ends_the_run():
-    class EnoughError(Exception):
-        pass
-
-    def interrupt(now):
-        raise EnoughError
-
-    with fake_predictor() as fake:
-        # Longer than the test may take.
-        options = LoadOptions(rate=50, duration_seconds=3600, timeout_seconds=20)
-        with pytest.raises(EnoughError):
-            run_load(fake.target, POOL, options, progress=interrupt)
-
-
 def gaps(rate, seed, seconds):
     times, period_seconds = poisson_times(rate, seconds, seed)
     return np.diff([0, *times, period_seconds])

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.loads import figures_of
 from embershard.bench import LoadOptions
-from tests.bench.test_session import outcome
+from tests.bench.outcomes import outcome
 
 LOAD = LoadOptions(rate=100, duration_seconds=10, timeout_seconds=2.0)
 
