@@ -1,5 +1,5 @@
 """TorchRec's planner: tables as JSON on standard input, its plan, CPU seconds and number of
-proposals as JSON on the last line. After ``seconds_max`` it gives the best of its proposals.
+proposals as JSON on the last line. After ``seconds_max`` it returns the best of its proposals.
 
 Runs in the peers' environment.
 """
@@ -55,7 +55,7 @@ def main() -> None:
         for each in tables
     }
     estimators = [
-        EmbeddingPerfEstimator(topology, constraints, is_inference=request["is_inference"]),
+        EmbeddingPerfEstimator(topology, constraints),
         EmbeddingStorageEstimator(topology, constraints),
     ]
     planner = EmbeddingShardingPlanner(

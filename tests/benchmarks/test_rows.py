@@ -15,6 +15,7 @@ BENCHMARKS = load_benchmarks()
 COMPARED = {
     "headline_bf16", "mlperf_bf16", "offline", "lookup", "lookup_sizes", "front_end", "batching",
     "idle", "stream", "swaps", "swaps_200", "shadows", "overload_long", "triton", "two_models",
+    "planner",
 }  # fmt: skip
 """Rows by which two checkouts are compared."""
 
