@@ -152,9 +152,9 @@ def add_explain(commands: Any) -> None:
     command = commands.add_parser(
         "explain",
         help="take one request apart: ids, rows, vectors, scores",
-        description="Take one request apart as a server sees it: what every id becomes, where its "
-        "row lies, and how the scores change when an input is left out. The package is loaded into "
-        "this process; no server is asked.",
+        description="Take one request apart as a server sees it: what every id becomes, and how "
+        "the scores change when an input is left out. The package is loaded into this process; no "
+        "server is asked.",
     )
     add_package(command)
     add = command.add_argument
@@ -171,7 +171,6 @@ def add_explain(commands: Any) -> None:
         help="which of the requests that the package keeps, from 0 (default: the first)",
     )
     add("--example", type=int, metavar="NUMBER", help="show one example only, from 0")
-    add("--plan", default="", metavar="NAME", help="places the rows (default: the package's)")
     add("--all", action="store_true", help="show every example, and every id of a list")
     add(
         "--format",
@@ -194,9 +193,9 @@ def _explain(given: argparse.Namespace) -> None:
         raise InputError("expected either a sample or a request, got both")
     folder = package_folder(given.package)
     if given.request is None:
-        explanation = explain_sample(folder, given.sample or 0, plan=given.plan)
+        explanation = explain_sample(folder, given.sample or 0)
     else:
-        explanation = explain_request(folder, plan=given.plan, **read_request(given.request))
+        explanation = explain_request(folder, **read_request(given.request))
     num_examples = explanation.asked.sample.num_examples
     if given.example is not None and not 0 <= given.example < num_examples:
         last = num_examples - 1

@@ -11,14 +11,13 @@ from rich.text import Text
 
 from embershard.explain.explanation import Explanation
 from embershard.explain.features import explanation_json
-from embershard.formatting import count_text, devices_text
+from embershard.formatting import count_text
 from embershard.package.manifest import OutputSpec
 
 COLUMNS_SHOWN = 4
 """Scores beside one another, where outputs have many examples."""
 
 IDS_SHOWN = 4
-DEVICES_SHOWN = 8
 NOISE = 1e-6
 """What a score of about 1 may differ by where nothing changed: the order of additions."""
 
@@ -75,12 +74,8 @@ def _changes(shown: Document, outputs: Sequence[OutputSpec]) -> Table:
 
 def _headline(explanation: Explanation, shown: Document) -> Text:
     lines = [
-        f"{shown['model']} {shown['version']}   "
-        f"{count_text(shown['num_examples'], 'example')}   plan {shown['plan']['name']} "
-        f"({devices_text(shown['plan']['devices'], shown=DEVICES_SHOWN)})"
+        f"{shown['model']} {shown['version']}   {count_text(shown['num_examples'], 'example')}"
     ]
-    if explanation.not_scored_with:
-        lines.append(f"scores by plan {shown['scored_with']}: {explanation.not_scored_with}")
     asked = explanation.asked
     if any(spec.name not in asked.given_ids and len(each.values) for spec, each in asked.sparse()):
         lines.append("ids are as the package keeps them: of a string, the number it hashes to")
@@ -99,7 +94,7 @@ def _dense(inputs: Sequence[Document]) -> Table:
 
 
 def _sparse(inputs: Sequence[Document], *, everything: bool) -> Table:
-    table = _table("sparse input", "map", "example", "id", "row", "table", "on")
+    table = _table("sparse input", "map", "example", "id", "row", "table")
     table.add_column("norm", justify="right", no_wrap=True)
     for each in inputs:
         head = [each["name"], each["ids"]["kind"]]
@@ -122,13 +117,13 @@ def _list(feature: Document, one: Document, place: int, *, everything: bool) -> 
     if hidden := [] if everything else counted[IDS_SHOWN:]:
         unknown = sum(each["fate"] != "known" for each in hidden)
         note = f"{unknown} of them unknown" if unknown else ""
-        yield [f"... {len(hidden)} more", note, "", "", ""]
+        yield [f"... {len(hidden)} more", note, "", ""]
     cut = len(one["ids"]) - len(counted)
     if cut and not everything:
-        yield [f"... {cut} more", _cut(feature), "", "", ""]
+        yield [f"... {cut} more", _cut(feature), "", ""]
     norm = one["pooled_norms"][place]
     if norm is not None:  # Else the ids' own vectors are all there is.
-        yield [f"{lookup['pooling']} of {len(counted)}", "", lookup["table"], "", f"{norm:.4f}"]
+        yield [f"{lookup['pooling']} of {len(counted)}", "", lookup["table"], f"{norm:.4f}"]
 
 
 def _id_line(feature: Document, table: str, one: Document, place: int) -> list[str]:
@@ -137,23 +132,15 @@ def _id_line(feature: Document, table: str, one: Document, place: int) -> list[s
     shown = f"{given!r:.40}{weight}"
     match one["fate"]:
         case "cut":
-            return [shown, _cut(feature), "", "", ""]
+            return [shown, _cut(feature), "", ""]
         case "zero":
-            return [shown, "zero (unknown)", "", "", "0.0000"]
+            return [shown, "zero (unknown)", "", "0.0000"]
     row = f"{one['row']}{'' if one['fate'] == 'known' else ' (unknown)'}"
-    return [shown, row, table, _where(one["places"][place]), f"{one['norms'][place]:.4f}"]
+    return [shown, row, table, f"{one['norms'][place]:.4f}"]
 
 
 def _cut(feature: Document) -> str:
     return f"cut: {feature['keep']} {feature['max_ids']} kept"
-
-
-def _where(places: Sequence[Document]) -> str:
-    """ "cpu:0", "cpu:0 or cpu:1" for replicas, "0..4 cpu:0, 4..8 cpu:1" for columns."""
-    found = [(each["columns"], " or ".join(each["devices"])) for each in places]
-    if len(found) == 1:
-        return found[0][1]
-    return ", ".join(f"{first}..{end} {devices}" for (first, end), devices in found)
 
 
 def _score(values: ArrayLike) -> str:

@@ -2,7 +2,7 @@
 
 request ──▶ request validation, in C++ ──▶ scores, and scores without each input in turn
                  │
-                 └─ taken ──▶ id maps ──▶ rows ──▶ places by plan, vectors ──▶ lengths
+                 └─ taken ──▶ id maps ──▶ rows ──▶ vectors ──▶ norms
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from embershard.client.asking import names_of, with_string
 from embershard.errors import EmbershardError, InputError, InternalError, PlanError, RequestError
 from embershard.explain.request import Asked, IdRows, asked_inputs, asked_sample, map_ids
-from embershard.package import Package, Plan
+from embershard.package import Package
 from embershard.serving import LocalPrediction, LocalPredictor
 
 CALL_EXAMPLES = 1 << 14
@@ -79,17 +79,7 @@ class Explanation:
     """One request of N examples, explained. `explanation_json` says what its ids become."""
 
     package: Package
-    """That was asked."""
-
-    plan: Plan
-    """Says where rows lie."""
-
-    scored_with: str
-    """Name of the plan that gave the scores: ``plan`` where this machine can serve it. Where
-    rows lie makes no difference to a score, up to rounding where a plan cuts tables by rows."""
-
-    not_scored_with: str
-    """Why it is another plan. Empty: it is not."""
+    """The package that was asked."""
 
     asked: Asked
 
@@ -111,7 +101,6 @@ def explain_request(
     weights: Mapping[str, object] | None = None,
     num_examples: int | None = None,
     outputs: Sequence[str] = (),
-    plan: str = "",
 ) -> Explanation:
     """Explain a request that a client would send.
 
@@ -119,12 +108,11 @@ def explain_request(
         package: folder of one version.
         dense, sparse, weights, num_examples, outputs: as :meth:`embershard.Client.predict` takes
             them.
-        plan: which of the package's plans places the rows. Empty: the default one.
 
     Raises:
         InputError: an argument of another type than asked for.
         RequestError: the request contradicts the schema, or a server would refuse it.
-        NotFoundError: no such plan or output.
+        NotFoundError: no such output.
         PackageError: the package is damaged, or its samples give other scores.
         PlanError: this machine can serve none of its plans.
     """
@@ -139,22 +127,20 @@ def explain_request(
         return asked_inputs(opened.manifest, sample, dense, sparse or {}, outputs=wanted)
 
     try:
-        return _explained(opened, plan, ask)
+        return _explained(opened, ask)
     except RequestError as error:
         raise RequestError(with_string(str(error), sparse)) from None
 
 
-def explain_sample(package: str | Path, sample: int = 0, *, plan: str = "") -> Explanation:
+def explain_sample(package: str | Path, sample: int = 0) -> Explanation:
     """Explain one of the requests that a package keeps.
 
     Args:
         package: folder of one version.
         sample: its number, from 0.
-        plan: as in :func:`explain_request`.
 
     Raises:
         InputError: no sample of that number.
-        NotFoundError: no such plan.
         PackageError: the package is damaged, or its samples give other scores.
         PlanError: this machine can serve none of its plans.
     """
@@ -163,25 +149,11 @@ def explain_sample(package: str | Path, sample: int = 0, *, plan: str = "") -> E
     if not 0 <= sample < len(samples):
         raise InputError(f"sample: expected 0 .. {len(samples) - 1}, got {sample}")
     asked = asked_sample(opened.manifest, samples[sample])
-    return _explained(opened, plan, lambda _: asked)
+    return _explained(opened, lambda _: asked)
 
 
-def _explained(
-    package: Package,
-    plan: str,
-    ask: Callable[[LocalPredictor], Asked],
-) -> Explanation:
-    """A plan for other devices than this machine's still says where rows lie: another one runs."""
-    placed = package.plan(plan)
-    refusals = list[PlanError]()
-    for name in dict.fromkeys([placed.name, package.manifest.default_plan, *package.plans]):
-        try:
-            predictor = LocalPredictor(package.path, plan=name, slots=1)
-            break
-        except PlanError as error:
-            refusals.append(error)
-    else:
-        raise refusals[0]
+def _explained(package: Package, ask: Callable[[LocalPredictor], Asked]) -> Explanation:
+    predictor = _predictor(package)
     asked = ask(predictor)
     answer, left_out = leave_out(predictor, asked)
     sparse = tuple(
@@ -201,11 +173,20 @@ def _explained(
         )
     return Explanation(
         package=package,
-        plan=placed,
-        scored_with=name,
-        not_scored_with=str(refusals[0]) if refusals else "",
         asked=asked,
         scores=answer.outputs,
         sparse=sparse,
         left_out=tuple(left_out),
     )
+
+
+def _predictor(package: Package) -> LocalPredictor:
+    """The model by the default plan, or by the first other plan that this machine can serve: a plan
+    changes no score but by rounding."""
+    refusals = list[PlanError]()
+    for plan in dict.fromkeys([package.manifest.default_plan, *package.plans]):
+        try:
+            return LocalPredictor(package.path, plan=plan, slots=1)
+        except PlanError as error:
+            refusals.append(error)
+    raise refusals[0]

@@ -1,4 +1,4 @@
-"""An explanation as JSON: of the ids of a sparse input their rows, vectors and places."""
+"""An explanation as JSON: the scores, and the rows and norms of the ids of sparse inputs."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from embershard.explain.explanation import Explanation
 from embershard.explain.request import IdRows
-from embershard.package import Manifest, Package, Plan
+from embershard.package import Manifest, Package
 from embershard.package.id_maps import ZERO_ROW
 from embershard.package.manifest_inputs import Lookup, SparseInputSpec
 from embershard.package.samples import SampleLists, offsets_of
@@ -24,13 +24,12 @@ def lists_json(
     numbers: Sequence[int],
 ) -> list[dict[str, Any]]:
     """The lists of those numbers, as docs/tools.md describes them."""
-    package, plan = explanation.package, explanation.plan
     given = explanation.asked.given_ids.get(spec.name)
     offsets = offsets_of(lists.lengths)
     edges = offsets_of(lists.lengths[list(numbers)])  # Of the ids of these lists alone.
     places = [np.arange(offsets[number], offsets[number + 1]) for number in numbers]
     here = np.concatenate([np.zeros(0, np.int64), *places])
-    looked_up = [_look_up(lists.weights, found, each, package, plan, here, edges)
+    looked_up = [_look_up(lists.weights, found, each, explanation.package, here, edges)
                  for each in spec.lookups]  # fmt: skip
     ids = [
         {
@@ -40,7 +39,6 @@ def lists_json(
             "fate": str(found.fates[at]),
             "row": None if found.rows[at] == ZERO_ROW else int(found.rows[at]),
             "norms": [each.norms[place] for each in looked_up],
-            "places": [each.places[place] for each in looked_up],
         }
         for place, at in enumerate(here)
     ]
@@ -59,9 +57,6 @@ class _LookedUp(NamedTuple):
     """Of each id's row as stored, before its weight; 0 of a zero vector, None of an id that is
     cut."""
 
-    places: list[list[dict[str, Any]]]
-    """Of each id's row: its columns by device."""
-
     pooled: list[float | None]
     """Norm of each list's pooled vector. None: a sequence has none."""
 
@@ -71,7 +66,6 @@ def _look_up(
     found: IdRows,
     lookup: Lookup,
     package: Package,
-    plan: Plan,
     here: NDArray[np.int64],
     edges: NDArray[np.int64],
 ) -> _LookedUp:
@@ -95,29 +89,8 @@ def _look_up(
         pooled.append(float(length / max(counted, 1) if mean else length))
     return _LookedUp(
         [float(norm) if counts else None for norm, counts in zip(norms, kept, strict=True)],
-        _places_of(plan, table.name, rows),
         [None] * len(pooled) if lookup.output == "sequence" else pooled,
     )
-
-
-def _places_of(plan: Plan, table: str, rows: NDArray[np.int64]) -> list[list[dict[str, Any]]]:
-    """Where a plan puts rows of a table: columns in order, with several devices where each has a
-    replica; nothing for row -1."""
-    shards = sorted((s for s in plan.shards if s.table == table), key=lambda s: s.columns)
-    firsts = np.unique([shard.rows[0] for shard in shards])
-    bands, index = np.unique(np.searchsorted(firsts, rows, side="right") - 1, return_inverse=True)
-    entries = [
-        [
-            {
-                "columns": list(shard.columns),
-                "devices": [plan.devices[device] for device in shard.devices],
-            }
-            for shard in shards
-            if band >= 0 and shard.rows[0] <= firsts[band] < shard.rows[1]
-        ]
-        for band in bands
-    ]
-    return [entries[each] for each in index]
 
 
 def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) -> dict[str, Any]:
@@ -127,7 +100,7 @@ def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) 
         explanation: what to write.
         examples: those to write, each 0 .. num_examples - 1. Empty: all.
     """
-    asked, plan = explanation.asked, explanation.plan
+    asked = explanation.asked
     manifest = explanation.package.manifest
     chosen = list(examples or range(asked.sample.num_examples))
     scopes = {each.name: each.scope for each in manifest.outputs}
@@ -167,8 +140,6 @@ def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) 
     return {
         "model": manifest.model,
         "version": manifest.version,
-        "plan": {"name": plan.name, "devices": list(plan.devices)},
-        "scored_with": explanation.scored_with,
         "num_examples": asked.sample.num_examples,
         "examples": chosen,
         "outputs": outputs(explanation.scores),

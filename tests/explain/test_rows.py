@@ -1,9 +1,9 @@
-"""Rows, places and norms of the golden package, whose every value is known from a formula:
+"""Rows and norms of the golden package, whose every value is known from a formula:
 
-table   rows   value of row r, column c      id map               halves
-users      5   (16 r + c) / 128 - 1          vocab, oov row 4     cpu:0
-items    600   ((r + c) % 16) / 2 - 1        identity             cut in rows and columns
-tags       7   r + c / 4                     hash, seed 3         replicas
+table   rows   value of row r, column c      id map
+users      5   (16 r + c) / 128 - 1          vocab, oov row 4
+items    600   ((r + c) % 16) / 2 - 1        identity
+tags       7   r + c / 4                     hash, seed 3
 """
 
 import math
@@ -18,7 +18,6 @@ from tests.hostile.draft import GOLDEN
 USERS = (16 * np.arange(5)[:, None] + np.arange(4)) / 128 - 1
 ITEMS = ((np.arange(600)[:, None] + np.arange(8)) % 16) / 2 - 1
 TAGS = np.arange(7)[:, None] + np.arange(4) / 4
-EVERY_COLUMN_OF = {"users": [0, 4], "items": [0, 8], "tags": [0, 4]}
 
 REQUEST = {
     "dense": {"age": 0.5},
@@ -31,8 +30,8 @@ REQUEST = {
 }
 
 
-def explained(plan="halves", **request):
-    found = explanation_json(explain_request(GOLDEN, **(request or REQUEST), plan=plan))
+def explained(**request):
+    found = explanation_json(explain_request(GOLDEN, **(request or REQUEST)))
     return found, {each["name"]: each for each in found["sparse"]}
 
 
@@ -80,7 +79,6 @@ def test_what_max_ids_cuts_counts_for_nothing():
     assert (tags["max_ids"], tags["keep"], tags["cut_ids"]) == (3, "last", 2)
     for cut in tags["lists"][0]["ids"][:2]:
         assert (cut["fate"], cut["row"], cut["norms"]) == ("cut", None, [None])
-        assert cut["places"] == [[]]
     kept = 0.5 * TAGS[bucket(12)] + 2.0 * TAGS[bucket(-1)] - TAGS[bucket(-5)]
     assert tags["lists"][0]["pooled_norms"] == pytest.approx([norm(kept)], rel=1e-6)
 
@@ -101,40 +99,6 @@ def test_a_mean_is_of_the_whole_list_and_nothing_of_none():
     assert last["pooled_norms"] == pytest.approx([norm(ITEMS[599])])
     assert [each["example"] for each in inputs["item"]["lists"]] == [0, 1, 2]
     assert inputs["user"]["lists"][0]["example"] is None
-
-
-def test_places_follow_the_rows_and_columns_of_the_plan():
-    found, inputs = explained()
-    assert found["plan"] == {"name": "halves", "devices": ["cpu:0", "cpu:1"]}
-    halves = [
-        {"columns": [0, 4], "devices": ["cpu:0"]},
-        {"columns": [4, 8], "devices": ["cpu:1"]},
-    ]
-    whole = [{"columns": [0, 8], "devices": ["cpu:1"]}]
-    first, _, last = inputs["item"]["lists"]
-    assert [each["places"] for each in first["ids"]] == [[halves], [halves], [whole]]
-    assert [each["places"] for each in last["ids"]] == [[whole]]
-
-
-def test_replicas_are_all_named():
-    _, inputs = explained()
-    (places,) = inputs["tags"]["lists"][0]["ids"][2]["places"]
-    assert places == [{"columns": [0, 4], "devices": ["cpu:0", "cpu:1"]}]
-
-
-def test_by_another_plan_rows_lie_elsewhere_and_are_the_same():
-    _, halves = explained()
-    found, inputs = explained(plan="")
-    assert found["plan"]["name"] == found["scored_with"] == "default"
-    for name, feature in inputs.items():
-        table = feature["lookups"][0]["table"]
-        for mine, other in zip(feature["lists"], halves[name]["lists"], strict=True):
-            assert mine["pooled_norms"] == other["pooled_norms"]
-            assert [each["row"] for each in mine["ids"]] == [each["row"] for each in other["ids"]]
-            for each in mine["ids"]:
-                (places,) = each["places"]
-                columns = [place["columns"] for place in places]
-                assert columns == ([] if each["row"] is None else [EVERY_COLUMN_OF[table]])
 
 
 def test_a_sample_is_explained_with_the_scores_that_the_package_says():
