@@ -34,9 +34,6 @@ class Replay:
     requests: Sequence[PooledRequest]
     """Those of the calls, byte for byte; due when they arrived, the first at 0."""
 
-    name_model: bool
-    """Whether all of them that were answered well name their model."""
-
     def check_model(self, served: ServedModel) -> None:
         """Whether a model reads these requests as the one that they were recorded from."""
         if served.fingerprint != self.recording.fingerprint:
@@ -75,17 +72,13 @@ def read_replay(path: Path) -> Replay:
     calls = sorted(recording.calls, key=lambda call: call.arrival_unix_us)
     begin = calls[0].arrival_unix_us
     requests: list[PooledRequest] = []
-    name_model = True
     for place, call in enumerate(calls, 1):
         message = _message(path, place, call)
-        name_model &= bool(message.model) or call.code != 0
         due_seconds = (call.arrival_unix_us - begin) * 1e-6
         requests.append(
             PooledRequest(call.request, message.num_examples, _count_ids(message), due_seconds)
         )
-    return Replay(
-        path=path, recording=recording, calls=calls, requests=requests, name_model=name_model
-    )
+    return Replay(path=path, recording=recording, calls=calls, requests=requests)
 
 
 def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerCheck:

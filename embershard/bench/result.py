@@ -55,7 +55,6 @@ class RunResult:
     """The first message of each status but OK."""
 
     examples_ok: int
-    answer_bytes: int
 
     latency: Distribution
     """Of answers that are OK, from the scheduled time (closed loop: from sending)."""
@@ -92,9 +91,6 @@ class RunResult:
 
     answers: Sequence[bytes | None] = ()
     """To each request of the pool the first that was OK, where a run was to keep them."""
-
-    interrupted: bool = False
-    """Whether it ended before its time."""
 
     @property
     def ok(self) -> int:

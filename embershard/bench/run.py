@@ -93,7 +93,11 @@ def run_load(
     is_over = run.wait(timeout_seconds=STOP_SECONDS)
     result = _result(run, options, before, after, keep_answers=is_over)
     measured = max(end - begin - options.warmup_seconds, 1e-9)
-    raise RunInterrupt(str(interrupt), _interrupted(result, measured)) from interrupt
+    # Requests that had no answer yet are not counted.
+    result = replace(
+        result, window_seconds=min(result.window_seconds, measured), elapsed_seconds=measured
+    )
+    raise RunInterrupt(str(interrupt), result) from interrupt
 
 
 CpuTimes = tuple[float, float | None]
@@ -178,7 +182,6 @@ def _result(
         by_code={CODE_NAMES[code]: count for code, count in counts["by_code"].items()},
         messages={CODE_NAMES[code]: text for code, text in counts["messages"].items() if code},
         examples_ok=counts["examples_ok"],
-        answer_bytes=counts["answer_bytes"],
         latency=Distribution(counts["latency"]),
         lag=Distribution(counts["lag"]),
         own_lag=Distribution(counts["own_lag"]),
@@ -194,10 +197,3 @@ def _result(
         cores=len(os.sched_getaffinity(0)),
         answers=run.take_answers() if keep_answers else [],
     )
-
-
-def _interrupted(result: RunResult, seconds: float) -> RunResult:
-    """What an interrupted run measured in so many seconds. Requests that had no answer yet are not
-    counted."""
-    window = min(result.window_seconds, seconds)
-    return replace(result, window_seconds=window, elapsed_seconds=seconds, interrupted=True)

@@ -7,7 +7,7 @@ from typing import Final
 from embershard.bench.replay import Replay
 from embershard.bench.target import OtherServerError
 from embershard.client import ServedInput, ServedModel, ServedOutput
-from embershard.errors import InputError, NotFoundError
+from embershard.errors import InputError
 from embershard.package import Package
 from embershard.package.input_specs import known_ids
 from embershard.package.manifest_inputs import DenseInputSpec, HashIds, IdentityIds, InputSpec
@@ -36,14 +36,13 @@ def find_subject(
 
     Raises:
         NotFoundError: the model is not served, or several are served and none is named.
-        InputError: the recorded requests name no model, and several are served; a server of another
-            make, and no package or a label.
+        InputError: a server of another make, and no package or a label.
         PackageError: the folder holds no package.
         EmbershardError: any other failure of the server.
     """
     name = model or (replay.recording.model if replay is not None else "")
     try:
-        served = ask(name)
+        return ask(name), True
     except OtherServerError as error:
         if package is None:
             words = "by --protocol oip or torchrec, and --package PATH of what it serves"
@@ -53,15 +52,6 @@ def find_subject(
                 f"{error}; expected a version (--version), got label {label!r}"
             ) from error
         return packaged_model(package, name), False
-    if replay is not None and not replay.name_model:
-        try:
-            ask("")
-        except NotFoundError as error:
-            raise InputError(
-                f"{replay.path}: its requests name no model, and are sent as they are: expected a "
-                f"target that serves {served.name} alone, got: {error}"
-            ) from error
-    return served, True
 
 
 def packaged_model(package: Path, name: str) -> ServedModel:

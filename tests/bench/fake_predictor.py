@@ -67,8 +67,7 @@ class FakePredictor:
         self, message: pb.GetModelRequest, context: grpc.ServicerContext
     ) -> pb.GetModelResponse:
         self._check_there(context)
-        if not message.model and not self.is_alone:
-            context.abort(grpc.StatusCode.NOT_FOUND, "no model is named, expected one of 'a'; 'b'")
+        self._check_named(message.model, context)
         self.descriptions.append(message)
         described = pb.GetModelResponse()
         described.CopyFrom(self.model)
@@ -80,7 +79,12 @@ class FakePredictor:
             number = len(self.requests)
             self.requests.append(message)
         self._check_there(context)
+        self._check_named(pb.PredictRequest.FromString(message).model, context)
         return self.answer(number, context)
+
+    def _check_named(self, model: str, context: grpc.ServicerContext) -> None:
+        if not model and not self.is_alone:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no model is named, expected one of 'a'; 'b'")
 
     def _check_there(self, context: grpc.ServicerContext) -> None:
         if self.is_gone:

@@ -13,7 +13,6 @@ def outcome(load, *, ok_per_second, latency_ms=1.0, failed=0):
         by_code={"OK": ok, "RESOURCE_EXHAUSTED": failed},
         messages={},
         examples_ok=ok,
-        answer_bytes=0,
         latency=Distribution([(latency, latency, ok)] if ok else []),
         lag=Distribution([]),
         refusal=Distribution([]),

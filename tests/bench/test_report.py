@@ -28,7 +28,6 @@ RESULT = RunResult(
     by_code={"OK": 96, "UNAVAILABLE": 4},
     messages={"UNAVAILABLE": "draining"},
     examples_ok=960,
-    answer_bytes=1000,
     latency=LATENCY,
     lag=Distribution([(1000, 1000, 100)]),
     refusal=Distribution([]),

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import expon, kstest
 
 from embershard.bench.load_options import LoadOptions, PooledRequest
-from embershard.bench.run import TIMES_MAX, poisson_times, run_load
+from embershard.bench.run import TIMES_MAX, RunInterrupt, poisson_times, run_load
 from embershard.errors import InputError
 from tests.bench.fake_predictor import fake_predictor
 from tests.cases import cases
@@ -23,6 +23,26 @@ def test_the_warm_up_is_sent_and_not_counted():
         assert len(fake.requests) > result.requests > 0
     assert result.window_seconds == 0.3
     assert result.scheduled_per_second == pytest.approx(200, rel=0.5)
+
+
+def test_an_interrupted_run_is_stopped_and_keeps_its_answers(monkeypatch):
+    """An hour: answers are kept only of a run that is over."""
+
+    def interrupt_later(run, seconds=None):
+        if seconds is None:  # After the warm-up.
+            while not run.counts()["requests"]:
+                run.wait(timeout_seconds=0.01)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("embershard.bench.run._wait", interrupt_later)
+    with fake_predictor() as fake:
+        options = LoadOptions(
+            in_flight=1, duration_seconds=3600, warmup_seconds=0, timeout_seconds=20
+        )
+        with pytest.raises(RunInterrupt) as interrupted:
+            run_load(fake.target, POOL, options, keep_answers=True)
+    assert interrupted.value.result.requests >= 1
+    assert interrupted.value.result.answers[0] is not None
 
 
 def gaps(rate, seed, seconds):
