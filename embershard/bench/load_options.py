@@ -1,4 +1,4 @@
-"""What a run sends, and how."""
+"""The requests of a run, and how it sends them."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
@@ -10,7 +10,7 @@ Protocol = Literal["embershard", "oip", "torchrec"]
 PROTOCOLS: Final = get_args(Protocol)
 
 RATE_MAX: Final = 10_000_000
-"""Requests per second of an open loop."""
+"""The highest rate of an open loop, in requests per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class PooledRequest:
     ids: int
 
     due_seconds: float = 0.0
-    """When it is sent with recorded times, since the first of its pool."""
+    """With recorded times: when it is sent, counted from the first of its pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class LoadOptions:
     """Closed loop: requests that wait for an answer at any time."""
 
     duration_seconds: float = 10.0
-    """Of the measured part."""
+    """Length of the measured part."""
 
     max_requests: int = 1_000_000
     """Measured ones; the run ends with whichever comes first."""
@@ -61,14 +61,14 @@ class LoadOptions:
     """Each sends with one thread and receives with another."""
 
     connections: int = 1
-    """Of each of these."""
+    """Connections of each thread."""
 
     streams: int = 0
     """Requests go over so many streams (PredictStream), in turn. 0: a call for each (Predict)."""
 
     protocol: Protocol = "embershard"
-    """That requests are sent in: our own, or, as calls, "oip", the Open Inference Protocol, or
-    "torchrec", that of TorchRec's inference server."""
+    """Our own, or, for calls only, "oip", the Open Inference Protocol, or "torchrec", that of
+    TorchRec's inference server."""
 
     seed: int = 0
 
@@ -104,7 +104,7 @@ class LoadOptions:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests leave when they are due, whatever the server does."""
+        """True if requests leave when they are due, whatever the server does."""
         return self.in_flight is None
 
     @property

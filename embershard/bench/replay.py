@@ -1,4 +1,4 @@
-"""Recorded requests, sent again, and whether they are answered as they were."""
+"""Recorded requests to send again, and a comparison of the answers with the recorded ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from embershard.client import ServedModel
 from embershard.errors import InputError
 
 Outputs = Mapping[str, tuple[tuple[int, ...], NDArray[np.float32]]]
-"""By name: shape and values."""
+"""Shape and values by name."""
 
 TOLERANCE: Final = 1e-5
-"""Between a recorded value and the one given now; relative to values beyond 1."""
+"""Largest distance of two equal answers; relative to values beyond 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +32,10 @@ class Replay:
     calls: Sequence[recording_pb2.RecordedCall]
 
     requests: Sequence[PooledRequest]
-    """Those of the calls, byte for byte; due when they arrived, the first at 0."""
+    """The requests of the calls, byte for byte; due when they arrived, the first at 0."""
 
     def check_model(self, served: ServedModel) -> None:
-        """Whether a model reads these requests as the one that they were recorded from."""
+        """Check that a model has the schema of the recorded one. `InputError`: another schema."""
         if served.fingerprint != self.recording.fingerprint:
             raise InputError(
                 f"{self.path}: recorded from {self.recording.model} {self.recording.version} with "
@@ -49,19 +49,19 @@ class AnswerCheck:
     """The first answer to each request, compared with the recorded one."""
 
     compared: int
-    """Those that were recorded as OK, are OK now, and by the same version of the same model."""
+    """Answers that were OK then and now, by the same version of the same model."""
 
     different: int
-    """Of these: by more than the tolerance, or in names and shapes of their outputs."""
+    """Compared answers that differ by more than the tolerance, or in names or shapes of outputs."""
 
     largest_difference: float
-    """Between values of outputs alike in name and shape."""
+    """The largest distance of two values of outputs alike in name and shape."""
 
     first_different: int | None
-    """Its place in the replay, from 1."""
+    """The place of the first such answer in the replay, from 1."""
 
     other_version: int
-    """Answered by another version or model, so not compared."""
+    """Answers by another version or model, which are not compared."""
 
 
 def read_replay(path: Path) -> Replay:
@@ -82,7 +82,7 @@ def read_replay(path: Path) -> Replay:
 
 
 def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerCheck:
-    """Compare what a run was answered: to each request the first answer that was OK, or None."""
+    """Compare the answers of a run: for each request the first that was OK, or None."""
     compared, other_version = 0, 0
     different: list[int] = []
     largest = 0.0
@@ -128,7 +128,7 @@ def _response(answer: bytes) -> pb.PredictResponse:
     response = pb.PredictResponse()
     try:
         response.ParseFromString(answer)
-    except DecodeError:  # Of a server that is none of ours: its version is none of ours either.
+    except DecodeError:  # Another make of server: its version equals no recorded one.
         return pb.PredictResponse(version=-1)
     return response
 
@@ -141,7 +141,7 @@ def _outputs(outputs: Iterable[pb.Output]) -> Outputs:
 
 
 def _compare(recorded: Outputs, given: Outputs) -> tuple[bool, float]:
-    """Whether they are the same, and the largest distance between values."""
+    """True if they are equal within the tolerance, and the largest distance between values."""
     same, largest = recorded.keys() == given.keys(), 0.0
     for name in recorded.keys() & given.keys():
         (shape, before), (shape_now, now) = recorded[name], given[name]

@@ -15,13 +15,13 @@ from embershard.version import __version__
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 
 NORMAL_95: Final = 1.96
-"""Standard deviations, within which 95 % of normal values are."""
+"""95 % of normal values lie within so many standard deviations."""
 
 CHANCE_SHOWN: Final = 0.02
-"""The relative error of a rate from which on the table states it: below 9,604 requests."""
+"""The table states a larger relative error of the rate: that of fewer than 9,604 requests."""
 
 LINE_CHARS: Final = 85
-"""Of lists and notes, behind the names."""
+"""Longest line of a note, without its name."""
 
 
 def report_table(report: BenchReport) -> str:
@@ -98,7 +98,7 @@ def report_json(report: BenchReport) -> dict[str, Any]:
 
 
 def _ends(report: BenchReport) -> list[str]:
-    """What ended the bench early."""
+    """Notes on what ended the bench early."""
     found = []
     if report.interrupted_seconds is not None:
         after = duration_text(report.interrupted_seconds)
@@ -130,7 +130,7 @@ def _rate_text(result: RunResult) -> str:
 
 
 def _chance_text(result: RunResult) -> str:
-    """By how much chance alone moves the number of random arrivals, if that is worth a word."""
+    """The error that chance alone causes in the number of random arrivals, if it is large."""
     error = NORMAL_95 / math.sqrt(max(result.requests, 1))
     return f" (95 % of seeds: within {error:.0%})" if error > CHANCE_SHOWN else ""
 
@@ -153,7 +153,7 @@ def _errors_text(result: RunResult) -> str:
 
 
 def _expired_lines(result: RunResult) -> list[str]:
-    """Where requests were whose deadline passed before the server had a fair share of it."""
+    """Counts of requests whose deadline passed before the server had half of it."""
     places = (
         (result.expired_before_send, "never sent: the tool was late, which is not the server's"),
         (result.expired_without_call, "never sent: all calls in flight waited for answers"),
@@ -177,7 +177,7 @@ def _answers_text(check: AnswerCheck) -> str:
 
 
 def _objective_lines(report: BenchReport) -> list[str]:
-    """What the search found, why it ended, then a line for each of its runs."""
+    """The rate that held, why the search ended, then a line for each run."""
     found = f"{report.options.objective} not met: no run held"
     if report.held:
         sent, asked = report.result.scheduled_per_second, report.result.options.rate or 0.0

@@ -22,7 +22,7 @@ class Distribution:
 
     @property
     def max_seconds(self) -> float:
-        """The largest, exactly; 0 where there is none."""
+        """The largest, exactly; 0 if there is none."""
         return self.buckets[-1][1] * 1e-9 if self.buckets else 0.0
 
     def percentile_seconds(self, percent: float, *, of: int | None = None) -> float:
@@ -30,7 +30,7 @@ class Distribution:
         ``of``: how many there are with those that never ended, which count as endless. Infinite if
         it is one of these; 0 if there is none at all."""
         total = self.count if of is None else of
-        rank = math.ceil(round(percent / 100 * total, 6))  # Of binary fractions: 99.9 % of 1000.
+        rank = math.ceil(round(percent / 100 * total, 6))  # 99.9 % of 1000 is 999, not more.
         reached = 0
         for _, high, count in self.buckets:
             reached += count
@@ -57,13 +57,13 @@ class RunResult:
     examples_ok: int
 
     latency: Distribution
-    """Of answers that are OK, from the scheduled time (closed loop: from sending)."""
+    """Durations of answers that are OK, from the scheduled time (closed loop: from sending)."""
 
     lag: Distribution
     """How late requests left, by the tool's own doing or for want of a free call."""
 
     own_lag: Distribution = Distribution(())
-    """Of these the part without the wait for a free call."""
+    """The same without the wait for a free call."""
 
     expired_without_call: int = 0
     """Requests never sent: all calls in flight waited for answers until their deadlines."""
@@ -75,10 +75,10 @@ class RunResult:
     """Requests sent with less than half of their timeout left, and not answered in time."""
 
     refusal: Distribution
-    """Of answers that are RESOURCE_EXHAUSTED, from sending."""
+    """Durations of answers that are RESOURCE_EXHAUSTED, from sending."""
 
     window_seconds: float
-    """In which requests were scheduled."""
+    """Time in which requests were scheduled."""
 
     elapsed_seconds: float
     """From the first one scheduled to the last answer; at least the window."""
@@ -87,10 +87,10 @@ class RunResult:
     server_cpu_seconds: float | None
     busiest_thread_share: float
     cores: int
-    """That this process may use."""
+    """Cores that this process may use."""
 
     answers: Sequence[bytes | None] = ()
-    """To each request of the pool the first that was OK, where a run was to keep them."""
+    """The first answer to each request of the pool that was OK, if the run kept them."""
 
     @property
     def ok(self) -> int:
@@ -109,5 +109,5 @@ class RunResult:
         return self.examples_ok / self.elapsed_seconds
 
     def percentile_of_all_seconds(self, percent: float) -> float:
-        """Of all requests; those that failed count as endless."""
+        """The percentile of all requests; those that failed count as endless."""
         return self.latency.percentile_seconds(percent, of=self.requests)

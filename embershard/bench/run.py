@@ -24,13 +24,13 @@ STOP_SECONDS: Final = 10.0
 """A run that was told to stop is over by then."""
 
 TIMES_MAX: Final = 1 << 20
-"""Drawn for an open loop. A longer run has them again."""
+"""Most times that are drawn for an open loop. A longer run repeats them."""
 
 CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class RunInterrupt(KeyboardInterrupt):
-    """Ctrl-C, or another signal that says stop, during a run."""
+    """Ctrl-C or another signal that stopped a run."""
 
     def __init__(self, message: str, result: RunResult) -> None:
         """``result``: what was measured until then."""
@@ -101,7 +101,7 @@ def run_load(
 
 
 CpuTimes = tuple[float, float | None]
-"""Of this process and of the server's; None where these are unknown."""
+"""CPU seconds of this process, and of the server; None if these are unknown."""
 
 
 def _cpu_times(server_processes: Sequence[int]) -> CpuTimes:
@@ -110,8 +110,8 @@ def _cpu_times(server_processes: Sequence[int]) -> CpuTimes:
 
 
 def _load_run(requests: Sequence[tuple[bytes, int]], *, tls: Tls | None, **options: object) -> Any:
-    """Begins a run: ``LoadRun`` of ``module.cc``, of messages and their examples. ``options``: the
-    fields of ``load_options.h``, which says what each means."""
+    """Begin a run: ``LoadRun`` of ``module.cc``. ``requests``: messages and their examples.
+    ``options``: the fields of ``load_options.h``, which explains them."""
     try:
         extension: Any = importlib.import_module("embershard.bench._load")
     except ImportError as error:
@@ -127,8 +127,8 @@ def _load_run(requests: Sequence[tuple[bytes, int]], *, tls: Tls | None, **optio
 
 
 def _due_times(pool: Sequence[PooledRequest], options: LoadOptions) -> tuple[list[float], float]:
-    """When requests are due, and after how long all of them are due again, in seconds: recorded
-    ones their mean gap after the last. No times: a closed loop."""
+    """The seconds at which requests are due, and the period after which all are due again. Recorded
+    times repeat one mean gap after the last. A closed loop has no times."""
     if options.rate is not None:
         seconds = options.warmup_seconds + options.duration_seconds
         return poisson_times(options.rate, seconds, options.seed)
@@ -143,8 +143,8 @@ def _due_times(pool: Sequence[PooledRequest], options: LoadOptions) -> tuple[lis
 
 
 def poisson_times(rate: float, seconds: float, seed: int) -> tuple[list[float], float]:
-    """Times of a Poisson process over about so many seconds, and their period: gaps are independent
-    and exponential with mean 1 / rate, between periods too. The same for the same seed."""
+    """Times of a Poisson process over about so many seconds, and their period. Gaps are independent
+    and exponential with mean 1 / rate, between periods too. A seed always draws the same."""
     count = min(math.ceil(1.1 * rate * seconds) + 100, TIMES_MAX)
     gaps = np.random.default_rng(seed).exponential(1 / rate, count + 1)
     *times, period_seconds = np.cumsum(gaps).tolist()
@@ -167,13 +167,13 @@ def _result(
     *,
     keep_answers: bool = True,
 ) -> RunResult:
-    """``keep_answers``: false if the run is not over, while which its answers cannot be taken."""
+    """``keep_answers``: false if the run is not over; its answers cannot be taken then."""
     server_cpu = None
     if before[1] is not None and after[1] is not None:
         server_cpu = after[1] - before[1]
     counts = run.counts()
     window = options.duration_seconds
-    if counts["requests"] >= options.max_requests:  # Ended by the count.
+    if counts["requests"] >= options.max_requests:  # The count ended the run.
         window = counts["last_scheduled_seconds"]
     window = max(window, 1e-9)
     return RunResult(

@@ -13,7 +13,7 @@ from embershard.package.input_specs import known_ids
 from embershard.package.manifest_inputs import DenseInputSpec, HashIds, IdentityIds, InputSpec
 
 MAX_MESSAGE_BYTES: Final = 1 << 31
-"""Of gRPC's largest. Such a server does not say what it takes."""
+"""gRPC's own limit. A server of another make does not say what it takes."""
 
 
 def find_subject(
@@ -55,8 +55,8 @@ def find_subject(
 
 
 def packaged_model(package: Path, name: str) -> ServedModel:
-    """What our own server would say of a package. ``name``: of the model at the server. Empty: the
-    package's."""
+    """The description that our own server would give of a package. ``name``: the model's name at
+    the server. Empty: the package's."""
     manifest = Package.open(package).manifest
     return ServedModel(
         name=name or manifest.model,
@@ -76,7 +76,7 @@ def packaged_model(package: Path, name: str) -> ServedModel:
 def _input(spec: InputSpec) -> ServedInput:
     if isinstance(spec, DenseInputSpec):
         return ServedInput(name=spec.name, kind="dense", scope=spec.scope, default=spec.default)
-    known = 0  # Of a vocabulary.
+    known = 0  # A vocabulary has no range.
     if isinstance(spec.ids, HashIds):
         known = spec.ids.rows
     elif isinstance(spec.ids, IdentityIds):

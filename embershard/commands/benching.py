@@ -21,7 +21,7 @@ RECORDED: Final = "recorded"
 STANDARD_OUTPUT: Final = Path("-")
 
 OBJECTIVE_MISSED: Final = 3
-"""The exit code."""
+"""Exit code if no rate held the objective."""
 
 START_OF_LINE: Final = "\r\x1b[K"
 """Clears the line of a terminal."""
@@ -118,7 +118,7 @@ def add_bench(commands: Any) -> None:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    """Runs it. What was measured is printed and written before an error or a signal ends it."""
+    """Runs a bench. What it measured is shown and written before an error or a signal ends it."""
     options = _bench_options(args)
     with ExitStack() as files:
         file = None
@@ -163,7 +163,7 @@ def _show(report: "BenchReport", path: Path | None, file: ReportFile | None) -> 
 
 
 def _check_served(report: "BenchReport") -> None:
-    """`RetryError`: the server is gone, or one run had no answer that is OK."""
+    """Raise an error if the server is gone, or if a run without an objective had no good answer."""
     result = report.result
     if report.lost:
         raise UnavailableError(f"the server does not answer any more: {report.lost}")

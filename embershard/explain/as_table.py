@@ -1,4 +1,4 @@
-"""An explanation as tables for people: what moves the scores, then what every id became."""
+"""An explanation as tables for people: the scores without each input, then the row of each id."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,14 +15,14 @@ from embershard.formatting import count_text
 from embershard.package.manifest import OutputSpec
 
 COLUMNS_SHOWN = 4
-"""Scores beside one another, where outputs have many examples."""
+"""Most scores in a line if outputs have many examples."""
 
 IDS_SHOWN = 4
 NOISE = 1e-6
-"""What a score of about 1 may differ by where nothing changed: the order of additions."""
+"""A score of about 1 may differ by this much if nothing changed: the order of additions does."""
 
 Document = Mapping[str, Any]
-"""What `explanation_json` gives, or a part of it."""
+"""The result of `explanation_json`, or a part of it."""
 
 
 def explanation_tables(
@@ -122,7 +122,7 @@ def _list(feature: Document, one: Document, place: int, *, everything: bool) -> 
     if cut and not everything:
         yield [f"... {cut} more", _cut(feature), "", ""]
     norm = one["pooled_norms"][place]
-    if norm is not None:  # Else the ids' own vectors are all there is.
+    if norm is not None:  # A sequence has no pooled vector.
         yield [f"{lookup['pooling']} of {len(counted)}", "", lookup["table"], f"{norm:.4f}"]
 
 
@@ -149,7 +149,7 @@ def _score(values: ArrayLike) -> str:
 
 
 def _change(values: ArrayLike, scores: ArrayLike) -> str:
-    """Of a score, or the norm of several."""
+    """The change of a score, or the norm of several changes."""
     if np.abs(values).max() <= NOISE * max(1.0, float(np.abs(scores).max())):
         return "0"
     number, sign = float(np.linalg.norm(values)), ""

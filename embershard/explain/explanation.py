@@ -21,18 +21,18 @@ from embershard.serving import LocalPrediction, LocalPredictor
 
 CALL_EXAMPLES = 1 << 14
 CALL_IDS = 1 << 20
-"""Most examples and ids of one call, where two requests fit: they bound its memory."""
+"""Most examples and ids of a call that holds two requests or more. They bound its memory."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeftOut:
-    """What happens when one input is left out of the request."""
+    """The change of the scores if one input is left out of the request."""
 
     input: str
 
     in_its_place: str
-    """What the model gets instead: "no ids", "default 0.5", or "0"."""
+    """The value that the model gets instead: "no ids", "default 0.5", or "0"."""
 
     change: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     """The scores without it less those with it, by output, in the output's shape. Empty: none."""
@@ -42,7 +42,7 @@ class LeftOut:
 
 
 def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[LocalPrediction, list[LeftOut]]:
-    """Ask with everything, and without each input in turn, all in one batch where that is small.
+    """Ask with everything, and without each input in turn, all in one batch if that is small.
     The request itself runs in every batch, and what is compared ran together. Returns the answer;
     then what leaving out does, for each dense and each sparse input in order."""
     defaults = {each.name: each.default for each in asked.manifest.dense}
@@ -52,7 +52,7 @@ def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[LocalPrediction,
     }
     names = list(in_place)  # At least one: no model has none.
     ids = max(len(asked.sample.values), 1)
-    # None where only request-scoped outputs are asked for.
+    # A request for request-scoped outputs only may have none.
     examples = max(asked.sample.num_examples, 1)
     step = max(1, min(CALL_EXAMPLES // examples, CALL_IDS // ids) - 1)
     answers, found = list[LocalPrediction](), list[LeftOut]()
@@ -87,10 +87,10 @@ class Explanation:
     """Outputs by name: ``(num_examples, ...)``, or ``(1, ...)`` in request scope."""
 
     sparse: tuple[IdRows, ...]
-    """For each sparse input."""
+    """The rows of each sparse input."""
 
     left_out: tuple[LeftOut, ...]
-    """For each dense input, then each sparse one."""
+    """One for each dense input, then for each sparse one."""
 
 
 def explain_request(
@@ -181,8 +181,8 @@ def _explained(package: Package, ask: Callable[[LocalPredictor], Asked]) -> Expl
 
 
 def _predictor(package: Package) -> LocalPredictor:
-    """The model by the default plan, or by the first other plan that this machine can serve: a plan
-    changes no score but by rounding."""
+    """The model by the default plan, or by the first other plan that this machine can serve. Plans
+    change scores only by rounding."""
     refusals = list[PlanError]()
     for plan in dict.fromkeys([package.manifest.default_plan, *package.plans]):
         try:

@@ -26,7 +26,7 @@ def lists_json(
     """The lists of those numbers, as docs/tools.md describes them."""
     given = explanation.asked.given_ids.get(spec.name)
     offsets = offsets_of(lists.lengths)
-    edges = offsets_of(lists.lengths[list(numbers)])  # Of the ids of these lists alone.
+    edges = offsets_of(lists.lengths[list(numbers)])  # Only of the ids of these lists.
     places = [np.arange(offsets[number], offsets[number + 1]) for number in numbers]
     here = np.concatenate([np.zeros(0, np.int64), *places])
     looked_up = [_look_up(lists.weights, found, each, explanation.package, here, edges)
@@ -54,8 +54,8 @@ def lists_json(
 
 class _LookedUp(NamedTuple):
     norms: list[float | None]
-    """Of each id's row as stored, before its weight; 0 of a zero vector, None of an id that is
-    cut."""
+    """The norm of each id's row as stored, before its weight: 0 for a zero vector, None for an id
+    that is cut."""
 
     pooled: list[float | None]
     """Norm of each list's pooled vector. None: a sequence has none."""
@@ -85,7 +85,7 @@ def _look_up(
         np.diff(offsets_of(kept)[edges]), pairwise(row_edges), strict=True
     ):
         length = np.linalg.norm(factors[has_row][first:end] @ vectors[which[first:end]])
-        mean = lookup.pooling == "mean"  # In which a zero vector counts.
+        mean = lookup.pooling == "mean"  # A zero vector counts in the mean.
         pooled.append(float(length / max(counted, 1) if mean else length))
     return _LookedUp(
         [float(norm) if counts else None for norm, counts in zip(norms, kept, strict=True)],
