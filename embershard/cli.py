@@ -16,15 +16,18 @@ from typing import Any
 from embershard.commands import (
     Parser,
     StopSignals,
-    asking,
-    benching,
-    calibrating,
-    controlling,
-    fetching,
+    bench,
+    calibrate,
+    control,
+    explain,
+    export,
+    fetch,
     packages,
-    planning,
-    serving,
-    training,
+    plan,
+    predict,
+    serve,
+    train,
+    triton_config,
 )
 from embershard.errors import EmbershardError, InputError
 from embershard.version import __version__
@@ -51,22 +54,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if the reader closed standard output, as `head` does.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What gRPC logs, our messages say.
-    given = parser().parse_args(arguments)
+    args = parser().parse_args(arguments)
     signals = StopSignals()
     try:
         _check_instruction_set(os.environ.get("EMBERSHARD_ISA", ""))
-        _check_output(given.command)
+        _check_output(args.command)
         with signals:
-            status = given.run(given) or 0
+            status = args.run(args) or 0
         print(end="", flush=True)  # What fails at exit would be a traceback.
     except BrokenPipeError:
         _drop_output()
         return 141
     except KeyboardInterrupt as interrupt:
-        return _failed(given, interrupt, str(interrupt) or signals.words, signals.exit_code)
+        return _failed(args, interrupt, str(interrupt) or signals.words, signals.exit_code)
     except Exception as error:
         if signals.came is not None:
-            return _failed(given, error, signals.words, signals.exit_code)
+            return _failed(args, error, signals.words, signals.exit_code)
         if isinstance(error, ModuleNotFoundError):
             missing = (error.name or "").partition(".")[0]
             if missing not in TRAINING_ONLY:
@@ -76,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             said = f"{type(error).__name__}: {error}"
         else:
             raise
-        return _failed(given, error, said, 1)
-    return _end(given, status)
+        return _failed(args, error, said, 1)
+    return _end(args, status)
 
 
 def _check_instruction_set(name: str) -> None:
@@ -93,29 +96,29 @@ def _check_output(command: str) -> None:
         raise InputError("standard output: expected a file, a pipe or /dev/null, got a closed one")
 
 
-def _failed(given: argparse.Namespace, error: BaseException, said: str, status: int) -> int:
+def _failed(args: argparse.Namespace, error: BaseException, said: str, status: int) -> int:
     """Says why a command ends; of several ranks once."""
     _drop_output()
-    if _is_rank(given):
+    if _is_rank(args):
         for number in (signal.SIGINT, signal.SIGTERM):  # torchrun ends all ranks once one has.
             signal.signal(number, signal.SIG_IGN)
-        said = given.ranks.last_words(error, said)
+        said = args.ranks.last_words(error, said)
     if said:
-        print(f"embershard {given.command}: {said}", file=sys.stderr)
-    return _end(given, status)
+        print(f"embershard {args.command}: {said}", file=sys.stderr)
+    return _end(args, status)
 
 
-def _end(given: argparse.Namespace, status: int) -> int:
+def _end(args: argparse.Namespace, status: int) -> int:
     """The exit status. A rank of several ends here: an interpreter that winds up would wait for
     collectives that never end, or be aborted by their threads."""
-    if _is_rank(given):
+    if _is_rank(args):
         sys.stderr.flush()
         os._exit(status)
     return status
 
 
-def _is_rank(given: argparse.Namespace) -> bool:
-    ranks = getattr(given, "ranks", None)
+def _is_rank(args: argparse.Namespace) -> bool:
+    ranks = getattr(args, "ranks", None)
     return ranks is not None and ranks.env is not None
 
 
@@ -163,22 +166,22 @@ def parser() -> argparse.ArgumentParser:
         dest="command", required=True, metavar="COMMAND", parser_class=_Command
     )
     for add in (
-        training.add_train,
-        training.add_export,
-        planning.add_plan_command,
-        calibrating.add_calibrate,
-        fetching.add_fetch,
+        train.add_train,
+        export.add_export,
+        plan.add_plan_command,
+        calibrate.add_calibrate,
+        fetch.add_fetch,
         packages.add_inspect,
         packages.add_verify,
         packages.add_sign,
-        serving.add_triton_config,
-        serving.add_serve,
-        controlling.add_label,
-        controlling.add_load,
-        controlling.add_unload,
-        asking.add_predict,
-        asking.add_explain,
-        benching.add_bench,
+        triton_config.add_triton_config,
+        serve.add_serve,
+        control.add_label,
+        control.add_load,
+        control.add_unload,
+        predict.add_predict,
+        explain.add_explain,
+        bench.add_bench,
     ):
         add(commands)
     return program

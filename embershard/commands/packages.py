@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embershard.commands.parser import path_given
+from embershard.commands.parser import nonempty_path
 from embershard.errors import InputError, PackageError
 
 if TYPE_CHECKING:
@@ -30,35 +30,35 @@ def add_package(command: argparse.ArgumentParser, *, optional: bool = False) -> 
     """Adds the argument `package`."""
     command.add_argument(
         "package",
-        type=path_given,
+        type=nonempty_path,
         nargs="?" if optional else None,
         metavar="PACKAGE",
         help="folder of one version: REPOSITORY/MODEL/VERSION",
     )
 
 
-def package_folder(given: Path) -> Path:
+def package_folder(path: Path) -> Path:
     """Refuses a file, and a folder one or two levels too high, naming the packages below."""
-    if given.is_file():
+    if path.is_file():
         hint = "; `embershard train FILE --dry-run` prints the plan of a training run"
         raise PackageError(
-            f"{given}: expected the folder of a package, got a file"
-            f"{hint if given.suffix == '.toml' else ''}"
+            f"{path}: expected the folder of a package, got a file"
+            f"{hint if path.suffix == '.toml' else ''}"
         )
-    if not (given / "manifest.json").exists():
+    if not (path / "manifest.json").exists():
         for pattern, kind in (("*", "the folder of one model"), ("*/*", "a repository")):
-            below = sorted(file.parent for file in given.glob(f"{pattern}/manifest.json"))
+            below = sorted(file.parent for file in path.glob(f"{pattern}/manifest.json"))
             if below:
                 raise PackageError(
-                    f"{given}: expected a package (REPOSITORY/MODEL/VERSION), got {kind}; "
+                    f"{path}: expected a package (REPOSITORY/MODEL/VERSION), got {kind}; "
                     f"it holds {', '.join(map(str, below))}"
                 )
-        if given.is_dir() and not (given / "manifest.sha256").exists():
+        if path.is_dir() and not (path / "manifest.sha256").exists():
             raise PackageError(
-                f"{given}: expected a package (REPOSITORY/MODEL/VERSION), got a folder without "
+                f"{path}: expected a package (REPOSITORY/MODEL/VERSION), got a folder without "
                 "manifest.json"
             )
-    return given
+    return path
 
 
 def check_folder(option: str, file: Path | None) -> None:
@@ -67,12 +67,12 @@ def check_folder(option: str, file: Path | None) -> None:
         raise InputError(f"{option}: expected a file in a folder, got {file}")
 
 
-def _inspect(given: argparse.Namespace) -> None:
+def _inspect(args: argparse.Namespace) -> None:
     from embershard.package import Package, describe_package
 
-    folder = package_folder(given.package)
+    folder = package_folder(args.package)
     print(describe_package(Package.open(folder)), end="")
-    if given.program:
+    if args.program:
         from embershard.serving import LocalPredictor
 
         program = LocalPredictor(folder).program
@@ -90,7 +90,7 @@ def add_verify(commands: Any) -> None:
     )
     command.add_argument(
         "--trusted-key",
-        type=path_given,
+        type=nonempty_path,
         metavar="PEM",
         help="public keys (Ed25519), one of which must have signed the package; its fingerprint is "
         "printed",
@@ -98,20 +98,20 @@ def add_verify(commands: Any) -> None:
     command.set_defaults(run=_verify)
 
 
-def _verify(given: argparse.Namespace) -> None:
+def _verify(args: argparse.Namespace) -> None:
     from embershard.console import bytes_bar
     from embershard.package import check_signature, verify_package
 
-    folder = package_folder(given.package)
+    folder = package_folder(args.package)
     signer = ""
-    if given.trusted_key:
-        fingerprint = check_signature(folder, given.trusted_key)
-        signer = f", signed by the key {fingerprint} in {given.trusted_key}"
+    if args.trusted_key:
+        fingerprint = check_signature(folder, args.trusted_key)
+        signer = f", signed by the key {fingerprint} in {args.trusted_key}"
     with bytes_bar("verifying", str(folder)) as progress:
         package = verify_package(folder, progress=progress)
     manifest = package.manifest
     size = sum(spec.bytes for spec in manifest.files.values())
-    scored = _scored_samples(package) if given.samples else ""
+    scored = _scored_samples(package) if args.samples else ""
     print(
         f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, "
         f"good{scored}{signer}{_misplaced(folder, manifest)}"
@@ -144,7 +144,7 @@ def add_sign(commands: Any) -> None:
     add_package(command)
     command.add_argument(
         "--key",
-        type=path_given,
+        type=nonempty_path,
         required=True,
         metavar="PEM",
         help="a private key (Ed25519) without a password",
@@ -152,7 +152,7 @@ def add_sign(commands: Any) -> None:
     command.set_defaults(run=_sign)
 
 
-def _sign(given: argparse.Namespace) -> None:
+def _sign(args: argparse.Namespace) -> None:
     from embershard.package import sign_package
 
-    print(f"signed: {sign_package(package_folder(given.package), given.key)}")
+    print(f"signed: {sign_package(package_folder(args.package), args.key)}")

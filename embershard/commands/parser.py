@@ -15,7 +15,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
-def path_given(text: str) -> Path:
+def nonempty_path(text: str) -> Path:
     """The type of arguments that are paths: an empty one, such as an unset variable of a script
     gives, is refused. ``Path("")`` is the current folder."""
     if not text:

@@ -219,10 +219,18 @@ class Watch:
                 self._write("remove_failed", {"model": model, **_said(error)})
 
 
+def sleep_in_steps(seconds: float) -> None:
+    """Sleeps at most a second at a time. Python runs a signal's handler between two steps if the
+    signal came just before a step began."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 1))
+
+
 def follow(
     watch: Watch,
     *,
-    pause: Callable[[float], None] = time.sleep,
+    pause: Callable[[float], None] = sleep_in_steps,
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
     """Polls until an exception ends it: Ctrl-C, or what a signal raises.

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from embershard.commands.fetching import watch_routes
+from embershard.commands.fetch import watch_routes
 from embershard.fetch.watch_status import WatchStatus
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from embershard.commands.fetching import add_fetch
-from embershard.commands.serving import add_serve
+from embershard.commands.fetch import add_fetch
+from embershard.commands.serve import add_serve
 from tests.repository.sources import ROOT
 
 DOCKER = ROOT / "docker"

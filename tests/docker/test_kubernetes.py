@@ -6,7 +6,7 @@ import re
 import kubernetes_validate
 import pytest
 
-from embershard.commands.fetching import watch_routes
+from embershard.commands.fetch import watch_routes
 from embershard.fetch.watch_status import WatchStatus
 from tests.docker.files import DOCKER, documents, one, parse, stages
 from tests.docker.promql import unknown

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from embershard.errors import ConfigError, PackageError, UnavailableError
-from embershard.fetch import Selection, WatchOptions, fetch_package, follow
+from embershard.fetch import Selection, WatchOptions, fetch_package, follow, watching
 from embershard.package.labels import read_labels
 from tests.cases import cases
 from tests.fetch.conftest import label, never, publish, versions_in
@@ -141,6 +141,19 @@ def test_polls_start_an_interval_apart_with_a_pause_between(poll_seconds, expect
     with pytest.raises(KeyboardInterrupt):
         follow(Slow(), pause=pause, clock=lambda: now[0])
     assert pauses == [expected, expected]
+
+
+def test_a_pause_looks_for_signals_every_second(monkeypatch):
+    now, slept = [100.0], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(watching.time, "sleep", sleep)
+    watching.sleep_in_steps(2.5)
+    assert slept == [1, 1, 0.5]
 
 
 def test_a_source_that_is_gone_changes_nothing_here(far, here):

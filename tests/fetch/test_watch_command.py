@@ -8,7 +8,7 @@ import threading
 import urllib.error
 import urllib.request
 
-from embershard.commands.fetching import watch_routes
+from embershard.commands.fetch import watch_routes
 from embershard.fetch.watch_status import WatchStatus
 from embershard.package import verify_package
 from embershard.package.labels import read_labels

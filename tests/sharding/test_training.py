@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from embershard.commands.training import _show_plan
+from embershard.commands.train import _show_plan
 from embershard.errors import ConfigError
 from embershard.planner import compare
 from embershard.training import dry_run, load_checkpoint, train

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from embershard.commands.asking import add_connecting, connection
 from embershard.commands.packages import package_folder
+from embershard.commands.predict import add_connecting, connection
 from embershard.commands.report_file import ReportFile
 from embershard.errors import InputError, RetryError, UnavailableError
 

@@ -170,7 +170,7 @@ def _refuse(given: argparse.Namespace, options: Sequence[str], wanted: str) -> N
 
 def _compare(given: argparse.Namespace) -> None:
     """Of a server with a package, or of a training run without one."""
-    from embershard.commands.calibrating import compare, compare_run
+    from embershard.commands.calibrate import compare, compare_run
     from embershard.package import Package
 
     is_run = Path(given.compare).is_dir()

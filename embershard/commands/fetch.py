@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from embershard.commands.parser import path_given
+from embershard.commands.parser import nonempty_path
 from embershard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_fetch(commands: Any) -> None:
     add("url", metavar="URL", help="of a repository: s3://bucket/path, https://..., file:///...")
     add(
         "repository",
-        type=path_given,
+        type=nonempty_path,
         metavar="REPOSITORY",
         help="folder of models, made if missing",
     )
@@ -60,7 +60,7 @@ def add_fetch(commands: Any) -> None:
     )
     add(
         "--trusted-key",
-        type=path_given,
+        type=nonempty_path,
         metavar="PEM",
         help="public keys (Ed25519), one of which must have signed the package (default: any)",
     )
@@ -85,7 +85,7 @@ def _add_watch(add: Any) -> None:
     )
     add(
         "--control",
-        type=path_given,
+        type=nonempty_path,
         metavar="SOCKET",
         help="with --watch: of the server to load them, see embershard serve --control "
         "(default: none)",
@@ -113,39 +113,39 @@ def _add_watch(add: Any) -> None:
     add("--log-json", action="store_true", help="with --watch: log as JSON, one object a line")
 
 
-def _fetch(given: argparse.Namespace) -> None:
+def _fetch(args: argparse.Namespace) -> None:
     from embershard.fetch import Selection
 
     selection = Selection(
-        model=given.model,
-        all_models=given.all_models,
-        version=given.version,
-        labels=tuple(dict.fromkeys(given.label)),
+        model=args.model,
+        all_models=args.all_models,
+        version=args.version,
+        labels=tuple(dict.fromkeys(args.label)),
     )
-    if given.watch is None:
-        _fetch_once(given, selection)
+    if args.watch is None:
+        _fetch_once(args, selection)
     else:
-        _watch(given, selection)
+        _watch(args, selection)
 
 
-def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
+def _fetch_once(args: argparse.Namespace, selection: Selection) -> None:
     from embershard.console import bytes_bar
     from embershard.fetch import fetch_models
 
     for flag in ("control", "keep", "log_json", "metrics_port", "metrics_host"):
-        if getattr(given, flag) is not None and getattr(given, flag) is not False:
+        if getattr(args, flag) is not None and getattr(args, flag) is not False:
             raise ConfigError(f"--{flag.replace('_', '-')}: expected with --watch only")
-    with bytes_bar("fetching", given.url) as progress:
+    with bytes_bar("fetching", args.url) as progress:
         found = fetch_models(
-            given.url,
-            given.repository,
+            args.url,
+            args.repository,
             selection,
-            trusted_key=given.trusted_key,
-            stall_seconds=given.stall_timeout,
+            trusted_key=args.trusted_key,
+            stall_seconds=args.stall_timeout,
             progress=progress,
         )
     for each in found:
-        _print_fetched(each, given.url)
+        _print_fetched(each, args.url)
 
 
 def _print_fetched(found: FetchedModel, url: str) -> None:
@@ -165,34 +165,34 @@ def _print_fetched(found: FetchedModel, url: str) -> None:
             print(f"{found.model} {version} is labelled {label}")
 
 
-def _watch(given: argparse.Namespace, selection: Selection) -> None:
+def _watch(args: argparse.Namespace, selection: Selection) -> None:
     from embershard.fetch import Source, Watch, WatchOptions, follow
     from embershard.serving.control import order
     from embershard.serving.server_process.logs import DescriptorStream, EventLog
 
     options = WatchOptions(
         selection=selection,
-        interval_seconds=given.watch,
-        trusted_key=given.trusted_key,
-        keep=given.keep,
+        interval_seconds=args.watch,
+        trusted_key=args.trusted_key,
+        keep=args.keep,
     )
 
     def ask(name: str) -> dict[str, Any]:
-        return order(given.control, {"order": name}, timeout_seconds=ORDER_SECONDS)
+        return order(args.control, {"order": name}, timeout_seconds=ORDER_SECONDS)
 
-    log = EventLog(DescriptorStream(sys.stderr.fileno()), as_json=given.log_json)
+    log = EventLog(DescriptorStream(sys.stderr.fileno()), as_json=args.log_json)
     watch = Watch(
-        Source(given.url, stall_seconds=given.stall_timeout),
-        given.repository,
+        Source(args.url, stall_seconds=args.stall_timeout),
+        args.repository,
         options,
-        order=ask if given.control else None,
+        order=ask if args.control else None,
         write=log.write,
     )
-    said = {"url": given.url, "repository": str(given.repository), "seconds": given.watch}
+    said = {"url": args.url, "repository": str(args.repository), "seconds": args.watch}
     try:
-        with _metrics(given, watch.status) as port:
+        with _metrics(args, watch.status) as port:
             where = {"metrics": port.url} if port else {}
-            log.write("watching", {**said, "control": str(given.control or ""), **where})
+            log.write("watching", {**said, "control": str(args.control or ""), **where})
             follow(watch)
     except KeyboardInterrupt:  # SIGTERM, too: the end that a watch is meant to have.
         log.write("stopped", {})

@@ -1,5 +1,5 @@
-"""`embershard predict` and `embershard explain`; and what commands that send requests share: flags
-for TLS and a token, and a request's file."""
+"""`embershard predict`. Commands that send requests share its flags for TLS and a token, and its
+reading of a request's file."""
 
 import argparse
 import json
@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from embershard.commands.packages import add_package, package_folder
 from embershard.errors import InputError
 
 
@@ -26,16 +25,16 @@ def add_connecting(group: Any) -> None:
     add("--token-file", type=Path, metavar="FILE", help="the token that the server asks for")
 
 
-def connection(given: argparse.Namespace) -> dict[str, Any]:
+def connection(args: argparse.Namespace) -> dict[str, Any]:
     """``tls`` and ``token``, as `Client` takes them."""
     from embershard.client import Tls
     from embershard.client.channel import read_token
 
-    files = {"ca": given.tls_ca, "certificate": given.tls_certificate, "key": given.tls_key}
-    wanted = given.tls or given.tls_server_name is not None or any(files.values())
+    files = {"ca": args.tls_ca, "certificate": args.tls_certificate, "key": args.tls_key}
+    wanted = args.tls or args.tls_server_name is not None or any(files.values())
     return {
-        "tls": Tls(**files, server_name=given.tls_server_name or "") if wanted else None,
-        "token": read_token(given.token_file) if given.token_file else "",
+        "tls": Tls(**files, server_name=args.tls_server_name or "") if wanted else None,
+        "token": read_token(args.token_file) if args.token_file else "",
     }
 
 
@@ -105,12 +104,12 @@ def add_predict(commands: Any) -> None:
     command.set_defaults(run=_predict)
 
 
-def _predict(given: argparse.Namespace) -> None:
+def _predict(args: argparse.Namespace) -> None:
     from embershard.client import Client
 
-    which = {"model": given.model, "version": given.version, "label": given.label}
-    asked = None if given.request is None else read_request(given.request)
-    with Client(given.address, timeout_seconds=given.timeout, **connection(given)) as client:
+    which = {"model": args.model, "version": args.version, "label": args.label}
+    asked = None if args.request is None else read_request(args.request)
+    with Client(args.address, timeout_seconds=args.timeout, **connection(args)) as client:
         if asked is None:
             print(_described(client.get_model(**which)))
             return
@@ -142,78 +141,3 @@ def _known(item: Any) -> str:
     if item.hashed:
         return f"   any id, {item.known_ids:,} buckets"
     return f"   knows ids 0 .. {item.known_ids - 1}" if item.known_ids else ""
-
-
-UNBOUNDED_COLUMNS = 10_000
-"""Where no terminal folds the lines."""
-
-
-def add_explain(commands: Any) -> None:
-    command = commands.add_parser(
-        "explain",
-        help="take one request apart: ids, rows, vectors, scores",
-        description="Take one request apart as a server sees it: what every id becomes, and how "
-        "the scores change when an input is left out. The package is loaded into this process; no "
-        "server is asked.",
-    )
-    add_package(command)
-    add = command.add_argument
-    add(
-        "request",
-        metavar="REQUEST.json",
-        nargs="?",
-        help=f"{REQUEST_HELP}; left out, a request that the package keeps is explained",
-    )
-    add(
-        "--sample",
-        type=int,
-        metavar="NUMBER",
-        help="which of the requests that the package keeps, from 0 (default: the first)",
-    )
-    add("--example", type=int, metavar="NUMBER", help="show one example only, from 0")
-    add("--all", action="store_true", help="show every example, and every id of a list")
-    add(
-        "--format",
-        choices=("table", "json"),
-        default="table",
-        help="json has everything, for programs (default: %(default)s)",
-    )
-    command.set_defaults(run=_explain)
-
-
-def _explain(given: argparse.Namespace) -> None:
-    from embershard.explain import (
-        explain_request,
-        explain_sample,
-        explanation_json,
-        explanation_tables,
-    )
-
-    if given.request is not None and given.sample is not None:
-        raise InputError("expected either a sample or a request, got both")
-    folder = package_folder(given.package)
-    if given.request is None:
-        explanation = explain_sample(folder, given.sample or 0)
-    else:
-        explanation = explain_request(folder, **read_request(given.request))
-    num_examples = explanation.asked.sample.num_examples
-    if given.example is not None and not 0 <= given.example < num_examples:
-        last = num_examples - 1
-        expected = f"expected 0 .. {last}" if last >= 0 else "the request has none"
-        raise InputError(f"example: {expected}, got {given.example}")
-    examples = [] if given.example is None else [given.example]
-    if given.format == "json":
-        print(json.dumps(explanation_json(explanation, examples=examples)))
-    else:
-        _print(explanation_tables(explanation, examples=examples, everything=given.all))
-
-
-def _print(tables: Any) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = UNBOUNDED_COLUMNS
-    with console.capture() as captured:
-        console.print(tables)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from embershard.commands.parser import path_given
+from embershard.commands.parser import nonempty_path
 from embershard.errors import ConfigError, EmbershardError, InputError, NotFoundError
 from embershard.formatting import printable
 
@@ -24,7 +24,7 @@ def add_load(commands: Any) -> None:
         "repository and its labels again, as SIGHUP has it do.",
     )
     add = command.add_argument
-    add("socket", type=path_given, metavar="SOCKET", help=SOCKET_HELP)
+    add("socket", type=nonempty_path, metavar="SOCKET", help=SOCKET_HELP)
     add("model", nargs="?", metavar="MODEL", help="(default: all that are served)")
     add(
         "--version",
@@ -45,7 +45,7 @@ def add_load(commands: Any) -> None:
 def add_unload(commands: Any) -> None:
     command = commands.add_parser("unload", help="have a server unload a version or a model")
     add = command.add_argument
-    add("socket", type=path_given, metavar="SOCKET", help=SOCKET_HELP)
+    add("socket", type=nonempty_path, metavar="SOCKET", help=SOCKET_HELP)
     add("model", metavar="MODEL", help="name of the model")
     add("--version", type=int, default=0, metavar="N", help="(default: the whole model)")
     command.set_defaults(run=_unload)
@@ -63,32 +63,32 @@ def add_label(commands: Any) -> None:
     add = command.add_argument
     add(
         "repository",
-        type=path_given,
+        type=nonempty_path,
         metavar="REPOSITORY",
         help="folder of models, each of versions",
     )
     add("model", metavar="MODEL", help="name of the model")
     add("label", choices=("stable", "canary", "shadow"), metavar="LABEL", help="%(choices)s")
     add("version", type=int, metavar="VERSION", help="0: no version has the label any more")
-    add("--control", type=path_given, metavar="SOCKET", help=f"{SOCKET_HELP} (default: none)")
+    add("--control", type=nonempty_path, metavar="SOCKET", help=f"{SOCKET_HELP} (default: none)")
     command.set_defaults(run=_label)
 
 
-def _load(given: argparse.Namespace) -> None:
-    if given.model is None:
+def _load(args: argparse.Namespace) -> None:
+    if args.model is None:
         for flag in ("version", "replace"):
-            if getattr(given, flag):
+            if getattr(args, flag):
                 raise ConfigError(f"--{flag}: expected a MODEL with it")
-        _order(given.socket, {"order": "refresh"})
+        _order(args.socket, {"order": "refresh"})
         return
-    if not given.model:
+    if not args.model:
         raise InputError("MODEL: expected the name of a model, got ''")
-    order = {"model": given.model, "version": given.version, "replace": given.replace}
-    _order(given.socket, {"order": "load", **order})
+    order = {"model": args.model, "version": args.version, "replace": args.replace}
+    _order(args.socket, {"order": "load", **order})
 
 
-def _unload(given: argparse.Namespace) -> None:
-    _order(given.socket, {"order": "unload", "model": given.model, "version": given.version})
+def _unload(args: argparse.Namespace) -> None:
+    _order(args.socket, {"order": "unload", "model": args.model, "version": args.version})
 
 
 def _order(socket: Path, document: dict[str, Any]) -> None:
@@ -116,16 +116,16 @@ def _print_index(index: list[dict[str, Any]], *, to: Any) -> None:
         print(printable(line.rstrip()), file=to)
 
 
-def _label(given: argparse.Namespace) -> None:
+def _label(args: argparse.Namespace) -> None:
     from embershard.package.labels import write_label
 
-    served = _default_version(given.control, given.model) if given.control else 0
-    written = write_label(given.repository, given.model, given.label, given.version, served=served)
+    served = _default_version(args.control, args.model) if args.control else 0
+    written = write_label(args.repository, args.model, args.label, args.version, served=served)
     for label, version in written.labels.items():
-        print(f"{given.model} {version:<8} {label}")
+        print(f"{args.model} {version:<8} {label}")
     if written.made_stable:
         why = (
-            f"the server at {given.control} serves it"
+            f"the server at {args.control} serves it"
             if served
             else "it is taken as the one being served because it is the highest that is neither "
             "canary nor shadow (--control SOCKET asks the server)"

@@ -1,4 +1,4 @@
-"""`embershard serve` and `embershard triton-config`."""
+"""`embershard triton-config`."""
 
 from __future__ import annotations
 
@@ -7,59 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embershard.commands.packages import add_package, package_folder
-from embershard.commands.parser import path_given
 from embershard.errors import InputError
 
 if TYPE_CHECKING:
     from embershard.serving.triton import TritonOptions
-
-
-def add_serve(commands: Any) -> None:
-    from embershard.serving.option import Once, add_flags
-    from embershard.serving.options import ServerOptions
-    from embershard.serving.server_process import ProcessOptions
-
-    command = commands.add_parser("serve", help="answer requests over gRPC")
-    add = command.add_argument
-    add(
-        "repository",
-        type=path_given,
-        metavar="REPOSITORY",
-        help="folder of models, each of versions",
-    )
-    add(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="which to serve; may be given several times (default: all that are there)",
-    )
-    add(
-        "--version",
-        "--model-version",
-        action=Once,
-        default="",
-        metavar="latest|N|LABEL",
-        help="default version of a model, for requests without one (default: the one labelled "
-        "stable, else the highest that is neither canary nor shadow)",
-    )
-    add_flags(command, ServerOptions, ProcessOptions)
-    command.set_defaults(run=_serve)
-
-
-def _serve(given: argparse.Namespace) -> None:
-    from embershard.serving import ServerOptions
-    from embershard.serving.option import given_options
-    from embershard.serving.server_process import ProcessOptions, run_server
-
-    process = given_options(
-        ProcessOptions,
-        given,
-        repository=given.repository,
-        models=tuple(given.model),
-        version=given.version,
-    )
-    run_server(process, given_options(ServerOptions, given))
 
 
 def add_triton_config(commands: Any) -> None:
@@ -95,14 +46,14 @@ def write_config(
     print(f"wrote {file}" if is_new else f"{file} says the same already")
 
 
-def _triton_config(given: argparse.Namespace) -> None:
+def _triton_config(args: argparse.Namespace) -> None:
     from embershard.serving.option import given_options
     from embershard.serving.triton import TritonOptions, backend_directory
 
-    if given.backend_directory:
+    if args.backend_directory:
         print(backend_directory())
         return
-    if given.package is None:
+    if args.package is None:
         raise InputError("expected PACKAGE, or --backend-directory")
-    options = given_options(TritonOptions, given)
-    write_config(package_folder(given.package), options, force=given.force)
+    options = given_options(TritonOptions, args)
+    write_config(package_folder(args.package), options, force=args.force)

@@ -1,0 +1,54 @@
+"""`embershard serve`."""
+
+import argparse
+from typing import Any
+
+from embershard.commands.parser import nonempty_path
+
+
+def add_serve(commands: Any) -> None:
+    from embershard.serving.option import Once, add_flags
+    from embershard.serving.options import ServerOptions
+    from embershard.serving.server_process import ProcessOptions
+
+    command = commands.add_parser("serve", help="answer requests over gRPC")
+    add = command.add_argument
+    add(
+        "repository",
+        type=nonempty_path,
+        metavar="REPOSITORY",
+        help="folder of models, each of versions",
+    )
+    add(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="which to serve; may be given several times (default: all that are there)",
+    )
+    add(
+        "--version",
+        "--model-version",
+        action=Once,
+        default="",
+        metavar="latest|N|LABEL",
+        help="default version of a model, for requests without one (default: the one labelled "
+        "stable, else the highest that is neither canary nor shadow)",
+    )
+    add_flags(command, ServerOptions, ProcessOptions)
+    command.set_defaults(run=_serve)
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from embershard.serving import ServerOptions
+    from embershard.serving.option import given_options
+    from embershard.serving.server_process import ProcessOptions, run_server
+
+    process = given_options(
+        ProcessOptions,
+        args,
+        repository=args.repository,
+        models=tuple(args.model),
+        version=args.version,
+    )
+    run_server(process, given_options(ServerOptions, args))

@@ -1,0 +1,161 @@
+"""`embershard train`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embershard.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from embershard.data.registry import DataConfig
+    from embershard.planner import PlanReport
+    from embershard.training import RunConfig, TrainingResult
+    from embershard.training.ranks import Ranks
+
+CACHE_VARIABLE = "EMBERSHARD_CACHE"
+
+
+def add_train(commands: Any) -> None:
+    command = commands.add_parser("train", help="train a model from a TOML file")
+    command.add_argument(
+        "config",
+        type=Path,
+        metavar="CONFIG.toml",
+        help="data, model, training and checkpoint; paths in it count from the current folder",
+    )
+    command.add_argument(
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="where movielens lies, in place of the file's data.path; other data sets have no "
+        "folder, and data of your own needs a training loop of your own",
+    )
+    command.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="let the checkpoints of an earlier run in checkpoint.folder be replaced; not with "
+        "--resume (default: refuse)",
+    )
+    command.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the last checkpoint in checkpoint.folder, if there is one (default: only "
+        "after a restart by torchrun --max-restarts)",
+    )
+    command.add_argument(
+        "--plan-report",
+        type=Path,
+        metavar="FILE.html",
+        help='with sharding.plan = "auto": write the report of the plan there, besides printing it',
+    )
+    command.add_argument(
+        "--explain",
+        metavar="TABLE",
+        help='with sharding.plan = "auto": print every cut of a table',
+    )
+    command.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where tables and batches lie; cuda: under torchrun, a GPU for each rank "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check file, data, model, plan and checkpoint folder for these ranks and print what "
+        "would run: steps, plan, memory; train nothing and write nothing but the data's download",
+    )
+    command.set_defaults(run=_train)
+
+
+def _train(args: argparse.Namespace) -> None:
+    if "RANK" not in os.environ and not args.config.exists():  # Said before torch is imported.
+        raise ConfigError(f"{args.config}: there is no such file")
+    from embershard.malloc_options import set_malloc_options
+    from embershard.training.ranks import ranks_of_torchrun
+
+    set_malloc_options(os.environ)
+    with ranks_of_torchrun(args.device) as ranks:
+        args.ranks = ranks  # For the end of the process.
+        if args.device == "cuda":
+            ranks = ranks.on_gpus()
+        config, data = ranks.agree(lambda: _read(args, ranks), error=ConfigError)
+        _train_on(ranks, config, data, args)
+
+
+def _read(args: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig]:
+    from embershard.training import read_config
+    from embershard.training.config import AUTO
+
+    config = read_config(args.config)
+    data = config.data.at(args.data) if args.data else config.data
+    if data.path and not args.data and not data.path.expanduser().is_dir():
+        absolute = data.path.expanduser().absolute()
+        raise config.refusal("data", "path", problem=f"expected a folder, found none at {absolute}")
+    page = args.plan_report
+    if page is not None and not page.parent.is_dir():
+        raise InputError(f"--plan-report: expected a file in a folder, got {page}")
+    for name, value in (("--plan-report", page), ("--explain", args.explain)):
+        if value is not None and config.sharding.plan != AUTO:
+            problem = f'expected "{AUTO}" with {name}, got {config.sharding.plan}'
+            raise config.refusal("sharding", "plan", problem=problem)
+        if value is not None and ranks.env is None:
+            raise InputError(
+                f"{name}: expected ranks of torchrun (--nproc-per-node 1 will do), got a process "
+                "alone, which plans nothing"
+            )
+    return config, data
+
+
+def _show_plan(report: PlanReport, *, page: Path | None, explained: str | None) -> None:
+    text = "" if explained is None else f"\n{report.explain(explained)}"
+    print(report.to_text() + text, flush=True)
+    if page is not None:
+        page.write_text(report.to_html(title="Plan of training"), encoding="utf-8")
+
+
+def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, args: argparse.Namespace) -> None:
+    from embershard.console import training_bar
+    from embershard.data import DEFAULT_CACHE, load_dataset
+    from embershard.training import dry_run, train
+
+    cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
+    dataset = ranks.first_on_rank_0(lambda: load_dataset(data, cache=cache))
+    title = f"{config.model.name} on {dataset.name}" + ranks.text
+    options: dict[str, Any] = {
+        "overwrite": args.overwrite,
+        "resume": args.resume,
+        "env": ranks.env,
+        "job": ranks.job,
+        "planned": partial(_show_plan, page=args.plan_report, explained=args.explain),
+    }
+    if args.dry_run:
+        found = dry_run(config, dataset, **options)
+        if ranks.rank == 0:
+            print(f"{title}\n{found.to_text()}", end="")
+        return
+    with training_bar(title) if ranks.rank == 0 else nullcontext() as progress:
+        result = train(config, dataset, progress=progress, **options)
+    if ranks.rank == 0:
+        _show_result(result)
+
+
+def _show_result(result: TrainingResult) -> None:
+    how = "stopped early" if result.stopped_early else "all epochs"
+    print(f"{how} after step {result.steps}, best at step {result.best_step}")
+    for note in result.notes:
+        print(note)
+    for name, found in (("validation", result.valid), ("test", result.test)):
+        print(
+            f"{name:10}  auc {found.auc:.4f}  normalized entropy {found.normalized_entropy:.4f}"
+            f"  {found.examples:,} examples"
+        )
+    if result.measured is not None:
+        print(f"\n{result.measured.to_text()}")
+    print(f"checkpoint  {result.checkpoint}")
