@@ -21,6 +21,8 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 venv=.venv
 stamps=$venv/stamps
+# Paths are hashed relative to the checkout, so that build folders share the compiler's cache.
+export CCACHE_BASEDIR=$PWD
 cpp_packages=(cmake g++ libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev libxxhash-dev
   make ninja-build nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc)
 browser_packages=(chromium chromium-driver)
