@@ -3,6 +3,7 @@
 #   make install   .venv with everything (TORCH_INDEX=URL: where pip finds torch)
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make test      every test that needs no GPU, C++ included
+#   make test-torch TORCH=2.14.1  the tests of export, serving and sharding on another torch
 #   make sanitize  the C++ tests under AddressSanitizer with UBSan, then under ThreadSanitizer
 #   make coverage  the lines of Python that the tests run (COVERAGE='tests/jagged' for some tests)
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
@@ -15,7 +16,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
 .PHONY: install format lint test test-python test-cpp test-gpu sanitize soak attack fuzz demo docs
-.PHONY: coverage data
+.PHONY: coverage data test-torch
 .PHONY: bench bench-peers benchmark-programs tritonserver
 
 bin := .venv/bin
@@ -53,6 +54,14 @@ test-python: data
 
 test-gpu: data
 	REQUIRE_GPU=1 $(bin)/python -m pytest -m needs_gpu
+
+# In an environment of its own: build/torch-VERSION. Not part of CI.
+test-torch:
+	@scripts/install.sh torch '$(TORCH)'
+	build/torch-$(TORCH)/venv/bin/python -c $(fetch_movielens)
+	OMP_WAIT_POLICY=passive build/torch-$(TORCH)/venv/bin/python -m pytest \
+	  -m "not needs_gpu and not attack" --numprocesses $(cores) --dist loadfile \
+	  tests/export tests/serving tests/sharding
 
 soak: install
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(bin)/python -m pytest -s tests/serving/test_soak.py
@@ -108,8 +117,9 @@ fuzz:
 	done
 
 # MovieLens-100K, into the cache folder, so that no test needs the network.
+fetch_movielens = 'from embershard.data import movielens_folder; movielens_folder(None)'
 data: install
-	$(bin)/python -c 'from embershard.data import movielens_folder; movielens_folder(None)'
+	$(bin)/python -c $(fetch_movielens)
 
 demo:
 	@scripts/install.sh serving

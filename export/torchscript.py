@@ -69,6 +69,8 @@ VERSIONS = ("version", ".data/version")
 WRITERS_OWN = (*VERSIONS, ".data/serialization_id")
 """Records that every writer of archives adds by itself."""
 
+CALLS_PYTHON = "it calls Python"
+
 
 def compile_program(root: nn.Module, graph: fx.Graph) -> Any:
     """TorchScript of a dense program, (request_inputs, example_inputs, request_of_example) to a
@@ -89,7 +91,7 @@ def _script(root: nn.Module, graph: fx.Graph) -> Any:
         script = torch.jit.script(module)
     found: Any = script.inlined_graph
     if found.findNode("prim::PythonOp", True) is not None:  # It compiles, but no file can hold it.
-        raise ExportError("it calls Python")
+        raise ExportError(CALLS_PYTHON)
     return script
 
 
@@ -162,11 +164,10 @@ def _author_line(error: Exception, graph: fx.Graph) -> str:
 
 @contextmanager
 def _known_warnings_ignored() -> Iterator[None]:
-    # torch 2.13 warns that TorchScript will not be developed further. It is what a C++ host
-    # without a compiler loads.
+    # TorchScript is deprecated: torch 2.13 tells programmers so, torch 2.14 every user. We keep it
+    # because a C++ server can load it without a compiler.
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", message=r".*torch\.jit", category=FutureWarning)
+        warnings.filterwarnings("ignore", message=r".*torch\.jit")
         # It reads the source of fx.GraphModule, whose annotations it does not need here.
         warnings.filterwarnings("ignore", message=r".*instance-level annotations on empty")
         # torch's own nn.Transformer names its norm a constant.
@@ -231,6 +232,8 @@ def _reason(error: Exception, node: fx.Node) -> str:
     text = str(error).strip()
     if text.startswith("Arguments for call are not valid"):
         return f"TorchScript has no {node._pretty_print_target(node.target)} of these arguments"
+    if text.startswith("Python builtin"):  # torch 2.14 refuses it, older versions compile it.
+        return CALLS_PYTHON
     lines = [line.strip().rstrip(".:") for line in text.splitlines()]
     if len(lines) > 1 and " -> " in lines[0]:  # A signature; the line below says what is wrong.
         del lines[0]

@@ -12,6 +12,8 @@
 #                                 extension: enough for the demo
 #   scripts/install.sh            the same with all of the extension: the load tool, the Triton
 #                                 backend, and what the C++ tests need
+#   scripts/install.sh torch VERSION
+#                                 the same with another torch, all in build/torch-VERSION
 #
 # PYTHON       the Python to build on; python3 unless set
 # TORCH_INDEX  where pip finds torch, such as PyTorch's CPU-only index; pip's own unless set
@@ -21,8 +23,10 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 venv=.venv
 stamps=$venv/stamps
+build=build/extension
 # Paths are hashed relative to the checkout, so that build folders share the compiler's cache.
 export CCACHE_BASEDIR=$PWD
+other_pins=()  # Lines to replace in constraints.txt, as commands of sed.
 cpp_packages=(cmake g++ libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev libxxhash-dev
   make ninja-build nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc)
 browser_packages=(chromium chromium-driver)
@@ -103,7 +107,7 @@ python_stage() {
     fail "$PWD/$venv was not made by this script; move it away"
   fi
   if ! done_before venv "$key" || [ ! -x $venv/bin/pip ]; then
-    rm -rf $venv build/extension
+    rm -rf $venv $build
     done_now venv "$key"
     "$python" -m venv $venv
   fi
@@ -111,7 +115,8 @@ python_stage() {
   key=$(hash_of constraints.txt pyproject.toml scripts/install.sh)
   if ! done_before python "$key"; then
     say "Python packages, torch among them: minutes the first time"
-    local pip=($venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt)
+    sed --expression='' "${other_pins[@]}" constraints.txt > $venv/constraints.txt
+    local pip=($venv/bin/pip install --quiet --disable-pip-version-check -c $venv/constraints.txt)
     "${pip[@]}" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
     $venv/bin/python - > $venv/requirements.txt <<'PYTHON'
 import tomllib
@@ -142,10 +147,22 @@ extension_stage() {
   if ! done_before extension "$1 $key" && ! done_before extension "all $key"; then
     say "the extension, compiled: minutes the first time"
     CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) $venv/bin/pip install --quiet --disable-pip-version-check \
-      --no-deps --no-build-isolation --config-settings=cmake.define.EMBERSHARD_TOOLS=$tools \
+      --no-deps --no-build-isolation --config-settings=build-dir=$build \
+      --config-settings=cmake.define.EMBERSHARD_TOOLS=$tools \
       --config-settings=cmake.define.EMBERSHARD_TESTS=$tools -e .
     done_now extension "$1 $key"
   fi
+}
+
+# use_torch VERSION: sets what the stages install, and where, to that torch and its FBGEMM.
+use_torch() {
+  [[ $1 =~ ^2\.([0-9]+)\.[0-9]+$ ]] || fail "expected a version of torch such as 2.14.1, got '$1'"
+  build=build/torch-$1
+  venv=$build/venv
+  stamps=$venv/stamps
+  # FBGEMM 1.6 pairs with torch 2.11, 1.7 with 2.12, and so on.
+  other_pins=(--expression="s/^torch==.*/torch==$1/"
+    --expression="s/^fbgemm-gpu-cpu==.*/fbgemm-gpu-cpu==1.$((BASH_REMATCH[1] - 5)).*/")
 }
 
 # The wheel holds the libraries of the program, which needs nothing of what the wheel requires.
@@ -177,5 +194,11 @@ case ${1:-all} in
     python_stage
     extension_stage "${1:-all}"
     ;;
-  *) fail "unknown stage '$1'; known: python, serving, browser, fuzz, proxy, triton, all" ;;
+  torch)
+    use_torch "${2:-}"
+    system_stage all
+    python_stage
+    extension_stage all
+    ;;
+  *) fail "unknown stage '$1'; known: python, serving, browser, fuzz, proxy, triton, torch, all" ;;
 esac

@@ -164,17 +164,23 @@ def _new_group(pg: Any, ranks: list[int], timeout: timedelta, backend: str) -> A
 
 
 def _equalize_group_counts(pg: Any) -> None:
-    """Put every rank of ``pg`` in the same number of groups, by groups of one rank.
+    """Give every rank of ``pg`` the same number of groups, by groups of one rank.
 
     torch names a group with local synchronization by that number: ranks with different numbers
     would wait for each other under different names.
     """
-    count = len(dist.distributed_c10d._world.pg_names)
+    count = _group_count()
     everyone = [count] * dist.get_world_size(pg)
     with collective(pg):
         dist.all_gather_object(everyone, count, group=pg)
     for _ in range(count, max(everyone)):
         dist.new_group([dist.get_rank()], backend="gloo", use_local_synchronization=True)
+
+
+def _group_count() -> int:
+    """The groups that this rank is in. From torch 2.14 on: also those that it helped to make."""
+    world = dist.distributed_c10d._world
+    return world.group_count if torch.__version__ >= "2.14" else len(world.pg_names)
 
 
 def agree(

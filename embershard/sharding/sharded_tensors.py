@@ -34,7 +34,7 @@ class Region(NamedTuple):
 class StagedTensor(ShardedTensor):
     """A ``ShardedTensor`` that ``async_save`` can copy.
 
-    Its stager (torch 2.11 .. 2.13) takes the address of every tensor, which a ShardedTensor does
+    Its stager (torch 2.11 to 2.14) takes the address of every tensor, which a ShardedTensor does
     not have. If that is 0, it makes a new tensor and copies the attributes one by one, the local
     shards among them. A process group cannot be copied, but its name can.
     """

@@ -18,10 +18,10 @@ from tests.export.models import SCHEMA, collection
 from tests.export.test_scopes import checked
 from tests.export.test_sequences import sequences
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit")
 
 
-with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+with warnings.catch_warnings(action="ignore"):
 
     @torch.jit.script
     def scripted_function(x: torch.Tensor) -> torch.Tensor:

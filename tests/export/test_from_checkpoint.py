@@ -180,6 +180,7 @@ def test_a_state_dict_beside_other_entries_is_read(kind, name, tmp_path):
     assert files_of(out) == files_of(tmp_path / "expected/1")
 
 
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor:UserWarning")
 @cases(
     ("tensor", "got"),
     {
@@ -243,7 +244,7 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
         export_checkpoint(tmp_path, tmp_path / "ranker/1")
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_state_dict_of_a_compiled_module_is_read(tmp_path):
     module = trained_ranker()
     module.tower = torch.compile(module.tower)

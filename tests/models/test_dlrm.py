@@ -158,7 +158,7 @@ def test_a_trace_with_embeddings_as_leaves_serves_any_batch(cls, examples):
 
 # TorchScript is what is served, though torch calls it deprecated; the other one is about the
 # source of torch.fx.GraphModule.
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 @pytest.mark.filterwarnings("ignore:The TorchScript type system doesn't support:UserWarning")
 def test_the_trace_without_its_embeddings_is_torchscript_for_any_batch():
     model = Score(build())

@@ -104,10 +104,17 @@ def test_a_virtual_environment_of_someone_else_is_left_alone(checkout, machine):
     assert theirs.exists()
 
 
+@pytest.mark.parametrize("version", [(), ("2.14",), ("1.13.1",), ("2.14.1rc1",)])
+def test_a_torch_without_its_whole_version_is_refused(checkout, machine, version):
+    done = run(checkout, machine, "torch", *version)
+    expected = f"install: expected a version of torch such as 2.14.1, got '{''.join(version)}'\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
 def test_an_unknown_stage_is_refused(checkout, machine):
     done = run(checkout, machine, "everything")
     assert (done.returncode, done.stderr) == (
         1,
         "install: unknown stage 'everything'; "
-        "known: python, serving, browser, fuzz, proxy, triton, all\n",
+        "known: python, serving, browser, fuzz, proxy, triton, torch, all\n",
     )

@@ -23,7 +23,7 @@ class Oracle:
         self._tables = {table["name"]: self._read(table) for table in self._manifest["tables"]}
         self._vocabularies: dict[str, dict[int, int]] = {}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.filterwarnings("ignore", message=r".*torch\.jit")
             self._program = torch.jit.load(str(package / "programs/dense.pt"))
 
     def answer(self, asked: Asked) -> dict[str, np.ndarray]:

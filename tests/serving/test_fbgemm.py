@@ -51,7 +51,7 @@ def package(tmp_path_factory):
     folder = Path(shutil.copytree(GOLDEN, tmp_path_factory.mktemp("tiny") / "1"))
     load_operators()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", message=r".*torch\.jit")
         module = torch.jit.ScriptModule()
         module.define(PROGRAM)
         torch.jit.save(module, str(folder / "programs" / "dense.pt"))
