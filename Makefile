@@ -2,6 +2,7 @@
 #
 #   make install   .venv with everything (TORCH_INDEX=URL: where pip finds torch)
 #   make demo      train, export, serve and ask, on MovieLens-100K
+#   make wheel     build/wheel/embershard-*.whl, for machines without a compiler
 #   make test      every test that needs no GPU, C++ included
 #   make test-torch TORCH=2.14.1  the tests of export, serving and sharding on another torch
 #   make sanitize  the C++ tests under AddressSanitizer with UBSan, then under ThreadSanitizer
@@ -16,7 +17,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
 .PHONY: install format lint test test-python test-cpp test-gpu sanitize soak attack fuzz demo docs
-.PHONY: coverage data test-torch
+.PHONY: coverage data test-torch wheel
 .PHONY: bench bench-peers benchmark-programs tritonserver
 
 bin := .venv/bin
@@ -124,6 +125,9 @@ data: install
 demo:
 	@scripts/install.sh serving
 	$(bin)/python examples/movielens/demo.py
+
+wheel: install
+	scripts/runtime.sh wheel
 
 # BENCH='ROW...' runs those alone; BENCH='ROW... --against CHECKOUT' compares two checkouts.
 bench: benchmark-programs tritonserver

@@ -2,7 +2,8 @@
 # What runs embershard and builds nothing: what the images of docker/ hold. After scripts/install.sh.
 #
 #   scripts/runtime.sh packages KIND        Debian's packages that it needs to run
-#   scripts/runtime.sh build KIND FOLDER    a virtual environment with a wheel of embershard
+#   scripts/runtime.sh wheel                a wheel of embershard, in build/wheel
+#   scripts/runtime.sh build KIND FOLDER    a virtual environment with that wheel
 #
 # KIND         serving; training, which also exports; triton, with a tritonserver
 # PYTHON       the Python to build on; python3 unless set
@@ -34,9 +35,11 @@ packages() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${names[@]}"
 }
 
-# build_wheel: into build/wheel, in a build folder of its own.
+# Writes build/wheel/embershard-*.whl for the Python and the torch of .venv. It compiles in a build
+# folder of its own.
 build_wheel() {
   [ -x .venv/bin/pip ] || fail "there is no .venv; scripts/install.sh makes it"
+  say "a wheel of embershard: minutes the first time"
   rm -rf build/wheel
   CCACHE_BASEDIR=$PWD CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
     .venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
@@ -46,7 +49,6 @@ build_wheel() {
 build() {
   local extras wheel pip
   extras=$(extras_of "$1")
-  say "a wheel of embershard: minutes the first time"
   build_wheel
   wheel=$(echo build/wheel/embershard-*.whl)
   say "$2: Python packages, torch among them"
@@ -72,6 +74,7 @@ add_triton() {
 
 case "${1:-}:$#" in
   packages:2) packages "$2" ;;
+  wheel:1) build_wheel ;;
   build:3) build "$2" "$3" ;;
-  *) fail "usage: $0 packages KIND | build KIND FOLDER" ;;
+  *) fail "usage: $0 packages KIND | wheel | build KIND FOLDER" ;;
 esac

@@ -1,6 +1,7 @@
 """scripts/install.sh where something is missing: said, and nothing done."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -109,6 +110,15 @@ def test_a_torch_without_its_whole_version_is_refused(checkout, machine, version
     done = run(checkout, machine, "torch", *version)
     expected = f"install: expected a version of torch such as 2.14.1, got '{''.join(version)}'\n"
     assert (done.returncode, done.stderr) == (1, expected)
+
+
+def test_the_page_names_the_packages_that_the_images_install():
+    script = (ROOT / "scripts" / "runtime.sh").read_text()
+    (packages,) = re.findall(r"^serving_packages=\((.*)\)$", script, re.MULTILINE)
+    page = (ROOT / "docs" / "install.md").read_text()
+    (line,) = re.findall(r"apt-get install (.*)", page)
+    # The certificates are for `embershard fetch`.
+    assert set(line.split()) == {*packages.split(), "python3-venv"} - {"ca-certificates"}
 
 
 def test_an_unknown_stage_is_refused(checkout, machine):

@@ -1,0 +1,42 @@
+"""A plugin of scikit-build-core: wheels require the torch that they were compiled against.
+
+libtorch promises no ABI across minor versions, so the extension is used only with the one that it
+was compiled against. pyproject.toml gives the range of versions to compile against.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+
+class Provider:
+    """Adds requirements to a wheel. The sdist keeps those of pyproject.toml."""
+
+    def build_state(self, build_state: str) -> None:
+        self._is_sdist = build_state == "sdist"
+
+    def dynamic_wheel(self, settings: Mapping[str, Any]) -> dict[str, bool]:
+        return {"dependencies": True, "optional-dependencies": True}
+
+    def dynamic_metadata(
+        self, settings: Mapping[str, Any], project: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        if self._is_sdist:
+            return {"dependencies": [], "optional-dependencies": {}}
+        return requirements(version("torch"))
+
+
+def requirements(torch: str) -> dict[str, Any]:
+    """What a wheel requires in addition to pyproject.toml, given the torch it is compiled against.
+
+    FBGEMM 1.6 pairs with torch 2.11, 1.7 with 2.12, and so on.
+    """
+    major, minor = torch.split(".")[:2]
+    fbgemm = f"1.{int(minor) - 5}"
+    return {
+        "dependencies": [f"torch=={major}.{minor}.*"],
+        "optional-dependencies": {
+            "cpu": [f"fbgemm-gpu-cpu=={fbgemm}.*"],
+            "cuda": [f"fbgemm-gpu=={fbgemm}.*"],
+        },
+    }
