@@ -17,6 +17,7 @@ class Rule(Enum):
 
     LIGHTEST = "the rank whose busiest phase is shortest with the shard"
     FULLEST = "the rank that has least memory left, of the kind that the shard takes most of"
+    IN_TURN = "the next rank, if the table has a shard for each; else as FULLEST"
 
 
 class NoRoomError(Exception):
@@ -153,6 +154,12 @@ class Placement:
         if option.host_columns:
             ranks = self._places_on_hosts(option, loads, memory)
             return None if loads.max(1).sum() >= limit else Placed(ranks, loads, memory)
+        if rule is Rule.IN_TURN and len(option.spans) == loads.shape[1]:
+            over = memory + option.memory - self.of_ranks.caps
+            if over.max() > 0:
+                raise NoRoomError(over.max(1, keepdims=True))
+            loads += option.phases / self.of_ranks.speeds
+            return Placed(list(range(len(option.spans))), loads, memory + option.memory)
         ranks = [-1] * len(option.spans)
         by_seconds = rule is Rule.LIGHTEST
         weight = option.seconds if by_seconds else option.memory.max(0)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from embershard.formatting import megabytes_text
+from embershard.formatting import count_text, megabytes_text
 from embershard.planner.bound import Floats, Options
 from embershard.planner.starts import InfeasibleError
 
@@ -91,7 +91,7 @@ def _size(count: float) -> str:
     """Bytes, or MB of a million bytes and more."""
     if count >= 1e6:
         return f"{megabytes_text(count)} MB"
-    return f"{math.ceil(count):,} bytes"
+    return count_text(math.ceil(count), "byte")
 
 
 def _sizes_text(sizes: Sequence[float]) -> str:

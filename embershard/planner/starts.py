@@ -2,13 +2,13 @@
 improve."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
 
 from embershard.planner.bound import Floats, Options, OptionTotals
-from embershard.planner.placement import NoRoomError, Placed, Placement, Ranks, Rule
+from embershard.planner.placement import NoRoomError, Placement, Ranks, Rule
 
 STARTS = (1.0, 0.5, 0.25, 1.03, 1.1, 1.3, 2.0)
 """Limits on the largest shard that are tried, relative to the lower bound."""
@@ -57,6 +57,10 @@ class Deadline:
         return self._clock() - self._start
 
 
+Candidates = Callable[[Placement, int], Iterable[int]]
+"""Options of a table, in the order in which they are tried, given the ranks so far."""
+
+
 def starting_placements(
     options: Options, ranks: Ranks, totals: OptionTotals, bound: float, deadline: Deadline
 ) -> list[Placement]:
@@ -80,10 +84,10 @@ def starting_placements(
         if chosen.tobytes() in tried or work > min((start.step for start in starts), default=work):
             continue
         tried.add(chosen.tobytes())
-        filling = _Filling(options, ranks, totals, chosen.tolist(), of_byte)
-        for order, rule in filling.orders():
+        candidates = _cheapest_first(totals, chosen.tolist(), of_byte)
+        for order, rule in _orders(options, ranks, chosen.tolist()):
             try:
-                starts.append(filling.fill(order, rule, deadline))
+                starts.append(_filled(options, ranks, order, (rule,), candidates, deadline))
                 if factor > 1 or not prices.any():
                     break
             except InfeasibleError as error:
@@ -93,78 +97,31 @@ def starting_placements(
     return starts or [_in_row_ranges(options, ranks, failures, deadline)]
 
 
-class _Filling:
-    """Ranks that are filled with tables, each by its chosen option if ranks have room for it.
+def _orders(
+    options: Options, ranks: Ranks, chosen: Sequence[int]
+) -> Iterator[tuple[list[int], Rule]]:
+    """Orders of tables, and which ranks take their shards."""
+    cuts = [of_table[at] for of_table, at in zip(options, chosen, strict=True)]
+    yield _decreasing([cut.largest for cut in cuts]), Rule.LIGHTEST
+    caps = ranks.caps.mean(1)[:, None]
+    by_bytes = _decreasing([float((cut.memory / caps).max()) for cut in cuts])
+    yield by_bytes, Rule.LIGHTEST
+    yield by_bytes, Rule.FULLEST
 
-    Args:
-        chosen: option of each table.
-        prices: seconds of a byte of each kind of memory, for the order of other options.
-    """
 
-    def __init__(
-        self,
-        options: Options,
-        ranks: Ranks,
-        totals: OptionTotals,
-        chosen: Sequence[int],
-        prices: Floats,
-    ) -> None:
-        self._options, self._ranks, self._totals = options, ranks, totals
-        self._chosen, self._prices = chosen, prices
+def _cheapest_first(totals: OptionTotals, chosen: Sequence[int], prices: Floats) -> Candidates:
+    """The chosen option of a table, then those that may find room by seconds and bytes at these
+    prices."""
 
-    def orders(self) -> Iterator[tuple[list[int], Rule]]:
-        """Orders of tables, and which ranks take their shards."""
-        options = [cuts[at] for cuts, at in zip(self._options, self._chosen, strict=True)]
-        yield _decreasing([option.largest for option in options]), Rule.LIGHTEST
-        caps = self._ranks.caps.mean(1)[:, None]
-        by_bytes = _decreasing([float((option.memory / caps).max()) for option in options])
-        yield by_bytes, Rule.LIGHTEST
-        yield by_bytes, Rule.FULLEST
-
-    def fill(self, order: Sequence[int], rule: Rule, deadline: Deadline) -> Placement:
-        """The ranks with all tables, which are placed in this order.
-
-        Raises:
-            InfeasibleError: a table has no room, or time ended before all its options were tried.
-        """
-        placement = Placement(self._options, self._ranks)
-        for table in order:
-            at = self._chosen[table]
-            try:
-                placed = placement.find_places(self._options[table][at], rule)
-            except NoRoomError as error:
-                at, placed = self._placed_otherwise(placement, table, rule, deadline, error)
-            assert placed is not None
-            placement.accept(table, at, placed)
-        return placement
-
-    def _placed_otherwise(
-        self,
-        placement: Placement,
-        table: int,
-        rule: Rule,
-        deadline: Deadline,
-        error: NoRoomError,
-    ) -> tuple[int, Placed]:
-        """The cheapest option of a table that finds room, and where."""
-        cuts, totals = self._options[table], self._totals
-        left = np.maximum(self._ranks.caps - placement.memory, 0)
+    def candidates(placement: Placement, table: int) -> Iterator[int]:
+        yield chosen[table]
+        left = np.maximum(placement.of_ranks.caps - placement.memory, 0)
         fits = (totals.largest_bytes[:, table] <= left.max(1)[:, None]).all(0)
         fits &= (totals.memory[:, table] <= left.sum(1)[:, None]).all(0)
-        cost = totals.seconds[table] + self._prices @ totals.memory[:, table]
-        for at in np.argsort(cost, kind="stable").tolist():
-            if at >= len(cuts) or not fits[at]:
-                continue
-            if deadline.is_past:
-                break
-            try:
-                placed = placement.find_places(cuts[at], rule)
-            except NoRoomError as smaller:
-                error = min(error, smaller, key=lambda failure: failure.missing_bytes)
-                continue
-            assert placed is not None
-            return at, placed
-        raise InfeasibleError(table, error.missing_bytes, error.kind)
+        cost = totals.seconds[table] + prices @ totals.memory[:, table]
+        yield from (int(at) for at in np.argsort(cost, kind="stable") if fits[at])
+
+    return candidates
 
 
 def _in_row_ranges(
@@ -180,13 +137,13 @@ def _in_row_ranges(
         InfeasibleError: the memory of the ranks does not hold them, either.
     """
     caps = ranks.caps.sum(1)
-    sizes = [min(float((cut.memory.sum(1) / caps).max()) for cut in cuts) for cuts in options]
-    down = _decreasing(sizes)
-    for weight, order in product(
-        (None, *HOST_WEIGHTS), (down, list(range(len(options))), down[::-1])
-    ):
+    down = _decreasing([min(float((cut.memory.sum(1) / caps).max()) for cut in o) for o in options])
+    rules = Rule.IN_TURN, Rule.FULLEST
+    orders = down, list(range(len(options))), down[::-1]
+    for weight, order in product((None, *HOST_WEIGHTS), orders):
+        rows = _rows_first(options, caps, weight)
         try:
-            return _rows_in_order(options, ranks, order, weight)
+            return _filled(options, ranks, order, rules, rows, deadline)
         except InfeasibleError as error:
             failures.append(error)
         if deadline.is_past:
@@ -194,61 +151,62 @@ def _in_row_ranges(
     raise min(failures, key=lambda failure: failure.missing_bytes)
 
 
-def _rows_in_order(
-    options: Options, ranks: Ranks, order: Sequence[int], weight: float | None
-) -> Placement:
-    """Tables in this order, each by the first of its row ranges that fits.
+def _rows_first(options: Options, caps: Floats, weight: float | None) -> Candidates:
+    """The finest row ranges of a table, then its other options.
 
     Args:
+        caps: bytes of each kind of memory.
         weight: of a byte of the host beside one of the device, by which kernels are preferred.
             None: those of least seconds are.
-
-    Raises:
-        InfeasibleError: a table has no room.
     """
-    placement, caps, count = Placement(options, ranks), ranks.caps.sum(1), len(ranks.speeds)
-    weights = np.zeros(len(caps)) if weight is None else np.array([1 - weight, weight])[: len(caps)]
-    for table in order:
+    weights = np.array([1.0, 0.0] if weight is None else [1 - weight, weight])[: len(caps)] / caps
+
+    def candidates(_: Placement, table: int) -> list[int]:
         cuts = options[table]
-        costs = [
-            cut.total if weight is None else float(weights @ (cut.memory.sum(1) / caps))
-            for cut in cuts
-        ]
         parts = [len(cut.spans) if cut.is_row_ranges else 0 for cut in cuts]
-        finest = max(parts)
-        by_cost = sorted(range(len(cuts)), key=lambda at: (parts[at] < finest, costs[at]))
-        for at in by_cost:
-            if parts[at] == count and _has_room(placement, cuts[at].memory):
-                placement.put(table, at, range(count))
-                break
-        else:
-            _place_anywhere(placement, table, by_cost)
-    return placement
+        costs = [cut.total if weight is None else weights @ cut.memory.sum(1) for cut in cuts]
+        return sorted(range(len(cuts)), key=lambda at: (parts[at] < max(parts), costs[at]))
+
+    return candidates
 
 
-def _has_room(placement: Placement, memory: Floats) -> bool:
-    """True if each rank has room for one of the shards."""
-    return bool((placement.memory + memory <= placement.of_ranks.caps).all())
+def _filled(
+    options: Options,
+    ranks: Ranks,
+    order: Sequence[int],
+    rules: Sequence[Rule],
+    candidates: Candidates,
+    deadline: Deadline,
+) -> Placement:
+    """The ranks with all tables, placed in this order, each by the first option that finds room.
 
+    Args:
+        rules: of which the next is used if no option finds room by those before.
 
-def _place_anywhere(placement: Placement, table: int, order: Sequence[int]) -> None:
-    """Place a table by the first of its options, in this order, that finds room.
+        deadline: after it each table is tried by its first option, and by all of its options in
+            turn of the ranks.
 
     Raises:
-        InfeasibleError: none does.
+        InfeasibleError: a table has no room, or time ended before all its options were tried.
     """
-    failure: NoRoomError | None = None
-    for at in order:
-        try:
-            placed = placement.find_places(placement.options[table][at], Rule.FULLEST)
-        except NoRoomError as error:
-            failure = min(failure or error, error, key=lambda each: each.missing_bytes)
-            continue
-        assert placed is not None
-        placement.accept(table, at, placed)
-        return
-    assert failure is not None
-    raise InfeasibleError(table, failure.missing_bytes, failure.kind)
+    placement = Placement(options, ranks)
+    for table in order:
+        failure: NoRoomError | None = None
+        for rule, at in ((rule, at) for rule in rules for at in candidates(placement, table)):
+            if failure is not None and rule is not Rule.IN_TURN and deadline.is_past:
+                raise InfeasibleError(table, failure.missing_bytes, failure.kind)
+            try:
+                placed = placement.find_places(options[table][at], rule)
+            except NoRoomError as error:
+                failure = min(failure or error, error, key=lambda each: each.missing_bytes)
+                continue
+            assert placed is not None
+            placement.accept(table, at, placed)
+            break
+        else:
+            assert failure is not None
+            raise InfeasibleError(table, failure.missing_bytes, failure.kind)
+    return placement
 
 
 def _decreasing(sizes: Sequence[float]) -> list[int]:
