@@ -8,7 +8,7 @@
 4. Perturb: some tables of the best placement get other cuts, and the result is improved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -283,6 +283,7 @@ def search(
     local_world_size: int,
     deadline: Deadline | None = None,
     perturb: bool = False,
+    seconds_of: Callable[[Placement], float] | None = None,
 ) -> Found:
     """The best placement that is found; the same for the same input.
 
@@ -293,8 +294,9 @@ def search(
         local_world_size: ranks of a host.
         deadline: the best placement so far is returned once it is past. A first one is always made.
             None: none.
-        perturb: whether the last of the steps above is done. Plans of serving leave it out: their
-            batches are measured after the search, and it follows mean batches too closely.
+        perturb: whether the last of the steps above is done. Plans of serving leave it out: it
+            follows mean batches too closely.
+        seconds_of: what improved placements are compared by. None: the step.
 
     Raises:
         InfeasibleError: no placement was found that keeps to the caps.
@@ -305,14 +307,14 @@ def search(
     bound = totals.bound()
     starts = starting_placements(options, ranks, totals, bound, deadline)
     effort = Effort(deadline, bound, len(options))
-    best: Placement | None = None
+    best, least = starts[0], np.inf
     for placement in sorted(starts, key=lambda start: start.step)[:IMPROVED]:
         improve(placement, effort)
-        if best is None or placement.step < best.step:
-            best = placement
-        if effort.timed_out or best.step <= bound * CLOSE_ENOUGH:
+        seconds = placement.step if seconds_of is None else seconds_of(placement)
+        if seconds < least:
+            best, least = placement, seconds
+        if effort.timed_out or least <= bound * CLOSE_ENOUGH:
             break
-    assert best is not None
     if perturb and not effort.timed_out:
         best = _perturbed(best, totals.cheap(bound, DRAWN), effort)
     return Found(best.recounted(), bound, effort.timed_out)

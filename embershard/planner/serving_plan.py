@@ -207,20 +207,36 @@ def _searched(problem: ServingProblem, choices: Choices, replicated: frozenset[i
     rest = [at for at in range(len(choices.cuts)) if at not in replicated]
     if held > problem.cap:
         raise InfeasibleError(max(replicated), held - problem.cap)
-    placement = _empty(problem, choices.options)
-    if rest:
-        try:
-            found = search(
-                [choices.cuts[at] for at in rest],
-                speeds=np.ones(devices),
-                caps=problem.caps - held,
-                local_world_size=devices,
-            )
-        except InfeasibleError as error:
-            raise InfeasibleError(rest[error.table], error.missing_bytes) from error
-        for at, chosen, ranks in zip(
-            rest, found.placement.chosen, found.placement.ranks, strict=True
-        ):
+
+    def layout_of(searched: Placement | None) -> Layout:
+        return _layout(problem, choices, replicated, rest, searched)
+
+    if not rest:
+        return layout_of(None)
+    try:
+        found = search(
+            [choices.cuts[at] for at in rest],
+            speeds=np.ones(devices),
+            caps=problem.caps - held,
+            local_world_size=devices,
+            seconds_of=lambda searched: layout_of(searched).batch_seconds,
+        )
+    except InfeasibleError as error:
+        raise InfeasibleError(rest[error.table], error.missing_bytes) from error
+    return layout_of(found.placement)
+
+
+def _layout(
+    problem: ServingProblem,
+    choices: Choices,
+    replicated: frozenset[int],
+    rest: Sequence[int],
+    searched: Placement | None,
+) -> Layout:
+    """Replicas of some tables, and the others where a search placed them."""
+    placement, devices = _empty(problem, choices.options), len(problem.caps)
+    if searched is not None:
+        for at, chosen, ranks in zip(rest, searched.chosen, searched.ranks, strict=True):
             placement.put(at, chosen, ranks)
     for at in replicated:
         placement.put(at, len(choices.options[at]) - 1, range(devices))

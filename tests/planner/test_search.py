@@ -314,3 +314,23 @@ def test_without_room_a_search_past_its_time_limit_gives_up():
         with pytest.raises(InfeasibleError):
             starts_of(tables, clock, cap=61.0)
     assert clocks[0].readings < 10 < clocks[1].readings
+
+
+def test_placements_are_compared_by_what_the_caller_measures():
+    # The caller finds each placement shorter than the one before.
+    tables = [cuts(10.0), cuts(5.0), cuts(1.0)]
+    measured = []
+
+    def seconds_of(placement):
+        measured.append([list(ranks) for ranks in placement.ranks])
+        return 1e9 / len(measured)
+
+    found = search(
+        tables,
+        speeds=np.ones(4),
+        caps=np.full(4, 1e9),
+        local_world_size=4,
+        seconds_of=seconds_of,
+    )
+    assert len(measured) > 1
+    assert found.placement.ranks == measured[-1]
