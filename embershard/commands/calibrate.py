@@ -17,7 +17,7 @@ from embershard.errors import InputError
 if TYPE_CHECKING:
     from embershard.package import Package
     from embershard.planner import LookupLoad, Machine
-    from embershard.planner.measured_lookups import LookupSeconds
+    from embershard.planner.measurements import LookupSeconds
 
 
 def add_calibrate(commands: Any) -> None:
@@ -71,8 +71,8 @@ BYTES_MAX = 64 << 20
 
 
 def compare(given: argparse.Namespace, package: Package, load: LookupLoad, machine: Machine) -> str:
-    """The comparison as text; writes the machine of `--recalibrate`."""
-    from embershard.planner.served_devices import compare_devices, read_batches
+    """The estimate of a plan beside what a server measured, as text."""
+    from embershard.planner.comparison import compare_devices, read_batches
 
     manifest = package.manifest
     name = given.name or manifest.default_plan
@@ -86,26 +86,7 @@ def compare(given: argparse.Namespace, package: Package, load: LookupLoad, machi
         source=given.compare,
     )
     found = compare_devices(package.plan(name), manifest.tables, load, machine, measured)
-    text = f"load of {load.source}\n{found.to_text()}"
-    if given.recalibrate is not None:
-        found.recalibrated(machine).save(given.recalibrate)
-        text += f"{given.recalibrate}: costs of lookups times {found.factor:.3f}\n"
-    return text
-
-
-def compare_run(given: argparse.Namespace, machine: Machine) -> str:
-    """The comparison of a training run as text; writes the machine of `--recalibrate`."""
-    from embershard.planner import compare, recalibrate
-
-    found = compare(given.compare)
-    text = found.to_text()
-    if given.recalibrate is not None:
-        recalibrate(given.compare, machine).save(given.recalibrate)
-        text += (
-            f"{given.recalibrate}: costs of {found.optimizer}: lookups times "
-            f"{found.lookup_factor:.3f}, updates times {found.update_factor:.3f}\n"
-        )
-    return text
+    return f"load of {load.source}\n{found.to_text()}"
 
 
 def _metrics(source: str) -> str:

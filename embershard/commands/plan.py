@@ -99,13 +99,6 @@ def _add_compared(command: argparse.ArgumentParser) -> None:
         'which plan it serves. Of training with sharding.plan = "auto", the step of each rank: '
         "the run's checkpoint folder, without a package",
     )
-    closed.add_argument(
-        "--recalibrate",
-        type=Path,
-        metavar="FILE",
-        help="write the machine with costs of lookups, of a run also of updates, that fit what "
-        "was measured; --machine and sharding.machine take it",
-    )
 
 
 def _plan(given: argparse.Namespace) -> None:
@@ -121,8 +114,6 @@ def _plan(given: argparse.Namespace) -> None:
             "plan: expected a package, or --compare with the folder of a run, got neither"
         )
     folder = package_folder(given.package)
-    if given.recalibrate is not None:
-        raise InputError(f"--recalibrate: expected --compare, got {given.recalibrate} without it")
     if given.devices is None:
         raise InputError("plan: expected --devices, or --compare, got neither")
     fleet = parse_fleet(given.devices)
@@ -170,8 +161,9 @@ def _refuse(given: argparse.Namespace, options: Sequence[str], wanted: str) -> N
 
 def _compare(given: argparse.Namespace) -> None:
     """Of a server with a package, or of a training run without one."""
-    from embershard.commands.calibrate import compare, compare_run
+    from embershard.commands.calibrate import compare
     from embershard.package import Package
+    from embershard.planner import compare as compare_run
 
     is_run = Path(given.compare).is_dir()
     if is_run and given.package is not None:
@@ -185,14 +177,13 @@ def _compare(given: argparse.Namespace) -> None:
             f"--compare {given.compare}, no folder"
         )
     folder = None if is_run else package_folder(given.package)
-    without = (*NOT_COMPARED, *(("name", "samples", "requests") if is_run else ()))
+    without = (*NOT_COMPARED, *(("name", "samples", "requests", "machine") if is_run else ()))
     _refuse(given, without, f"expected no --compare, got --compare {given.compare}")
-    check_folder("--recalibrate", given.recalibrate)
+    if folder is None:
+        print(compare_run(given.compare).to_text(), end="")
+        return
     machine, warnings = _machine(given, None)
     _warn(*warnings)
-    if folder is None:
-        print(compare_run(given, machine), end="")
-        return
     package = Package.open(folder)
     print(compare(given, package, _load(given, package), machine), end="")
 

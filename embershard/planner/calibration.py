@@ -13,13 +13,19 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.kernels import device_of
-from embershard.planner.busy_cores import busy_cores
+from embershard.planner.default_machine import EXCHANGE, HOST, NETWORK, gpu_for, published_lookups
 from embershard.planner.fit import Measured, fit_exchange, fit_kernels, repeat_error
 from embershard.planner.link import measure_link
 from embershard.planner.machine import Machine, processor_name
-from embershard.planner.measured_kernels import OPTIMIZERS, bench_of, measure_kernel
-from embershard.planner.measured_lookups import CACHES, LookupSeconds, measure_lookups
-from embershard.planner.published_gpus import EXCHANGE, HOST, NETWORK, gpu_for, published_lookups
+from embershard.planner.measurements import (
+    CACHES,
+    OPTIMIZERS,
+    LookupSeconds,
+    bench_of,
+    busy_cores,
+    measure_kernel,
+    measure_lookups,
+)
 
 LEAST_SHARE = 0.01
 """Of a rank's seconds that the exchange of the other's takes, should the difference be less."""

@@ -1,25 +1,28 @@
-"""``Option``: a way of cutting a table, and what each of its shards costs a rank a step.
+"""What each shard of a cut costs a rank a step, and the memory that it takes.
 
-    cost of a shard = lookup + update                     (the kernel, by the machine's ``RowCost``)
-                    + ids in, vectors out, gradients in   (``Machine.exchange``; between hosts also
-                                                           by its ``Link``)
+    seconds of a shard = lookup + update                  (the kernel, by the machine's ``RowCost``)
+                       + ids in, vectors out, gradients in (``Machine.exchange``; between hosts
+                                                            also by its ``Link``)
 
-The update writes each distinct row of a batch once.
+The update writes each distinct row of a batch once. A rank's step is the sum over its shards. A cut
+by rows divides ids, evenly or by counted accesses; a cut by columns repeats them.
 
-A rank's step is the sum over its shards. A cut by rows divides ids, evenly or by counted accesses;
-a cut by columns repeats them.
+Tables in the host's memory: ``fused_uvm`` reads and writes every row over the link to the host.
+``fused_uvm_caching`` keeps a share of the rows on the device, those that were looked up last. A row
+that is not among them is read, and another one written back. The optimizer's state lies in the
+host's memory with both. Costs follow the measured rate of the link; a step with such tables has not
+been compared with them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embershard.modules import DataType
-from embershard.planner.cache import RowRates
-from embershard.planner.host_memory import in_host_memory
+from embershard.planner.cache import RowRates, missed_shares
 from embershard.planner.machine import Kernel, Link, RowCost
 from embershard.sharding import EmbeddingComputeKernel
 from embershard.sharding.shard_memory import (
@@ -30,10 +33,24 @@ from embershard.sharding.shard_memory import (
     weight_bytes,
 )
 
-LENGTH_BYTES = 4
-FUSED = EmbeddingComputeKernel.FUSED.value
-
+Floats = NDArray[np.float64]
 Span: TypeAlias = tuple[int, int]
+Rectangles: TypeAlias = Sequence[tuple[Span, Span]] | NDArray[np.int64]
+"""Rows and columns of each shard, or as an array ``(shards, 2, 2)``."""
+
+LENGTH_BYTES = 4
+FUSED: Final = EmbeddingComputeKernel.FUSED.value
+CACHING: Final = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
+HOST_KERNELS: Final = (CACHING, EmbeddingComputeKernel.FUSED_UVM.value)
+
+CACHE_SHARE = 0.2
+"""Of the rows, on the device: FBGEMM's ``cache_load_factor``."""
+
+SET_ROWS = 32
+"""The cache has a multiple of as many."""
+
+SLOT_BYTES, INDEX_BYTES = 16, 4
+"""Of a row of the cache beside its values, and on the device for each row of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,38 +154,68 @@ class Workload:
         return (1 - self.local_world_size / self.world_size) / self.network.bytes_per_second
 
 
+class ShardCosts(NamedTuple):
+    """Costs of shards, a step. Arrays have one number a shard."""
+
+    kernels: Floats
+    """Seconds of lookups, and of updates, ``(2, shards)``, with reads and writes of the host's
+    memory."""
+
+    messages: Floats
+    """Seconds of messages in each phase, ``(2, shards)``. The first phase ends with the vectors, of
+    which half of the exchange's seconds are; the second ends with the updates."""
+
+    bytes_in: Floats
+    """Ids and gradients from other ranks."""
+
+    bytes_out: Floats
+    """Vectors to other ranks."""
+
+    weights: Floats
+    """Bytes; of the host if the kernel keeps them there. Likewise ``state``."""
+
+    state: Floats
+    """Bytes of the optimizer."""
+
+    buffers: Floats
+    """Bytes of ids, vectors, access counts and caches, on the device."""
+
+    is_on_host: bool = False
+    """Whether weights and state lie in the host's memory."""
+
+    @property
+    def phases(self) -> Floats:
+        """Seconds of each phase, ``(2, shards)``."""
+        return self.kernels + self.messages
+
+    @property
+    def memory(self) -> Floats:
+        """Bytes of the device's memory and of its host's, ``(2, shards)``."""
+        rows = self.weights + self.state
+        parts = (self.buffers, rows) if self.is_on_host else (self.buffers + rows, 0 * rows)
+        return np.array(parts)
+
+
 def price(
-    table: Table,
-    work: Workload,
-    spans: Sequence[tuple[Span, Span]],
-    compute_kernel: str = FUSED,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds a step, ``(2, shards)``, and bytes of each shard, ``(kinds, shards)``: the device's,
-    and if tables may lie there the host's. The first phase of a step ends with the vectors, of
-    which half of the exchange's seconds are, the second with the updates.
+    table: Table, work: Workload, spans: Rectangles, compute_kernel: str = FUSED
+) -> ShardCosts:
+    """The costs of shards of one table.
 
     Args:
         spans: rows and columns of each shard.
         compute_kernel: says where the rows lie.
     """
-    heights = np.array([row[1] - row[0] for row, _ in spans], dtype=float)
-    widths = np.array([column[1] - column[0] for _, column in spans], dtype=float)
-    edges = np.array([row for row, _ in spans])
-    ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
-    row_bytes = widths * FLOAT_BYTES
-    seconds = kernel_seconds(table, spans)
-    returned = ids if table.is_sequence else np.full(len(spans), table.bags)
+    edges = np.asarray(spans)
+    heights, widths = np.diff(edges, axis=2)[:, :, 0].T.astype(float)
+    ids, row_bytes = _ids(table, edges), widths * FLOAT_BYTES
+    bags = np.full(len(spans), table.bags)
+    returned = ids if table.is_sequence else bags
     of_ids = work.exchange.seconds(ids=ids, bags=0.0, row_bytes=row_bytes)
     of_vectors = work.exchange.seconds(ids=0.0, bags=returned, row_bytes=row_bytes)
-    vectors = returned * row_bytes * work.seconds_of_byte
-    sent = (ids * table.id_bytes + table.bags * LENGTH_BYTES) * work.seconds_of_byte
-    seconds[0] += of_ids + of_vectors / 2 + sent + vectors
-    seconds[1] += of_vectors / 2 + vectors
-    weights = weight_bytes(heights, widths, table.data_type)
-    states = state_bytes(heights, widths, table.state_columns, count_accesses=False)
-    device = state_bytes(heights, widths, (), count_accesses=table.count_accesses)
-    bags = np.full(len(spans), table.bags)
-    device += received_bytes(
+    ids_in, vectors = ids * table.id_bytes + bags * LENGTH_BYTES, returned * row_bytes
+    back = of_vectors / 2 + vectors * work.seconds_of_byte
+    buffers = state_bytes(heights, widths, (), count_accesses=table.count_accesses)
+    buffers += received_bytes(
         widths,
         ids,
         bags,
@@ -176,35 +223,62 @@ def price(
         is_pooled=not table.is_sequence,
         batches_ahead=work.batches_ahead,
     )
-    if not work.host_memory_rate:
-        return seconds, np.array([device + weights + states])
-    if compute_kernel == FUSED:
-        return seconds, np.array([device + weights + states, np.zeros(len(spans))])
-    added = in_host_memory(
-        compute_kernel,
-        heights=heights,
-        row_bytes=weights / heights,
-        state_bytes=states / heights,
-        ids=ids,
-        rows=table.distinct_below(edges[:, 1]) - table.distinct_below(edges[:, 0]),
-        uncached=table.uncached,
-        cache_row_bytes=weight_bytes(1.0, float(work.cache_columns), table.data_type),
-        bytes_per_second=work.host_memory_rate,
+    elsewhere = 1 - 1 / work.world_size
+    costs = ShardCosts(
+        kernel_seconds(table, edges),
+        np.array([of_ids + ids_in * work.seconds_of_byte + back, back]),
+        (ids_in + vectors) * elsewhere,
+        vectors * elsewhere,
+        weight_bytes(heights, widths, table.data_type),
+        state_bytes(heights, widths, table.state_columns, count_accesses=False),
+        buffers,
     )
-    return seconds + added.seconds, np.array([device + added.cache_bytes, weights + states])
+    if compute_kernel not in HOST_KERNELS:
+        return costs
+    return _in_host_memory(costs, table, work, edges, compute_kernel)
 
 
-def price_replica(table: Table, work: Workload) -> tuple[NDArray[np.float64], float]:
-    """Seconds of each phase of a step, and bytes, of a replica on every rank, which looks up its
-    own batch. The caller's optimizer, which trains it, is not counted."""
-    part = replace(table, ids=table.ids / work.world_size, bags=table.bags / work.world_size)
-    whole = ((0, table.rows), (0, table.dim))
-    values = table.rows * table.dim
-    seconds = kernel_seconds(part, [whole])[:, 0]
-    seconds[1] += values * work.all_reduce
+def _in_host_memory(
+    costs: ShardCosts, table: Table, work: Workload, edges: NDArray[np.int64], compute_kernel: str
+) -> ShardCosts:
+    """The costs of shards on the device, with what their rows cost in the host's memory."""
+    heights = np.diff(edges[:, 0])[:, 0].astype(float)
+    ids, distinct, row_bytes = _ids(table, edges), _rows(table, edges), costs.weights / heights
+    of_state, cached = 2 * distinct * costs.state / heights, np.zeros_like(heights)
+    moved = np.array([ids * row_bytes, 2 * distinct * row_bytes + of_state])
+    if compute_kernel == CACHING:
+        missed = np.minimum(ids * table.uncached, distinct)
+        moved = np.array([2 * missed * row_bytes, of_state])
+        of_row = weight_bytes(1.0, float(work.cache_columns), table.data_type) + SLOT_BYTES
+        cached = (np.ceil(CACHE_SHARE * heights) + SET_ROWS) * of_row + heights * INDEX_BYTES
+    return costs._replace(
+        kernels=costs.kernels + moved / work.host_memory_rate,
+        buffers=costs.buffers + cached,
+        is_on_host=True,
+    )
+
+
+def price_replica(table: Table, work: Workload) -> ShardCosts:
+    """The costs of a replica on each rank, which looks up its own batch. The caller's optimizer,
+    which trains it, is not counted; the gradient counts as state."""
+    ranks = work.world_size
+    part = replace(table, ids=table.ids / ranks, bags=table.bags / ranks)
+    values = float(table.rows * table.dim)
+    kernels = kernel_seconds(part, [((0, table.rows), (0, table.dim))])
     kept = state_bytes(float(table.rows), 0.0, (), count_accesses=table.count_accesses)
     weights = weight_bytes(float(table.rows), float(table.dim), table.data_type)
-    return seconds, weights + kept + values * FLOAT_BYTES
+    moved = 2 * values * FLOAT_BYTES * (1 - 1 / ranks)
+    of_rank = moved, moved, weights, values * FLOAT_BYTES, kept
+    bytes_in, bytes_out, held, gradients, counts = (np.full(ranks, size) for size in of_rank)
+    messages = np.repeat([[0.0], [values * work.all_reduce]], ranks, 1)
+    kernels = np.repeat(kernels, ranks, 1)
+    return ShardCosts(kernels, messages, bytes_in, bytes_out, held, gradients, counts)
+
+
+def uncached_share(rates: RowRates) -> float:
+    """The share of a table's lookups whose row is not among the ``CACHE_SHARE`` of its rows that a
+    cache holds."""
+    return float(missed_shares([rates], [1.0], [CACHE_SHARE * float(rates.rows.sum())])[0, 0])
 
 
 def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> float:
@@ -229,15 +303,24 @@ def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> fl
     )
 
 
-def kernel_seconds(table: Table, spans: Sequence[tuple[Span, Span]]) -> NDArray[np.float64]:
-    """Of the lookups and of the updates of each shard, a step: ``(2, shards)``."""
-    edges = np.array([row for row, _ in spans])
-    ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
-    rows = table.distinct_below(edges[:, 1]) - table.distinct_below(edges[:, 0])
-    row_bytes = np.array([column[1] - column[0] for _, column in spans], float) * FLOAT_BYTES
+def kernel_seconds(table: Table, spans: Rectangles) -> Floats:
+    """Seconds of the lookups and of the updates of each shard, a step: ``(2, shards)``."""
+    edges = np.asarray(spans)
+    ids, rows = _ids(table, edges), _rows(table, edges)
+    row_bytes = np.diff(edges[:, 1])[:, 0] * float(FLOAT_BYTES)
     forward, backward = table.kernel.forward, table.kernel.backward
     lookups = forward.seconds(ids=ids, bags=table.bags, row_bytes=row_bytes, missed=table.missed)
     updates = backward.seconds(
         ids=ids, bags=table.bags, row_bytes=row_bytes, rows=rows, missed=table.missed
     )
     return np.array([lookups, updates])
+
+
+def _ids(table: Table, edges: NDArray[np.int64]) -> Floats:
+    """Ids of each shard in a step."""
+    return table.ids_below(edges[:, 0, 1]) - table.ids_below(edges[:, 0, 0])
+
+
+def _rows(table: Table, edges: NDArray[np.int64]) -> Floats:
+    """Distinct rows that each shard looks up in a step."""
+    return table.distinct_below(edges[:, 0, 1]) - table.distinct_below(edges[:, 0, 0])

@@ -3,10 +3,76 @@ where each figure is from."""
 
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from embershard.planner.machine import Machine, read_machine
-from embershard.planner.published_gpus import GPUS, gpu_for
+from embershard.package.row_format import RowFormat, WeightType
+from embershard.planner.machine import Link, Machine, MissCost, RowCost, read_machine
+from embershard.planner.measurements import WEIGHTS
+from embershard.sharding.shard_memory import FLOAT_BYTES, ID_BYTES
+
+FORWARD_SHARE, CACHED_RATIO = 0.647, 2.0
+HOST: Final = Link(latency_seconds=0, bytes_per_second=370e9)
+NETWORK: Final = Link(latency_seconds=0, bytes_per_second=48e9)
+EXCHANGE: Final = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=2 / HOST.bytes_per_second)
+DIM = 128
+"""Of the rows whose bytes say how much longer a sum is than a stored row."""
+
+
+class Gpu(NamedTuple):
+    """What its data sheet says. Its GB of memory are GiB: nvidia-smi has 81,559 MiB of an H100."""
+
+    name: str
+    memory_bytes: int
+    bytes_per_second: float
+    source: str
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Where ``published_lookups``, ``HOST``, ``NETWORK`` and ``EXCHANGE`` are from."""
+        peak = f"{self.bytes_per_second / 1e12:g} TB/s of memory: {self.source}"
+        return {
+            "lookups": f"{peak}; 64.7 % of it, FBGEMM: meta-pytorch/torchrec pull request 4757",
+            "lookups in the cache": "twice the peak bandwidth of memory: NVIDIA, Accelerating "
+            "Embedding Lookups with cuEmbed",
+            "host, exchange": "370 GB/s each way, NCCL, of 450 GB/s of NVLink 4: NVIDIA/nccl-tests "
+            "issue 212",
+            "network": "48 GB/s of a ConnectX-7 of 400 Gb/s a GPU: NVIDIA/nccl-tests issue 267",
+        }
+
+
+GPUS: Final = (
+    Gpu("NVIDIA H100 SXM", 80 << 30, 3.35e12, "NVIDIA H100 Tensor Core GPU data sheet: 80 GB"),
+    Gpu("NVIDIA H200 SXM", 141 << 30, 4.8e12, "NVIDIA H200 Tensor Core GPU data sheet: 141 GB"),
+)
+"""The smallest first."""
+
+
+def gpu_for(memory_bytes: float) -> Gpu:
+    """The smallest GPU with so much memory; the largest if none has."""
+    return next((each for each in GPUS if memory_bytes <= each.memory_bytes), GPUS[-1])
+
+
+def published_lookups(gpu: Gpu) -> dict[str, RowCost]:
+    """Of a server, by how rows are stored, with one cache."""
+    cached = 1 / (CACHED_RATIO * gpu.bytes_per_second)
+    memory = 1 / (FORWARD_SHARE * gpu.bytes_per_second)
+    return {
+        weights: RowCost(
+            start=0,
+            id=ID_BYTES * memory,
+            id_byte=cached,
+            bag=0,
+            bag_byte=_sum_ratio(weights) * memory,
+            misses=(MissCost(row=0, row_byte=memory - cached),),
+        )
+        for weights in WEIGHTS
+    }
+
+
+def _sum_ratio(weights: WeightType) -> float:
+    """Bytes of a sum, which is fp32, over those of a stored row."""
+    return FLOAT_BYTES * DIM / RowFormat(weights, DIM).row_bytes
+
 
 FOLDER = Path(__file__).parent
 PROCESSOR: Final = "xeon_amx.json"

@@ -1,16 +1,20 @@
-"""``Fleet``: the devices that a plan of serving is for, and the memory of each."""
+"""``Fleet``: devices of a plan of serving and the memory of each; constraints on its tables."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from embershard.errors import InputError
+from embershard.formatting import names_text
 from embershard.package import Plan, parse_devices
 from embershard.package.manifest import TableSpec
 from embershard.package.placement import device_bytes
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+CUTS = ("table", "column", "row", "replicate")
+"""Whole on one device; by columns; by rows; whole on every device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +78,45 @@ def parse_fleet(text: str) -> Fleet:
             f"{head}:80GB, got {size[:40]!r}"
         )
     return Fleet(devices=devices, memory_bytes=memory)
+
+
+def parse_constraints(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """ "users=replicate" and "items=table,column", by table.
+
+    Raises:
+        InputError: another form, an unknown cut, or two that contradict each other.
+    """
+    found = dict[str, tuple[str, ...]]()
+    for text in texts:
+        name, equals, rest = text.rpartition("=")
+        cuts = tuple(rest.split(","))
+        if not name or not equals or not set(CUTS).issuperset(cuts):
+            raise InputError(
+                f"constraint: expected TABLE=CUT or TABLE=CUT,CUT with cuts of {', '.join(CUTS)}, "
+                f"got {text[:80]!r}"
+            )
+        if not set(cuts) & set(found.get(name, cuts)):
+            raise InputError(
+                f"constraint: table {name!r}: {', '.join(found[name])} and {', '.join(cuts)} "
+                "contradict each other: expected a cut that both allow"
+            )
+        found[name] = tuple(each for each in cuts if each in found.get(name, cuts))
+    return found
+
+
+def check_constraints(constraints: Mapping[str, Sequence[str]], tables: Sequence[str]) -> None:
+    """Whether constraints are of these tables.
+
+    Raises:
+        InputError: one names no table, or no cut.
+    """
+    for name, cuts in constraints.items():
+        if name not in tables:
+            raise InputError(
+                f"constraint: expected a table of the package ({names_text(tables)}), got {name!r}"
+            )
+        if not cuts or not set(CUTS).issuperset(cuts):
+            raise InputError(
+                f"constraint: table {name!r}: expected some of {', '.join(CUTS)}, got "
+                f"{', '.join(cuts) or 'none'}"
+            )

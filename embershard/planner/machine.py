@@ -6,7 +6,6 @@ and bytes of a shard, and in the rows that do not lie in each of a few caches.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ from embershard.package.sealing import replace_file
 from embershard.package.validation import parse_model
 
 FORMAT_VERSION = 1
-FACTOR_MAX = 1e6
 LINE_BYTES = 64
 """That memory moves at once, of CPUs and GPUs."""
 
@@ -94,22 +92,6 @@ class RowCost(Part):
             missing = np.minimum(ids * share, reached)
             found = found + missing * (cost.row + lines * cost.row_byte)
         return np.asarray(found)
-
-    def scaled(self, factor: float) -> RowCost:
-        """Every cost times ``factor``.
-
-        Raises:
-            InputError: of a factor that no measurement gives.
-        """
-        if not 1 / FACTOR_MAX <= factor <= FACTOR_MAX:
-            raise InputError(
-                f"recalibrate: expected measured over estimated seconds of {1 / FACTOR_MAX:g} .. "
-                f"{FACTOR_MAX:g}, got {factor:g}"
-            )
-        costs = self.model_dump()
-        for each in (costs, *costs["misses"]):
-            each |= {name: value * factor for name, value in each.items() if name != "misses"}
-        return RowCost.model_validate(costs)
 
 
 class Kernel(Part):
@@ -206,11 +188,6 @@ class Machine(Part):
             hint = "`embershard calibrate` measures this machine"
             return f"costs that ship, of {self.processor}; {hint}"
         return f"costs of {self.processor}"
-
-    @property
-    def digest(self) -> str:
-        """Of all costs: 16 hex digits."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def kernel(self, optimizer: str) -> Kernel:
         """Of one optimizer.

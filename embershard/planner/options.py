@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.planner.cost import FUSED, Span, Table, Workload, price, price_replica
-from embershard.planner.host_memory import HOST_KERNELS
+from embershard.planner.cost import (
+    FUSED,
+    HOST_KERNELS,
+    ShardCosts,
+    Span,
+    Table,
+    Workload,
+    price,
+    price_replica,
+)
 from embershard.sharding import ShardingType
 
 Spans: TypeAlias = tuple[tuple[Span, Span], ...]
@@ -22,6 +30,7 @@ REPLICATE = "replicate"
 """Of serving plans: whole on several devices."""
 
 MIN_PARTITION = 32
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,21 +40,21 @@ class Option:
     sharding_type: str
     spans: Spans
 
-    seconds: NDArray[np.float64]
-    """A step, of each shard."""
+    phases: NDArray[np.float64]
+    """Seconds of each shard, a step, of one phase or ``(phases, shards)``."""
 
     memory: NDArray[np.float64]
     """Bytes of weights, state, and a step's ids and vectors, of each shard; of one kind of memory,
     or ``(kinds, shards)``: the device's and its host's."""
 
     host_columns: int = 0
-    """Of a type that is bound to hosts: shards in a row that lie on one host. 0: not bound."""
-
-    phases: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    """Seconds by the phase of a step, ``(phases, shards)``. Left out: one phase."""
+    """Shards in a row that lie on one host, for types that are bound to hosts. 0: not bound."""
 
     compute_kernel: str = FUSED
-    """Of training."""
+    """Used in training only."""
+
+    seconds: NDArray[np.float64] = field(init=False)
+    """Seconds of each shard in all phases."""
 
     largest: float = field(init=False)
     """Seconds of the heaviest shard."""
@@ -53,10 +62,21 @@ class Option:
     total: float = field(init=False)
     """Seconds of all shards."""
 
-    largest_bytes: float = field(init=False)
-    """Of the device's memory; likewise ``total_bytes``."""
+    largest_bytes: NDArray[np.float64] = field(init=False)
+    """Bytes of the largest shard, of each kind of memory."""
 
-    total_bytes: float = field(init=False)
+    def __post_init__(self) -> None:
+        phases, memory = np.atleast_2d(self.phases), np.atleast_2d(self.memory)
+        seconds = phases.sum(0)
+        for name, value in {
+            "phases": phases,
+            "memory": memory,
+            "seconds": seconds,
+            "largest": float(seconds.max()),
+            "total": float(seconds.sum()),
+            "largest_bytes": memory.max(1),
+        }.items():
+            object.__setattr__(self, name, value)
 
     @property
     def name(self) -> str:
@@ -64,8 +84,15 @@ class Option:
         where = "" if self.compute_kernel == FUSED else f" {self.compute_kernel}"
         return self.sharding_type + where
 
+    @property
+    def is_row_ranges(self) -> bool:
+        """True if shards are whole rows, each row once, on any ranks."""
+        columns = {columns for _, columns in self.spans}
+        is_replica = self.sharding_type in (DATA_PARALLEL, REPLICATE)
+        return len(columns) == 1 and not self.host_columns and not is_replica
+
     def shards(self, table: str, ranks: Sequence[int]) -> list[Shard]:
-        """Of a table: one on each of these ranks, or one on all if they are replicas."""
+        """Shards of a table: one on each of these ranks, or one on all if they are replicas."""
         if self.sharding_type in (DATA_PARALLEL, REPLICATE):
             rows, columns = self.spans[0]
             devices = tuple(sorted(set(ranks)))
@@ -74,14 +101,6 @@ class Option:
             Shard(table=table, rows=rows, columns=columns, devices=(rank,))
             for (rows, columns), rank in zip(self.spans, ranks, strict=True)
         ]
-
-    def __post_init__(self) -> None:
-        if not len(self.phases):
-            object.__setattr__(self, "phases", self.seconds[None])
-        object.__setattr__(self, "memory", np.atleast_2d(self.memory))
-        for name, values in (("", self.seconds), ("_bytes", self.memory[0])):
-            object.__setattr__(self, f"largest{name}", float(values.max()))
-            object.__setattr__(self, f"total{name}", float(values.sum()))
 
 
 def options_of(table: Table, work: Workload) -> list[Option]:
@@ -133,31 +152,25 @@ def options_of(table: Table, work: Workload) -> list[Option]:
             f"table {table.name!r}: compute_kernels: expected a topology of cuda with ddr_cap and "
             f"a dim that is a multiple of {DIM_MULTIPLE} for {list(table.compute_kernels or ())}"
         )
-    names, bounds = list(found.values()), [bound for *_, bound in found]
-    spans = [_spans(table, rows, columns) for rows, columns, _ in found]
-    if work.speeds and allows(ShardingType.ROW_WISE, otherwise=True):
-        names.append(ShardingType.ROW_WISE.value)
-        bounds.append(0)
-        spans.append(_spans_by_speed(table, work.speeds))
-    return [
-        option
-        for kernel in allowed
-        for option in _priced(table, work, names, spans, bounds, kernel)
+    cuts = [
+        (kind, _spans(table, rows, columns), bound)
+        for (rows, columns, bound), kind in found.items()
     ]
+    if work.speeds and allows(ShardingType.ROW_WISE, otherwise=True):
+        cuts.append((ShardingType.ROW_WISE.value, _spans_by_speed(table, work.speeds), 0))
+    return [option for kernel in allowed for option in _priced(table, work, cuts, kernel)]
 
 
 def replicas(table: Table, work: Workload) -> Option:
     """A replica on every rank, ``local_world_size`` on each host."""
-    phases, size = price_replica(table, work)
-    count = work.world_size
-    return Option(
-        DATA_PARALLEL,
-        (((0, table.rows), (0, table.dim)),) * count,
-        np.full(count, phases.sum()),
-        np.tile([[size], [0.0]] if work.host_memory_rate else [[size]], count),
-        work.local_world_size,
-        np.repeat(phases[:, None], count, 1),
-    )
+    costs = price_replica(table, work)
+    spans = (((0, table.rows), (0, table.dim)),) * work.world_size
+    return Option(DATA_PARALLEL, spans, costs.phases, _kinds(costs, work), work.local_world_size)
+
+
+def _kinds(costs: ShardCosts, work: Workload) -> Floats:
+    """Bytes of each kind of memory that the ranks have."""
+    return costs.memory if work.host_memory_rate else costs.memory[:1]
 
 
 def _counts(most: int, world: int) -> list[int]:
@@ -187,29 +200,30 @@ def priced(
     table: Table, work: Workload, kind: str, spans: Spans, compute_kernel: str = FUSED
 ) -> Option:
     """A cut with its costs."""
-    (found,) = _priced(table, work, [kind], [spans], [0], compute_kernel)
-    return found
+    (option,) = _priced(table, work, [(kind, spans, 0)], compute_kernel)
+    return option
+
+
+def costs_of(option: Option, table: Table, work: Workload) -> ShardCosts:
+    """What the seconds and the memory of an option consist of."""
+    if option.sharding_type == DATA_PARALLEL:
+        return price_replica(table, work)
+    return price(table, work, option.spans, option.compute_kernel)
 
 
 def _priced(
-    table: Table,
-    work: Workload,
-    kinds: Sequence[str],
-    cuts: Sequence[Spans],
-    host_columns: Sequence[int],
-    compute_kernel: str,
+    table: Table, work: Workload, cuts: Sequence[tuple[str, Spans, int]], compute_kernel: str
 ) -> list[Option]:
-    """Cuts of a table, the shards of all priced at once."""
-    phases, memory = price(table, work, [each for spans in cuts for each in spans], compute_kernel)
-    ends = np.cumsum([len(spans) for spans in cuts])[:-1]
+    """Cuts of a table, the shards of all priced at once.
+
+    Args:
+        cuts: type, spans, and the shards in a row that lie on one host.
+    """
+    shards = [span for _, spans, _ in cuts for span in spans]
+    costs = price(table, work, shards, compute_kernel)
+    ends = np.cumsum([len(spans) for _, spans, _ in cuts])[:-1]
+    phases, memory = np.split(costs.phases, ends, 1), np.split(_kinds(costs, work), ends, 1)
     return [
-        Option(kind, spans, of_cut.sum(0), size, bound, of_cut, compute_kernel)
-        for kind, spans, of_cut, size, bound in zip(
-            kinds,
-            cuts,
-            np.split(phases, ends, 1),
-            np.split(memory, ends, 1),
-            host_columns,
-            strict=True,
-        )
+        Option(kind, spans, seconds, size, bound, compute_kernel)
+        for (kind, spans, bound), seconds, size in zip(cuts, phases, memory, strict=True)
     ]

@@ -11,18 +11,27 @@ from numpy.typing import NDArray
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.planner.checked_arguments import check_integer, check_kind, check_number
-from embershard.planner.cost import Table, batch_seconds, kernel_seconds
+from embershard.planner.cost import FUSED, HOST_KERNELS, Table, batch_seconds, kernel_seconds
 from embershard.planner.machine import Machine
-from embershard.planner.model_tables import UNCONSTRAINED, model_tables
 from embershard.planner.options import DATA_PARALLEL, Option
-from embershard.planner.priced_plan import check_priced, placed_by
-from embershard.planner.rank_load import RankLoad
-from embershard.planner.report import ConstraintCost, PlanReport
+from embershard.planner.report import PlanReport
 from embershard.planner.report_builder import build_report, rank_loads
-from embershard.planner.starting_placements import Found
-from embershard.planner.topology import ParameterConstraints, Topology
-from embershard.planner.training_problem import REPLICA, TrainingProblem
+from embershard.planner.report_parts import RankLoad
+from embershard.planner.search import Found
+from embershard.planner.starts import Deadline
+from embershard.planner.topology import (
+    ParameterConstraints,
+    Topology,
+    check_integer,
+    check_kind,
+    check_number,
+)
+from embershard.planner.training_problem import (
+    REPLICA,
+    UNCONSTRAINED,
+    TrainingProblem,
+    model_tables,
+)
 from embershard.sharding import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
@@ -30,8 +39,10 @@ from embershard.sharding import (
     ShardingPlan,
 )
 from embershard.sharding.environment import from_rank_0
+from embershard.sharding.plan_checks import planned_collections
 from embershard.sharding.shard_memory import BATCHES_AHEAD
 from embershard.sharding.sharders import Sharder, shardable
+from embershard.sharding.types import check_module_plan, tables_of
 
 BATCH_SIZE = 512
 DENSE = EmbeddingComputeKernel.DENSE.value
@@ -39,14 +50,11 @@ BATCH_SIZE_MAX = 1 << 31
 SECONDS_MAX = 1e9
 LEAST_TIMEOUT = 1e-9
 STORAGE_RESERVATION = 0.15
-CONSTRAINTS_SECONDS = 10.0
-"""Of the search for what constraints cost, for the report."""
 
 
 class _Planned(NamedTuple):
     problem: TrainingProblem
-    options: Sequence[Sequence[Option]]
-    placed: Found
+    found: Found
     seconds: float
 
 
@@ -98,6 +106,7 @@ class EmbeddingShardingPlanner:
         for name, each in constraints.items():
             where = f"constraints: table {name!r}"
             check_kind(where, each, ParameterConstraints, "ParameterConstraints")
+        self._clock = time.perf_counter
         self._timeout = math.inf if timeout_seconds is None else timeout_seconds
         self._topology, self._batch_size = topology, batch_size
         self._dense_seconds, self._count_accesses = dense_seconds, count_accesses
@@ -116,25 +125,25 @@ class EmbeddingShardingPlanner:
 
     @property
     def kernel_seconds(self) -> NDArray[np.float64]:
-        """Of the last plan: CPU seconds of lookups and of updates of each rank's shards, a step."""
-        found = np.zeros((self._topology.world_size, 2))
+        """CPU seconds of lookups and of updates of each rank's shards, a step of the last plan."""
+        seconds = np.zeros((self._topology.world_size, 2))
         if self._planned is None:
-            return found
-        problem, options, placed, _ = self._planned
-        for table, cuts, at, ranks in zip(
-            problem.tables, options, placed.chosen, placed.ranks, strict=True
-        ):
-            if cuts[at].sharding_type != DATA_PARALLEL:
-                np.add.at(found, ranks, kernel_seconds(table, cuts[at].spans).T)
+            return seconds
+        problem, found, _ = self._planned
+        placement = found.placement
+        for at, table in enumerate(problem.tables):
+            option = placement.option(at)
+            if option.sharding_type != DATA_PARALLEL:
+                of_shards = kernel_seconds(table, option.spans)
+                np.add.at(seconds, placement.ranks[at], of_shards.T)
         for kernel in {id(table.kernel): table.kernel for table in problem.tables}.values():
             starts = kernel.forward.start, kernel.backward.start
-            found += np.where(found.any(1, keepdims=True), starts, 0.0)
-        return found
+            seconds += np.where(seconds.any(1, keepdims=True), starts, 0.0)
+        return seconds
 
     @property
     def report(self) -> PlanReport:
-        """Of the last plan. What constraints cost is searched once, when the report is first read,
-        for at most 10 s and within ``timeout_seconds``.
+        """What the last plan costs, made when it is first read.
 
         Raises:
             InputError: there is none.
@@ -147,30 +156,22 @@ class EmbeddingShardingPlanner:
         return self._report
 
     def _build_report(self, planned: _Planned) -> PlanReport:
-        problem, options, placed, seconds = planned
+        problem, found, seconds = planned
         machine, ranks = self.machine, self._topology.world_size
         warnings = self._topology.warnings
         warnings += tuple(
-            f"constraints: table {each.name!r}: data_parallel was not considered beside other "
+            f"constraints: table {table.name!r}: data_parallel was not considered beside other "
             "sharding types: list it alone"
-            for each in problem.tables
-            if DATA_PARALLEL in (each.sharding_types or ()) and each.sharding_types != REPLICA
+            for table in problem.tables
+            if DATA_PARALLEL in (table.sharding_types or ()) and table.sharding_types != REPLICA
         )
-        costs, left_out = list[ConstraintCost](), 0
-        if placed.timed_out:  # A search that was cut off is not compared with others.
+        if found.timed_out:
             warnings += (f"search: ended by timeout_seconds, {self._timeout:g}",)
-        else:
-            limit = min(CONSTRAINTS_SECONDS, max(0.0, self._timeout - seconds))
-            end = time.perf_counter() + limit
-            costs, left_out = problem.constraint_costs(options, placed, end)
-        if left_out:
-            warnings += (f"constraints: the cost of {left_out} was not found in {limit:.3g} s",)
+        own_batch = batch_seconds(problem.tables, machine.batch, ranks)
         return build_report(
-            problem.report_input(options, placed, seconds),
-            common_seconds=self._dense_seconds
-            + batch_seconds(problem.tables, machine.batch, ranks),
+            problem.report_input(found.placement, seconds),
+            common_seconds=self._dense_seconds + own_batch,
             dense_seconds=self._dense_seconds,
-            constraint_costs=costs,
             warnings=warnings,
             costs=machine.origin,
         )
@@ -187,27 +188,26 @@ class EmbeddingShardingPlanner:
                 feature, access counts that are not one a row, or no module or sharders.
             PlannerError: no plan was found that keeps to the memory of the ranks.
         """
-        start = time.perf_counter()
         _check_model("plan", module, sharders)
+        deadline = Deadline(self._timeout, self._clock)
         self._planned = self._report = None
         problem = self._problem(module, sharders, self._is_replica)
-        end = start + self._timeout
-        options = problem.options(problem.tables, end)
+        options = problem.options(deadline)
         plan = ShardingPlan(
             {path: EmbeddingModuleShardingPlan() for path, *_ in shardable(module, sharders)}
         )
         self._is_empty = not problem.tables
         if self._is_empty:
             return plan
-        placed = problem.search(options, end)
-        placed.timed_out |= time.perf_counter() > end  # Options may have been left out.
-        for each in plan.plan.values():
-            each.world_size = self._topology.world_size
-        for table, cuts, at, ranks in zip(
-            problem.tables, options, placed.chosen, placed.ranks, strict=True
-        ):
-            plan.plan[table.path][table.name] = _sharding(table, cuts[at], ranks)
-        self._planned = _Planned(problem, options, placed, time.perf_counter() - start)
+        found = problem.search(options, deadline)
+        for of_module in plan.plan.values():
+            of_module.world_size = self._topology.world_size
+        placement = found.placement
+        for at, table in enumerate(problem.tables):
+            plan.plan[table.path][table.name] = _sharding(
+                table, placement.option(at), placement.ranks[at]
+            )
+        self._planned = _Planned(problem, found, deadline.elapsed)
         return plan
 
     def price(
@@ -225,14 +225,13 @@ class EmbeddingShardingPlanner:
                 kernels than fused, whose costs are not measured.
         """
         _check_model("price", module, sharders)
-        check_priced(plan, module, sharders, self._topology)
+        _check_priced(plan, module, sharders, self._topology)
 
         def is_replica(path: str, name: str) -> bool:
             return plan.plan[path][name].sharding_type == DATA_PARALLEL
 
         problem = self._problem(module, sharders, is_replica)
-        options, placed = placed_by(plan, problem)
-        return rank_loads(problem.report_input(options, placed, 0.0))
+        return rank_loads(problem.report_input(problem.placement_of(plan), 0.0))
 
     def collective_plan(
         self,
@@ -289,3 +288,33 @@ def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSh
         compute_kernel=DENSE if option.sharding_type == DATA_PARALLEL else option.compute_kernel,
         sharding_spec=tuple(option.shards(table.name, ranks)),
     )
+
+
+def _check_priced(
+    plan: ShardingPlan, module: nn.Module, sharders: Sequence[Sharder], topology: Topology
+) -> None:
+    """Refuse a plan that is not of a model and a topology, or whose costs are not measured.
+
+    Raises:
+        InputError: it is not.
+    """
+    check_kind("price: plan", plan, ShardingPlan, "a ShardingPlan")
+    for _ in planned_collections(module, plan, sharders):  # Each is one of the model.
+        pass
+    kernels = (FUSED, *HOST_KERNELS) if topology.host_memory_rate else (FUSED,)
+    for path, collection, _ in shardable(module, sharders):
+        where, cuts = f"module {path!r}", plan.plan.get(path, EmbeddingModuleShardingPlan())
+        check_module_plan(
+            cuts,
+            tables_of(collection),
+            world_size=topology.world_size,
+            where=where,
+            device=topology.compute_device,
+        )
+        for name, each in cuts.items():
+            if each.compute_kernel not in kernels and each.sharding_type != DATA_PARALLEL:
+                raise InputError(
+                    f"price: {where}: table {name!r}: compute_kernel: expected 'fused' of "
+                    f"{each.sharding_type}, got {each.compute_kernel!r}, whose costs are not "
+                    "measured"
+                )

@@ -5,35 +5,8 @@ from dataclasses import dataclass
 
 from embershard.errors import InputError
 from embershard.formatting import megabytes_text, ms_text, names_text, table_lines
-from embershard.planner.rank_load import RankLoad
 from embershard.planner.report_html import report_html
-from embershard.planner.table_choice import Alternative, TableChoice
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeLoad:
-    """Batches of one size."""
-
-    examples: float
-    """Of a batch, in the mean."""
-
-    seconds: float
-    """Of the busiest device, the mean over batches."""
-
-    work_seconds: float
-    """Of all devices together."""
-
-    alone: float
-    """Share of the batches that one thread does, as waking others would take longer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintCost:
-    """A plan without one of the constraints."""
-
-    constraint: str
-    placement_seconds: float
-    """``PlanReport.placement_seconds`` then."""
+from embershard.planner.report_parts import Alternative, RankCosts, RankLoad, SizeLoad, TableChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +44,6 @@ class PlanReport:
     gradients on. The exchanges make all ranks wait for them."""
 
     sizes: Sequence[SizeLoad] = ()
-    constraint_costs: Sequence[ConstraintCost] = ()
 
     @property
     def busiest_seconds(self) -> float:
@@ -138,7 +110,7 @@ class PlanReport:
         return lines
 
     def to_text(self, *, tables_max: int = 10) -> str:
-        """As tables of ranks, constraints and the heaviest tables.
+        """The report as tables of ranks and of the heaviest tables.
 
         Args:
             tables_max: tables shown.
@@ -165,6 +137,7 @@ class PlanReport:
                     for each in self.ranks
                 ],
             ),
+            (RANK_COSTS, [_costs_row(each.name, each.costs) for each in self.ranks if each.costs]),
             (
                 [table, "cut", "ms", "on", "second best", f"{self._compared} then, ms"],
                 [self._table_row(each) for each in self.tables[:tables_max]],
@@ -175,15 +148,6 @@ class PlanReport:
                     [f"{each.examples:,.0f}", ms_text(each.seconds), ms_text(each.work_seconds),
                      f"{each.alone:.0%}"]
                     for each in self.sizes
-                ],
-            ),
-            (
-                ["without the constraint", f"{self._compared}, ms", "it costs"],
-                [
-                    [each.constraint, ms_text(each.placement_seconds),
-                     f"{max(0.0, self.placement_seconds / each.placement_seconds - 1):.1%}"
-                     if each.placement_seconds else "0.0%"]
-                    for each in self.constraint_costs
                 ],
             ),
         ]  # fmt: skip
@@ -249,6 +213,17 @@ class PlanReport:
     def _on(self, choice: TableChoice) -> str:
         names = [self.ranks[rank].name for rank in choice.ranks]
         return ", ".join(names) if len(names) <= 8 else f"{len(names)} of {len(self.ranks)}"
+
+
+RANK_COSTS = ["device", "forward, ms", "backward, ms", "messages, ms", "MB in", "MB out",
+              "weights MB", "state MB", "buffers MB"]  # fmt: skip
+
+
+def _costs_row(name: str, costs: RankCosts) -> list[str]:
+    seconds = costs.forward_seconds, costs.backward_seconds, costs.message_seconds
+    moved = costs.bytes_in, costs.bytes_out
+    held = costs.weight_bytes, costs.state_bytes, costs.buffer_bytes
+    return [name, *map(ms_text, seconds), *map(megabytes_text, (*moved, *held))]
 
 
 def _memory(each: RankLoad) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 
 from embershard.formatting import megabytes_text, ms_text
-from embershard.planner.rank_load import RankLoad
+from embershard.planner.report_parts import RankLoad
 
 COLOURS = (
     *("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7"),

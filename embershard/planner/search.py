@@ -1,39 +1,278 @@
-"""``search``: an option for each table and a rank for each shard, so that the busiest rank is
-least busy.
+"""``search``: a cut of each table and a rank for each shard, so that a step is short.
 
-1. Bound: a linear programme over options whose largest shard fits the bound, bisected.
-2. Assign: ``starting_placements``.
-3. Improve: move, swap or cut shards of the busiest rank while its load falls.
-4. Perturb: place some tables of the best placement anew, with other cuts, and improve that.
+1. Bound: ``OptionTotals`` says what no placement undercuts, and what a byte of memory is worth.
+2. Start: tables by decreasing seconds, each by its cheapest cut; if memory is short, by decreasing
+   bytes, with other cuts for tables that find no room; as the last resort in row ranges over all
+   ranks. Some limits on the largest shard are tried.
+3. Improve: ``improve`` moves, swaps and cuts shards of the busiest ranks while the step falls.
+4. Perturb: some tables of the best placement get other cuts, and the result is improved.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
-from embershard.planner.bound import lower_bound
-from embershard.planner.local_search import CLOSE, improve
-from embershard.planner.placing import Bins, Floats, NoRoomError, place
-from embershard.planner.starting_placements import (
-    Found,
-    InfeasibleError,
-    Options,
-    starting_placements,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.planner.bound import Floats, Options, OptionTotals
+from embershard.planner.placement import NoRoomError, Placement, Ranks
+from embershard.planner.starts import Deadline, starting_placements
+
+CUTS_TRIED = 8
+"""Tables of a busiest rank, those of its heaviest shards, that are cut in other ways."""
+
+CLOSE = 1.001
+"""Of the bound: a step so short ends the search."""
+
+LOWER = 1 - 1e-6
+"""Of the step: what a change must fall below."""
+
+WORK_MAX, WORK_OF_TABLE, WORK_OF_CHANGE = 25_000_000, 4_000, 3_000
+"""Changes that a search prices, at most: of any problem, for each table, and how many are counted
+for each call, which takes that long besides. They bound the time of a search, alike everywhere."""
+
+PARTNERS_MAX = 16
+"""Ranks that shards are swapped with: those that are least busy."""
+
+
+class Effort:
+    """What a search may still do.
+
+    Args:
+        bound: of the step.
+        tables: their number.
+    """
+
+    def __init__(self, deadline: Deadline, bound: float, tables: int) -> None:
+        self._deadline, self.bound = deadline, bound
+        self._work = WORK_MAX + WORK_OF_TABLE * tables
+        self.timed_out = False
+
+    @property
+    def is_spent(self) -> bool:
+        """True if nothing more is to be done."""
+        self.timed_out |= self._deadline.is_past
+        return self.timed_out or self._work <= 0
+
+    def count(self, changes: int) -> None:
+        """Count changes that are priced at once."""
+        self._work -= changes + WORK_OF_CHANGE
+
+
+class _Change(NamedTuple):
+    step: float
+    """Seconds with it."""
+
+    shard: int
+    rank: int
+    """Where the shard goes."""
+
+    other: int
+    """The shard that comes from there. -1: none."""
+
+
+class _Shards:
+    """All shards as arrays, but for those that are bound to hosts."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement, self.places = placement, list[tuple[int, int]]()
+        phases, memory, ranks_of = list[Floats](), list[Floats](), list[int]()
+        for table, ranks in enumerate(placement.ranks):
+            option = placement.option(table)
+            if not option.host_columns:
+                self.places += [(table, part) for part in range(len(ranks))]
+                phases.append(option.phases)
+                memory.append(option.memory)
+                ranks_of += ranks
+        kinds = len(placement.memory)
+        self.phases = np.concatenate(phases, 1) if phases else np.zeros((len(placement.loads), 0))
+        self.memory = np.concatenate(memory, 1) if memory else np.zeros((kinds, 0))
+        self.ranks = np.array(ranks_of, dtype=int)
+
+    def apply(self, change: _Change) -> None:
+        """Make a change."""
+        start = int(self.ranks[change.shard])
+        for shard, rank in ((change.shard, change.rank), (change.other, start)):
+            if shard >= 0:
+                self.placement.move(*self.places[shard], rank)
+                self.ranks[shard] = rank
+
+
+def improve(placement: Placement, effort: Effort) -> None:
+    """Change a placement until no change of a shard of a busiest rank shortens the step."""
+    shards = _Shards(placement)
+    while placement.step > effort.bound * CLOSE and not effort.is_spent:
+        changes = [
+            change
+            for rank in dict.fromkeys(placement.loads.argmax(1).tolist())
+            for change in _changes(shards, rank, effort)
+        ]
+        best = min(changes, default=None)
+        if best is not None and best.step < placement.step * LOWER:
+            shards.apply(best)
+        elif _cut_otherwise(placement, effort):
+            shards = _Shards(placement)
+        else:
+            return
+
+
+def _changes(shards: _Shards, busiest: int, effort: Effort) -> list[_Change]:
+    """The best move and the best swap of a shard of one rank."""
+    placement, own = shards.placement, np.flatnonzero(shards.ranks == busiest)
+    if not len(own):
+        return []
+    rest, count = _busiest_of_others(placement.loads, busiest), placement.loads.shape[1]
+    effort.count(len(own) * count)
+    changes = [_best_move(shards, own, rest)]
+    allowed = np.ones(count, bool)
+    if count > PARTNERS_MAX:
+        allowed[np.argsort(placement.load, kind="stable")[PARTNERS_MAX:]] = False
+    allowed[busiest] = False
+    others = np.flatnonzero(allowed[shards.ranks])
+    if len(others):
+        effort.count(len(own) * len(others))
+        changes.append(_best_swap(shards, own, others, rest))
+    return changes
+
+
+def _busiest_of_others(loads: Floats, rank: int) -> Floats:
+    """Of each phase and other rank: seconds of the busiest of all ranks but these two."""
+    rest = np.delete(loads, rank, 1)
+    if rest.shape[1] < 2:
+        return np.zeros_like(loads)
+    second, highest = np.split(np.sort(rest, 1)[:, -2:], 2, 1)
+    return np.where(loads == highest, second, highest)
+
+
+def _best_move(shards: _Shards, own: NDArray[np.intp], rest: Floats) -> _Change:
+    """The best rank that one of the shards of a rank may move to."""
+    placement = shards.placement
+    (speeds, caps, _), loads = placement.of_ranks, placement.loads
+    start, phases = int(shards.ranks[own[0]]), shards.phases[:, own, None]
+    there = loads[:, None] + phases / speeds
+    here = loads[:, start, None, None] - phases / speeds[start]
+    step = np.maximum(np.maximum(here, there), rest[:, None]).sum(0)
+    over = placement.memory[:, None] + shards.memory[:, own, None] > caps[:, None]
+    step[over.any(0)] = np.inf
+    step[:, start] = np.inf
+    at, rank = np.unravel_index(int(step.argmin()), step.shape)
+    return _Change(float(step[at, rank]), int(own[at]), int(rank), -1)
+
+
+def _best_swap(
+    shards: _Shards, own: NDArray[np.intp], others: NDArray[np.intp], rest: Floats
+) -> _Change:
+    """The best of the shards of a rank, and of others, to change places."""
+    placement = shards.placement
+    speeds, loads = placement.of_ranks.speeds, placement.loads
+    start, ranks = int(shards.ranks[own[0]]), shards.ranks[others]
+    step = np.zeros((len(own), len(others)))
+    for phase, load in enumerate(loads):
+        seconds = shards.phases[phase]
+        gained = seconds[others] - seconds[own, None]
+        longest = np.maximum(load[start] + gained / speeds[start], rest[phase, ranks])
+        step += np.maximum(longest, load[ranks] - gained / speeds[ranks])
+    at, other = _place_of_least(step)
+    if not _fits_swapped(shards, own[[at]], others[[other]]).all():
+        step[~_fits_swapped(shards, own, others)] = np.inf
+        at, other = _place_of_least(step)
+    return _Change(float(step[at, other]), int(own[at]), int(ranks[other]), int(others[other]))
+
+
+def _place_of_least(step: Floats) -> tuple[int, int]:
+    row, column = np.unravel_index(int(step.argmin()), step.shape)
+    return int(row), int(column)
+
+
+def _fits_swapped(
+    shards: _Shards, own: NDArray[np.intp], others: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Which swaps of shards of one rank with others keep to the memory of both ranks."""
+    placement = shards.placement
+    gained = shards.memory[:, None, others] - shards.memory[:, own, None]
+    left = placement.of_ranks.caps - placement.memory
+    here = gained <= left[:, shards.ranks[own[0]], None, None]
+    return np.asarray((here & (-gained <= left[:, None, shards.ranks[others]])).all(0))
+
+
+def _cut_otherwise(placement: Placement, effort: Effort) -> bool:
+    """Use another option of a table of a busiest rank, its shards on the ranks that are lightest
+    with them. Returns whether one shortens the step; else all stays as it was."""
+    limit = placement.step * LOWER
+    longest = limit * float(placement.of_ranks.speeds.max())
+    for table in _heaviest_tables(placement):
+        cuts, chosen = placement.options[table], placement.chosen[table]
+        without = placement.copy()
+        without.take(table)
+        room = (without.of_ranks.caps - without.memory).max(1)
+        others = [
+            at
+            for at, cut in enumerate(cuts)
+            if at != chosen and cut.largest < longest and (cut.largest_bytes <= room).all()
+        ]
+        for at in sorted(others, key=lambda other: cuts[other].total):
+            if effort.is_spent:
+                return False
+            effort.count(len(cuts[at].spans) * WORK_OF_CHANGE // 4)
+            try:
+                placed = without.find_places(cuts[at], limit=limit)
+            except NoRoomError:
+                continue
+            if placed is not None:
+                placement.accept(table, at, placed)
+                return True
+    return False
+
+
+def _heaviest_tables(placement: Placement) -> list[int]:
+    """Tables of the heaviest shards of the busiest ranks."""
+    busiest = set(placement.loads.argmax(1).tolist())
+    heaviest = dict[int, float]()
+    for table, ranks in enumerate(placement.ranks):
+        if busiest.intersection(ranks):
+            seconds = placement.option(table).seconds
+            heaviest[table] = max(
+                float(each) for rank, each in zip(ranks, seconds, strict=True) if rank in busiest
+            )
+    return sorted(heaviest, key=lambda table: -heaviest[table])[:CUTS_TRIED]
+
+
+IMPROVED = 3
+"""Starts of the shortest steps that are improved."""
 
 STEPS_OF_TABLE = 40
 STEPS_BY_SIZE = 200_000
 """Divided by tables and ranks: perturbations of the best placement, at most 40 a table. Large
 problems have few, and end near their bound."""
 
+DRAWN = 8
+"""Options of a table that a perturbation draws from: the cheapest, memory included."""
+
+STALE_OF_TABLE = 8
+"""Perturbations in a row that find nothing better, for each table, after which none is tried."""
+
 CLOSE_ENOUGH = 1.01
-"""Of the bound: a load that is not perturbed."""
+"""Of the bound: a step that is short enough. No other start is improved, and nothing perturbed."""
 
 TABLES_MOVED = (2, 3, 4)
-"""In one perturbation, one of them of the busiest rank."""
+"""Tables that one perturbation changes, one of them on the busiest rank."""
 
 NEAR = 1.003
-"""Of the least load: the next perturbation begins at a placement so good."""
+"""Of the shortest step: the next perturbation begins at a placement so good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the search found."""
+
+    placement: Placement
+    bound: float
+    """Seconds: no placement of these options has a shorter step."""
+
+    timed_out: bool
+    """Whether the search ended before it found no further change."""
 
 
 def search(
@@ -42,8 +281,9 @@ def search(
     speeds: Floats,
     caps: Floats,
     local_world_size: int,
-    end: float = math.inf,
+    deadline: Deadline | None = None,
     perturb: bool = False,
+    seconds_of: Callable[[Placement], float] | None = None,
 ) -> Found:
     """The best placement that is found; the same for the same input.
 
@@ -52,82 +292,77 @@ def search(
         speeds: of each rank: what a shard's seconds are divided by there.
         caps: of each rank: bytes, of one kind of memory or ``(kinds, ranks)``.
         local_world_size: ranks of a host.
-        end: by ``time.perf_counter``: once it is past, the best placement so far is returned.
-        perturb: whether the last of the steps above is done. Not by plans of serving, whose
-            batches are measured after the search: it follows mean batches too closely.
+        deadline: the best placement so far is returned once it is past. A first one is always made.
+            None: none.
+        perturb: whether the last of the steps above is done. Plans of serving leave it out: it
+            follows mean batches too closely.
+        seconds_of: what improved placements are compared by. None: the step.
 
     Raises:
         InfeasibleError: no placement was found that keeps to the caps.
     """
-    empty = Bins.empty(speeds, caps, local_world_size)
-    bound = lower_bound(options, speeds=speeds, caps=caps)
-    best: Found | None = None
-    for found in starting_placements(options, empty, bound, end):
-        timed_out = improve(options, found, end)
-        if best is None or found.load.max() < best.load.max():
-            best = found
-        best.timed_out = timed_out
-        if timed_out or best.load.max() <= bound * CLOSE:
+    deadline = deadline or Deadline()
+    ranks = Ranks(speeds, np.atleast_2d(caps), local_world_size)
+    totals = OptionTotals(options, speeds=speeds, caps=ranks.caps)
+    bound = totals.bound()
+    starts = starting_placements(options, ranks, totals, bound, deadline)
+    effort = Effort(deadline, bound, len(options))
+    best, least = starts[0], np.inf
+    for placement in sorted(starts, key=lambda start: start.step)[:IMPROVED]:
+        improve(placement, effort)
+        seconds = placement.step if seconds_of is None else seconds_of(placement)
+        if seconds < least:
+            best, least = placement, seconds
+        if effort.timed_out or least <= bound * CLOSE_ENOUGH:
             break
-    assert best is not None
-    return best if best.timed_out or not perturb else _perturbed(options, best, end)
+    if perturb and not effort.timed_out:
+        best = _perturbed(best, totals.cheap(bound, DRAWN), effort)
+    return Found(best.recounted(), bound, effort.timed_out)
 
 
-def _perturbed(options: Options, best: Found, end: float) -> Found:
+def _perturbed(best: Placement, cheap: Sequence[Sequence[int]], effort: Effort) -> Placement:
     """The best of its perturbations, each of the last that came near; drawn alike for the same
-    input."""
-    random, last = Random(0), best
-    size = len(options) * len(best.load)
-    for step in range(min(STEPS_OF_TABLE * len(options), STEPS_BY_SIZE // size)):
+    input.
+
+    Args:
+        cheap: of each table, options to draw from.
+    """
+    random, last, tables = Random(0), best, len(best.options)
+    weights = [_weight(best, table) for table in range(tables)]
+    steps = min(STEPS_OF_TABLE * tables, STEPS_BY_SIZE // (tables * len(best.of_ranks.speeds)))
+    improved = 0
+    for step in range(steps):
         busiest = int(last.load.argmax())
         there = [table for table, ranks in enumerate(last.ranks) if busiest in ranks]
-        if best.load.max() <= best.bound * CLOSE_ENOUGH or not there:
+        if effort.is_spent or best.step <= effort.bound * CLOSE_ENOUGH or not there:
             break
-        count = min(TABLES_MOVED[step % len(TABLES_MOVED)], len(options))
-        tables = random.sample(range(len(options)), count)
-        one = random.choice(there)
-        if one not in tables:
-            tables[0] = one
+        if step - improved > STALE_OF_TABLE * tables:
+            break
+        count = TABLES_MOVED[step % len(TABLES_MOVED)]
+        moved = list({*random.choices(range(tables), weights, k=count - 1), random.choice(there)})
+        placement = last.copy()
+        for table in moved:
+            placement.take(table)
         try:
-            found = _placed_anew(options, last, tables, random)
+            for table in moved:
+                at = random.choice(cheap[table])
+                placed = placement.find_places(best.options[table][at])
+                assert placed is not None
+                placement.accept(table, at, placed)
         except NoRoomError:
             continue
-        timed_out = improve(options, found, end)
-        if found.load.max() < best.load.max():
-            best = found
-        if found.load.max() <= best.load.max() * NEAR:
-            last = found
-        best.timed_out = timed_out
-        if timed_out:
-            break
+        improve(placement, effort)
+        if placement.step < best.step:
+            best, improved = placement, step
+        if placement.step <= best.step * NEAR:
+            last = placement
     return best
 
 
-def _placed_anew(options: Options, last: Found, tables: Sequence[int], random: Random) -> Found:
-    """A placement with options of some tables that are drawn.
-
-    Raises:
-        NoRoomError: a shard has none.
-    """
-    found = Found(list(last.chosen), list(last.ranks), last.bins.copy(), last.bound)
-    for table in tables:
-        old = options[table][last.chosen[table]]
-        for rank, seconds, size in zip(last.ranks[table], old.seconds, old.memory.T, strict=True):
-            found.bins.take(rank, seconds, size)
-    for table in tables:
-        at = random.randrange(len(options[table]))
-        ranks = place(options[table][at], found.bins)
-        assert ranks is not None
-        found.chosen[table], found.ranks[table] = at, ranks
-    found.ranks = [list(ranks) for ranks in found.ranks]
-    return found
-
-
-def fits(options: Options, *, speeds: Floats, caps: Floats, local_world_size: int) -> bool:
-    """Whether ``search`` finds a placement."""
-    empty = Bins.empty(speeds, caps, local_world_size)
-    try:
-        next(starting_placements(options, empty, lower_bound(options, speeds=speeds, caps=caps)))
-    except InfeasibleError:
-        return False
-    return True
+def _weight(placement: Placement, table: int) -> float:
+    """A table's share of all seconds and of all memory, for the choice of tables to change."""
+    option = placement.option(table)
+    share = float((option.memory.sum(1) / placement.of_ranks.caps.sum(1)).sum())
+    return (
+        share + option.total / max(float(placement.load.sum()), 1e-300) + 1 / len(placement.options)
+    )

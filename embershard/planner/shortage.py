@@ -1,110 +1,101 @@
-"""``shortage``: why no training plan fits the memory of the ranks; ``smallest_addition``: how much
-more memory would hold it."""
+"""``shortage_text``: why no plan fits the memory of the ranks, and what would help."""
 
-import time
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from embershard.formatting import megabytes_text
-from embershard.planner.cost import Table
-from embershard.planner.options import Option
-from embershard.planner.starting_placements import InfeasibleError
+from embershard.formatting import count_text, megabytes_text
+from embershard.planner.bound import Floats, Options
+from embershard.planner.starts import InfeasibleError
 
 LARGEST_SHOWN = 3
-"""Of the tables that do not fit."""
+"""Tables that the text names."""
 
-SECONDS_MAX = 5.0
-"""Of the search for a smaller addition, once one is found."""
+WEIGHTS = np.linspace(0, 1, 101)
+"""Of one kind of memory beside the other, in the bound on the shortage."""
 
-GROWTH = 0.001
-"""Of a rank's memory: the first addition to a bound that does not suffice."""
-
-
-def least_bytes(options: Sequence[Sequence[Option]]) -> float:
-    """Of the smallest cuts of all tables."""
-    return sum(min(each.total_bytes for each in cuts) for cuts in options)
+KINDS = ("device memory", "host memory")
 
 
-def smallest_addition(
-    fits: Callable[[int], bool], *, least: float, held: float, step: int = 1
-) -> int:
-    """Bytes more of each rank that hold the tables: the least multiple of three digits that is
-    found. ``fits`` was true of it.
+def short_bytes(options: Options, caps: Floats) -> list[float]:
+    """Bytes of each kind of memory that any plan lacks, with as much as can be on the devices. All
+    zero: all ranks together have enough memory.
+
+    For weights of both kinds of at most 1, every plan lacks the weighted bytes of the options that
+    are smallest by these weights, less those of the ranks. The shortage is the largest of these
+    bounds, a linear programme's dual.
 
     Args:
-        fits: whether so many bytes more do, by the search.
-        least: bytes of which it is known that fewer do not.
-        held: of a rank.
-        step: that the result is a multiple of.
-    """
-
-    def unit(size: float) -> int:
-        return max(step, int(10 ** (len(str(int(size))) - 3)))
-
-    def rounded(size: float) -> int:
-        return max(-int(-size // unit(size)), 1) * unit(size)
-
-    end = time.monotonic() + SECONDS_MAX
-    low, high, growth = max(0, int(np.ceil(least)) - 1), rounded(least), GROWTH * held
-    while not fits(high):
-        low, high, growth = high, rounded(high + max(growth, step)), 2 * growth
-    while high - low > unit(high) and time.monotonic() < end:
-        middle = (low + high) // (2 * unit(high)) * unit(high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
-
-
-def shortage(
-    tables: Sequence[Table],
-    options: Sequence[Sequence[Option]],
-    caps: NDArray[np.float64],
-    error: InfeasibleError | None,
-    *,
-    reserved: float,
-    fits: Callable[[int], bool],
-) -> str:
-    """What is missing, and what would fit.
-
-    Args:
-        tables: that do not fit.
+        options: of each table.
         caps: usable bytes of each kind of memory and rank, ``(kinds, ranks)``.
-        error: of the search. None: the smallest cuts are larger than all ranks.
-        reserved: share of each rank's memory that is not usable.
-        fits: whether so many bytes more on each rank hold the tables.
     """
-    needed, total, ranks = least_bytes(options), float(caps[0].sum()), caps.shape[1]
-    more = smallest_addition(
-        fits,
-        least=max(0.0, needed - total) / ranks / (1 - reserved),
-        held=float(caps[0].max()) / (1 - reserved),
-        step=1000,
-    )
-    both = " of both kinds of memory" if len(caps) > 1 else ""
-    advice = f"{megabytes_text(more)} MB more{both} on each rank"
-    kept = f"{reserved:.0%} of each rank's memory is reserved"
-    if error is None:
-        return (
-            f"plan: tables and buffers: expected at most {megabytes_text(total)} MB, got "
-            f"{megabytes_text(needed)} MB: {megabytes_text(needed - total)} MB short; {advice} "
-            f"would hold them ({kept}); the largest: {_largest(tables, options)}"
+    of_tables = [np.array([option.memory.sum(1) for option in cuts]) for cuts in options]
+    usable = caps.sum(1)
+
+    def lacking(*weights: float) -> float:
+        of_kinds = np.array(weights)
+        least = sum(float((sizes @ of_kinds).min()) for sizes in of_tables)
+        return least - float(of_kinds @ usable)
+
+    if len(usable) == 1:
+        return [max(0.0, lacking(1.0))]
+    of_devices = max(0.0, lacking(1.0, 0.0))
+    bounds = [lacking(*pair) for weight in WEIGHTS for pair in ((1.0, weight), (weight, 1.0))]
+    return [of_devices, max(of_devices, *bounds) - of_devices]
+
+
+def least_bytes(options: Options) -> list[float]:
+    """Bytes of the smallest option of each table, of both kinds of memory together."""
+    return [min(float(option.memory.sum()) for option in cuts) for cuts in options]
+
+
+def shortage_text(
+    options: Options,
+    caps: Floats,
+    tables: Sequence[str],
+    failure: InfeasibleError | None,
+    help_texts: Sequence[str],
+) -> str:
+    """The total shortage, the largest tables, and what helps.
+
+    Args:
+        caps: usable bytes of each kind of memory and rank, ``(kinds, ranks)``.
+        tables: their names.
+        failure: of the search, if all ranks together have enough memory.
+        help_texts: what may be changed besides memory.
+    """
+    short, sizes = short_bytes(options, caps), least_bytes(options)
+    needed = f"tables and buffers need at least {_size(sum(sizes))}"
+    there = f"all ranks together have {_sizes_text(caps.sum(1).tolist())}"
+    if failure is None:
+        of_kinds = f" ({_sizes_text(short)})" if len(short) > 1 else ""
+        what = f"{_size(sum(short))} short{of_kinds}: {needed}, {there}"
+        each_rank = _size(sum(short) / caps.shape[1])
+        more = f"at least {each_rank} more of usable memory on each rank"
+    else:
+        kind = f" of {KINDS[failure.kind]}" if len(short) > 1 else ""
+        what = (
+            f"found no placement, although no memory is short in all ({needed}, {there}): table "
+            f"{tables[failure.table]!r} lacks {_size(failure.missing_bytes)}{kind} on the rank "
+            "with most room"
         )
-    name, where = tables[error.table].name, " of the host" if error.kind else ""
-    missing = f"{megabytes_text(error.missing_bytes)} MB{where}"
-    smallest = min(float(each.memory[error.kind].max()) for each in options[error.table])
-    short = f"plan: found no placement of all tables: table {name!r}: its smallest shard needs "
-    short += f"{missing} more than was left on any rank"
-    if smallest > caps[error.kind].max():
-        short = f"plan: table {name!r}: its smallest shard has no rank with room: {missing} short"
-    return (
-        f"{short} ({kept}); allow further sharding types or a smaller min_partition; {advice} "
-        "would hold all tables"
-    )
+        more = "more memory on each rank"
+    order = sorted(range(len(sizes)), key=lambda table: -sizes[table])[:LARGEST_SHOWN]
+    largest = ", ".join(f"{tables[table]!r} {_size(sizes[table])}" for table in order)
+    helping = "; ".join([more, *help_texts])
+    return f"plan: {what}; the largest tables: {largest}; what helps: {helping}"
 
 
-def _largest(tables: Sequence[Table], options: Sequence[Sequence[Option]]) -> str:
-    """Names and sizes of the tables that take most memory."""
-    sizes = [min(each.total_bytes for each in cuts) for cuts in options]
-    order = sorted(range(len(tables)), key=lambda at: -sizes[at])[:LARGEST_SHOWN]
-    return ", ".join(f"{tables[at].name!r} {megabytes_text(sizes[at])} MB" for at in order)
+def _size(count: float) -> str:
+    """Bytes, or MB of a million bytes and more."""
+    if count >= 1e6:
+        return f"{megabytes_text(count)} MB"
+    return count_text(math.ceil(count), "byte")
+
+
+def _sizes_text(sizes: Sequence[float]) -> str:
+    """Bytes of each kind of memory, or of the only one."""
+    if len(sizes) == 1:
+        return _size(sizes[0])
+    return " and ".join(f"{_size(size)} of {kind}" for size, kind in zip(sizes, KINDS, strict=True))

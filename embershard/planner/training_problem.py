@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.planner.cheaper_cuts import take_cheaper_cuts
-from embershard.planner.cost import Table, Workload
-from embershard.planner.options import MIN_PARTITION, Option, options_of
-from embershard.planner.phase_search import balance_phases, step_seconds
-from embershard.planner.report import ConstraintCost
-from embershard.planner.report_builder import CONSTRAINTS_MAX, ReportInput
-from embershard.planner.search import fits, search
-from embershard.planner.shortage import least_bytes, shortage
-from embershard.planner.starting_placements import Found, InfeasibleError, Placement
-from embershard.planner.topology import Topology
-from embershard.sharding import ShardingType
+from embershard.formatting import names_text
+from embershard.kernels import FusedOptimizer
+from embershard.modules import DataType, EmbeddingBagConfig, EmbeddingConfig
+from embershard.package.row_format import DIM_MULTIPLE
+from embershard.planner.bound import Options
+from embershard.planner.cache import missed_shares
+from embershard.planner.cost import Table, Workload, uncached_share
+from embershard.planner.options import (
+    DATA_PARALLEL,
+    MIN_PARTITION,
+    Option,
+    costs_of,
+    options_of,
+    priced,
+    replicas,
+)
+from embershard.planner.placement import Placement, Ranks
+from embershard.planner.report_builder import ReportInput
+from embershard.planner.search import Found, search
+from embershard.planner.shortage import short_bytes, shortage_text
+from embershard.planner.starts import Deadline, InfeasibleError
+from embershard.planner.topology import ParameterConstraints, Topology
+from embershard.sharding import (
+    EmbeddingComputeKernel,
+    ParameterSharding,
+    ShardingPlan,
+    ShardingType,
+)
+from embershard.sharding.shard_memory import id_bytes, weight_bytes
+from embershard.sharding.sharders import Sharder, shardable
+from embershard.sharding.types import tables_of
 
-Options = Sequence[Sequence[Option]]
 REPLICA = (ShardingType.DATA_PARALLEL.value,)
 
 
@@ -65,161 +83,256 @@ class TrainingProblem:
 
     @property
     def caps(self) -> NDArray[np.float64]:
-        """Usable bytes of each kind of memory and rank, ``(kinds, ranks)``."""
-        return self._caps(0)
-
-    def _caps(self, more: int) -> NDArray[np.float64]:
-        """With so many bytes more of each kind. Nothing of the host's memory is reserved."""
+        """Usable bytes of each kind of memory and rank, ``(kinds, ranks)``. Nothing of the host's
+        memory is reserved."""
         devices = self.topology.devices
-        memory = np.array([each.memory_bytes + more for each in devices]) * (1 - self.reservation)
+        memory = np.array([device.memory_bytes for device in devices]) * (1 - self.reservation)
         if not self.topology.host_memory_rate:
             return np.asarray(memory[None])
-        return np.array([memory, [each.host_memory_bytes + more for each in devices]])
+        return np.array([memory, [device.host_memory_bytes for device in devices]])
 
-    def options(self, tables: Sequence[Table], end: float = math.inf) -> list[list[Option]]:
-        """The ways of cutting each of some tables.
+    def options(self, deadline: Deadline) -> list[list[Option]]:
+        """The ways of cutting each table.
 
         Args:
-            end: by ``time.perf_counter``: once it is past, a table whose cut is free and that
-                some rank has memory for lies whole on a rank.
+            deadline: once it is past, a table whose cut is free and that some rank has memory for
+                lies whole on a rank.
 
         Raises:
             PlannerError: a table's constraints allow none.
         """
         work, largest = self.work, float(self.caps[0].max())
-        found = list[list[Option]]()
+        options = list[list[Option]]()
         try:
-            for table in tables:
-                if time.perf_counter() > end and table.sharding_types is None:
+            for table in self.tables:
+                if deadline.is_past and table.sharding_types is None:
                     whole = replace(table, sharding_types=(ShardingType.TABLE_WISE.value,))
-                    found.append(options_of(whole, work))
-                    if found[-1][0].largest_bytes <= largest:
+                    cuts = options_of(whole, work)
+                    if cuts[0].memory[0].max() <= largest:
+                        options.append(cuts)
                         continue
-                    found.pop()
-                found.append(options_of(table, work))
-            if time.perf_counter() <= end:
-                for at in self._heavy(found):
-                    found[at] = options_of(tables[at], self._work_by_speed())
-            return found
+                options.append(options_of(table, work))
+            for at in self._heavy(options):
+                if deadline.is_past:
+                    break
+                by_speed = replace(work, speeds=tuple(self.speeds))
+                options[at] = options_of(self.tables[at], by_speed)
+            return options
         except ValueError as error:
             raise PlannerError(f"constraints: {error}") from error
 
     def _heavy(self, options: Options) -> list[int]:
-        """Of ranks of unequal speeds, tables that whole, on the fastest rank, take longer than all
-        work spread evenly: of others there are enough to fill the ranks."""
+        """Tables that whole, on the fastest rank, take longer than all work spread evenly, if ranks
+        have unequal speeds. Of other tables there are enough to fill the ranks."""
         if len(set(self.speeds)) == 1:
             return []
-        least = np.array([min(each.total for each in cuts) for cuts in options])
+        least = np.array([min(option.total for option in cuts) for cuts in options])
         even = least.sum() / self.speeds.sum()
         return np.flatnonzero(least / self.speeds.max() > even).tolist()
 
-    def _work_by_speed(self) -> Workload:
-        return replace(self.work, speeds=tuple(self.speeds))
-
-    def search(self, options: Options, end: float = math.inf) -> Found:
+    def search(self, options: Options, deadline: Deadline) -> Found:
         """The best placement that is found.
 
         Args:
-            end: by ``time.perf_counter``: of the search for a better one.
+            deadline: of the search for a better one than the first.
 
         Raises:
             PlannerError: none was found that keeps to the memory of the ranks.
         """
-        if least_bytes(options) > self.caps[0].sum():
-            raise PlannerError(self._shortage(options, None))
-        try:
-            return self._search(options, end)
-        except InfeasibleError as error:
-            raise PlannerError(self._shortage(options, error)) from error
-
-    def _search(self, options: Options, end: float = math.inf) -> Found:
-        found = search(
-            options,
-            speeds=self.speeds,
-            caps=self.caps,
-            local_world_size=self.topology.local_world_size,
-            end=end,
-            perturb=True,
-        )
-        if not found.timed_out:
-            balance_phases(options, found, end)
-            take_cheaper_cuts(options, found, end)
-        return found
-
-    def _shortage(self, options: Options, error: InfeasibleError | None) -> str:
-        def holds(more: int) -> bool:
-            local, caps = self.topology.local_world_size, self._caps(more)
-            return fits(options, speeds=self.speeds, caps=caps, local_world_size=local)
-
-        return shortage(
-            self.tables, options, self.caps, error, reserved=self.reservation, fits=holds
-        )
-
-    def constraint_costs(
-        self, options: Options, placed: Placement, end: float
-    ) -> tuple[list[ConstraintCost], int]:
-        """The plan with further cuts of one constrained table, for each of the first in turn, and
-        the number of those that are left out at ``end``; without replicas, which another optimizer
-        trains.
-
-        Args:
-            placed: the plan with all constraints, which no constraint less makes worse.
-            end: by ``time.perf_counter``.
-        """
-        constrained = [
-            at
-            for at, table in enumerate(self.tables)
-            if not (table.sharding_types in (None, REPLICA) and table.min_partition is None)
-        ][:CONSTRAINTS_MAX]
-        found, planned = list[ConstraintCost](), step_seconds(options, placed, self.speeds)
-        heavy = self._heavy(options)
-        for at in constrained:
-            if time.perf_counter() > end:
-                break
-            table = self.tables[at]
+        failure: InfeasibleError | None = None
+        if not any(short_bytes(options, self.caps)):
             try:
-                own = self._free_options(table, options[at], at in heavy)
-                free = [*options[:at], own, *options[at + 1 :]]
-                without = self._search(free, end)
-                if without.timed_out:  # A search that was cut off is not compared with others.
-                    break
-                seconds = min(planned, step_seconds(free, without, self.speeds))
-            except InfeasibleError:  # The search is no proof: the plan keeps to the memory.
-                seconds = planned
-            asked = ", ".join(table.sharding_types or ("any cut",))
-            least = f", at least {table.min_partition} columns" if table.min_partition else ""
-            name = f"{table.name}: {asked}{least}"
-            found.append(ConstraintCost(constraint=name, placement_seconds=seconds))
-        return found, len(constrained) - len(found)
+                return search(
+                    options,
+                    speeds=self.speeds,
+                    caps=self.caps,
+                    local_world_size=self.topology.local_world_size,
+                    deadline=deadline,
+                    perturb=True,
+                )
+            except InfeasibleError as error:
+                failure = error
+        names = [table.name for table in self.tables]
+        raise PlannerError(
+            shortage_text(options, self.caps, names, failure, self._what_helps(failure))
+        )
 
-    def _free_options(
-        self, table: Table, options: Sequence[Option], is_heavy: bool
-    ) -> list[Option]:
-        """Those of a table with and without its constraint. ``is_heavy``: see `_heavy`."""
-        least = min(table.min_partition or MIN_PARTITION, MIN_PARTITION)
-        free_table = replace(table, sharding_types=None, min_partition=least)
-        free = options_of(free_table, self._work_by_speed() if is_heavy else self.work)
-        known = {(each.spans, each.host_columns, each.compute_kernel) for each in options}
-        return [
-            *options,
-            *(
-                each
-                for each in free
-                if (each.spans, each.host_columns, each.compute_kernel) not in known
-            ),
-        ]
+    def _what_helps(self, failure: InfeasibleError | None) -> list[str]:
+        """What a caller may change besides the memory of ranks."""
+        helping = list[str]()
+        if self.reservation:
+            helping.append(f"a storage_reservation below {self.reservation:.0%} of device memory")
+        if self.topology.compute_device == "cuda" and not self.topology.host_memory_rate:
+            helping.append("Topology(ddr_cap=), for tables in the host's memory")
+        if any(table.data_type is DataType.FP32 for table in self.tables):
+            helping.append("FP16 tables")
+        table = None if failure is None else self.tables[failure.table]
+        if table is not None and table.sharding_types is not None:
+            helping.append(f"further sharding types than {', '.join(table.sharding_types)}")
+        if table is not None and (table.min_partition or MIN_PARTITION) > DIM_MULTIPLE:
+            helping.append("a smaller min_partition")
+        return helping
 
-    def report_input(self, options: Options, placed: Placement, seconds: float) -> ReportInput:
+    def report_input(self, placement: Placement, seconds: float) -> ReportInput:
         """For the report of a placement that took so long."""
-        topology = self.topology
+        topology, work = self.topology, self.work
         return ReportInput(
             tables=[(table.path, table.name) for table in self.tables],
-            options=options,
-            placed=placed,
+            placement=placement,
             ranks=[f"rank {rank}" for rank in range(topology.world_size)],
-            speeds=self.speeds,
-            caps=self.caps,
-            memory_bytes_max=[each.memory_bytes for each in topology.devices],
-            local_world_size=topology.local_world_size,
+            memory_bytes_max=[device.memory_bytes for device in topology.devices],
             seconds=seconds,
+            costs=[
+                costs_of(placement.option(at), table, work) for at, table in enumerate(self.tables)
+            ],
         )
+
+    def placement_of(self, plan: ShardingPlan) -> Placement:
+        """Where a plan by hand places the tables, each with one option."""
+        work, options, ranks = self.work, list[list[Option]](), list[list[int]]()
+        for table in self.tables:
+            cut = plan.plan[table.path][table.name]
+            if cut.sharding_type == DATA_PARALLEL:
+                options.append([replicas(table, work)])
+                ranks.append(list(range(work.world_size)))
+                continue
+            spans = tuple((shard.rows, shard.columns) for shard in cut.sharding_spec)
+            options.append([priced(table, work, cut.sharding_type, spans, cut.compute_kernel)])
+            ranks.append([shard.devices[0] for shard in cut.sharding_spec])
+        placement = Placement(options, Ranks(self.speeds, self.caps, work.local_world_size))
+        for at, of_table in enumerate(ranks):
+            placement.put(at, 0, of_table)
+        return placement
+
+
+DENSE, FUSED = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
+UNCONSTRAINED = ParameterConstraints()
+CALLERS = FusedOptimizer(name="sgd")
+"""In place of the caller's, which is not priced."""
+
+
+def model_tables(
+    module: nn.Module,
+    sharders: Sequence[Sharder],
+    topology: Topology,
+    constraints: Mapping[str, ParameterConstraints],
+    *,
+    batch_size: int,
+    count_accesses: bool,
+    is_replica: Callable[[str, str], bool],
+) -> list[Table]:
+    """The tables of every collection that one of the sharders shards.
+
+    Args:
+        module: the model, on any device.
+        sharders: of its collections; they say which optimizer a table has.
+        constraints: by table name.
+        batch_size: examples of a rank's batch.
+        count_accesses: whether accesses of each row are counted in memory.
+        is_replica: whether a table, by path and name, lies on every rank, trained by the caller.
+
+    Raises:
+        InputError: constraints of a table that is not there, pooling factors that are not one a
+            feature, or access counts that are not one a row.
+    """
+    device = topology.compute_device
+    named = list(_with_optimizers(module, sharders, is_replica, device))
+    names = {table.name for _, _, table, _ in named}
+    for name in constraints:
+        if name not in names:
+            raise InputError(
+                f"constraints: expected a table of the model ({names_text(names)}), got {name!r}"
+            )
+    examples = batch_size * topology.world_size
+    found = list[Table]()
+    for path, collection, table, optimizer in named:
+        given = constraints.get(table.name, UNCONSTRAINED)
+        features = len(table.feature_names)
+        found.append(
+            Table(
+                path=path,
+                name=table.name,
+                rows=table.num_embeddings,
+                dim=table.embedding_dim,
+                ids=examples * features * _mean_pooling_factor(table, given),
+                bags=float(examples * features),
+                # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
+                kernel=topology.machine.kernel(optimizer.name.removeprefix("ema_")),
+                is_sequence=not isinstance(table, EmbeddingBagConfig),
+                data_type=table.data_type,
+                state_columns=optimizer.state_columns,
+                count_accesses=count_accesses,
+                id_bytes=id_bytes(collection),
+                sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
+                compute_kernels=tuple(given.compute_kernels) if given.compute_kernels else None,
+                min_partition=given.min_partition,
+                accesses_below=_accesses_below(table, given.access_counts),
+            )
+        )
+    if not found:
+        return found
+    # Ranks share the tables: together their caches hold one copy of each row.
+    shares = missed_shares(
+        [each.row_rates for each in found],
+        [weight_bytes(1, each.dim, each.data_type) for each in found],
+        [each * topology.world_size for each in topology.machine.caches],
+    )
+    given_shares = (constraints.get(each.name, UNCONSTRAINED).cached_share for each in found)
+    known = (
+        of_table if given_share is None else np.full(len(of_table), 1 - given_share)
+        for of_table, given_share in zip(shares.T, given_shares, strict=True)
+    )
+    if topology.host_memory_rate:
+        found = [replace(each, uncached=uncached_share(each.row_rates)) for each in found]
+    return [
+        replace(each, missed=tuple(of_table.tolist()))
+        for each, of_table in zip(found, known, strict=True)
+    ]
+
+
+def _with_optimizers(
+    module: nn.Module,
+    sharders: Sequence[Sharder],
+    is_replica: Callable[[str, str], bool],
+    device: str,
+) -> Iterator[tuple[str, nn.Module, EmbeddingConfig, FusedOptimizer]]:
+    """Each table with its collection and optimizer. Those of data_parallel have no optimizer, and
+    are priced as with SGD."""
+    for path, collection, sharder in shardable(module, sharders):
+        tables = tables_of(collection)
+        wanted = {
+            table.name: ParameterSharding(
+                sharding_type=ShardingType.TABLE_WISE.value,
+                compute_kernel=(DENSE if is_replica(path, table.name) else FUSED).value,
+                sharding_spec=(),
+            )
+            for table in tables
+        }
+        where = f"module {path!r}"
+        optimizers = sharder.optimizers(collection, wanted, where=where, device=device)
+        for table in tables:
+            yield path, collection, table, optimizers.get(table.name, CALLERS)
+
+
+def _mean_pooling_factor(table: EmbeddingConfig, given: ParameterConstraints) -> float:
+    factors = list(given.pooling_factors or [1.0])
+    features = len(table.feature_names)
+    if len(factors) not in (1, features):
+        one_each = f" or {features}, one a feature" if features > 1 else ""
+        raise InputError(
+            f"constraints: table {table.name!r}: pooling_factors: expected 1 number{one_each}, "
+            f"got {len(factors)}"
+        )
+    return sum(factors) / len(factors)
+
+
+def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:
+    if counts is None:
+        return None
+    if counts.shape != (table.num_embeddings,):
+        raise InputError(
+            f"constraints: table {table.name!r}: access_counts: expected shape "
+            f"({table.num_embeddings},), got {tuple(counts.shape)}"
+        )
+    below: NDArray[np.float64] = np.concatenate([[0.0], np.cumsum(counts.double().numpy())])
+    return below if below[-1] else None

@@ -7,7 +7,7 @@ import numpy as np
 import torch.distributed as dist
 
 from embershard.planner import EmbeddingShardingPlanner, MeasuredRun
-from embershard.planner.measured_run import RankSeconds, StepSeconds
+from embershard.planner.comparison import RankSeconds, StepSeconds
 from embershard.sharding import DistributedModelParallel
 
 
@@ -62,7 +62,6 @@ class PlanClock:
                 estimated=report.busiest_seconds + report.common_seconds,
                 measured=max(float(each[2]) for each in everyone),
             ),
-            costs=self._planner.machine.digest,
         )
         found.save(folder)
         return found

@@ -18,7 +18,7 @@ from embershard.data.requests import sample_requests
 from embershard.data.row_batches import Batch, batches, to_rows
 from embershard.errors import ConfigError, DataError
 from embershard.planner import EmbeddingShardingPlanner
-from embershard.planner.measured_run import FILE as MEASURED
+from embershard.planner.comparison import FILE as MEASURED
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, write_checkpoint

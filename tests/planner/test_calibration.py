@@ -9,8 +9,7 @@ from embershard.planner import (
     Topology,
     calibrate,
     calibration,
-    measured_kernels,
-    measured_lookups,
+    measurements,
     read_machine,
 )
 from embershard.planner.link import measure_link
@@ -25,15 +24,14 @@ CASES = ((2, 8, 1), (4, 8, 4), (2, 32, 4), (4, 16, 1))
 
 @pytest.fixture
 def small(monkeypatch):
-    cpu = measured_kernels.CPU._replace(table_bytes=(1 << 18, 1 << 20), ids=1 << 11)
+    cpu = measurements.CPU._replace(table_bytes=(1 << 18, 1 << 20), ids=1 << 11)
     for module, name, value in (
-        (measured_kernels, "CPU", cpu),
-        (measured_kernels, "DIMS", (8, 16)),
-        (measured_kernels, "REPEATS", 1),
-        (measured_lookups, "TABLE_BYTES", (1 << 16, 1 << 18)),
-        (measured_lookups, "DIMS", (8, 16)),
-        (measured_lookups, "SIZES", ((1, 256), (8, 64))),
-        (measured_lookups, "REPEATS", 1),
+        (measurements, "CPU", cpu),
+        (measurements, "DIMS", (8, 16)),
+        (measurements, "REPEATS", 1),
+        (measurements, "TABLE_BYTES", (1 << 16, 1 << 18)),
+        (measurements, "SIZES", ((1, 256), (8, 64))),
+        (measurements, "LOOKUP_REPEATS", 1),
         (calibration, "measure_link", partial(measure_link, CASES, blocks=3)),
     ):
         monkeypatch.setattr(module, name, value)

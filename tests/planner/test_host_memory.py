@@ -10,8 +10,7 @@ from embershard.planner import (
     PlannerError,
     Topology,
 )
-from embershard.planner.cost import Workload, price
-from embershard.planner.host_memory import uncached_share
+from embershard.planner.cost import Workload, price, uncached_share
 from tests.planner.training_cases import (
     EXCHANGE,
     LINK,
@@ -28,7 +27,7 @@ TABLE = kernel_table(state_columns=(False,), uncached=0.25)
 
 def _added(kernel):
     work = Workload(world_size=1, local_world_size=1, exchange=EXCHANGE, network=LINK)
-    plain, (on_device,) = price(TABLE, work, WHOLE)
+    plain = price(TABLE, work, WHOLE)
     work = Workload(
         world_size=1,
         local_world_size=1,
@@ -37,8 +36,8 @@ def _added(kernel):
         host_memory_rate=1e6,
         cache_columns=16,
     )
-    seconds, memory = price(TABLE, work, WHOLE, kernel)
-    return (seconds - plain)[:, 0], memory[:, 0] - [on_device[0], 0]
+    costs = price(TABLE, work, WHOLE, kernel)
+    return (costs.phases - plain.phases)[:, 0], (costs.memory - plain.memory)[:, 0]
 
 
 def _planner(devices, **constraints):
@@ -93,7 +92,7 @@ def test_tables_lie_on_the_device_if_it_has_memory_for_them():
 
 def test_without_memory_of_either_kind_the_plan_says_what_is_missing():
     device = Device(memory_bytes=400_000, host_memory_bytes=700_000)
-    with pytest.raises(PlannerError, match="MB of the host more than was left on any rank"):
+    with pytest.raises(PlannerError, match=r" of device memory and 80,000 bytes of host"):
         _planner([device], t0=ParameterConstraints(compute_kernels=["fused_uvm"])).plan(
             model_of((3000, 64)), sharders()
         )
@@ -109,7 +108,7 @@ def test_a_kernel_of_the_hosts_memory_needs_some():
 
 def test_a_dim_that_is_no_multiple_of_4_does_not_lie_in_the_hosts_memory():
     device = Device(memory_bytes=400_000, host_memory_bytes=10_000_000)
-    with pytest.raises(PlannerError, match="MB short"):
+    with pytest.raises(PlannerError, match=r" of device memory and 0 bytes of host memory\): "):
         _planner([device]).plan(model_of((3000, 62)), sharders())
 
 

@@ -51,14 +51,14 @@ def plan_of(data_type, optimizer, cap, collection=EmbeddingBagCollection, **sett
 def test_a_rank_of_just_the_memory_of_its_table_takes_it(data_type, optimizer, counted, row_bytes):
     needed, settings = ROWS * row_bytes + STEP, {"count_accesses": counted}
     assert plan_of(DataType(data_type), optimizer, needed, **settings).plan["sparse"]
-    with pytest.raises(PlannerError, match="MB short"):
+    with pytest.raises(PlannerError, match="plan: 1 byte short"):
         plan_of(DataType(data_type), optimizer, needed - 1, **settings)
 
 
 def test_a_pipeline_takes_the_memory_of_the_ids_of_two_more_batches():
     needed = ROWS * 4 * DIM + STEP + 2 * BATCH * (8 + 8)
     assert plan_of(DataType.FP32, "sgd", needed, pipelined=True).plan["sparse"]
-    with pytest.raises(PlannerError, match="MB short"):
+    with pytest.raises(PlannerError, match="plan: 1 byte short"):
         plan_of(DataType.FP32, "sgd", needed - 1, pipelined=True)
 
 
@@ -75,5 +75,5 @@ def test_weights_and_positions_take_4_bytes_an_id_of_each_batch_in_memory(collec
     needed = ROWS * 4 * DIM + STEP + 2 * BATCH * (8 + 8) + 3 * BATCH * 4
     settings = {"pipelined": True, "collection": collection}
     assert plan_of(DataType.FP32, "sgd", needed, **settings).plan["sparse"]
-    with pytest.raises(PlannerError, match="MB short"):
+    with pytest.raises(PlannerError, match="plan: 1 byte short"):
         plan_of(DataType.FP32, "sgd", needed - 1, **settings)

@@ -75,8 +75,6 @@ def test_a_search_that_ends_by_its_time_limit_returns_a_plan_and_warns():
         tables = model["sparse"].embedding_bag_configs()
         check_module_plan(plan.plan["sparse"], tables, world_size=4, where="", device="cpu")
         warned = [each for each in planner.report.warnings if "timeout_seconds" in each]
-        if warned:
-            assert not planner.report.constraint_costs
         return plan.to_json(), max(each.seconds for each in planner.report.ranks), warned
 
     ended, unlimited = planned(1e-9), planned(None)
@@ -152,7 +150,10 @@ def plan_and_train(env, case):
 
 def test_memory_that_is_short_is_said_in_bytes():
     message = (
-        r"got 0\.0\d+ MB: .* MB short; .* MB more on each rank .*; the largest: 't1' .*, 't0' 0\.0"
+        # 36 bytes a row, and of 128 bags 16 bytes of ids and 64 of vectors.
+        r"plan: 54,480 bytes short: tables and buffers need at least 74,480 bytes, all ranks "
+        r"together have 20,000 bytes; the largest tables: 't1' 46,240 bytes, 't0' 28,240 bytes; "
+        r"what helps: at least 27,240 bytes more of usable memory on each rank; FP16 tables$"
     )
     with pytest.raises(PlannerError, match=message):
         planner_of(2, ddr_cap=10_000).plan(model_of((500, 8), (1000, 8)), sharders())
@@ -167,15 +168,19 @@ def test_the_memory_that_is_asked_for_counts_what_is_reserved():
         return planner.plan(model_of((1000, 8)), sharders())
 
     needed = 2 * (1000 * (32 + 4) + 128 * (8 + 8) + 2 * 128 * 32)
-    with pytest.raises(PlannerError, match=r"0\.043 MB more on each rank would hold"):
-        planned(needed - 42_500)
+    with pytest.raises(PlannerError) as raised:
+        planned(needed - 2_000)
+    reason = str(raised.value)
+    assert "table 't0' lacks 1,000 bytes on the rank with most room" in reason
+    assert "a storage_reservation below 50% of device memory" in reason
     planned(needed)
 
 
 def test_a_table_that_may_not_be_cut_is_named():
     constraints = {"t1": ParameterConstraints(sharding_types=["table_wise"])}
     with pytest.raises(
-        PlannerError, match=r"table 't1': .* no rank with room: .* MB more on each rank would hold"
+        PlannerError,
+        match=r"table 't1' lacks .* on the rank with most room.*; further sharding types than",
     ):
         planner_of(4, ddr_cap=300_000, constraints=constraints).plan(
             model_of((100, 8), (20_000, 8)), sharders()

@@ -25,7 +25,6 @@ def test_a_replica_loads_every_rank_with_its_own_batch_and_its_gradient():
     seconds = 2 * (64 * 1.064e-6 + 64 * 1e-8) + 8000 * 4 * 4 / 2 / 1e9
     free = planner_of(2, constraints={"t0": ParameterConstraints(cached_share=0.0)})
     prices = planner.price(plan, model, sharders()), free.price(plan, model, sharders("adagrad"))
-    assert not planner.report.constraint_costs
     for ranks in planner.report.ranks, *prices:
         assert [each.seconds for each in ranks] == pytest.approx([seconds, seconds])
         assert [each.memory_bytes for each in ranks] == [2 * 4 * 8000] * 2
@@ -44,7 +43,7 @@ def test_other_tables_go_where_replicas_leave_memory():
 
 
 def test_replicas_without_memory_are_refused_by_name():
-    with pytest.raises(PlannerError, match=r"0\.020 MB more on each rank .* 't0' 0\.128 MB"):
+    with pytest.raises(PlannerError, match=r"at least 20,000 bytes more .* on each rank"):
         planner_of(2, ddr_cap=44_000, constraints={"t0": REPLICA}).plan(
             model_of((1000, 8)), sharders()
         )

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from embershard.errors import InputError
+from embershard.planner.cost import ShardCosts
 from embershard.planner.options import Option
-from embershard.planner.report import SizeLoad
-from embershard.planner.report_builder import ReportInput, build_report, constraint_cost
-from embershard.planner.starting_placements import InfeasibleError, Placement
+from embershard.planner.placement import Placement, Ranks
+from embershard.planner.report_builder import ReportInput, build_report
+from embershard.planner.report_parts import SizeLoad
 
 
 def option(kind, seconds, memory, host_columns=0):
@@ -18,17 +19,17 @@ def option(kind, seconds, memory, host_columns=0):
     return Option(kind, spans, np.array(seconds, float), np.array(memory, float), host_columns)
 
 
-def given_of(options, chosen, ranks, caps=(100.0, 100.0)):
+def given_of(options, chosen, ranks, caps=(100.0, 100.0), costs=()):
+    placement = Placement(options, Ranks(np.ones(2), np.array([caps]), 2))
+    for table, (at, on) in enumerate(zip(chosen, ranks, strict=True)):
+        placement.put(table, at, on)
     return ReportInput(
         tables=[("", f"t{at}") for at in range(len(options))],
-        options=options,
-        placed=Placement(chosen, ranks),
+        placement=placement,
         ranks=["a", "b"],
-        speeds=np.ones(2),
-        caps=np.array(caps),
         memory_bytes_max=[int(each) for each in caps],
-        local_world_size=2,
         seconds=0.5,
+        costs=costs,
     )
 
 
@@ -48,7 +49,7 @@ def test_the_plan_and_its_alternatives_are_compared_by_the_sum_of_busiest_phases
     def phased(*shards):
         phases = np.array(shards, float).T
         spans = (((0, 1), (0, 4)),) * len(shards)
-        return Option("row_wise", spans, phases.sum(0), np.ones(len(shards)), phases=phases)
+        return Option("row_wise", spans, phases, np.ones(len(shards)))
 
     # Rank a has 4 of the first phase, rank b 5 of the second. With both halves of t1 on b, 4 of
     # each. No rank has less than half of the work of t0 and the halves of t1, 10.
@@ -67,11 +68,27 @@ def test_tables_that_nothing_looks_up_have_no_bound():
     assert (report.bound_seconds, report.limit) == (0, "nothing is looked up")
 
 
-def test_without_a_constraint_a_search_that_finds_no_plan_is_no_better():
-    def search():
-        raise InfeasibleError(0, missing_bytes=1)
-
-    assert constraint_cost("t0=row_wise", search).placement_seconds == float("inf")
+def test_costs_of_a_rank_are_those_of_its_shards_by_kind():
+    # Two shards on rank b: seconds of lookups, updates and messages of both phases, then bytes.
+    costs = ShardCosts(
+        kernels=np.array([[1.0, 2.0], [3.0, 4.0]]),
+        messages=np.array([[0.5, 0.25], [0.5, 0.75]]),
+        bytes_in=np.array([1e6, 2e6]),
+        bytes_out=np.array([3e6, 4e6]),
+        weights=np.array([5e6, 6e6]),
+        state=np.array([7e6, 8e6]),
+        buffers=np.array([9e6, 10e6]),
+    )
+    table = [Option("row_wise", (((0, 1), (0, 4)),) * 2, costs.phases, costs.memory[0])]
+    report = build_report(given_of([table], [0], [[1, 1]], caps=(1e9, 1e9), costs=[costs]))
+    assert report.ranks[1].seconds == 12
+    assert (
+        "| device | forward, ms | backward, ms | messages, ms | MB in | MB out | weights MB | "
+        "state MB | buffers MB |"
+    ) in report.to_text()
+    line = "| b | 3000.000 | 7000.000 | 2000.000 | 3.000 | 7.000 | 11.0 | 15.0 | 19.0 |"
+    assert line in report.to_text()
+    assert "<td>11.0</td>" in report.to_html()
 
 
 def test_loads_below_ten_microseconds_have_more_digits():

@@ -1,14 +1,17 @@
+from itertools import product
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from embershard.planner.bound import lower_bound
+from embershard.planner.bound import OptionTotals, lower_bound
 from embershard.planner.options import Option
-from embershard.planner.placing import Bins
-from embershard.planner.search import search
-from embershard.planner.starting_placements import InfeasibleError, starting_placements
+from embershard.planner.placement import Placement, Ranks
+from embershard.planner.search import Effort, improve, search
+from embershard.planner.starts import Deadline, InfeasibleError, starting_placements
+from tests.planner.training_cases import Clock
 
 
 def option(seconds, memory=None, bound=0):
@@ -23,7 +26,7 @@ def run(options, ranks=2, cap=1e9, local=None):
         speeds=np.ones(ranks),
         caps=np.full(ranks, float(cap)),
         local_world_size=local or ranks,
-    )
+    ).placement
 
 
 def cuts(seconds, *, overhead=0.1, memory=8.0, most=4):
@@ -80,13 +83,13 @@ def test_a_faster_rank_gets_more():
         caps=np.full(2, 100.0),
         local_world_size=2,
     )
-    assert [ranks[0] for ranks in found.ranks].count(1) == 8
+    assert [ranks[0] for ranks in found.placement.ranks].count(1) == 8
 
 
 def test_tables_that_fill_the_memory_of_all_ranks_are_placed():
     # Largest first to the emptier rank gives 3 + 2 and 3 + 2, and no rank for the last.
     found = run([[option([1.0], [size])] for size in (3.0, 3.0, 2.0, 2.0, 2.0)], cap=6)
-    assert found.bins.memory.tolist() == [[6, 6]]
+    assert found.memory.tolist() == [[6, 6]]
 
 
 def test_a_table_without_room_is_named():
@@ -108,11 +111,11 @@ def test_no_placement_is_two_percent_shorter(seed):
         )
         for _ in range(int(generator.integers(8, 13)))
     ]
-    total = sum(each[0].total_bytes for each in tables)
+    total = sum(each[0].memory.sum() for each in tables)
     speeds = generator.choice([np.ones(ranks), generator.uniform(0.5, 2, ranks)])
     caps = generator.dirichlet(np.full(ranks, 50.0)) * total * generator.choice([1.2, 1.5, 100])
     found = search(tables, speeds=speeds, caps=caps, local_world_size=ranks, perturb=True)
-    assert not is_feasible(tables, speeds, caps, found.load.max() / 1.02)
+    assert not is_feasible(tables, speeds, caps, found.placement.step / 1.02)
 
 
 def is_feasible(tables, speeds, caps, seconds):
@@ -124,7 +127,7 @@ def is_feasible(tables, speeds, caps, seconds):
     on_rank = np.tile(np.eye(ranks), len(options))
     shards = np.array([len(each.spans) for _, each in options], float)
     load = on_rank * np.repeat([each.largest for _, each in options], ranks) / speeds[:, None]
-    memory = on_rank * np.repeat([each.largest_bytes for _, each in options], ranks)
+    memory = on_rank * np.repeat([each.largest_bytes[0] for _, each in options], ranks)
     one = np.array([[float(table == at) for at, _ in options] for table in range(len(tables))])
     nothing = np.zeros((ranks, len(options)))
     matrix = np.block(
@@ -177,19 +180,157 @@ def test_a_placement_keeps_to_the_caps_and_is_not_below_the_bound(sizes, ranks, 
     if found is None:
         assert missing > 0
         return
+    placement = found.placement
     load, memory = np.zeros(ranks), np.zeros(ranks)
-    for table, at, placed in zip(tables, found.chosen, found.ranks, strict=True):
+    for table, at, placed in zip(tables, placement.chosen, placement.ranks, strict=True):
         for place, rank in enumerate(placed):
             load[rank] += table[at].seconds[place] / pace[rank]
             memory[rank] += table[at].memory[0, place]
     assert (memory <= cap * (1 + 1e-9)).all()
-    np.testing.assert_allclose(load, found.load, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(load, placement.load, rtol=1e-9, atol=1e-9)
     assert load.max() >= found.bound * (1 - 1e-6)
+
+
+def phased(*shards, memory=1.0, bound=0):
+    """A table of shards with seconds of each phase."""
+    phases = np.array(shards, float).T
+    spans = tuple(((at, at + 1), (0, 4)) for at in range(len(shards)))
+    return [Option("row_wise", spans, phases, np.full(len(shards), memory), bound)]
+
+
+def test_shards_of_either_phase_are_spread_over_ranks():
+    # Of all placements that balance the sums of both phases, only these have a step of 4.
+    tables = [phased((2, 0)), phased((2, 0)), phased((0, 2)), phased((0, 2))]
+    found = run(tables)
+    assert found.loads.tolist() == [[2, 2], [2, 2]]
+    assert found.load.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("swaps", [False, True], ids=["moves", "swaps"])
+def test_changes_shorten_the_step_of_a_bad_placement(swaps):
+    # Both phases are short if each rank has a table of either kind; memory of 2 allows swaps only.
+    tables = [phased((2, 0)), phased((2, 0)), phased((0, 2)), phased((0, 2))]
+    ranks = Ranks(np.ones(2), np.full((1, 2), 2.0 if swaps else 9.0), 2)
+    placement = Placement(tables, ranks)
+    for table, rank in enumerate([0, 0, 1, 1]):
+        placement.put(table, 0, [rank])
+    improve(placement, Effort(Deadline(), 0.0, 4))
+    assert placement.step == 4
+    assert placement.loads.tolist() == [[2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_placement_of_few_tables_has_a_step_5_percent_shorter(seed):
+    generator = np.random.default_rng(seed)
+    tables = [phased(generator.uniform(0.5, 2, 2)) for _ in range(9)]
+    speeds = np.array([1.0, 1.5])
+    found = search(tables, speeds=speeds, caps=np.full(2, 99.0), local_world_size=2)
+    phases = np.array([option.phases[:, 0] for (option,) in tables])
+    best = min(
+        sum(
+            max(phases[side == rank, phase].sum() / speeds[rank] for rank in (0, 1))
+            for phase in (0, 1)
+        )
+        for side in map(np.array, product((0, 1), repeat=len(tables)))
+    )
+    assert found.placement.step <= best * 1.05
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    sizes=st.lists(
+        st.tuples(st.floats(0.01, 50), st.floats(0.01, 50), st.floats(0.1, 20), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    ranks=st.integers(1, 5),
+    cap=st.floats(10, 80),
+    speeds=st.lists(st.floats(0.2, 4), min_size=5, max_size=5),
+)
+def test_changes_keep_to_memory_and_hosts_and_count_what_they_move(sizes, ranks, cap, speeds):
+    pace, caps = np.array(speeds[:ranks]), np.full(ranks, cap)
+    tables = [
+        phased(*[(one, two)] * (ranks if bound else 1), memory=memory, bound=ranks * bound)
+        for one, two, memory, bound in sizes
+    ]
+    try:
+        found = search(tables, speeds=pace, caps=caps, local_world_size=ranks).placement
+    except InfeasibleError:
+        found = None
+    assume(found is not None)
+    loads, memory = np.zeros((2, ranks)), np.zeros(ranks)
+    for (option,), placed_on in zip(tables, found.ranks, strict=True):
+        np.add.at(memory, placed_on, option.memory[0])
+        np.add.at(loads.T, placed_on, (option.phases / pace[placed_on]).T)
+        assert not option.host_columns or sorted(placed_on) == list(range(ranks))
+    assert (memory <= caps * (1 + 1e-9)).all()
+    np.testing.assert_allclose(loads, found.loads, rtol=1e-9, atol=1e-9)
+    assert found.step == pytest.approx(loads.max(1).sum())
+
+
+def starts_of(tables, clock, seconds=1.0, cap=1e9):
+    ranks = Ranks(np.ones(4), np.full((1, 4), cap), 4)
+    totals = OptionTotals(tables, speeds=ranks.speeds, caps=ranks.caps)
+    return starting_placements(tables, ranks, totals, totals.bound(), Deadline(seconds, clock))
 
 
 def test_past_the_time_limit_no_placement_but_the_first_is_made():
     tables = [cuts(10.0), cuts(5.0), cuts(1.0)]
-    ranks = {"speeds": np.ones(4), "caps": np.full(4, 1e9)}
-    empty, bound = Bins.empty(**ranks, local=4), lower_bound(tables, **ranks)
-    assert len(list(starting_placements(tables, empty, bound))) > 1
-    assert len(list(starting_placements(tables, empty, bound, end=0.0))) == 1
+    assert len(starts_of(tables, Clock(10**9))) > 1
+    assert len(starts_of(tables, Clock(1))) == 1
+
+
+def test_a_search_reads_the_clock_in_each_of_its_loops():
+    # Each further reading allows one more start, change, option or perturbation.
+    generator = np.random.default_rng(0)
+    tables = [cuts(float(each)) for each in generator.lognormal(1, 1, 12)]
+
+    def readings(count):
+        clock = Clock(count)
+        found = search(
+            tables,
+            speeds=np.ones(4),
+            caps=np.full(4, 1e9),
+            local_world_size=4,
+            deadline=Deadline(1.0, clock),
+            perturb=True,
+        )
+        return clock.readings, found
+
+    allowed, unlimited = readings(10**9)
+    assert not unlimited.timed_out
+    for count in (1, 5, 20, allowed // 2):
+        used, found = readings(count)
+        assert found.timed_out
+        assert used <= count + 20
+        assert found.placement.step >= unlimited.placement.step
+
+
+def test_without_room_a_search_past_its_time_limit_gives_up():
+    # 60 tables fill all ranks but for a table that fits none; every failed pass reads the clock.
+    tables = [cuts(1.0, memory=4.0) for _ in range(60)] + [[option([1.0], [70.0])]]
+    clocks = Clock(1), Clock(10**9)
+    for clock in clocks:
+        with pytest.raises(InfeasibleError):
+            starts_of(tables, clock, cap=61.0)
+    assert clocks[0].readings < 10 < clocks[1].readings
+
+
+def test_placements_are_compared_by_what_the_caller_measures():
+    # The caller finds each placement shorter than the one before.
+    tables = [cuts(10.0), cuts(5.0), cuts(1.0)]
+    measured = []
+
+    def seconds_of(placement):
+        measured.append([list(ranks) for ranks in placement.ranks])
+        return 1e9 / len(measured)
+
+    found = search(
+        tables,
+        speeds=np.ones(4),
+        caps=np.full(4, 1e9),
+        local_world_size=4,
+        seconds_of=seconds_of,
+    )
+    assert len(measured) > 1
+    assert found.placement.ranks == measured[-1]

@@ -1,7 +1,8 @@
-"""The memory that a refusal asks for holds the tables, and less of it does not; its class."""
+"""Refusals for memory: the total shortage first; and that what fits by hand is not refused."""
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -14,38 +15,198 @@ from embershard.planner import (
     PlannerError,
     Topology,
 )
-from embershard.planner.shortage import smallest_addition
+from embershard.planner.options import Option
+from embershard.planner.shortage import short_bytes
+from embershard.sharding import (
+    EmbeddingModuleShardingPlan,
+    ShardingPlan,
+    construct_module_sharding_plan,
+    row_wise,
+)
 from embershard.sharding.environment import from_rank_0
 from tests.cases import cases
 from tests.planner.test_plan_property import constraints, tables
-from tests.planner.training_cases import machine_of, model_of, planner_of, sharders
+from tests.planner.training_cases import Clock, machine_of, model_of, planner_of, sharders
+
+KERNELS = ("fused", "fused_uvm_caching", "fused_uvm")
+
+
+def option(device, host):
+    return Option("row_wise", (((0, 1), (0, 4)),), np.ones(1), np.array([[device], [host]], float))
+
+
+ON_DEVICE, ON_HOST = option(10, 0), option(1, 9)
 
 
 @cases(
-    ("needed", "least", "step", "found"),
+    ("tables", "caps", "short"),
     {
-        "the bound holds": (400, 400.0, 1, 400),
-        "a little more than the bound": (1234, 1000.0, 1, 1240),
-        "no bound": (7, 0.0, 1, 7),
-        "far above the bound": (98_765, 10.0, 1, 98_800),
-        "whole kilobytes": (1234, 0.0, 1000, 2000),
+        "both hold them": ([[ON_DEVICE, ON_HOST]] * 4, (22, 18), [0, 0]),
+        "the host lacks what no device holds": ([[ON_DEVICE, ON_HOST]] * 4, (22, 10), [0, 8]),
+        "devices lack buffers": ([[ON_HOST]] * 4, (3, 40), [1, 0]),
+        "both are short": ([[ON_HOST]] * 4, (3, 30), [1, 6]),
+        "nothing lies on the host": ([[ON_DEVICE]] * 4, (30, 100), [10, 0]),
     },
 )
-def test_the_smallest_addition_of_three_digits_is_found(needed, least, step, found):
-    assert smallest_addition(lambda more: more >= needed, least=least, held=1e4, step=step) == found
+def test_the_shortage_of_each_kind_of_memory_is_the_least(tables, caps, short):
+    # Of 4 tables, those on the host leave 1 byte each on a device.
+    assert short_bytes(tables, np.array(caps, float)[:, None]) == pytest.approx(short)
+
+
+def test_terabytes_that_are_missing_come_first():
+    # 5 tables of 2**40 bytes, with states of 4 of 256 bytes; 0.6 TB of devices and 0.2 TB of hosts.
+    machine = machine_of().model_copy(update={"host_memory_rate": 1e9})
+    topology = Topology(8, "cuda", 75 * 10**9, 25 * 10**9, machine=machine)
+    planner = EmbeddingShardingPlanner(topology, 8, storage_reservation=0.0)
+    with pytest.raises(PlannerError) as raised:
+        planner.plan(model_of(*[(1 << 32, 64)] * 5), sharders())
+    reason = str(raised.value)
+    needed = 5 * (1 << 32) * (256 + 4)
+    asked = re.match(r"plan: ([^ ]+) MB short \(.*? of device memory and ([^ ]+) MB of", reason)
+    assert asked, reason
+    megabytes = float(asked[1].replace(",", ""))
+    assert megabytes == pytest.approx((needed - 8e11) / 1e6, rel=1e-3)  # 4.78 TB.
+    assert float(asked[2].replace(",", "")) == pytest.approx(megabytes, rel=1e-3)
+    order = [reason.index(part) for part in ("MB short", "the largest tables: 't0'", "what helps:")]
+    assert order == sorted(order)
 
 
 def test_a_search_that_fails_is_no_proof_that_memory_is_short():
     # Of three tables of 2,440 bytes one has no rank, although they take 7,320 of 8,000.
-    tables = {f"t{at}": ParameterConstraints(sharding_types=["table_wise"]) for at in range(3)}
+    whole = {f"t{at}": ParameterConstraints(sharding_types=["table_wise"]) for at in range(3)}
     message = (
-        r"plan: found no placement of all tables: table 't2': its smallest shard needs 0\.00\d+ MB "
-        r"more than was left on any rank .*; 0\.00\d MB more on each rank would hold all tables"
+        r"plan: found no placement, although no memory is short in all \(tables and buffers need "
+        r"at least 7,320 bytes, all ranks together have 8,000 bytes\): table 't2' lacks 880 bytes "
+        r"on the rank with most room; the largest tables: .*; what helps: more memory on each "
+        r"rank; FP16 tables; further sharding types than table_wise; a smaller min_partition$"
     )
     with pytest.raises(PlannerError, match=message):
-        planner_of(2, batch_size=4, ddr_cap=4_000, constraints=tables).plan(
+        planner_of(2, batch_size=4, ddr_cap=4_000, constraints=whole).plan(
             model_of((50, 8), (50, 8), (50, 8)), sharders()
         )
+
+
+@cases(
+    ("limit", "tables"),
+    {"memory that is short in all": (0, 20), "a table without room": (1, 1)},
+)
+def test_past_the_time_limit_a_refusal_searches_no_more(limit, tables):
+    # 1.3 MB in all on ranks of 0.3 MB, or a table of 0.9 MB that fits no rank of 0.6 MB.
+    whole = {"t0": ParameterConstraints(sharding_types=["table_wise"])}
+    memory = 300_000 if limit == 0 else 600_000
+    planner = planner_of(4, ddr_cap=memory, constraints=whole)
+    planner._timeout, planner._clock = 10.0, Clock(limit)
+    with pytest.raises(PlannerError):
+        planner.plan(model_of((20_000, 8), *[(2_000, 8)] * tables), sharders())
+    assert planner._clock.readings < 2 * (tables + 1) + 20
+
+
+def row_wise_memory(model, planner, sizes, local):
+    """Bytes of both kinds of memory of each rank by kernel and table, ``(tables, kinds, ranks)``,
+    as ``price`` says of plans by hand."""
+    configs, ranks = model["sparse"], len(planner._topology.devices)
+
+    def held(kernel):
+        cuts = construct_module_sharding_plan(
+            configs,
+            {f"t{at}": row_wise(compute_kernel=kernel) for at in range(len(sizes))},
+            local_size=local,
+            world_size=ranks,
+        )
+        plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(cuts)})
+        problem = planner._problem(model, sharders(), planner._is_replica)
+        placement = problem.placement_of(plan)
+        return np.array(
+            [option.memory for (option,) in placement.options],
+        )
+
+    return {kernel: held(kernel) for kernel in KERNELS}
+
+
+def greedy_row_wise(memory, caps, order, kernels):
+    """The kernel of each table if every one takes the first that fits; None: one has no room."""
+    held, chosen = np.zeros_like(caps), dict[str, str]()
+    for table in order:
+        fitting = [k for k in kernels if (held + memory[k][table] <= caps).all()]
+        if not fitting:
+            return None
+        held += memory[fitting[0]][table]
+        chosen[f"t{table}"] = fitting[0]
+    return chosen
+
+
+def both_kinds(devices, local, batch_size=16):
+    machine = machine_of().model_copy(update={"host_memory_rate": 1e9})
+    topology = Topology(
+        len(devices), "cuda", devices=devices, local_world_size=local, machine=machine
+    )
+    return EmbeddingShardingPlanner(topology, batch_size, storage_reservation=0.0)
+
+
+def random_case(seed):
+    """Tables and ranks with about as much memory as some row-wise plan takes."""
+    random = np.random.default_rng(seed)
+    ranks = int(random.choice([1, 2, 4, 8]))
+    local = int(random.choice([size for size in (1, 2, 4, 8) if ranks % size == 0]))
+    rows = (10 ** random.uniform(2, 5.5, int(random.integers(1, 25)))).astype(int)
+    sizes = [(max(int(count), 8), int(random.choice([8, 16, 64, 128]))) for count in rows]
+    plenty = [Device(memory_bytes=10**15, host_memory_bytes=10**15)] * ranks
+    memory = row_wise_memory(model_of(*sizes), both_kinds(plenty, local), sizes, local)
+    on_host = random.random(len(sizes)) < random.uniform(0, 0.9)
+    hosts = str(random.choice(KERNELS[1:]))
+    taken = sum(memory[hosts if there else "fused"][at] for at, there in enumerate(on_host))
+    slack = random.choice([1.02, 1.05, 1.15])
+    unequal = random.uniform(1, random.choice([1, 1.3]), (2, ranks))
+    return sizes, local, memory, np.floor(taken * slack * unequal) + 100
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_greedy_row_wise_placement_fits_is_planned(seed):
+    sizes, local, memory, caps = random_case(seed)
+    by_size = np.argsort([-rows * dim for rows, dim in sizes])
+    fits = any(
+        greedy_row_wise(memory, caps, order, kernels)
+        for order in (by_size, by_size[::-1], range(len(sizes)))
+        for kernels in (KERNELS, KERNELS[::-1], ("fused", "fused_uvm"))
+    )
+    devices = [Device(memory_bytes=int(d), host_memory_bytes=int(h)) for d, h in caps.T]
+    model, planner = model_of(*sizes), both_kinds(devices, local)
+    try:
+        plan = planner.plan(model, sharders())
+    except PlannerError:
+        assert not fits
+        return
+    for rank, device in zip(planner.price(plan, model, sharders()), devices, strict=True):
+        assert rank.memory_bytes <= device.memory_bytes * (1 + 1e-9)
+        assert rank.host_memory_bytes <= device.host_memory_bytes * (1 + 1e-9)
+
+
+def test_30_tables_that_fit_8_ranks_row_wise_are_planned():
+    # By hand: 65 of 114 GB of the devices and 137 of 145 GB of their hosts.
+    random = np.random.default_rng(4)
+    sizes = random.lognormal(0, 2.0, 30)
+    sizes *= 201e9 / sizes.sum()
+    dims = [int(random.choice([64, 128, 256])) for _ in sizes]
+    tables = [(int(size / (4 * dim + 4)), dim) for size, dim in zip(sizes, dims, strict=True)]
+    devices = [Device(memory_bytes=int(114e9 / 8), host_memory_bytes=int(145e9 / 8))] * 8
+    planner, model = both_kinds(devices, 8, batch_size=512), model_of(*tables)
+    kernels, on_host = dict[str, str](), 0.0
+    for at in np.argsort([-rows * (4 * dim + 4) for rows, dim in tables]):
+        rows, dim = tables[at]
+        fits = on_host + rows * (4 * dim + 4) <= 137e9
+        on_host += rows * (4 * dim + 4) * fits
+        kernels[f"t{at}"] = "fused_uvm" if fits else "fused"
+    cuts = construct_module_sharding_plan(
+        model["sparse"],
+        {name: row_wise(compute_kernel=kernel) for name, kernel in kernels.items()},
+        local_size=8,
+        world_size=8,
+    )
+    by_hand = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(cuts)})
+    for plan in (by_hand, planner.plan(model, sharders())):
+        loads = planner.price(plan, model, sharders())
+        assert max(rank.memory_bytes for rank in loads) <= 114e9 / 8
+        assert max(rank.host_memory_bytes for rank in loads) <= 145e9 / 8
 
 
 @st.composite
@@ -63,7 +224,7 @@ def devices(draw):
     kept=st.lists(st.none() | constraints, min_size=8, max_size=8),
     reserved=st.floats(0, 0.6),
 )
-def test_a_plan_fits_the_memory_that_its_refusal_asks_for(sizes, ranks, kept, reserved):
+def test_less_memory_than_a_refusal_asks_for_is_refused_too(sizes, ranks, kept, reserved):
     local, given_devices = ranks
     model = model_of(*sizes)
     named = {f"t{at}": each for at, each in enumerate(kept[: len(sizes)]) if each is not None}
@@ -81,14 +242,13 @@ def test_a_plan_fits_the_memory_that_its_refusal_asks_for(sizes, ranks, kept, re
         return None
 
     reason = refusal(0)
-    assume(reason is not None and "ddr_cap" not in reason)
-    asked = re.search(r"([0-9.,]+) MB more on each rank would hold", reason)
-    assert asked, reason
-    more = round(float(asked[1].replace(",", "")) * 1e6)
-    assert refusal(more) is None, (more, refusal(more))
-    # Three digits, and whole kilobytes.
-    less = more - max(1000, 10 ** (len(str(more)) - 3))
+    assume(reason is not None and "ddr_cap and" not in reason)
+    asked = re.search(r"at least ([0-9,]+) bytes more of usable memory on each rank", reason)
+    assume(asked)
+    usable = int(asked[1].replace(",", ""))
+    less = int(usable / (1 - reserved)) - 2
     assert less <= 0 or refusal(less) is not None
+    assert refusal(10**9) is None
 
 
 def test_every_rank_raises_the_error_of_the_rank_that_plans(workers):
@@ -96,7 +256,7 @@ def test_every_rank_raises_the_error_of_the_rank_that_plans(workers):
     assert told[0] == told[1]
     (memory, short), (user, own) = told[0]
     assert memory is PlannerError
-    assert re.match(r"rank 0: .* MB short", short)
+    assert re.match(r"rank 0: plan: .* bytes short", short)
     assert (user, own) == (InputError, "rank 0: from a class that only rank 0 knows")
 
 

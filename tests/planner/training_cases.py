@@ -63,3 +63,14 @@ def kernel_table(**given):
         }
         | given
     )
+
+
+class Clock:
+    """Time stands still for a number of readings, and is over after them."""
+
+    def __init__(self, readings_max):
+        self.readings, self._readings_max = 0, readings_max
+
+    def __call__(self):
+        self.readings += 1
+        return 0.0 if self.readings <= self._readings_max else 1e12

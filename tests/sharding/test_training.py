@@ -161,7 +161,7 @@ def train_by(env, folder, sharding):
 @cases(
     ("sharding", "message"),
     {
-        "cap": ({"memory_bytes": 100}, "'sharding.plan': plan: tables and buffers"),
+        "cap": ({"memory_bytes": 100}, " short: tables and buffers need at least "),
         "file": ({"machine": "no.json"}, "'sharding.machine': no.json: expected a"),
         "off": ({"plan": None, "memory_bytes": 9}, "expected none without plan ="),
     },

@@ -1,27 +1,128 @@
-"""``ServingProblem``: tables of a package on devices of a fleet; ``Choices``: how each may lie."""
+"""``ServingProblem``: tables of a package on devices of a fleet, and how each table may lie."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from embershard.errors import InputError
 from embershard.package.manifest import TableSpec
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.planner.fleet import Fleet
-from embershard.planner.inference_cost import (
-    CHUNKS,
-    ServedTable,
-    served_tables,
-    shard_bytes,
-    shard_cost,
-)
+from embershard.planner.cache import RowRates, missed_shares
+from embershard.planner.fleet import Fleet, check_constraints
 from embershard.planner.lookup_load import Batches, LookupLoad
-from embershard.planner.machine import Machine
+from embershard.planner.machine import Machine, RowCost
 from embershard.planner.options import REPLICATE, Option
-from embershard.planner.placement_constraints import check_constraints
+from embershard.sharding.shard_memory import FLOAT_BYTES
+
+Floats = NDArray[np.float64]
+
+CHUNKS = 8
+"""Of a batch's bags, that replicas take turns in: 256 examples of 32 bags a chunk."""
+
+ALONE_BYTES = 128 << 10
+"""A batch that reads and writes less is done by one thread: ``ShardedLookupOptions``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTable:
+    """A table of a package, and where its rows are found."""
+
+    at: int
+    """Place in the manifest's tables."""
+
+    spec: TableSpec
+    cost: RowCost
+
+    missed: Floats
+    """Share of lookups whose row is not in each cache, with each table on one device."""
+
+    missed_of_replicas: Floats
+    """Likewise, with every table on every device: each cache holds the rows of all."""
+
+
+def served_tables(
+    tables: Sequence[TableSpec], load: LookupLoad, machine: Machine, devices: int
+) -> list[ServedTable]:
+    """The tables of a package, with costs.
+
+    Args:
+        machine: whose ``lookups`` are used.
+        devices: that have a cache each.
+
+    Raises:
+        InputError: the machine has no costs of rows stored as these are.
+    """
+    mean = load.ids.mean(0)
+    rates = [RowRates(mean[at] * each.rates, each.rows) for at, each in enumerate(load.classes)]
+    sizes = [each.row_bytes for each in tables]
+    one, all_of_them = (
+        missed_shares(rates, sizes, [each * count for each in machine.caches])
+        for count in (devices, 1)
+    )
+    return [
+        ServedTable(
+            at=at,
+            spec=spec,
+            cost=machine.lookup(spec.weights),
+            missed=one[:, at],
+            missed_of_replicas=all_of_them[:, at],
+        )
+        for at, spec in enumerate(tables)
+    ]
+
+
+def shard_bytes(shard: Shard, table: TableSpec) -> float:
+    """Of the stored rows of a rectangle."""
+    rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
+    return table.table_bytes * rows * columns / (table.rows * table.dim)
+
+
+def shard_cost(shard: Shard, table: ServedTable, batches: Batches) -> tuple[Floats, Floats]:
+    """Seconds, and bytes read and written, ``[batches]`` each; of all replicas together."""
+    spec = table.spec
+    rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
+    ids = batches.ids[:, table.at] * (rows / spec.rows)
+    bags = batches.bags[:, table.at]
+    row_bytes = spec.row_bytes * columns / spec.dim
+    missed = table.missed_of_replicas if len(shard.devices) > 1 else table.missed
+    seconds = table.cost.seconds(ids=ids, bags=bags, row_bytes=row_bytes, missed=missed.tolist())
+    seconds = seconds + np.where(bags > 0, table.cost.start, 0.0)
+    if rows < spec.rows and shard.rows[0] > 0:  # Its sums are added to those of the first rows.
+        seconds += bags * columns * FLOAT_BYTES * table.cost.bag_byte
+    return seconds, ids * row_bytes + bags * columns * FLOAT_BYTES
+
+
+def device_seconds(
+    shards: Sequence[Shard], tables: Mapping[str, ServedTable], batches: Batches, devices: int
+) -> tuple[Floats, Floats]:
+    """Seconds and bytes of each device, ``[batches, devices]`` each.
+
+    Args:
+        shards: that tile the tables.
+        tables: by name.
+    """
+    seconds = np.zeros((len(batches.ids), devices))
+    read = np.zeros_like(seconds)
+    replicas = list[tuple[NDArray[np.int64], Floats, Floats]]()
+    for shard in shards:
+        cost, size = shard_cost(shard, tables[shard.table], batches)
+        if len(shard.devices) == 1:
+            seconds[:, shard.devices[0]] += cost
+            read[:, shard.devices[0]] += size
+        else:
+            replicas.append((np.array(shard.devices), cost / CHUNKS, size / CHUNKS))
+    every = np.arange(len(seconds))
+    for _ in range(CHUNKS):
+        for places, cost, size in replicas:
+            device = places[read[:, places].argmin(1)]
+            seconds[every, device] += cost
+            read[every, device] += size
+    return seconds, read
+
 
 BATCH_EXAMPLES = 256
 BATCH_EXAMPLES_MAX = 1_000_000
@@ -57,6 +158,11 @@ class ServingProblem:
     def named(self) -> dict[str, ServedTable]:
         """The tables by name."""
         return {each.spec.name: each for each in self.tables}
+
+    @property
+    def caps(self) -> NDArray[np.float64]:
+        """Bytes of tables on each device."""
+        return np.full(len(self.fleet.devices), self.cap)
 
     @property
     def cap(self) -> float:
@@ -104,35 +210,43 @@ def serving_problem(
 
 
 class Choices(NamedTuple):
-    """Of each table: cuts, and replicas on all devices; and the tables that have no cut."""
+    """How each table may lie."""
 
     cuts: list[list[Option]]
     replicas: list[Option]
+    """A replica of each table on every device."""
+
+    options: list[list[Option]]
+    """Cuts of each table, and last its replicas if they are allowed."""
+
     always: list[int]
+    """Tables without cuts, which are replicated."""
 
 
 def choices_of(problem: ServingProblem, *, rows: bool) -> Choices:
+    """How each table may lie.
+
+    Args:
+        rows: whether tables without a constraint may be cut by rows, too, which rounds sums
+            elsewhere.
+
+    Raises:
+        InputError: none of the cuts of a constraint is possible.
+    """
     devices, mean = len(problem.fleet.devices), problem.mean
     cuts = [
-        inference_options(each, mean, devices, problem.constraints.get(each.spec.name), rows=rows)
-        for each in problem.tables
+        inference_options(table, mean, devices, problem.constraints.get(table.spec.name), rows=rows)
+        for table in problem.tables
     ]
-    replicas = [replica_option(each, mean, devices) for each in problem.tables]
-    part = sum(each.total for each in replicas) / devices
-    for at, each in enumerate(problem.tables):
-        if replicas[at].total > part and cuts[at] and may_replicate(problem, at):
-            cuts[at] += partial_replicas(each, mean, devices)
-    return Choices(cuts, replicas, [at for at, each in enumerate(cuts) if not each])
-
-
-def all_options(
-    problem: ServingProblem, cuts: Sequence[Sequence[Option]], replicas: Sequence[Option]
-) -> list[list[Option]]:
-    """The cuts of each table, replicas last if they are allowed."""
-    return [
-        [*cuts[at], replicas[at]] if may_replicate(problem, at) else list(cuts[at])
-        for at in range(len(cuts))
-    ]
+    replicas = [replica_option(table, mean, devices) for table in problem.tables]
+    part = sum(replica.total for replica in replicas) / devices
+    options = list[list[Option]]()
+    for at, table in enumerate(problem.tables):
+        allowed = may_replicate(problem, at)
+        if replicas[at].total > part and cuts[at] and allowed:
+            cuts[at] += partial_replicas(table, mean, devices)
+        options.append([*cuts[at], replicas[at]] if allowed else cuts[at])
+    return Choices(cuts, replicas, options, [at for at, own in enumerate(cuts) if not own])
 
 
 def may_replicate(problem: ServingProblem, at: int) -> bool:
@@ -202,7 +316,7 @@ def _replicas(table: ServedTable, mean: Batches, count: int, host_columns: int =
         ((whole.rows, whole.columns),) * count,
         np.full(count, float(seconds[0]) / count + SECONDS_OF_BYTE * spec.table_bytes),
         np.full(count, float(spec.table_bytes)),
-        host_columns=host_columns,
+        host_columns,
     )
 
 

@@ -1,23 +1,129 @@
-"""Lookup time of each device as a server measured it, beside the estimate of its plan."""
+"""Estimates beside what was measured: of a training run, and of the devices of a server.
+
+A run with ``sharding.plan = "auto"`` leaves a ``MeasuredRun`` in its checkpoint folder.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
 
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import Field
 
-from embershard.errors import InputError
+from embershard.errors import InputError, PackageError
 from embershard.formatting import table_lines
 from embershard.package import Plan
 from embershard.package.manifest import TableSpec
-from embershard.planner.inference_cost import device_seconds, served_tables
+from embershard.package.manifest_inputs import Part
+from embershard.package.validation import parse_model
 from embershard.planner.lookup_load import LookupLoad
-from embershard.planner.machine import Machine
+from embershard.planner.machine import Machine, Positive, Seconds
+from embershard.planner.serving_cost import device_seconds, served_tables
 
+FORMAT_VERSION = 1
+FILE: Final = "sharding.json"
 COUNT_MAX = 1e15
+STEP_FAR, LOOKUPS_FAR = 1.5, 2.0
+"""Measured over estimated seconds of a step and of a server's lookups, or the other way round, that
+call for other costs."""
 
-FACTOR_FAR = 2.0
-"""Measured over estimated seconds, or the other way round, that call for other costs."""
+CALIBRATE = "`embershard calibrate` measures this machine"
+
+
+class RankSeconds(Part):
+    """CPU seconds of one rank, a step."""
+
+    lookup: Seconds
+    update: Seconds
+
+
+class StepSeconds(Part):
+    """CPU seconds of all that the busiest rank does in a step."""
+
+    estimated: Positive
+    measured: Seconds
+
+
+class MeasuredRun(Part):
+    """Estimate and measurement of each rank."""
+
+    format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)] = FORMAT_VERSION
+    optimizer: str
+    """Of the tables."""
+
+    steps: Annotated[int, Field(ge=1)]
+    """That were measured."""
+
+    estimated: tuple[RankSeconds, ...]
+    measured: tuple[RankSeconds, ...]
+    step: StepSeconds
+
+    @property
+    def lookup_factor(self) -> float:
+        """Measured seconds of lookups over estimated ones, of all ranks together."""
+        return _factor([e.lookup for e in self.estimated], [m.lookup for m in self.measured])
+
+    @property
+    def update_factor(self) -> float:
+        """Measured seconds of updates over estimated ones, of all ranks together."""
+        return _factor([e.update for e in self.estimated], [m.update for m in self.measured])
+
+    def to_text(self) -> str:
+        """The ranks as a table."""
+        rows = list[tuple[object, ...]]()
+        for estimated, measured in zip(self.estimated, self.measured, strict=True):
+            times = (measured.lookup, estimated.lookup, measured.update, estimated.update)
+            rows.append((len(rows), *(f"{seconds * 1e3:.3f}" for seconds in times)))
+        lines = [
+            f"CPU ms of a step, mean of {self.steps} steps; measured / estimated: lookups "
+            f"{self.lookup_factor:.2f}, updates {self.update_factor:.2f}",
+            "",
+            *table_lines(("rank", "lookups", "estimate", "updates", "estimate"), rows),
+            "",
+            f"the whole step of the busiest rank: {self.step.measured * 1e3:.3f} CPU ms, "
+            f"estimate {self.step.estimated * 1e3:.3f}: measured / estimated "
+            f"{self.step.measured / self.step.estimated:.2f}",
+        ]
+        if not 1 / STEP_FAR < self.step.measured / self.step.estimated < STEP_FAR:
+            lines.append(f"costs of another machine, or a busy one: {CALIBRATE}")
+        return "\n".join(lines) + "\n"
+
+    def save(self, folder: Path) -> None:
+        """Write it into a run's checkpoint folder."""
+        text = self.model_dump_json(indent=1) + "\n"
+        (folder / FILE).write_text(text, encoding="utf-8")
+
+
+def compare(run: str | Path) -> MeasuredRun:
+    """Read what a run measured.
+
+    Args:
+        run: its checkpoint folder.
+
+    Raises:
+        InputError: there is none, or it cannot be read; with file and field.
+    """
+    path = Path(run) / FILE
+    try:
+        run_seconds, _ = parse_model(MeasuredRun, path.read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected the measurements of a run with sharding.plan = 'auto', got "
+            f"{error.strerror}"
+        ) from error
+    except PackageError as error:
+        raise InputError(str(error)) from error
+    estimated, measured = len(run_seconds.estimated), len(run_seconds.measured)
+    if estimated != measured:
+        raise InputError(f"{path}: measured: expected {estimated} ranks, got {measured}")
+    return run_seconds
+
+
+def _factor(estimated: list[float], measured: list[float]) -> float:
+    total = float(np.sum(estimated))
+    return float(np.sum(measured)) / total if total else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +149,7 @@ class DeviceComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Of a plan."""
+    """Measured and estimated seconds of all devices of a plan."""
 
     plan: str
     examples: float
@@ -57,7 +163,7 @@ class Comparison:
         return sum(each.measured_seconds for each in self.devices) / estimated if estimated else 1.0
 
     def to_text(self) -> str:
-        """As a table."""
+        """The devices as a table."""
         head = ("device", "measured, us a batch", "estimated", "measured / estimated")
         rows = list[tuple[str, ...]]()
         for each in self.devices:
@@ -66,19 +172,10 @@ class Comparison:
             rows.append((each.device, f"{measured * 1e6:.1f}", f"{estimated * 1e6:.1f}", ratio))
         plan = f"plan {self.plan}: {self.batches:,.0f} batches of {self.examples:,.1f} examples"
         lines = [plan, "", *table_lines(head, rows)]
-        if not 1 / FACTOR_FAR <= self.factor <= FACTOR_FAR:
-            lines += [
-                "",
-                f"in all measured / estimated {self.factor:.2f}: costs of other tables or another "
-                "machine. `--recalibrate FILE` writes costs that fit, `embershard calibrate` "
-                "measures this machine",
-            ]
+        if not 1 / LOOKUPS_FAR <= self.factor <= LOOKUPS_FAR:
+            factor = f"in all measured / estimated {self.factor:.2f}"
+            lines += ["", f"{factor}: costs of other tables or another machine. {CALIBRATE}"]
         return "\n".join(lines) + "\n"
-
-    def recalibrated(self, machine: Machine) -> Machine:
-        """The machine with costs of lookups that explain what was measured in sum."""
-        lookups = {name: cost.scaled(self.factor) for name, cost in machine.lookups.items()}
-        return machine.model_copy(update={"lookups": lookups})
 
 
 def read_batches(text: str, *, model: str, version: int, source: str) -> ServedBatches:
