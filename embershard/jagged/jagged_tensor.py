@@ -1,18 +1,17 @@
 """``JaggedTensor``: examples with a varying number of values each."""
 
-# No postponed annotations: TorchScript cannot resolve torch.device in them.
-
 import torch
 from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged.checks import jagged_fault
-from embershard.jagged.pytrees import TraceableMeta, jagged_children, register_pytree, tree_map
+from embershard.jagged.jagged_base import JaggedBase
+from embershard.jagged.pytrees import jagged_children, register_pytree
 from embershard.jagged.rendering import jagged_text
-from embershard.jagged.segments import lengths_to_offsets, offsets_to_lengths, pad_jagged
+from embershard.jagged.segments import pad_jagged
 
 
-class JaggedTensor(metaclass=TraceableMeta):
+class JaggedTensor(JaggedBase):
     """B examples of varying length, stored behind each other.
 
         examples  [v0, v1], [], [v2]
@@ -21,7 +20,7 @@ class JaggedTensor(metaclass=TraceableMeta):
         offsets   [0, 2, 2, 3]     [B + 1]
 
     Built from lengths or from offsets; the other is computed when first asked for, and kept.
-    Works in TorchScript, in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
+    Works in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
 
     Building one checks shapes and dtypes and never waits for a device. Whether the lengths sum to
     the number of values shows only in their contents: ``to_dense`` checks it, the other methods
@@ -45,13 +44,9 @@ class JaggedTensor(metaclass=TraceableMeta):
         offsets: Tensor | None = None,
     ) -> None:
         fault = jagged_fault(values, weights, lengths, offsets)
-        if fault != "":
+        if fault:
             raise InputError(f"JaggedTensor {fault}")
-        self._values: Tensor = values
-        self._weights: Tensor | None = weights
-        self._lengths: Tensor | None = lengths
-        self._offsets: Tensor | None = offsets
-        self._by_offsets: bool = lengths is None
+        super().__init__(values, weights, lengths, offsets)
 
     @staticmethod
     def empty(
@@ -62,9 +57,7 @@ class JaggedTensor(metaclass=TraceableMeta):
         lengths_dtype: torch.dtype = torch.int32,
     ) -> "JaggedTensor":
         """No examples. dtypes left out are torch's default one."""
-        weights: Tensor | None = None
-        if is_weighted:
-            weights = torch.empty(0, dtype=weights_dtype, device=device)
+        weights = torch.empty(0, dtype=weights_dtype, device=device) if is_weighted else None
         return JaggedTensor(
             torch.empty(0, dtype=values_dtype, device=device),
             weights,
@@ -138,53 +131,6 @@ class JaggedTensor(metaclass=TraceableMeta):
             self.weights(), self.lengths(), self.offsets(), desired_length, padding_value
         )
 
-    def device(self) -> torch.device:
-        """Where the values lie."""
-        return self._values.device
-
-    def values(self) -> Tensor:
-        """Any dtype, [total, ...]."""
-        return self._values
-
-    def weights(self) -> Tensor:
-        """[total, ...]. Raises InputError when unweighted."""
-        weights = self._weights
-        if weights is None:
-            raise InputError("weights: expected a weighted JaggedTensor, got an unweighted one")
-        return weights
-
-    def weights_or_none(self) -> Tensor | None:
-        """[total, ...]. None when unweighted."""
-        return self._weights
-
-    def lengths(self) -> Tensor:
-        """int32 or int64 [B]."""
-        lengths = self._lengths
-        if lengths is None:
-            offsets = self._offsets
-            assert offsets is not None
-            lengths = offsets_to_lengths(offsets)
-            self._lengths = lengths
-        return lengths
-
-    def lengths_or_none(self) -> Tensor | None:
-        """The lengths if they were given or asked for before."""
-        return self._lengths
-
-    def offsets(self) -> Tensor:
-        """int32 or int64 [B + 1]."""
-        offsets = self._offsets
-        if offsets is None:
-            lengths = self._lengths
-            assert lengths is not None
-            offsets = lengths_to_offsets(lengths, self._values.size(0))
-            self._offsets = offsets
-        return offsets
-
-    def offsets_or_none(self) -> Tensor | None:
-        """The offsets if they were given or asked for before."""
-        return self._offsets
-
     def to(self, device: torch.device, non_blocking: bool = False) -> "JaggedTensor":
         """A copy on ``device``; itself shared where it already lies there."""
         weights = self._weights
@@ -197,19 +143,6 @@ class JaggedTensor(metaclass=TraceableMeta):
         lengths = self.lengths().to(device, non_blocking=non_blocking)
         return JaggedTensor(values, weights, lengths, None)
 
-    @torch.jit.unused
-    def pin_memory(self) -> "JaggedTensor":
-        """A copy in page-locked memory, from which a GPU can fetch while the CPU goes on."""
-        return tree_map(Tensor.pin_memory, self)
-
-    @torch.jit.unused
-    def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the memory of every tensor until ``stream`` has done what is queued on it now."""
-        for tensor in (self._values, self._weights, self._lengths, self._offsets):
-            if tensor is not None:
-                tensor.record_stream(stream)
-
-    @torch.jit.unused
     def __repr__(self) -> str:
         return (
             f"JaggedTensor(examples={self.lengths().size(0)}, "
@@ -217,7 +150,6 @@ class JaggedTensor(metaclass=TraceableMeta):
             f"weighted={self._weights is not None})"
         )
 
-    @torch.jit.unused
     def __str__(self) -> str:
         return jagged_text(self)
 
@@ -230,7 +162,7 @@ def _from_dense(values: list[Tensor], weights: list[Tensor] | None) -> JaggedTen
     if len(values) == 0:
         raise InputError("from_dense: expected at least 1 example, got 0; see JaggedTensor.empty")
     lengths = [value.size(0) for value in values]
-    joined: Tensor | None = None
+    joined = None
     if weights is not None:
         found = [weight.size(0) for weight in weights]
         if found != lengths:
@@ -261,7 +193,7 @@ def _from_dense_lengths(values: Tensor, lengths: Tensor, weights: Tensor | None)
             f"from_dense_lengths: expected lengths in 0..{width}, got {got} at example {at}"
         )
     inside = torch.arange(width, device=values.device).unsqueeze(0) < lengths.unsqueeze(1)
-    kept: Tensor | None = None
+    kept = None
     if weights is not None:
         if weights.dim() < 2 or weights.size(0) != rows or weights.size(1) != width:
             raise InputError(
@@ -273,7 +205,7 @@ def _from_dense_lengths(values: Tensor, lengths: Tensor, weights: Tensor | None)
 
 
 def _cut(tensor: Tensor, lengths: Tensor) -> list[Tensor]:
-    sizes: list[int] = lengths.to(torch.int64).tolist()  # TorchScript lists int64 only
+    sizes: list[int] = lengths.tolist()
     if sum(sizes) != tensor.size(0):
         raise InputError(
             f"sum of lengths: expected {tensor.size(0)}, the number of values, got {sum(sizes)}"

@@ -1,17 +1,20 @@
-"""``KeyedJaggedTensor`` objects made of others, whole or exchanged between ranks. Imported by the
-module of the class, last.
+"""The parts of ``KeyedJaggedTensor`` objects that are made of others, whole or exchanged between
+ranks.
 
     rank 0  keys a b | c      splits [2, 1]      rank 0 gets  a0 b0 a1 b1  and builds  a: a0 a1
     rank 1  keys a b | c                                      recat 0 2 1 3            b: b0 b1
 """
+
+from __future__ import annotations
+
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged.checks import segments_fault
-from embershard.jagged.jagged_tensor import JaggedTensor
-from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
 from embershard.jagged.segments import (
     counts_at,
     gather_slices,
@@ -19,101 +22,91 @@ from embershard.jagged.segments import (
     running_sums,
 )
 
-# These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
+if TYPE_CHECKING:
+    from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
 
 
-@torch.fx.wrap
-def empty_keyed(
-    is_weighted: bool,
-    device: torch.device | None,
-    values_dtype: torch.dtype | None,
-    weights_dtype: torch.dtype | None,
-    lengths_dtype: torch.dtype,
-) -> KeyedJaggedTensor:
-    jagged = JaggedTensor.empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
-    keys: list[str] = []
-    return KeyedJaggedTensor(keys, jagged.values(), jagged.weights_or_none(), jagged.lengths())
+class Parts(NamedTuple):
+    """Arguments of the constructor of ``KeyedJaggedTensor``, in its order."""
+
+    keys: list[str]
+    values: Tensor
+    weights: Tensor | None
+    lengths: Tensor
+    offsets: None = None
+    stride: int | None = None
+    length_per_key: list[int] | None = None
+    stride_per_key_per_rank: list[list[int]] | None = None
+    inverse_indices: tuple[list[str], Tensor] | None = None
 
 
-@torch.fx.wrap
-def empty_like_keyed(kjt: KeyedJaggedTensor) -> KeyedJaggedTensor:
+def emptied(kjt: KeyedJaggedTensor) -> Parts:
+    """See ``KeyedJaggedTensor.empty_like``."""
+    variable = kjt.variable_stride_per_key()
     weights = kjt.weights_or_none()
-    if weights is not None:
-        weights = weights[:0]
-    keys: list[str] = []
-    strides: list[list[int]] = []
-    inverse: tuple[list[str], Tensor] | None = None
-    inverse_indices = kjt.inverse_indices_or_none()
-    if inverse_indices is not None:
-        inverse = (keys, inverse_indices[1][:0])
-    return KeyedJaggedTensor(
-        keys,
-        kjt.values()[:0],
-        weights,
-        kjt.lengths()[:0],
-        None,
-        None if kjt.variable_stride_per_key() else kjt.stride(),
-        None,
-        strides if kjt.variable_stride_per_key() else None,
-        inverse,
+    inverse = kjt.inverse_indices_or_none()
+    return Parts(
+        keys=[],
+        values=kjt.values()[:0],
+        weights=None if weights is None else weights[:0],
+        lengths=kjt.lengths()[:0],
+        stride=None if variable else kjt.stride(),
+        stride_per_key_per_rank=[] if variable else None,
+        inverse_indices=None if inverse is None else ([], inverse[1][:0]),
     )
 
 
-@torch.fx.wrap
-def concat_keyed(kjts: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
-    if len(kjts) == 0:
+def concatenated(kjts: list[KeyedJaggedTensor]) -> Parts:
+    """See ``KeyedJaggedTensor.concat``."""
+    if not kjts:
         raise InputError("concat: expected at least 1 KeyedJaggedTensor, got 0")
-    keys: list[str] = []
-    values: list[Tensor] = []
-    weights: list[Tensor] = []
-    lengths: list[Tensor] = []
-    counts: list[int] = []
-    counted = True
-    variable = kjts[0].variable_stride_per_key()
-    strides: list[list[int]] = []
+    first = kjts[0]
     for kjt in kjts:
-        if kjt.variable_stride_per_key() != variable:
-            raise InputError(
-                f"features {kjt.keys()}: expected stride_per_key_per_rank as in "
-                f"{kjts[0].keys()}, in all or in none"
-            )
-        if variable:
-            strides.extend(kjt.stride_per_key_per_rank())
-        elif kjt.stride() != kjts[0].stride():
-            raise InputError(
-                f"features {kjt.keys()}: expected {kjts[0].stride()} examples "
-                f"as in {kjts[0].keys()}, got {kjt.stride()}"
-            )
-        keys.extend(kjt.keys())
-        values.append(kjt.values())
-        lengths.append(kjt.lengths())
-        own_weights = kjt.weights_or_none()
-        if (own_weights is not None) != (kjts[0].weights_or_none() is not None):
-            raise InputError(
-                f"features {kjt.keys()}: expected weights as in {kjts[0].keys()}, in all or in none"
-            )
-        if own_weights is not None:
-            weights.append(own_weights)
-        own_counts = kjt.length_per_key_or_none()
-        if own_counts is None:
-            counted = False
-        else:
-            counts.extend(own_counts)
-    return KeyedJaggedTensor(
-        keys,
-        torch.cat(values),
-        torch.cat(weights) if len(weights) != 0 else None,
-        torch.cat(lengths),
-        None,
-        None if variable else kjts[0].stride(),
-        counts if counted else None,
-        strides if variable else None,
-        _concat_inverse(kjts),
+        _check_alike(first, kjt)
+    variable = first.variable_stride_per_key()
+    weights = [kjt.weights() for kjt in kjts] if first.weights_or_none() is not None else None
+    counts = [kjt.length_per_key_or_none() for kjt in kjts]
+    strides = list(chain.from_iterable(kjt.stride_per_key_per_rank() for kjt in kjts))
+    return Parts(
+        keys=list(chain.from_iterable(kjt.keys() for kjt in kjts)),
+        values=torch.cat([kjt.values() for kjt in kjts]),
+        weights=None if weights is None else torch.cat(weights),
+        lengths=torch.cat([kjt.lengths() for kjt in kjts]),
+        stride=None if variable else first.stride(),
+        length_per_key=_flat(counts),
+        stride_per_key_per_rank=strides if variable else None,
+        inverse_indices=_concat_inverse(kjts),
     )
+
+
+def _check_alike(first: KeyedJaggedTensor, kjt: KeyedJaggedTensor) -> None:
+    """Refuse to concatenate a variable batch and another, other strides, or weights and none."""
+    if kjt.variable_stride_per_key() != first.variable_stride_per_key():
+        raise InputError(
+            f"features {kjt.keys()}: expected stride_per_key_per_rank as in "
+            f"{first.keys()}, in all or in none"
+        )
+    if not first.variable_stride_per_key() and kjt.stride() != first.stride():
+        raise InputError(
+            f"features {kjt.keys()}: expected {first.stride()} examples "
+            f"as in {first.keys()}, got {kjt.stride()}"
+        )
+    if (kjt.weights_or_none() is None) != (first.weights_or_none() is None):
+        raise InputError(
+            f"features {kjt.keys()}: expected weights as in {first.keys()}, in all or in none"
+        )
+
+
+def _flat(counts: list[list[int] | None]) -> list[int] | None:
+    """All counts in one list. None if some are unknown."""
+    known = [each for each in counts if each is not None]
+    if len(known) != len(counts):
+        return None
+    return list(chain.from_iterable(known))
 
 
 def _concat_inverse(kjts: list[KeyedJaggedTensor]) -> tuple[list[str], Tensor] | None:
-    """The inverse indices of all keys. None: there are none."""
+    """The inverse indices of all keys, or None if no batch has any."""
     keys: list[str] = []
     parts: list[Tensor] = []
     for kjt in kjts:
@@ -132,21 +125,7 @@ def _concat_inverse(kjts: list[KeyedJaggedTensor]) -> tuple[list[str], Tensor] |
                     f"{list(parts[0].shape[1:])} examples as in {kjts[0].keys()}, "
                     f"got {list(inverse[1].shape[1:])}"
                 )
-    if len(parts) == 0:
-        return None
-    return keys, torch.cat(parts)
-
-
-@torch.fx.wrap
-def from_features(features: dict[str, JaggedTensor]) -> KeyedJaggedTensor:
-    if len(features) == 0:
-        return KeyedJaggedTensor.empty()
-    parts: list[KeyedJaggedTensor] = []
-    for key, jagged in features.items():
-        parts.append(
-            KeyedJaggedTensor([key], jagged.values(), jagged.weights_or_none(), jagged.lengths())
-        )
-    return concat_keyed(parts)
+    return (keys, torch.cat(parts)) if parts else None
 
 
 def labels_to_send(kjt: KeyedJaggedTensor) -> list[str]:
@@ -160,7 +139,7 @@ def labels_to_send(kjt: KeyedJaggedTensor) -> list[str]:
 
 def splits_to_send(kjt: KeyedJaggedTensor, key_splits: list[int]) -> list[list[int]]:
     fault = segments_fault(key_splits, len(kjt.keys()))
-    if fault != "":
+    if fault:
         raise InputError(f"key_splits: {fault}")
     counts = _sums(kjt.length_per_key(), key_splits)
     splits = [_sums(kjt.stride_per_key(), key_splits), counts]
@@ -181,7 +160,6 @@ def tensors_to_send(kjt: KeyedJaggedTensor) -> list[Tensor]:
     return tensors
 
 
-@torch.fx.wrap
 def received(
     keys: list[str],
     tensors: list[Tensor],
@@ -190,7 +168,7 @@ def received(
     recat: Tensor | None,
     stride_per_rank: list[int] | None,
     stagger: int,
-) -> KeyedJaggedTensor:
+) -> Parts:
     """The keys of one rank from what all ranks sent it: for each key, the examples of rank 0 first.
 
     Args:
@@ -205,16 +183,14 @@ def received(
             their strides are read by column.
     """
     first = 3 if variable_stride_per_key else 2
-    if len(tensors) != first and len(tensors) != first + 1:
+    if len(tensors) not in (first, first + 1):
         raise InputError(
             f"dist_init: expected {first} tensors, or {first + 1} with weights, got {len(tensors)}"
         )
     if stagger < 1 or num_workers % stagger != 0:
         raise InputError(f"dist_init: stagger: expected a divisor of {num_workers}, got {stagger}")
     lengths, values = tensors[0], tensors[1]
-    weights: Tensor | None = None
-    if len(tensors) > first:
-        weights = tensors[first]
+    weights = tensors[first] if len(tensors) > first else None
     strides = _strides(len(keys), tensors, variable_stride_per_key, num_workers, stride_per_rank)
     if sum(strides) != lengths.size(0):
         raise InputError(
@@ -223,7 +199,7 @@ def received(
         )
     per_key: list[list[int]] | None = None
     if variable_stride_per_key:
-        ranks: list[int] = torch.arange(num_workers).view(stagger, -1).t().reshape(-1).tolist()
+        ranks = torch.arange(num_workers).view(stagger, -1).t().reshape(-1).tolist()
         per_key = [[strides[rank * len(keys) + at] for rank in ranks] for at in range(len(keys))]
     if recat is not None:
         is_by_example = not variable_stride_per_key and max(strides) != min(strides)
@@ -242,8 +218,7 @@ def received(
     stride: int | None = None
     if stride_per_rank is not None and not variable_stride_per_key:
         stride = sum(stride_per_rank)
-    kjt = KeyedJaggedTensor(keys, values, weights, lengths, None, stride, None, per_key)
-    return kjt.sync()
+    return Parts(keys, values, weights, lengths, stride=stride, stride_per_key_per_rank=per_key)
 
 
 def _strides(
@@ -273,6 +248,6 @@ def _strides(
 
 
 def _sums(numbers: list[int], splits: list[int]) -> list[int]:
-    """Of consecutive numbers, as many as ``splits`` say."""
-    bounds, sums = running_sums(splits), running_sums(numbers)
-    return [sums[bounds[i + 1]] - sums[bounds[i]] for i in range(len(splits))]
+    """Sums of consecutive numbers; ``splits`` says how many numbers each sum takes."""
+    sums = running_sums(numbers)
+    return [sums[end] - sums[begin] for begin, end in pairwise(running_sums(splits))]

@@ -1,9 +1,4 @@
-"""``KeyedJaggedTensor``: the sparse features of a batch in one set of tensors.
-
-Long for one file: the methods are those that users know, and TorchScript classes inherit none.
-"""
-
-# No postponed annotations: TorchScript cannot resolve torch.device in them.
+"""``KeyedJaggedTensor``: the sparse features of a batch in one set of tensors."""
 
 from typing import Any
 
@@ -11,13 +6,14 @@ import torch
 from torch import Tensor
 
 from embershard.errors import InputError, MissingKeyError
-from embershard.jagged import checks, segments
+from embershard.jagged import checks, joined, segments
+from embershard.jagged.jagged_base import JaggedBase
 from embershard.jagged.jagged_tensor import JaggedTensor
-from embershard.jagged.pytrees import TraceableMeta, jagged_children, register_pytree, tree_map
+from embershard.jagged.pytrees import jagged_children, register_pytree
 from embershard.jagged.rendering import keyed_jagged_repr, keyed_jagged_text
 
 
-class KeyedJaggedTensor(metaclass=TraceableMeta):
+class KeyedJaggedTensor(JaggedBase):
     """One jagged list of values for each of F keys and each of B examples ("stride"), by key first.
 
                  example 0   example 1   example 2
@@ -29,7 +25,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         lengths  [2, 0, 1,  1, 1, 3]                  [F * B]
         offsets  [0, 2, 2, 3, 4, 5, 8]                [F * B + 1]
 
-    Works in TorchScript, in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
+    Works in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
 
     Building one checks keys, shapes and dtypes and never waits for a device. ``length_per_key`` and
     what needs it check that lengths sum to the number of values.
@@ -79,27 +75,22 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         if stride_per_key_per_rank is not None:
             strides = [sum(each) for each in stride_per_key_per_rank]
         fault = "" if repeated_keys else checks.keys_fault(names)
-        if fault == "":
-            fault = checks.jagged_fault(values, weights, lengths, offsets)
+        fault = fault or checks.jagged_fault(values, weights, lengths, offsets)
         examples = 0
-        if fault == "":
+        if not fault:
             fault, examples = checks.stride_fault(
                 names, values, lengths, offsets, stride, strides, length_per_key, inverse_indices
             )
-        if fault != "":
+        if fault:
             raise InputError(f"KeyedJaggedTensor {fault}")
 
-        self._keys: list[str] = names
-        self._values: Tensor = values
-        self._weights: Tensor | None = weights
-        self._lengths: Tensor | None = lengths
-        self._offsets: Tensor | None = offsets
-        self._by_offsets: bool = lengths is None
-        self._stride: int = examples
-        self._length_per_key: list[int] | None = length_per_key
-        self._strides: list[list[int]] | None = stride_per_key_per_rank
-        self._inverse_keys: list[str] = [] if inverse_indices is None else inverse_indices[0]
-        self._inverse: Tensor | None = None if inverse_indices is None else inverse_indices[1]
+        super().__init__(values, weights, lengths, offsets)
+        self._keys = names
+        self._stride = examples
+        self._length_per_key = length_per_key
+        self._strides = stride_per_key_per_rank
+        self._inverse_keys = [] if inverse_indices is None else inverse_indices[0]
+        self._inverse = None if inverse_indices is None else inverse_indices[1]
 
     @staticmethod
     def from_lengths_sync(
@@ -128,7 +119,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
     @staticmethod
     def concat(kjt_list: list["KeyedJaggedTensor"]) -> "KeyedJaggedTensor":
         """All keys, in order. Raises InputError for none, parts that differ, or a key twice."""
-        return joined.concat_keyed(kjt_list)
+        return _concat(kjt_list)
 
     @staticmethod
     def empty(
@@ -139,66 +130,21 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         lengths_dtype: torch.dtype = torch.int32,
     ) -> "KeyedJaggedTensor":
         """No keys and no examples. dtypes left out are torch's default one."""
-        return joined.empty_keyed(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
+        return _empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
 
     @staticmethod
     def empty_like(kjt: "KeyedJaggedTensor") -> "KeyedJaggedTensor":
         """No keys, but stride, dtypes, device and weightedness of ``kjt``."""
-        return joined.empty_like_keyed(kjt)
+        return _empty_like(kjt)
 
     @staticmethod
     def from_jt_dict(jt_dict: dict[str, JaggedTensor]) -> "KeyedJaggedTensor":
         """One key from each entry, in order. Raises InputError for other examples or weights."""
-        return joined.from_features(jt_dict)
+        return _from_jt_dict(jt_dict)
 
     def keys(self) -> list[str]:
         """The F names. Not to be changed."""
         return self._keys
-
-    def values(self) -> Tensor:
-        """Any dtype, [total, ...]."""
-        return self._values
-
-    def weights(self) -> Tensor:
-        """[total, ...]. Raises InputError when unweighted."""
-        weights = self._weights
-        if weights is None:
-            raise InputError(
-                "weights: expected a weighted KeyedJaggedTensor, got an unweighted one"
-            )
-        return weights
-
-    def weights_or_none(self) -> Tensor | None:
-        """[total, ...]. None when unweighted."""
-        return self._weights
-
-    def lengths(self) -> Tensor:
-        """int32 or int64 [F * B]."""
-        lengths = self._lengths
-        if lengths is None:
-            offsets = self._offsets
-            assert offsets is not None
-            lengths = segments.offsets_to_lengths(offsets)
-            self._lengths = lengths
-        return lengths
-
-    def lengths_or_none(self) -> Tensor | None:
-        """The lengths if they were given or asked for before."""
-        return self._lengths
-
-    def offsets(self) -> Tensor:
-        """int32 or int64 [F * B + 1]."""
-        offsets = self._offsets
-        if offsets is None:
-            lengths = self._lengths
-            assert lengths is not None
-            offsets = segments.lengths_to_offsets(lengths, self._values.size(0))
-            self._offsets = offsets
-        return offsets
-
-    def offsets_or_none(self) -> Tensor | None:
-        """The offsets if they were given or asked for before."""
-        return self._offsets
 
     def stride(self) -> int:
         """B, the number of examples; parts of a variable batch have that of the whole."""
@@ -206,17 +152,15 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
 
     def stride_per_key(self) -> list[int]:
         """Number of examples of each key."""
-        strides = self._strides
-        if strides is None:
+        if self._strides is None:
             return [self._stride for _ in self._keys]
-        return [sum(each) for each in strides]
+        return [sum(ranks) for ranks in self._strides]
 
     def stride_per_key_per_rank(self) -> list[list[int]]:
         """Examples of each key of each rank; without a variable batch, one rank's."""
-        strides = self._strides
-        if strides is None:
+        if self._strides is None:
             return [[self._stride] for _ in self._keys]
-        return strides
+        return self._strides
 
     def variable_stride_per_key(self) -> bool:
         """Whether it was built with ``stride_per_key_per_rank``."""
@@ -224,17 +168,13 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
 
     def inverse_indices_or_none(self) -> tuple[list[str], Tensor] | None:
         """Keys, and int64 [keys, B]. None: not given."""
-        inverse = self._inverse
-        if inverse is None:
-            return None
-        return self._inverse_keys, inverse
+        return None if self._inverse is None else (self._inverse_keys, self._inverse)
 
     def inverse_indices(self) -> tuple[list[str], Tensor]:
         """As ``inverse_indices_or_none``. Raises InputError when they were not given."""
-        inverse = self._inverse
-        if inverse is None:
+        if self._inverse is None:
             raise InputError("inverse_indices: expected a KeyedJaggedTensor with them, got none")
-        return self._inverse_keys, inverse
+        return self._inverse_keys, self._inverse
 
     def sync(self) -> "KeyedJaggedTensor":
         """Itself, with ``length_per_key`` computed: waits for the device."""
@@ -246,19 +186,14 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         self._length_per_key = None
         return self
 
-    def device(self) -> torch.device:
-        """Where the values lie."""
-        return self._values.device
-
     def length_per_key(self) -> list[int]:
         """Number of values of each key. Waits for the device the first time.
 
         Raises:
             InputError: the lengths do not sum to the number of values, or a key's is negative.
         """
-        known = self._length_per_key
-        if known is not None:
-            return known
+        if self._length_per_key is not None:
+            return self._length_per_key
         if self._strides is not None:
             counts = segments.counts_at(self.offsets(), self.lengths_offset_per_key())
         elif self._by_offsets:
@@ -266,10 +201,9 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         else:
             counts = segments.counts_of_lengths(self.lengths(), len(self._keys))
         fault = checks.totals_fault(self._keys, counts, self._values.size(0))
-        if fault != "":
+        if fault:
             if self._strides is None and not self._by_offsets:
-                negative = checks.negative_fault(self._keys, self._stride, self.lengths())
-                fault = negative if negative != "" else fault
+                fault = checks.negative_fault(self._keys, self._stride, self.lengths()) or fault
             raise InputError(f"KeyedJaggedTensor {fault}")
         self._length_per_key = counts
         return counts
@@ -285,9 +219,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
     def offset_per_key_or_none(self) -> list[int] | None:
         """``offset_per_key`` if it needs no waiting."""
         known = self._length_per_key
-        if known is None:
-            return None
-        return segments.running_sums(known)
+        return None if known is None else segments.running_sums(known)
 
     def lengths_offset_per_key(self) -> list[int]:
         """Where each key's lengths begin, and at the end their number: F + 1 numbers."""
@@ -307,7 +239,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             InputError: a negative number, or numbers that do not sum to the number of keys.
         """
         fault = checks.segments_fault(segments, len(self._keys))
-        if fault != "":
+        if fault:
             raise InputError(f"split: {fault}")
         groups: list[KeyedJaggedTensor] = []
         first = 0
@@ -323,7 +255,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             InputError: an index that is no key's position.
         """
         fault = checks.positions_fault(indices, len(self._keys))
-        if fault != "":
+        if fault:
             raise InputError(f"permute: {fault}")
         counts = self.length_per_key()
         bounds = self.offset_per_key()
@@ -350,18 +282,14 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
 
     def __getitem__(self, key: str) -> JaggedTensor:
         """The B examples of one key, as views. Raises MissingKeyError (a KeyError too)."""
-        for index, name in enumerate(self._keys):
-            if name == key:
-                return self._feature(index, self.offset_per_key())
-        raise MissingKeyError(f"feature '{key}': expected one of {self._keys}")
+        if key not in self._keys:
+            raise MissingKeyError(f"feature '{key}': expected one of {self._keys}")
+        return self._feature(self._keys.index(key), self.offset_per_key())
 
     def to_dict(self) -> dict[str, JaggedTensor]:
         """Every key's examples, as views, in the order of the keys."""
         bounds = self.offset_per_key()
-        features: dict[str, JaggedTensor] = {}
-        for index, name in enumerate(self._keys):
-            features[name] = self._feature(index, bounds)
-        return features
+        return {key: self._feature(index, bounds) for index, key in enumerate(self._keys)}
 
     def to(
         self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
@@ -400,18 +328,15 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             True,
         )
 
-    @torch.jit.unused
     def dist_labels(self) -> list[str]:
         """Names of ``dist_tensors()``: lengths, values, strides if variable, weights if any."""
         return joined.labels_to_send(self)
 
-    @torch.jit.unused
     def dist_splits(self, key_splits: list[int]) -> list[list[int]]:
         """Elements of each of ``dist_tensors()`` for each rank, which gets the next ``key_splits``
         keys. Raises InputError for a negative number, or a sum that is not that of the keys."""
         return joined.splits_to_send(self, key_splits)
 
-    @torch.jit.unused
     def dist_tensors(self) -> list[Tensor]:
         """What is sent, cut by ``dist_splits()``."""
         return joined.tensors_to_send(self)
@@ -426,28 +351,14 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         stride_per_rank: list[int] | None,
         stagger: int = 1,
     ) -> "KeyedJaggedTensor":
-        """The keys of one rank, from ``dist_tensors()`` of all ranks; see ``joined.received``."""
-        return joined.received(
+        """The keys of one rank, from ``dist_tensors()`` of all ranks: see ``joined.received``."""
+        return _received(
             keys, tensors, variable_stride_per_key, num_workers, recat, stride_per_rank, stagger
         )
 
-    @torch.jit.unused
-    def pin_memory(self) -> "KeyedJaggedTensor":
-        """A copy in page-locked memory, from which a GPU can fetch while the CPU goes on."""
-        return tree_map(Tensor.pin_memory, self)
-
-    @torch.jit.unused
-    def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the memory of every tensor until ``stream`` has done what is queued on it now."""
-        for tensor in (self._values, self._weights, self._lengths, self._offsets, self._inverse):
-            if tensor is not None:
-                tensor.record_stream(stream)
-
-    @torch.jit.unused
     def __repr__(self) -> str:
         return keyed_jagged_repr(self)
 
-    @torch.jit.unused
     def __str__(self) -> str:
         return keyed_jagged_text(self)
 
@@ -484,6 +395,59 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         )
 
 
+# These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
+
+
+@torch.fx.wrap
+def _concat(kjt_list: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
+    return KeyedJaggedTensor(*joined.concatenated(kjt_list))
+
+
+@torch.fx.wrap
+def _empty(
+    is_weighted: bool,
+    device: torch.device | None,
+    values_dtype: torch.dtype | None,
+    weights_dtype: torch.dtype | None,
+    lengths_dtype: torch.dtype,
+) -> KeyedJaggedTensor:
+    jagged = JaggedTensor.empty(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
+    return KeyedJaggedTensor([], jagged.values(), jagged.weights_or_none(), jagged.lengths())
+
+
+@torch.fx.wrap
+def _empty_like(kjt: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    return KeyedJaggedTensor(*joined.emptied(kjt))
+
+
+@torch.fx.wrap
+def _from_jt_dict(jt_dict: dict[str, JaggedTensor]) -> KeyedJaggedTensor:
+    if not jt_dict:
+        return KeyedJaggedTensor.empty()
+    return _concat(
+        [
+            KeyedJaggedTensor([key], jagged.values(), jagged.weights_or_none(), jagged.lengths())
+            for key, jagged in jt_dict.items()
+        ]
+    )
+
+
+@torch.fx.wrap
+def _received(
+    keys: list[str],
+    tensors: list[Tensor],
+    variable_stride_per_key: bool,
+    num_workers: int,
+    recat: Tensor | None,
+    stride_per_rank: list[int] | None,
+    stagger: int,
+) -> KeyedJaggedTensor:
+    parts = joined.received(
+        keys, tensors, variable_stride_per_key, num_workers, recat, stride_per_rank, stagger
+    )
+    return KeyedJaggedTensor(*parts).sync()
+
+
 def _children(node: Any) -> tuple[str, ...]:
     names = jagged_children(node)
     return names if node._inverse is None else (*names, "_inverse")
@@ -495,6 +459,3 @@ register_pytree(
     static=("_keys", "_stride", "_strides", "_inverse_keys", "_by_offsets"),
     optional=("_weights", "_lengths", "_offsets", "_length_per_key", "_inverse"),
 )
-
-# Last: they build objects of this class.
-from embershard.jagged import joined  # noqa: E402

@@ -1,4 +1,6 @@
-"""Arithmetic on lengths and offsets, without a loop over examples, for TorchScript too.
+"""Arithmetic on lengths and offsets, without a loop over examples.
+
+``offsets_to_lengths`` and ``pad_jagged`` run inside exported programs: TorchScript compiles them.
 
 lengths  [2, 0, 1]        how many values each example has
 offsets  [0, 2, 2, 3]     where each example begins, and at the end the total
@@ -6,6 +8,7 @@ values   [v0, v1, v2]     all examples' values behind each other
 """
 
 import math
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -42,18 +45,18 @@ def counts_of_offsets(offsets: Tensor, num_keys: int) -> list[int]:
     """Number of values of each key, from offsets [num_keys * B + 1]. Waits for the device."""
     examples = (offsets.size(0) - 1) // max(num_keys, 1)
     at = torch.arange(num_keys + 1, device=offsets.device) * examples
-    bounds: list[int] = offsets[at].to(torch.int64).tolist()  # TorchScript lists int64 only
+    bounds: list[int] = offsets[at].tolist()
     if bounds[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {bounds[0]}")
-    return [bounds[i + 1] - bounds[i] for i in range(num_keys)]
+    return [end - begin for begin, end in pairwise(bounds)]
 
 
 def counts_at(offsets: Tensor, bounds: list[int]) -> list[int]:
     """Number of values between positions of ``offsets``. Waits for the device."""
-    ends: list[int] = offsets[torch.tensor(bounds, device=offsets.device)].to(torch.int64).tolist()
+    ends: list[int] = offsets[torch.tensor(bounds, device=offsets.device)].tolist()
     if ends[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {ends[0]}")
-    return [ends[i + 1] - ends[i] for i in range(len(bounds) - 1)]
+    return [end - begin for begin, end in pairwise(ends)]
 
 
 def stride_of(
@@ -72,25 +75,22 @@ def stride_of(
 
 def running_sums(counts: list[int]) -> list[int]:
     """0, and the sum of the first 1, 2, ... counts."""
-    sums = [0]
-    for count in counts:
-        sums.append(sums[-1] + count)
-    return sums
+    return list(accumulate(counts, initial=0))
 
 
 def places_of(keys: list[str], widths: list[int]) -> dict[str, tuple[int, int]]:
     """Offset and width of each key in the concatenation of all keys."""
     places: dict[str, tuple[int, int]] = {}
     start = 0
-    for index, key in enumerate(keys):
-        places[key] = (start, widths[index])
-        start += widths[index]
+    for key, width in zip(keys, widths, strict=True):
+        places[key] = (start, width)
+        start += width
     return places
 
 
 def gather_slices(tensor: Tensor, bounds: list[int], order: list[int]) -> Tensor:
     """The slices ``tensor[bounds[i]:bounds[i + 1]]`` for each i of ``order``, behind each other."""
-    if len(order) == 0:
+    if not order:
         return tensor[:0]
     return torch.cat([tensor[bounds[i] : bounds[i + 1]] for i in order])
 
@@ -106,16 +106,10 @@ def rows_of(
         raise InputError(
             f"inverse_indices: expected a row for each of {keys}, got shape {list(inverse.shape)}"
         )
-    rows: dict[str, int] = {}
-    for i, key in enumerate(keys):
-        rows[key] = i
-    found: list[str] = []
-    order: list[int] = []
-    for name in names:
-        if name in rows:
-            found.append(name)
-            order.append(rows[name])
-    return found, gather_slices(inverse, list(range(len(keys) + 1)), order)
+    rows = {key: row for row, key in enumerate(keys)}
+    kept = [name for name in names if name in rows]
+    order = [rows[name] for name in kept]
+    return kept, gather_slices(inverse, list(range(len(keys) + 1)), order)
 
 
 def pad_jagged(

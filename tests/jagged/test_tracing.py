@@ -2,7 +2,6 @@
 
 import operator
 
-import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
@@ -117,18 +116,6 @@ def test_a_tensor_built_without_traced_values_becomes_a_constant():
     x, constant = torch.fx.symbolic_trace(Constant())(torch.ones(1))
     same(x, torch.ones(1))
     same(constant["a"], torch.tensor([[3.0, 4.0]]))
-
-
-# TorchScript is deprecated in favour of torch.export, but is what C++ hosts load today.
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-# Said of torch's own GraphModule.__init__, whatever was traced.
-@pytest.mark.filterwarnings(
-    "ignore:The TorchScript type system doesn't support instance-level annotations:UserWarning"
-)
-def test_a_traced_module_can_be_scripted():
-    scripted = torch.jit.script(torch.fx.symbolic_trace(Builds()))
-    kjt, dense = kjt_of(BATCHES[0]), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    same(scripted(kjt, dense), Builds()(kjt, dense))
 
 
 def test_building_outside_a_trace_logs_nothing(caplog):

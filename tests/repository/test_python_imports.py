@@ -1,6 +1,7 @@
 """Who may import whom in Python, proved from the sources."""
 
 import ast
+from graphlib import TopologicalSorter
 
 import pytest
 
@@ -76,6 +77,19 @@ def test_imports_point_one_way():
     assert [fault for module in modules() for fault in faults(module, module.imports())] == []
 
 
+def test_no_two_modules_import_each_other():
+    names = {module.name for module in modules()}
+    imported = {
+        module.name: {
+            each.target if each.target in names else each.target.rpartition(".")[0]
+            for each in module.imports()
+            if not each.deferred
+        }
+        for module in modules()
+    }
+    TopologicalSorter(imported).prepare()  # Raises CycleError, which names the modules.
+
+
 @cases(
     ("name", "source"),
     {
@@ -116,11 +130,10 @@ def test_only_kernels_touches_torch_ops():
 
 
 def test_torch_jit_is_called_in_one_module():
-    """A decorator `@torch.jit.unused` is no call; in jagged they are what makes it scriptable."""
     callers = {m.name for m in modules() if any(n.startswith("torch.jit.") for n in calls(m))}
     assert len(callers) == 1, callers
-    decorating = {m.component for m in modules() if "torch.jit" in attributes(m.tree())}
-    assert decorating <= {"jagged", *(name.split(".")[1] for name in callers)}
+    users = {m.component for m in modules() if "torch.jit" in attributes(m.tree())}
+    assert users == {name.split(".")[1] for name in callers}
 
 
 @cases(

@@ -150,15 +150,15 @@ void BatchingQueue::RunOne() {
   const BatchSize size = SizeOf(due.batch);
   const SlotLease lease = due.lease = pool_->Lease(this, forecast_.OfBatch(size));
   ++runs_;
-  running_[lease.number].Begin(due.batch);
-  forecast_.RunBegins(lease.number, size, now_());
+  running_[lease.number()].Begin(due.batch);
+  forecast_.RunBegins(lease.number(), size, now_());
   WakeForRest();  // Submit() woke one worker for all chunks of a split request.
   mutex_.Unlock();
   run_batch_(std::move(due), this);
   mutex_.Lock();
   --runs_;
   pool_->GiveBack(lease);
-  forecast_.RunEnds(lease.number, now_());  // The next batch waits for the answers, too.
+  forecast_.RunEnds(lease.number(), now_());  // The next batch waits for the answers, too.
 }
 
 void BatchingQueue::WakeForRest() {
@@ -201,7 +201,7 @@ bool BatchingQueue::IsWanted(const Request& request) const {
 
 void BatchingQueue::EndRun(const SlotLease& lease) {
   const MutexLock lock(mutex_);
-  running_[lease.number].End();
+  running_[lease.number()].End();
 }
 
 void BatchingQueue::Stop() {

@@ -24,6 +24,7 @@ thread_local const WorkerPool* this_pool = nullptr;
 WorkerPool::WorkerPool(size_t slots, const WorkerPoolOptions& options)
     : slots_(slots), options_(options), leased_(slots), free_(slots) {
   std::iota(free_.rbegin(), free_.rend(), size_t{0});
+  for (const size_t number : free_) leased_[number].buffers = std::make_shared<Slot>(number);
   try {
     const MutexLock lock(mutex_);
     while (threads_.size() < slots) StartWorker();
@@ -152,16 +153,16 @@ SlotLease WorkerPool::Lease(PooledQueue* queue, std::chrono::nanoseconds expecte
   slot.worker = this_pool == this ? this_worker : kInline;
   shares_.Begin(slot.model, expected, slot.since);
   WakeTimerIn(options_.stuck_after);
-  return {.number = number, .serial = slot.serial, .buffers = slot.buffers};
+  return {.serial = slot.serial, .buffers = slot.buffers};
 }
 
 void WorkerPool::GiveBack(const SlotLease& lease) {
   mutex_.AssertHeld();
-  Leased& slot = leased_[lease.number];
+  Leased& slot = leased_[lease.number()];
   if (slot.serial != lease.serial) return;  // Leased anew: this batch was stuck.
   slot.serial = 0;
   shares_.End(slot.model, slot.expected, Clock::now() - slot.since);
-  free_.push_back(lease.number);
+  free_.push_back(lease.number());
 }
 
 Clock::time_point WorkerPool::NextStuck() const {
@@ -180,8 +181,9 @@ bool WorkerPool::ReplaceOneStuck(Clock::time_point now) {
   });
   if (stuck == leased_.end()) return false;
   PooledQueue* const queue = stuck->queue;
+  const auto number = static_cast<size_t>(stuck - leased_.begin());
   try {
-    auto buffers = std::make_shared<Slot>();
+    auto buffers = std::make_shared<Slot>(number);
     if (stuck->worker != kInline) {
       StartWorker();
       workers_[stuck->worker]->replaced = true;
@@ -193,7 +195,7 @@ bool WorkerPool::ReplaceOneStuck(Clock::time_point now) {
   }
   shares_.End(stuck->model, stuck->expected, now - stuck->since);
   stuck->serial = 0;
-  free_.push_back(static_cast<size_t>(stuck - leased_.begin()));
+  free_.push_back(number);
   const bool exhausted = ++replaced_ >= slots_;
   timed_ = queue;
   queue->Withdraw();

@@ -6,7 +6,9 @@
 //   timer    one thread: deadlines of all queues, and batches that do not end
 //
 // A worker that has been in one batch for `stuck_after` is replaced, its slot is leased anew, and
-// its queue is withdrawn. No more workers are replaced than there are slots.
+// its queue is withdrawn. No more workers are replaced than there are slots. The stuck batch keeps
+// running in its model under the slot's number. No other batch of that model runs under it: the
+// same critical section withdraws the queue, and a withdrawn queue begins no further batch.
 
 #pragma once
 
@@ -28,7 +30,8 @@ namespace embershard {
 // Held by the thread that runs a batch. The buffers are nobody else's until it is returned, and
 // those of a batch that does not end stay its own.
 struct SlotLease {
-  size_t number = 0;    // Below WorkerPool::slots().
+  size_t number() const { return buffers->number; }  // Below WorkerPool::slots().
+
   uint64_t serial = 0;  // Of this lease.
   std::shared_ptr<Slot> buffers;
 };
@@ -108,7 +111,7 @@ class WorkerPool {
   };
   struct Leased {
     uint64_t serial = 0;  // 0: free.
-    std::shared_ptr<Slot> buffers = std::make_shared<Slot>();
+    std::shared_ptr<Slot> buffers;
     PooledQueue* queue = nullptr;
     FairShare::Model* model = nullptr;
     std::chrono::nanoseconds expected{0};

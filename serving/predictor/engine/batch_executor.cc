@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -54,32 +53,6 @@ void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_i
 }
 
 }  // namespace
-
-// One of the model's slots, which is nobody else's.
-class BatchExecutor::ModelSlot {
- public:
-  explicit ModelSlot(BatchExecutor* executor) : executor_(executor) {
-    const MutexLock lock(executor_->mutex_);
-    while (executor_->free_.empty()) executor_->freed_.Wait(executor_->mutex_);
-    number_ = executor_->free_.back();
-    executor_->free_.pop_back();
-  }
-  ModelSlot(const ModelSlot&) = delete;
-  ModelSlot& operator=(const ModelSlot&) = delete;
-  ~ModelSlot() {
-    {
-      const MutexLock lock(executor_->mutex_);
-      executor_->free_.push_back(number_);
-    }
-    executor_->freed_.NotifyOne();
-  }
-
-  size_t number() const { return number_; }
-
- private:
-  BatchExecutor* const executor_;
-  size_t number_ = 0;
-};
 
 // Runs parts of a batch that has failed.
 class BatchExecutor::Halving {
@@ -145,9 +118,7 @@ class BatchExecutor::Halving {
   bool succeeded_ = false;
 };
 
-BatchExecutor::BatchExecutor(Model* model) : model_(model), free_(model->slots()) {
-  std::iota(free_.rbegin(), free_.rend(), size_t{0});
-}
+BatchExecutor::BatchExecutor(Model* model) : model_(model), running_(model->slots()) {}
 
 Result<BatchExecutor::Responses> BatchExecutor::Run(Requests requests, const IsWanted& wanted,
                                                     Slot* buffers, BatchTimes* times) {
@@ -156,20 +127,10 @@ Result<BatchExecutor::Responses> BatchExecutor::Run(Requests requests, const IsW
   return Halving(this, requests, responses.status(), wanted, buffers, times).Run();
 }
 
-Status BatchExecutor::RunInEachSlot(const std::function<Status()>& run) {
-  std::vector<std::unique_ptr<ModelSlot>> used;
-  while (used.size() < model_->slots()) {
-    RETURN_IF_ERROR(run());
-    used.push_back(std::make_unique<ModelSlot>(this));  // The one that was used last.
-  }
-  return {};
-}
-
 Result<BatchExecutor::Responses> BatchExecutor::RunOnce(Requests requests, Slot* buffers,
                                                         BatchTimes* times) {
-  const ModelSlot slot(this);
+  const MutexLock lock(running_[buffers->number]);
   *times = {.start = Clock::now()};
-  buffers->number = slot.number();
   return Guarded("the batch failed: ", [&] { return RunIn(requests, buffers, times); });
 }
 

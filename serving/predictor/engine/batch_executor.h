@@ -30,7 +30,8 @@ struct BatchTimes {
 // Whether a request still waits for its answer. Any thread.
 using IsWanted = std::function<bool(const Request&)>;
 
-// Thread-safe; runs one batch at a time in each of the model's slots.
+// Thread-safe; runs one batch at a time under each Slot::number. A queue's batches never share a
+// number (worker_pool.h). Those of ModelRunner::PredictMerged() may share one with them and wait.
 class BatchExecutor {
  public:
   // Most reruns of parts of one batch, and most of them while none succeeds: enough to find one
@@ -46,9 +47,9 @@ class BatchExecutor {
   using Responses = std::vector<Result<Response>>;
 
   // The responses to checked requests, in their order, run as one batch in `buffers`, which are the
-  // caller's, once one of the model's slots is free. A request for which the model gave a NaN or an
-  // infinity has that for its status; any other failure is that of the whole batch. Fills `times`
-  // in any case. Never throws.
+  // caller's. A request for which the model gave a NaN or an infinity has that for its status; any
+  // other failure is that of the whole batch. Fills `times` in any case. Never throws.
+  // REQUIRES: the buffers' number is below Model::slots().
   Result<Responses> RunOnce(Requests requests, Slot* buffers, BatchTimes* times);
 
   // The same, but if the model fails for a batch of several, the halves run again, then the halves
@@ -59,21 +60,13 @@ class BatchExecutor {
   Result<Responses> Run(Requests requests, const IsWanted& wanted, Slot* buffers,
                         BatchTimes* times);
 
-  // Calls `run`, which runs a batch here, as often as the model has slots, each time in another
-  // one, until it fails: for warm-up. REQUIRES: no other batch runs.
-  Status RunInEachSlot(const std::function<Status()>& run);
-
  private:
-  class ModelSlot;
   class Halving;
 
   Result<Responses> RunIn(Requests requests, Slot* buffers, BatchTimes* times);
 
   Model* const model_;
-
-  Mutex mutex_;
-  CondVar freed_;
-  std::vector<size_t> free_ GUARDED_BY(mutex_);  // Of the model's slots. The last was used last.
+  std::vector<Mutex> running_;  // By Slot::number; held while a batch runs.
 };
 
 }  // namespace embershard

@@ -74,7 +74,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Model> model, const BatchingOptions& co
       executor_(model_.get()),
       completer_(&executor_, &telemetry_) {
   for (size_t thread = 0; thread < threads; ++thread) {
-    buffers_.push_back(std::make_shared<Slot>());
+    buffers_.push_back(std::make_shared<Slot>(batching_.slots - 1 - thread));
   }
   for (size_t thread = 1; thread < threads; ++thread) {
     others_.push_back(std::make_unique<TaskThread>([this, thread] { (*work_)(thread); }));
@@ -88,10 +88,14 @@ Status ModelRunner::WarmUp(float tolerance, const LoadContext& context) {
   const auto run_full_batch = [&](Slot* buffers) {
     return CheckFullBatch(*model_, full, tolerance, &executor_, buffers, context.control);
   };
-  RETURN_IF_ERROR(RunIn(context.background, [&] {
-    Slot buffers;
-    RETURN_IF_ERROR(CheckSamples(*model_, tolerance, &executor_, &buffers, context.control));
-    return executor_.RunInEachSlot([&] { return run_full_batch(&buffers); });
+  RETURN_IF_ERROR(RunIn(context.background, [&]() -> Status {
+    Slot first;
+    RETURN_IF_ERROR(CheckSamples(*model_, tolerance, &executor_, &first, context.control));
+    for (size_t number = 0; number < batching_.slots; ++number) {
+      Slot buffers(number);
+      RETURN_IF_ERROR(run_full_batch(&buffers));
+    }
+    return {};
   }));
   const MutexLock lock(mutex_);
   std::vector<Status> statuses(1 + others_.size());

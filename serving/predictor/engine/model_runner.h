@@ -37,7 +37,7 @@ class ModelRunner {
   // on each thread, and compares their outputs: kBadPackage when they differ by more than the
   // tolerance. Samples are run in `context.background`, unless that is null. Refuses options out of
   // range and a null model (kInvalidArgument); `slots` are the model's. `threads`: of
-  // PredictMerged(), the caller's and others.
+  // PredictMerged(), the caller's and others; at most as many as the model has slots.
   static Result<std::unique_ptr<ModelRunner>> Start(std::unique_ptr<Model> model,
                                                     const BatchingOptions& batching,
                                                     float sample_tolerance, size_t threads,
@@ -95,7 +95,8 @@ class ModelRunner {
   Telemetry telemetry_;
   BatchExecutor executor_;
   RequestCompleter completer_;
-  std::vector<std::shared_ptr<Slot>> buffers_;  // By thread.
+  // By thread, from the last number down: a new WorkerPool leases the first numbers first.
+  std::vector<std::shared_ptr<Slot>> buffers_;
 
   Mutex mutex_;
   const std::function<void(size_t)>* work_ = nullptr;  // Guarded by mutex_, and by Start(), Wait().

@@ -20,8 +20,10 @@ struct SlotSparse {
 };
 
 struct Slot {
-  // In which of the model's slots the batch runs, below Model::slots().
-  size_t number = 0;
+  explicit Slot(size_t number_of_slot = 0) : number(number_of_slot) {}
+
+  // The slot of the model in which the batch runs, below Model::slots().
+  const size_t number;
 
   // Filled by the builder.
   size_t requests = 0;                      // R

@@ -13,7 +13,6 @@
 #include "batching/split_request.h"
 #include "engine/batch_executor.h"
 #include "engine/self_check.h"
-#include "model/slot.h"
 #include "triton/errors.h"
 #include "triton/triton_model.h"
 #include "triton/triton_request.h"
@@ -52,8 +51,8 @@ class TritonInstance {
                                                        TritonModel* shared) {
     RETURN_IF_ERROR(CheckKind(instance));
     std::unique_ptr<TritonInstance> started(new TritonInstance(instance, shared));
-    RETURN_IF_ERROR(
-        CheckSamples(shared->model(), kSampleTolerance, shared->executor(), &started->buffers_));
+    RETURN_IF_ERROR(CheckSamples(shared->model(), kSampleTolerance, shared->executor(),
+                                 shared->LeaseSlot().get()));
     return started;
   }
 
@@ -129,7 +128,7 @@ class TritonInstance {
     BatchTimes times;
     const IsWanted wanted = [](const Request& request) { return !IsAbandoned(request); };
     Result<BatchExecutor::Responses> responses =
-        shared_->executor()->Run(*batch, wanted, &buffers_, &times);
+        shared_->executor()->Run(*batch, wanted, shared_->LeaseSlot().get(), &times);
     moments_.done = SteadyNanoseconds();
     AnswerBatch(batch, &responses);
     batch->clear();
@@ -173,7 +172,6 @@ class TritonInstance {
 
   TRITONBACKEND_ModelInstance* const instance_;
   TritonModel* const shared_;
-  Slot buffers_;          // The slot that its batches lease.
   BatchMoments moments_;  // Of the batch that runs.
 };
 

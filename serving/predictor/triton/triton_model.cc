@@ -228,7 +228,25 @@ TritonModel::TritonModel(std::unique_ptr<Model> model, const ChunkBudget& budget
       executor_(model_.get()),
       budget_(budget),
       names_(schema()),
-      tensors_(&schema(), &names_, &limits()) {}
+      tensors_(&schema(), &names_, &limits()) {
+  for (size_t number = model_->slots(); number > 0; --number) {
+    free_.push_back(std::make_unique<Slot>(number - 1));
+  }
+}
+
+TritonModel::LeasedSlot TritonModel::LeaseSlot() {
+  const MutexLock lock(mutex_);
+  while (free_.empty()) freed_.Wait(mutex_);
+  Slot* const slot = free_.back().release();
+  free_.pop_back();
+  return {slot, [this](Slot* returned) {
+            {
+              const MutexLock returning(mutex_);
+              free_.emplace_back(returned);
+            }
+            freed_.NotifyOne();
+          }};
+}
 
 std::string TritonModel::Describe() const {
   const Manifest& manifest = model_->manifest();

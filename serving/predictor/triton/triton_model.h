@@ -6,13 +6,16 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "batching/batch_costs.h"
 #include "batching/find_names.h"
 #include "batching/split_request.h"
 #include "engine/batch_executor.h"
 #include "model/model.h"
+#include "model/slot.h"
 #include "tensors/tensor_map.h"
 #include "triton/api.h"
 
@@ -66,10 +69,14 @@ class TritonModel {
   // Most that one run of the model may hold. A request that is larger is cut.
   const ChunkBudget& budget() const { return budget_; }
 
-  // One model for all instances, with a slot for each instance that there was at loading. If Triton
-  // adds instances later, an instance waits for a free slot.
+  // One model for all instances.
   const Model& model() const { return *model_; }
   BatchExecutor* executor() { return &executor_; }
+
+  // The model has a slot for each instance that there was at loading. If Triton adds instances
+  // later, this waits for a free slot. Destroying the pointer frees the slot.
+  using LeasedSlot = std::unique_ptr<Slot, std::function<void(Slot*)>>;
+  LeasedSlot LeaseSlot();
 
   // What is loaded, for the log.
   std::string Describe() const;
@@ -82,6 +89,10 @@ class TritonModel {
   const ChunkBudget budget_;
   const SchemaNames names_;
   const TensorMap tensors_;
+
+  Mutex mutex_;
+  CondVar freed_;
+  std::vector<std::unique_ptr<Slot>> free_ GUARDED_BY(mutex_);  // The last was used last.
 };
 
 }  // namespace embershard::triton

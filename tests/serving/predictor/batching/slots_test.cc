@@ -55,11 +55,11 @@ class Held {
       {
         const std::lock_guard lock(mutex_);
         std::vector<uint32_t>& batch =
-            runs_.emplace_back(due.lease.number, std::vector<uint32_t>()).second;
+            runs_.emplace_back(due.lease.number(), std::vector<uint32_t>()).second;
         for (const auto& request : due.batch) batch.push_back(request->num_examples);
         ++begun_;
       }
-      EXPECT_TRUE(WaitFor([&] { return open_[due.lease.number].load(); }));
+      EXPECT_TRUE(WaitFor([&] { return open_[due.lease.number()].load(); }));
       clock_.Pass(3000);
       queue->EndRun(due.lease);
     };
@@ -334,14 +334,14 @@ TEST_P(ManyThreads, EveryAcceptedRequestComesOutOnce) {
     BatchingQueue queue(
         options,
         [&in_slot](const Due& due, BatchingQueue* running) {
-          EXPECT_EQ(++in_slot[due.lease.number], 1);
+          EXPECT_EQ(++in_slot[due.lease.number()], 1);
           running->EndRun(due.lease);
           for (const Batch* part : {&due.batch, &due.expired}) {
             for (const auto& request : *part) {
               if (request->answer) request->answer({}, {});
             }
           }
-          --in_slot[due.lease.number];
+          --in_slot[due.lease.number()];
         },
         [](const EarlyCompletion& early) { early.answer({}, {}); });
     std::vector<std::thread> threads;

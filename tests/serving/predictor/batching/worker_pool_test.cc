@@ -8,6 +8,7 @@
 #include <latch>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -209,7 +210,9 @@ TEST(WorkerPool, ReplacesAWorkerWhoseBatchDoesNotEndAndWithdrawsItsQueue) {
   std::atomic<int> early = 0;
   std::atomic<bool> exhausted = false;
   std::latch withdrawn{1};
-  const auto stand = [&end](const Due& due, BatchingQueue* queue) {
+  std::atomic<int> stood = 0;
+  const auto stand = [&](const Due& due, BatchingQueue* queue) {
+    ++stood;
     end.wait();
     queue->EndRun(due.lease);
   };
@@ -246,6 +249,48 @@ TEST(WorkerPool, ReplacesAWorkerWhoseBatchDoesNotEndAndWithdrawsItsQueue) {
   end.count_down();
   other.Stop();
   looping.Stop();
+  EXPECT_EQ(stood, 1);  // No second batch of its model ran under the number of the stuck one.
+}
+
+TEST(WorkerPool, ASlotThatIsLeasedAnewKeepsItsNumberWithOtherBuffers) {
+  const auto pool = std::make_shared<WorkerPool>(
+      2, WorkerPoolOptions{.stuck_after = std::chrono::milliseconds(1)});
+  std::latch end{1};
+  std::mutex mutex;
+  std::vector<Slot*> stuck;
+  std::vector<Slot*> anew;
+  const auto run = [&](std::vector<Slot*>* slots) {
+    return [&, slots](const Due& due, BatchingQueue* queue) {
+      {
+        const std::lock_guard lock(mutex);
+        slots->push_back(due.lease.buffers.get());
+      }
+      end.wait();
+      queue->EndRun(due.lease);
+    };
+  };
+  const auto count = [&mutex](const std::vector<Slot*>& slots) {
+    const std::lock_guard lock(mutex);
+    return slots.size();
+  };
+  std::latch withdrawn{2};
+  const QueueOwner owner = {.model = "looping",
+                            .on_withdrawn = [&withdrawn](bool) { withdrawn.count_down(); }};
+  BatchingQueue first(OneByOne(2), run(&stuck), NobodyIsLate, Clock::now, pool, owner);
+  BatchingQueue second(OneByOne(2), run(&stuck), NobodyIsLate, Clock::now, pool, owner);
+  Submit(&first);
+  Submit(&second);
+  withdrawn.wait();
+  // No more workers are replaced than there are slots, so these batches may take their time.
+  BatchingQueue other(OneByOne(2), run(&anew), NobodyIsLate, Clock::now, pool, {.model = "other"});
+  BatchingQueue another(OneByOne(2), run(&anew), NobodyIsLate, Clock::now, pool, {.model = "more"});
+  Submit(&other);
+  Submit(&another);
+  EXPECT_TRUE(WaitFor([&] { return count(anew) == 2; }));
+  const std::set<Slot*> buffers = {stuck[0], stuck[1], anew[0], anew[1]};
+  EXPECT_EQ(buffers.size(), 4U);
+  EXPECT_EQ(anew[0]->number + anew[1]->number, 1U);  // 0 and 1, in either order.
+  end.count_down();
 }
 
 }  // namespace

@@ -327,8 +327,17 @@ TEST(Engine, PredictMergedRunsTheGoodOnesAsOneBatchAndRefusesTheBad) {
   EXPECT_EQ(sizes, std::vector<size_t>{2});
 }
 
-TEST(Engine, ThreadsAskingQueuedAndMergedAreEachAnsweredOnce) {
-  const auto engine = StartWith(std::make_unique<FakeModel>());
+TEST(Engine, QueuedAndMergedAreAnsweredOnceAndNeverShareASlot) {
+  std::atomic<int> running = 0;  // Batches, in the model's only slot.
+  auto model = std::make_unique<FakeModel>();
+  model->before_run = [&running](const Slot& slot) {
+    EXPECT_EQ(slot.number, 0U);
+    EXPECT_EQ(++running, 1);
+    for (int i = 0; i < 10; ++i) std::this_thread::yield();
+    return Status();
+  };
+  model->after_run = [&running](Slot*) { --running; };
+  const auto engine = StartWith(std::move(model));
   std::atomic<int> good = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -30,6 +30,7 @@ class Merging {
       const std::lock_guard lock(mutex_);
       batches_.push_back(slot.examples);
       threads_.insert(std::this_thread::get_id());
+      slots_.insert(slot.number);
       return broken_ == slot.examples ? Internal("broken") : Status();
     };
     auto runner = ModelRunner::Start(std::move(model), {.max_batch_examples = batch_examples},
@@ -38,6 +39,7 @@ class Merging {
     runner_ = std::move(*runner);
     batches_.clear();
     threads_.clear();
+    slots_.clear();
   }
 
   std::vector<Answer> Run(const std::vector<uint32_t>& examples,
@@ -63,21 +65,24 @@ class Merging {
   }
   size_t runs() const { return batches_.size(); }
   size_t threads() const { return threads_.size(); }
+  std::set<size_t> slots() const { return slots_; }
   void Break(size_t examples) { broken_ = examples; }
 
  private:
   std::mutex mutex_;
   std::vector<size_t> batches_;        // Guarded by mutex_.
   std::set<std::thread::id> threads_;  // Guarded by mutex_.
+  std::set<size_t> slots_;             // Guarded by mutex_. Their numbers.
   size_t broken_ = 0;                  // Batches of so many examples fail.
   std::unique_ptr<ModelRunner> runner_;
 };
 
-TEST(ModelRunner, CutsOneRequestIntoAShareForEachThread) {
+TEST(ModelRunner, CutsOneRequestIntoAShareForEachThreadAndSlot) {
   Merging merging(4);
   ExpectWhole(merging.Run({100})[0], 100);
   EXPECT_EQ(merging.Batches(), (std::vector<size_t>{25, 25, 25, 25}));
   EXPECT_EQ(merging.threads(), 4U);
+  EXPECT_EQ(merging.slots(), (std::set<size_t>{0, 1, 2, 3}));
 }
 
 TEST(ModelRunner, GivesEachThreadAboutAsManyExamples) {

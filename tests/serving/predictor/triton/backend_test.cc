@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/core_count.h"
 #include "triton/backend_fixture.h"
+#include "triton/triton_model.h"
 
 namespace embershard::triton {
 namespace {
@@ -235,6 +238,20 @@ TEST_F(BackendLifeTest, InstancesShareOneModel) {
   EXPECT_TRUE(second.batches.empty());
   ExpectOk(TRITONBACKEND_ModelInstanceFinalize(&second));
   ExpectGood(Execute(GoodRequest()));
+}
+
+TEST_F(BackendLifeTest, ALeaseWaitsUntilASlotIsFree) {
+  model_.config = R"({"instance_group": [{"count": 2}]})";
+  ASSERT_EQ(LoadConfigured(), "");
+  auto* const model = static_cast<TritonModel*>(model_.state);
+  const TritonModel::LeasedSlot first = model->LeaseSlot();
+  TritonModel::LeasedSlot second = model->LeaseSlot();
+  EXPECT_EQ(first->number, 0U);
+  EXPECT_EQ(second->number, 1U);
+  auto third = std::async(std::launch::async, [model] { return model->LeaseSlot()->number; });
+  EXPECT_EQ(third.wait_for(std::chrono::milliseconds(10)), std::future_status::timeout);
+  second.reset();
+  EXPECT_EQ(third.get(), 1U);
 }
 
 TEST_F(BackendLifeTest, WhatTheServerRefusesIsToldAndNothingIsKept) {
