@@ -25,6 +25,12 @@ def test_a_plain_model_is_converted_with_its_scores(tmp_path, monkeypatch):
     assert isinstance(refusal, EmbershardError)
     assert "'history': id 0 " in str(refusal)
 
+    two_users = names["local"].request(
+        dense={"price": [1, 1]}, sparse={"user": [4, 8], "item": [1, 300]}
+    )
+    [refusal] = names["local"].predict_merged([two_users])
+    assert "'user': list has 2 ids, expected at most 1" in str(refusal)
+
     sums = EmbeddingBagCollection([names["table"]("h", 301, "history")])
     sums.load_state_dict({"embedding_bags.h.weight": names["plain"].items.weight})
     lists = KeyedJaggedTensor(["history"], names["values"], lengths=names["lengths"])
