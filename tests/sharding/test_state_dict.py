@@ -6,6 +6,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed._shard.sharded_tensor import ShardedTensor
 
+from embershard.optim import CombinedOptimizer, KeyedOptimizerWrapper
 from embershard.sharding import (
     column_wise,
     data_parallel,
@@ -46,11 +47,15 @@ def emptied(env, case, plan):
     return parallel
 
 
-def state_of(parallel):
-    """As TorchRec's users save it. Torch's ``load`` fails on empty state of SGD if a rank holds no
-    shard of some table."""
-    state = parallel.fused_optimizer.state_dict()
-    return {**parallel.state_dict(), **({"optimizer": state} if state["state"] else {})}
+def state_of(parallel, optimizer=None):
+    """As TorchRec's users save it."""
+    optimizer = optimizer or parallel.fused_optimizer
+    return {**parallel.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def load_dcp(env, state, folder):
+    planner = dcp.DefaultLoadPlanner(flatten_sharded_tensors=False)
+    dcp.load(state, checkpoint_id=folder, planner=planner, process_group=env.process_group)
 
 
 def copies(parallel):
@@ -135,8 +140,8 @@ def load_with_dcp(env, case, plan, folder):
     """In place; ``load_state_dict`` of the same tensors then changes nothing."""
     parallel = emptied(env, case, plan)
     state = state_of(parallel)
-    dcp.load(state, checkpoint_id=folder, process_group=env.process_group)
-    parallel.fused_optimizer.load_state_dict(state.pop("optimizer", {"state": {}}))
+    load_dcp(env, state, folder)
+    parallel.fused_optimizer.load_state_dict(state.pop("optimizer"))
     parallel.load_state_dict(state)
     return copies(parallel)
 
@@ -166,6 +171,33 @@ def test_dcp_loads_weights_cut_by_rows_columns_and_grids(workers, tmp_path):
         assert torch.equal(whole(case, [shards for shards, _ in loaded])[0][name], expected)
     for _, replicas in loaded:
         assert torch.equal(replicas[KEYS[2]], saved[0][1][KEYS[2]])
+
+
+def dense_state_through_dcp(env, case, plan, folder):
+    """State of the dense optimizer when it is saved, and as a new run loads it."""
+    found = []
+    for parallel in (trained(env, case, plan), emptied(env, case, plan)):
+        parameters = dict(parallel.named_parameters())
+        dense = KeyedOptimizerWrapper(parameters, lambda each: torch.optim.Adam(each, lr=0.1))
+        dense.init_state()
+        optimizer = CombinedOptimizer([dense, parallel.fused_optimizer])
+        optimizer.save_param_groups(True)
+        state = state_of(parallel, optimizer)
+        if not found:
+            dense.state[parameters[KEYS[2]]]["exp_avg"].fill_(3)
+            dcp.save(state, checkpoint_id=folder, process_group=env.process_group)
+        else:
+            load_dcp(env, state, folder)
+        found.append(dense.state_dict()["state"])
+    return found
+
+
+def test_dcp_loads_dense_state_on_ranks_without_shards(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=1, optimizer="rowwise_adagrad")
+    plan = plan_of(case, table_wise(rank=0), items=table_wise(rank=1), words=data_parallel())
+    for saved, loaded in workers.run(2, dense_state_through_dcp, case, plan, tmp_path / "state"):
+        assert saved[KEYS[2]]["exp_avg"].unique().tolist() == [3]
+        torch.testing.assert_close(loaded, saved, rtol=0, atol=0)
 
 
 def save_asynchronously(env, case, plan, folder):
