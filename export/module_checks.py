@@ -96,18 +96,20 @@ def _collection_instead(path: str, layer: nn.Module, key: str) -> str:
         f"name={name!r}, num_embeddings={layer.num_embeddings}, "
         f"embedding_dim={layer.embedding_dim}, feature_names=[{key!r}]"
     )
-    if isinstance(layer, nn.EmbeddingBag) and layer.mode != "max":
-        table += f", pooling=PoolingType.{layer.mode.upper()}"
-        collection, config, read = "EmbeddingBagCollection", "EmbeddingBagConfig", ""
-    else:
-        collection, config, read = (
-            "EmbeddingCollection",
-            "EmbeddingConfig",
-            ".to_padded_dense(max_ids)",
+    collection, config, more = "EmbeddingBagCollection", "EmbeddingBagConfig", ""
+    padded = ".to_padded_dense(10), where 10 is the most ids of a list"
+    if isinstance(layer, nn.Embedding):
+        more = (
+            f" for one id an example, with SparseInput({key!r}, ..., max_ids=1); write "
+            f"EmbeddingCollection, EmbeddingConfig and {padded} for lists"
         )
+    elif isinstance(layer, nn.EmbeddingBag) and layer.mode != "max":
+        table += f", pooling=PoolingType.{layer.mode.upper()}"
+    else:
+        collection, config, more = "EmbeddingCollection", "EmbeddingConfig", padded
     return (
         f"expected ids to be looked up in an {collection}, got the nn.{kind} {path!r}; write "
-        f"self.{name} = {collection}([{config}({table})]) and self.{name}(sparse)[{key!r}]{read}"
+        f"self.{name} = {collection}([{config}({table})]) and self.{name}(sparse)[{key!r}]{more}"
     )
 
 

@@ -1,6 +1,7 @@
 """What authors of plain PyTorch and TorchRec models write first is refused by its line or name."""
 
 import random
+import re
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ from torch import nn
 from torch.distributed._shard import sharded_tensor
 from torch.distributed._shard.sharding_spec import ChunkShardingSpec
 
+from embershard import modules
 from embershard.errors import DataError, ExportError
 from embershard.export import export_checkpoint, export_model
 from embershard.export.program_builder import build_program
+from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import to_examples
 from tests.cases import cases
 from tests.export.expanding import Forward
@@ -44,9 +47,11 @@ def bags(m, d, s):
 
 
 LISTS = (
-    "got the nn.Embedding 'layer'; write self.layer = EmbeddingCollection([EmbeddingConfig("
+    "got the nn.Embedding 'layer'; write self.layer = EmbeddingBagCollection([EmbeddingBagConfig("
     "name='layer', num_embeddings=9, embedding_dim=4, feature_names=['item'])]) and "
-    "self.layer(sparse)['item'].to_padded_dense(max_ids)"
+    "self.layer(sparse)['item'] for one id an example, with SparseInput('item', ..., max_ids=1); "
+    "write EmbeddingCollection, EmbeddingConfig and .to_padded_dense(10), where 10 is the most ids "
+    "of a list for lists"
 )
 BAGS = (
     "got the nn.EmbeddingBag 'layer'; write self.layer = EmbeddingBagCollection(["
@@ -81,6 +86,17 @@ def test_a_plain_embedding_of_ids_is_refused_with_a_collection(forward, layer, r
     message = refusal_of(Forward(forward, layer=layer, embeddings=collection()))
     assert HERE in message
     assert message.endswith(remedy)
+
+
+def test_the_hint_for_one_id_an_example_looks_up_its_row():
+    plain = nn.Embedding(9, 4)
+    message = refusal_of(Forward(lambda m, d, s: m.layer(s["item"].values()), layer=plain))
+    made, read = re.findall(r"write self.layer = (.*) and self.layer(.*) for one id", message)[0]
+    layer = eval(made, vars(modules))
+    layer.load_state_dict({"embedding_bags.layer.weight": plain.weight})
+    ids = torch.tensor([3, 5])
+    sparse = KeyedJaggedTensor(["item"], ids, lengths=torch.ones(2, dtype=torch.int64))
+    assert torch.equal(eval(f"layer{read}", {"layer": layer, "sparse": sparse}), plain(ids))
 
 
 def test_a_plain_embedding_of_lengths_is_exported():
