@@ -42,8 +42,8 @@ from embershard import Client
 
 with Client("127.0.0.1:50051") as client:
     print(client.get_model("ranker").inputs)
-    dense = {"age": 30, "price": [1.5, 2.5]}  # age in request scope, price of two candidates
-    answer = client.predict("ranker", dense=dense, sparse={"item": [[101], [205, 7]]})
+    dense = {"hour": 0.5, "price": [1.5, 2.5]}  # hour in request scope, price of two candidates
+    answer = client.predict("ranker", dense=dense, sparse={"item": [[1101], [1205, 7]]})
     print(answer["score"], answer.timing.total_us)
 ```
 

@@ -36,6 +36,8 @@ class Tls:
 
     ::
 
+        from embershard import Tls
+
         Client("ranker.example:50051", tls=Tls(ca="ca.pem"))
     """
 

@@ -193,8 +193,9 @@ class Client:
 
         ::
 
-            with client.stream("ranker") as stream:
-                answers = [stream.predict(sparse={"item": [[item]]}) for item in items]
+            with Client("127.0.0.1:50051") as client, client.stream("ranker") as stream:
+                requests = [{"item": [[item], [99]]} for item in item_ids]
+                answers = [stream.predict(dense=dense, sparse=sparse) for sparse in requests]
             scores = [answer.result()["score"] for answer in answers]
 
         Close it: its two threads live until it ends, or the client is closed.
