@@ -4,6 +4,7 @@ import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 
 from torch import nn
@@ -33,7 +34,7 @@ from embershard.package.manifest_inputs import InputSpec, SparseInputSpec
 from embershard.package.names import identity_of
 from embershard.package.placement import STRATEGIES
 from embershard.package.plan import Plan, parse_devices
-from embershard.package.samples import SampleRequest
+from embershard.package.samples import SampleRequest, check_are_samples
 from embershard.package.schema import Schema
 from embershard.package.writer import PackageContents, PackageWriter
 from embershard.planner import (
@@ -138,7 +139,8 @@ def export_model(
             until serving on GPUs exists.
         plan: how: ``table``, ``row``, ``column``, ``replicate``, or ``auto``: by the costs that
             ship and what the samples look up.
-        samples: real requests; their outputs are computed anew. None: a few random ones.
+        samples: real requests as ``SampleRequest``s, such as ``embershard.data.sample_requests``
+            returns; their outputs are computed anew. None: a few random ones.
         limits: most that one request may hold. None: 4096 examples, 2**20 ids.
         progress: called as rows are written.
         seed: of everything random.
@@ -151,12 +153,13 @@ def export_model(
         InputError: something is at ``out`` already, devices that cannot be read, an unknown
             ``plan``, or tables that do not fit the devices.
     """
-    _check_kinds(module, schema)
+    limits = default_limits() if limits is None else limits
+    _check_kinds(module, schema, limits, seed)
+    check_are_samples("samples", () if samples is None else samples)
     module = uncompiled(module)
     model, version = _identity(Path(out))
     fleet = _served(devices)
     check_strategy(plan)
-    limits = limits or default_limits()
     check_requests(samples or (), schema, limits)
     program = build_program(
         module.served(schema) if isinstance(module, LogitModel) else module,
@@ -208,12 +211,15 @@ def export_model(
         )
 
 
-def _check_kinds(module: object, schema: object) -> None:
+def _check_kinds(module: object, schema: object, limits: object, seed: object) -> None:
     """A class in place of its instance is easily passed."""
-    for name, given, kind in (("module", module, nn.Module), ("schema", schema, Schema)):
+    kinds = (("module", module, nn.Module), ("schema", schema, Schema), ("limits", limits, Limits))
+    for name, given, kind in kinds:
         if not isinstance(given, kind):
             got = f"the class {given.__name__} itself" if isinstance(given, type) else given
             raise ExportError(f"{name}: expected a {kind.__name__}, got {got!s:.80}")
+    if not isinstance(seed, Integral) or seed < 0:
+        raise ExportError(f"seed: expected an integer from 0, got {seed!r}")
     if isinstance(module, DistributedModelParallel):
         raise ExportError(
             "module: expected one that lies in this process, got DistributedModelParallel; "

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embershard.data.base import Examples, JaggedColumn
 from embershard.data.row_batches import keep_ids, to_rows
-from embershard.errors import ExportError
+from embershard.errors import ExportError, InputError
 from embershard.export.dense_program import Batch, DenseProgram, LookedUp
 from embershard.export.embeddings import Layout
 from embershard.export.tables import stored_rows
@@ -91,7 +91,10 @@ def sample_groups(
     weights: dict[str, WeightType] = dict.fromkeys(layout.tables, "fp32")
     group: list[Batch] = []
     for number, sample in enumerate(samples):
-        group.append(_as_batch(sample, schema, layout, weights))
+        try:
+            group.append(_as_batch(sample, schema, layout, weights))
+        except InputError as problem:
+            raise InputError(f"samples: {number}: {problem}") from problem
         enough = len(group) > 1 and sum(len(each.dense) for each in group) >= MERGED_EXAMPLES
         if enough or number + 1 == len(samples):
             yield f"samples {number + 1 - len(group)} to {number}", group

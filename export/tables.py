@@ -46,6 +46,11 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
     names = list(tables)
     if isinstance(weights, str):
         return dict.fromkeys(names, _known(weights))
+    if not isinstance(weights, Mapping):
+        raise ExportError(
+            "weights: expected a type such as 'int8', or a mapping from patterns of table names, "
+            f"got {weights!r:.80}"
+        )
     for each in weights:
         if not fnmatch.filter(names, each):
             raise ExportError(

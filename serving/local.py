@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from embershard.errors import EmbershardError
+from embershard.errors import EmbershardError, PackageError
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import TableResidency
 from embershard.serving.repository import DenseProgram
@@ -72,6 +72,11 @@ class LocalPredictor:
             PackageError: the package is damaged, or its samples give other scores.
             PlanError: the plan is for devices that are not served here.
         """
+        if not any((Path(package) / f"manifest.{end}").exists() for end in ("sha256", "json")):
+            raise PackageError(
+                f"{package}: expected the folder of one version, <repository>/<model>/<version>, "
+                "got no manifest.sha256 in it"
+            )
         self._native = load_extension().LocalPredictor(
             folder=str(package),
             fbgemm_folder=fbgemm_folder(),
@@ -145,9 +150,13 @@ class LocalPredictor:
 
         Raises:
             NotFoundError: an output is unknown.
+            InputError: ``requests`` is no sequence of ``SampleRequest``.
         """
         import numpy as np
 
+        from embershard.package.samples import check_are_samples
+
+        check_are_samples("requests", requests)
         arrays = [
             (each.num_examples, *(np.ascontiguousarray(getattr(each, part)) for part in PARTS))
             for each in requests

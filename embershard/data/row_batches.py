@@ -161,7 +161,12 @@ def _rows_of(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
     try:
         return JaggedColumn(item.ids.rows_of(kept.values), kept.offsets)
     except InputError as error:
-        raise InputError(f"feature {item.name!r}: {error}") from error
+        place = int(np.argmax(item.ids.lookup(kept.values) == ZERO_ROW))
+        example = int(np.searchsorted(kept.offsets, place, side="right")) - 1
+        cut = raw.lengths[example] - kept.lengths[example] if item.keep == "last" else 0
+        where = f"at example {example}, position {place - kept.offsets[example] + cut}"
+        said = str(error).replace(f"at position {place}", where)
+        raise InputError(f"feature {item.name!r}: {said}") from error
 
 
 def keep_ids(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:

@@ -18,7 +18,7 @@ A string stands for the XXH3-64 of its UTF-8 bytes. Ids are 64 bits: an unsigned
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, Self, TypeAlias, final, get_args
 
@@ -156,6 +156,7 @@ class Vocabulary:
         ids: Iterable[int] | Iterable[str] | NDArray[np.generic],
         unknown: UnknownIds = "reject",
     ) -> None:
+        ids = list(ids) if isinstance(ids, Iterator) else ids
         given = ids_from(ids)
         if not len(given):
             raise InputError("Vocabulary: expected at least one id, got none")
@@ -165,8 +166,9 @@ class Vocabulary:
         if len(equal):
             first, second = rows[equal[0]], rows[equal[0] + 1]
             raise InputError(
-                f"Vocabulary: expected distinct ids, got {int(keys[equal[0]])} "
-                f"at positions {first} and {second}"
+                f"Vocabulary: expected distinct ids, got {list(ids)[first]} "
+                f"at positions {first} and {second}; remove repeats, such as with .unique() of "
+                "pandas"
             )
         self._hold(keys, rows.astype(np.int64), unknown)
 

@@ -136,6 +136,19 @@ class SampleRequest:
             weight_at += ids if each.weighted else 0
 
 
+def check_are_samples(where: str, samples: object) -> None:
+    """`InputError`: not a sequence of `SampleRequest`. ``where``: the argument's name."""
+    if not isinstance(samples, Sequence):
+        got = type(samples).__name__
+        raise InputError(f"{where}: expected a list of SampleRequests, got {got}")
+    for number, sample in enumerate(samples):
+        if not isinstance(sample, SampleRequest):
+            raise InputError(
+                f"{where}: {number}: expected a SampleRequest, as LocalPredictor.request or "
+                f"embershard.data.sample_requests returns, got {type(sample).__name__}"
+            )
+
+
 def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
     """Concatenated; empty where there are none."""
     return np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)

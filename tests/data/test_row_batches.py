@@ -152,7 +152,11 @@ def test_id_dropout_needs_a_policy_for_unknown_ids():
     {
         "unknown-id": (
             SparseInput("tags", ids=Vocabulary([10, 20, 30])),
-            "feature 'tags': id 99 at position 3 is not in the vocabulary",
+            "feature 'tags': id 99 at example 3, position 0 is not in the vocabulary",
+        ),
+        "unknown-id-of-a-cut-list": (
+            SparseInput("tags", ids=Identity(25), max_ids=1, keep="last"),
+            r"feature 'tags': id 30 at example 0, position 1 is not in 0\.\.24",
         ),
         "too-many": (
             SparseInput("tags", ids=Identity(100), max_ids=2),

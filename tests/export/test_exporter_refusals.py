@@ -92,7 +92,10 @@ def test_what_is_no_module_or_schema_is_refused(module, schema, message, tmp_pat
         "values": ({"values": np.zeros(4, np.int64)}, "values: expected 31 ids, as the lengths"),
         "weights": ({"weights": np.zeros(2, np.float32)}, "weights: expected 10 of them, got 2"),
         "infinite": ({"weights": np.full(10, np.inf, np.float32)}, "weights: expected finite"),
-        "id": ({"values": np.full(31, 6, np.int64)}, "feature 'category': id 6 at position 0"),
+        "id": (
+            {"values": np.full(31, 6, np.int64)},
+            "samples: 1: feature 'category': id 6 at example 0,",
+        ),
     },
 )
 def test_samples_that_the_model_would_refuse_are_refused(fields, message, tmp_path):
@@ -100,6 +103,23 @@ def test_samples_that_the_model_would_refuse_are_refused(fields, message, tmp_pa
         export_model(
             ranker(), EVERY_KIND, tmp_path / "ranker/1", samples=[given(), given(**fields)]
         )
+    assert list(tmp_path.iterdir()) == []
+
+
+@cases(
+    ("arguments", "message"),
+    {
+        "mapping": ({"samples": [{}]}, "samples: 0: expected a SampleRequest, .*, got dict"),
+        "no-list": ({"samples": given()}, "a list of SampleRequests, got SampleRequest"),
+        "text": ({"samples": "x"}, "samples: 0: expected a SampleRequest, .*, got str"),
+        "weights": ({"weights": torch.int8}, "expected a type such as 'int8', .*, got torch.int8"),
+        "limits": ({"limits": 5}, "limits: expected a Limits, got 5"),
+        "seed": ({"seed": "a"}, "seed: expected an integer from 0, got 'a'"),
+    },
+)
+def test_arguments_of_another_type_are_refused(arguments, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        export_model(ranker(), EVERY_KIND, tmp_path / "r/1", **arguments)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from embershard.errors import NotFoundError, RequestError
+from embershard.errors import InputError, NotFoundError, PackageError, RequestError
 from embershard.package import Package
 from embershard.serving import LocalPredictor
 from tests.cases import cases
@@ -49,6 +49,27 @@ def test_arrays_may_have_any_strides_and_lie_in_torch(local, samples):
     [expected], [answer] = local.predict_merged([sample]), local.predict_merged([strided])
     for name, values in expected.outputs.items():
         assert answer.outputs[name].tobytes() == values.tobytes()
+
+
+@cases(
+    ("make", "words"),
+    {
+        "no-list": (lambda sample: sample, "requests: expected a list .*, got SampleRequest"),
+        "mapping": (lambda _: [{}], "requests: 0: expected a SampleRequest, .*, got dict"),
+    },
+)
+def test_what_is_no_list_of_requests_is_refused(local, samples, make, words):
+    with pytest.raises(InputError, match=words):
+        local.predict_merged(make(samples[0]))
+
+
+def test_a_folder_of_versions_is_refused_by_its_path(package):
+    with pytest.raises(PackageError) as raised:
+        LocalPredictor(package.parent)
+    assert str(raised.value) == (
+        f"{package.parent}: expected the folder of one version, <repository>/<model>/<version>, "
+        "got no manifest.sha256 in it"
+    )
 
 
 @cases(
