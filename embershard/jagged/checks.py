@@ -1,8 +1,9 @@
-"""What the shapes and dtypes of a jagged tensor must satisfy.
+"""What the shapes and dtypes of a jagged tensor must satisfy. TorchScript compiles the checks of
+``KeyedTensor``, which dense programs may contain.
 
-Each function returns what is wrong as "where: expected ..., got ...", or "" if nothing is wrong.
-Only ``negative_fault`` reads the contents of a tensor, so that building a jagged tensor never waits
-for a device. ``validate_keyed_jagged_tensor`` checks the contents.
+Each function returns what is wrong as "where: expected ..., got ...", or "" where nothing is.
+None reads the contents of a tensor, so that building a jagged tensor never waits for a device;
+contents are the business of ``validate_keyed_jagged_tensor``.
 """
 
 import torch
@@ -15,12 +16,14 @@ def jagged_fault(
     values: Tensor, weights: Tensor | None, lengths: Tensor | None, offsets: Tensor | None
 ) -> str:
     """Contradictions of values, weights, lengths and offsets."""
-    if fault := _type_fault("values", values):
+    fault = _type_fault("values", values)
+    if fault != "":
         return fault
     if values.dim() < 1:
         return "values: expected at least 1 dimension, got a scalar"
     if weights is not None:
-        if fault := _type_fault("weights", weights):
+        fault = _type_fault("weights", weights)
+        if fault != "":
             return fault
         if weights.dim() < 1 or weights.size(0) != values.size(0):
             return (
@@ -29,15 +32,17 @@ def jagged_fault(
             )
     if lengths is None and offsets is None:
         return "lengths and offsets: expected one of them, got neither"
-    if lengths is not None and (fault := _index_fault("lengths", lengths)):
-        return fault
-    if offsets is not None:
-        if fault := _index_fault("offsets", offsets):
+    if lengths is not None:
+        fault = _index_fault("lengths", lengths)
+        if fault != "":
             return fault
-        if offsets.size(0) == 0:
+    if offsets is not None:
+        fault = _index_fault("offsets", offsets)
+        if fault == "" and offsets.size(0) == 0:
             return "offsets: expected at least 1 element, got 0"
-        if lengths is not None and offsets.size(0) != lengths.size(0) + 1:
+        if fault == "" and lengths is not None and offsets.size(0) != lengths.size(0) + 1:
             return f"offsets: expected {lengths.size(0) + 1} elements, got {offsets.size(0)}"
+        return fault
     return ""
 
 
@@ -55,17 +60,18 @@ def stride_fault(
     examples of each key, and its inverse indices."""
     if strides is not None:
         fault, examples = _variable_stride(stride, strides, inverse)
-        fault = fault or _strides_fault(keys, strides)
+        if fault == "":
+            fault = _strides_fault(keys, strides)
         slots, meaning = sum(strides), "as many as examples"
     else:
         examples = stride_of(len(keys), stride, lengths, offsets)
         fault = ""
-        if not keys and values.size(0) != 0:
+        if len(keys) == 0 and values.size(0) != 0:
             fault = f"values: expected none without keys, got {values.size(0)}"
         slots, meaning = len(keys) * examples, f"{len(keys)} keys x stride {examples}"
     if examples < 0:
         fault = f"stride: expected at least 0, got {examples}"
-    if fault:
+    if fault != "":
         return fault, examples
     if lengths is not None and lengths.size(0) != slots:
         fault = f"lengths: expected {slots} elements ({meaning}), got {lengths.size(0)}"
@@ -89,7 +95,7 @@ def _variable_stride(
         if stride is not None and stride != examples:
             fault = f"stride: expected {examples}, the width of the inverse indices, got {stride}"
         return fault, examples
-    largest = max(strides, default=0)
+    largest = max(strides) if len(strides) != 0 else 0
     examples = largest if stride is None else stride
     if examples < largest:
         fault = f"stride: expected at least {largest}, the largest stride of a key, got {stride}"
@@ -99,9 +105,9 @@ def _variable_stride(
 def _strides_fault(keys: list[str], strides: list[int]) -> str:
     if len(strides) != len(keys):
         return f"stride_per_key_per_rank: expected {len(keys)} keys, got {len(strides)}"
-    for key, stride in zip(keys, strides, strict=True):
-        if stride < 0:
-            return f"feature '{key}': expected at least 0 examples, got {stride}"
+    for i, key in enumerate(keys):
+        if strides[i] < 0:
+            return f"feature '{key}': expected at least 0 examples, got {strides[i]}"
     return ""
 
 
@@ -117,17 +123,19 @@ def segments_fault(counts: list[int], num_keys: int) -> str:
 
 def keyed_fault(keys: list[str], widths: list[int], values: Tensor, key_dim: int) -> str:
     """Contradictions of the parts of a ``KeyedTensor``."""
-    if fault := keys_fault(keys):
+    fault = keys_fault(keys)
+    if fault != "":
         return fault
     if len(widths) != len(keys):
         return f"length_per_key: expected {len(keys)} elements, got {len(widths)}"
-    if fault := _type_fault("values", values):
+    fault = _type_fault("values", values)
+    if fault != "":
         return fault
     if key_dim < 0 or key_dim >= values.dim():
         return f"key_dim: expected 0..{values.dim() - 1}, got {key_dim}"
-    for key, width in zip(keys, widths, strict=True):
-        if width < 0:
-            return f"feature '{key}': expected a width of at least 0, got {width}"
+    for i, key in enumerate(keys):
+        if widths[i] < 0:
+            return f"feature '{key}': expected a width of at least 0, got {widths[i]}"
     if sum(widths) != values.size(key_dim):
         return (
             f"values: expected size {sum(widths)}, the sum of the widths, in dimension {key_dim}, "
@@ -138,11 +146,13 @@ def keyed_fault(keys: list[str], widths: list[int], values: Tensor, key_dim: int
 
 def totals_fault(keys: list[str], length_per_key: list[int], total: int) -> str:
     """Contradictions of the number of values of each key with the number of all values."""
-    for key, length in zip(keys, length_per_key, strict=True):
-        if length < 0:
-            return f"feature '{key}': expected at least 0 values, got {length}"
-    if sum(length_per_key) != total:
-        return f"sum of lengths: expected {total}, the number of values, got {sum(length_per_key)}"
+    found = 0
+    for i, key in enumerate(keys):
+        if length_per_key[i] < 0:
+            return f"feature '{key}': expected at least 0 values, got {length_per_key[i]}"
+        found += length_per_key[i]
+    if found != total:
+        return f"sum of lengths: expected {total}, the number of values, got {found}"
     return ""
 
 
@@ -184,9 +194,10 @@ def _type_fault(name: str, tensor: Tensor) -> str:
 
 
 def _index_fault(name: str, tensor: Tensor) -> str:
-    if fault := _type_fault(name, tensor):
+    fault = _type_fault(name, tensor)
+    if fault != "":
         return fault
-    if tensor.dtype not in (torch.int32, torch.int64):
+    if tensor.dtype != torch.int32 and tensor.dtype != torch.int64:
         return f"{name}: expected int32 or int64, got {tensor.dtype}"
     if tensor.dim() != 1:
         return f"{name}: expected 1 dimension, got shape {list(tensor.shape)}"

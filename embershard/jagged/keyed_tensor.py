@@ -1,4 +1,9 @@
-"""``KeyedTensor``: dense features of known widths side by side in one tensor."""
+"""``KeyedTensor``: dense features of known widths side by side in one tensor.
+
+Dense programs may contain it, so it compiles in TorchScript.
+"""
+
+# No postponed annotations: TorchScript cannot resolve torch.device in them.
 
 from typing import Any
 
@@ -20,7 +25,7 @@ class KeyedTensor(metaclass=TraceableMeta):
         values          [[u0, u1, i0, i1, i2],     [B, 5], one row an example
                          [u0, u1, i0, i1, i2]]
 
-    Works in torch.fx traces and as a torch pytree. The tensor is kept, not copied.
+    Works in TorchScript, in torch.fx traces and as a torch pytree. The tensor is kept, not copied.
 
     Args:
         keys: F distinct names.
@@ -38,13 +43,15 @@ class KeyedTensor(metaclass=TraceableMeta):
         names = list(keys)
         widths = list(length_per_key)
         fault = keyed_fault(names, widths, values, key_dim)
-        if fault:
+        if fault != "":
             raise InputError(f"KeyedTensor {fault}")
-        self._keys = names
-        self._length_per_key = widths
-        self._values = values
-        self._key_dim = key_dim
-        self._places: dict[str, tuple[int, int]] | None = None
+        self._keys: list[str] = names
+        self._length_per_key: list[int] = widths
+        self._values: Tensor = values
+        self._key_dim: int = key_dim
+        # TorchScript reads the type of an attribute from a variable, not from None.
+        places: dict[str, tuple[int, int]] | None = None
+        self._places: dict[str, tuple[int, int]] | None = places
 
     @staticmethod
     def from_tensor_list(keys: list[str], tensors: list[Tensor], key_dim: int = 1) -> "KeyedTensor":
@@ -79,19 +86,22 @@ class KeyedTensor(metaclass=TraceableMeta):
 
     def __getitem__(self, key: str) -> Tensor:
         """A view of one key. Raises MissingKeyError (a KeyError too)."""
-        if self._places is None:
-            self._places = places_of(self._keys, self._length_per_key)
-        if key not in self._places:
+        places = self._places
+        if places is None:
+            places = places_of(self._keys, self._length_per_key)
+            self._places = places
+        if key not in places:
             raise MissingKeyError(f"feature '{key}': expected one of {self._keys}")
-        start, width = self._places[key]
+        start, width = places[key]
         return self._values.narrow(self._key_dim, start, width)
 
     def to_dict(self) -> dict[str, Tensor]:
         """A view of every key, in order."""
         parts: dict[str, Tensor] = {}
         start = 0
-        for key, width in zip(self._keys, self._length_per_key, strict=True):
-            parts[key] = self._values.narrow(self._key_dim, start, width)
+        for index, name in enumerate(self._keys):
+            width = self._length_per_key[index]
+            parts[name] = self._values.narrow(self._key_dim, start, width)
             start += width
         return parts
 
@@ -119,22 +129,27 @@ class KeyedTensor(metaclass=TraceableMeta):
             InputError: also for a number of names that is not the number of groups, or one twice.
         """
         fault = keys_fault(keys)
-        if not fault and len(keys) != len(groups):
+        if fault == "" and len(keys) != len(groups):
             fault = f"keys: expected {len(groups)}, one a group, got {len(keys)}"
-        if fault:
+        if fault != "":
             raise InputError(f"regroup_as_dict {fault}")
         tensors = KeyedTensor.regroup(keyed_tensors, groups)
-        return dict(zip(keys, tensors, strict=True))
+        named: dict[str, Tensor] = {}
+        for index, key in enumerate(keys):
+            named[key] = tensors[index]
+        return named
 
     def to(self, device: torch.device, non_blocking: bool = False) -> "KeyedTensor":
         """A copy on ``device``; the tensor is shared where it already lies there."""
         values = self._values.to(device, non_blocking=non_blocking)
         return KeyedTensor(self._keys, self._length_per_key, values, self._key_dim)
 
+    @torch.jit.unused
     def record_stream(self, stream: torch.Stream) -> None:
         """Keep the tensor's memory until ``stream`` has done what is queued on it now."""
         self._values.record_stream(stream)
 
+    @torch.jit.unused
     def __repr__(self) -> str:
         widths = dict(zip(self._keys, self._length_per_key, strict=True))
         return (
@@ -142,6 +157,7 @@ class KeyedTensor(metaclass=TraceableMeta):
             f"values={self._values.dtype}{list(self._values.shape)})"
         )
 
+    @torch.jit.unused
     def __str__(self) -> str:
         return keyed_text(self)
 

@@ -1,6 +1,4 @@
-"""Arithmetic on lengths and offsets, without a loop over examples.
-
-``offsets_to_lengths`` and ``pad_jagged`` run inside exported programs: TorchScript compiles them.
+"""Arithmetic on lengths and offsets, without a loop over examples, for TorchScript too.
 
 lengths  [2, 0, 1]        how many values each example has
 offsets  [0, 2, 2, 3]     where each example begins, and at the end the total
@@ -8,7 +6,6 @@ values   [v0, v1, v2]     all examples' values behind each other
 """
 
 import math
-from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -45,18 +42,18 @@ def counts_of_offsets(offsets: Tensor, num_keys: int) -> list[int]:
     """Number of values of each key, from offsets [num_keys * B + 1]. Waits for the device."""
     examples = (offsets.size(0) - 1) // max(num_keys, 1)
     at = torch.arange(num_keys + 1, device=offsets.device) * examples
-    bounds: list[int] = offsets[at].tolist()
+    bounds: list[int] = offsets[at].to(torch.int64).tolist()  # TorchScript lists int64 only
     if bounds[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {bounds[0]}")
-    return [end - begin for begin, end in pairwise(bounds)]
+    return [bounds[i + 1] - bounds[i] for i in range(num_keys)]
 
 
 def counts_at(offsets: Tensor, bounds: list[int]) -> list[int]:
     """Number of values between positions of ``offsets``. Waits for the device."""
-    ends: list[int] = offsets[torch.tensor(bounds, device=offsets.device)].tolist()
+    ends: list[int] = offsets[torch.tensor(bounds, device=offsets.device)].to(torch.int64).tolist()
     if ends[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {ends[0]}")
-    return [end - begin for begin, end in pairwise(ends)]
+    return [ends[i + 1] - ends[i] for i in range(len(bounds) - 1)]
 
 
 def stride_of(
@@ -75,22 +72,25 @@ def stride_of(
 
 def running_sums(counts: list[int]) -> list[int]:
     """0, and the sum of the first 1, 2, ... counts."""
-    return list(accumulate(counts, initial=0))
+    sums = [0]
+    for count in counts:
+        sums.append(sums[-1] + count)
+    return sums
 
 
 def places_of(keys: list[str], widths: list[int]) -> dict[str, tuple[int, int]]:
     """Offset and width of each key in the concatenation of all keys."""
     places: dict[str, tuple[int, int]] = {}
     start = 0
-    for key, width in zip(keys, widths, strict=True):
-        places[key] = (start, width)
-        start += width
+    for index, key in enumerate(keys):
+        places[key] = (start, widths[index])
+        start += widths[index]
     return places
 
 
 def gather_slices(tensor: Tensor, bounds: list[int], order: list[int]) -> Tensor:
     """The slices ``tensor[bounds[i]:bounds[i + 1]]`` for each i of ``order``, behind each other."""
-    if not order:
+    if len(order) == 0:
         return tensor[:0]
     return torch.cat([tensor[bounds[i] : bounds[i + 1]] for i in order])
 
@@ -106,10 +106,16 @@ def rows_of(
         raise InputError(
             f"inverse_indices: expected a row for each of {keys}, got shape {list(inverse.shape)}"
         )
-    rows = {key: row for row, key in enumerate(keys)}
-    kept = [name for name in names if name in rows]
-    order = [rows[name] for name in kept]
-    return kept, gather_slices(inverse, list(range(len(keys) + 1)), order)
+    rows: dict[str, int] = {}
+    for i, key in enumerate(keys):
+        rows[key] = i
+    found: list[str] = []
+    order: list[int] = []
+    for name in names:
+        if name in rows:
+            found.append(name)
+            order.append(rows[name])
+    return found, gather_slices(inverse, list(range(len(keys) + 1)), order)
 
 
 def pad_jagged(
