@@ -130,10 +130,11 @@ def test_only_kernels_touches_torch_ops():
 
 
 def test_torch_jit_is_called_in_one_module():
+    """A decorator `@torch.jit.unused` is no call; dense programs may hold a KeyedTensor."""
     callers = {m.name for m in modules() if any(n.startswith("torch.jit.") for n in calls(m))}
     assert len(callers) == 1, callers
     users = {m.component for m in modules() if "torch.jit" in attributes(m.tree())}
-    assert users == {name.split(".")[1] for name in callers}
+    assert users == {"jagged", *(name.split(".")[1] for name in callers)}
 
 
 @cases(
