@@ -181,8 +181,8 @@ TEST_F(PackageModelTest, AFailedLookupIsAnErrorAndTheNextBatchIsFine) {
   const Status status = (*model)->Run(slot);
   EXPECT_EQ(status.code(), StatusCode::kInternal);
   EXPECT_EQ(status.message(), "table 'items': row 20 of feature 'item' is not in -1..19");
-  slot = SlotOfThree();
-  EXPECT_TRUE((*model)->Run(slot).ok());
+  Slot next = SlotOfThree();
+  EXPECT_TRUE((*model)->Run(next).ok());
 }
 
 TEST_F(PackageModelTest, APackageThatDoesNotOpenIsRefused) {
