@@ -1,4 +1,4 @@
-"""What a bench measured: a table for people, JSON for programs."""
+"""Reports of a bench: a table for people, JSON for programs."""
 
 import math
 import textwrap
@@ -45,8 +45,8 @@ def report_table(report: BenchReport) -> str:
     if report.answers is not None:
         rows.append(("answers", _answers_text(report.answers)))
     if report.options.objective is not None:
-        found, *lines = _objective_lines(report)
-        rows += [("objective", found), *(("", line) for line in lines)]
+        verdict, *lines = _objective_lines(report)
+        rows += [("objective", verdict), *(("", line) for line in lines)]
     for warning in [*_ends(report), *report.warnings]:
         first, *rest = textwrap.wrap(warning, LINE_CHARS, break_on_hyphens=False) or [""]
         rows += [("note", first), *(("", line) for line in rest)]
@@ -99,13 +99,13 @@ def report_json(report: BenchReport) -> dict[str, Any]:
 
 def _ends(report: BenchReport) -> list[str]:
     """Notes on what ended the bench early."""
-    found = []
+    notes = []
     if report.interrupted_seconds is not None:
         after = duration_text(report.interrupted_seconds)
-        found.append(f"interrupted after {after}: this is what was measured until then")
+        notes.append(f"interrupted after {after}: this is what was measured until then")
     if report.lost:
-        found.append("the server does not answer any more")
-    return found
+        notes.append("the server does not answer any more")
+    return notes
 
 
 def _load_text(result: RunResult) -> str:
@@ -163,27 +163,27 @@ def _expired_lines(result: RunResult) -> list[str]:
 
 
 def _answers_text(check: AnswerCheck) -> str:
-    found = f"{check.compared:,} compared with the recorded ones, "
+    text = f"{check.compared:,} compared with the recorded ones, "
     if check.different:
-        found += (
+        text += (
             f"{check.different:,} differ, the first is that to request {check.first_different:,}, "
             f"values by up to {check.largest_difference:.2g}"
         )
     else:
-        found += f"none differs by more than {TOLERANCE:g}"
+        text += f"none differs by more than {TOLERANCE:g}"
     if check.other_version:
-        found += f"; {check.other_version:,} by another version"
-    return found
+        text += f"; {check.other_version:,} by another version"
+    return text
 
 
 def _objective_lines(report: BenchReport) -> list[str]:
     """The rate that held, why the search ended, then a line for each run."""
-    found = f"{report.options.objective} not met: no run held"
+    verdict = f"{report.options.objective} not met: no run held"
     if report.held:
-        sent, asked = report.result.scheduled_per_second, report.result.options.rate or 0.0
-        found = f"{report.options.objective} held at {rate_text(sent)}/s"
-        found += f" sent (asked {rate_text(asked)}/s)"
-    return [found, f"search ended: {report.ended}", *map(_trial_text, report.trials)]
+        sent, planned = report.result.scheduled_per_second, report.result.options.rate or 0.0
+        verdict = f"{report.options.objective} held at {rate_text(sent)}/s"
+        verdict += f" sent (asked {rate_text(planned)}/s)"
+    return [verdict, f"search ended: {report.ended}", *map(_trial_text, report.trials)]
 
 
 def _trial_text(trial: Trial) -> str:
@@ -215,5 +215,5 @@ def _cpu_text(report: BenchReport) -> str:
 
 
 def _percentiles(distribution: Distribution) -> dict[str, float]:
-    found = {f"p{each:g}": distribution.percentile_seconds(each) for each in PERCENTS}
-    return {**found, "max": distribution.max_seconds}
+    percentiles = {f"p{each:g}": distribution.percentile_seconds(each) for each in PERCENTS}
+    return {**percentiles, "max": distribution.max_seconds}

@@ -1,4 +1,4 @@
-"""What a run measured: durations by bucket, and the result."""
+"""Results of a run, with durations counted by bucket."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -76,7 +76,7 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchReport:
-    """What a bench measured."""
+    """The report of a bench."""
 
     target: Target
     model: ServedModel
@@ -104,7 +104,7 @@ class BenchReport:
     """Seconds after which Ctrl-C ended the runs. None: it did not."""
 
     warnings: Sequence[str]
-    """What a reader of the numbers must know, such as that the tool was the limit."""
+    """Warnings for readers of the numbers, such as that the tool was the limit."""
 
     answers: AnswerCheck | None = None
     """Answers to a replay, compared with the recorded ones."""

@@ -41,20 +41,20 @@ def add_calibrate(commands: Any) -> None:
     command.set_defaults(run=_calibrate)
 
 
-def _calibrate(given: argparse.Namespace) -> None:
+def _calibrate(args: argparse.Namespace) -> None:
     from embershard.malloc_options import set_malloc_options
     from embershard.planner import calibrate
 
-    check_folder("--out", given.out)
+    check_folder("--out", args.out)
     set_malloc_options(os.environ)  # As a process that trains.
     machine = calibrate(
-        device=given.device,
-        lookup_seconds=None if given.device.startswith("cuda") else _lookup_seconds(),
+        device=args.device,
+        lookup_seconds=None if args.device.startswith("cuda") else _lookup_seconds(),
         progress=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    machine.save(given.out)
+    machine.save(args.out)
     print(
-        f"{given.out}: {machine.processor}, in {machine.calibration_seconds:.0f} s; "
+        f"{args.out}: {machine.processor}, in {machine.calibration_seconds:.0f} s; "
         f"two measurements differ by {machine.repeat_error:.0%}, costs from a measurement by "
         f"{machine.fit_error:.0%}"
     )
@@ -70,20 +70,20 @@ TIMEOUT_SECONDS = 10
 BYTES_MAX = 64 << 20
 
 
-def compare(given: argparse.Namespace, package: Package, load: LookupLoad, machine: Machine) -> str:
+def compare(args: argparse.Namespace, package: Package, load: LookupLoad, machine: Machine) -> str:
     """The estimate of a plan beside what a server measured, as text."""
     from embershard.planner.comparison import compare_devices, read_batches
 
     manifest = package.manifest
-    name = given.name or manifest.default_plan
+    name = args.name or manifest.default_plan
     if name not in manifest.plans:
         known = ", ".join(manifest.plans)
         raise InputError(f"compare: expected a plan of the package ({known}), got {name!r}")
     measured = read_batches(
-        _metrics(given.compare),
+        _metrics(args.compare),
         model=manifest.model,
         version=manifest.version,
-        source=given.compare,
+        source=args.compare,
     )
     found = compare_devices(package.plan(name), manifest.tables, load, machine, measured)
     return f"load of {load.source}\n{found.to_text()}"

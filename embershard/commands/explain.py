@@ -9,7 +9,7 @@ from embershard.commands.predict import REQUEST_HELP, read_request
 from embershard.errors import InputError
 
 UNBOUNDED_COLUMNS = 10_000
-"""Where no terminal folds the lines."""
+"""Width of the tables if standard output is no terminal: no line is folded."""
 
 
 def add_explain(commands: Any) -> None:

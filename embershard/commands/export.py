@@ -55,7 +55,7 @@ def add_export(commands: Any) -> None:
 
 
 def _add_choices(add: Any) -> None:
-    """What an export leaves out, and writes beside."""
+    """Adds flags for rows to leave out and files to write in addition."""
     add(
         "--min-accesses",
         type=int,

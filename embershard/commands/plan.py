@@ -101,40 +101,40 @@ def _add_compared(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _plan(given: argparse.Namespace) -> None:
+def _plan(args: argparse.Namespace) -> None:
     from embershard.package import STRATEGIES, Package, add_plan, make_plan
     from embershard.package.plan import unserved_devices
     from embershard.planner import check_memory, parse_fleet
 
-    if given.compare is not None:
-        _compare(given)
+    if args.compare is not None:
+        _compare(args)
         return
-    if given.package is None:
+    if args.package is None:
         raise InputError(
             "plan: expected a package, or --compare with the folder of a run, got neither"
         )
-    folder = package_folder(given.package)
-    if given.devices is None:
+    folder = package_folder(args.package)
+    if args.devices is None:
         raise InputError("plan: expected --devices, or --compare, got neither")
-    fleet = parse_fleet(given.devices)
+    fleet = parse_fleet(args.devices)
     package = Package.open(folder)
-    name = fleet.name if given.name is None else given.name
-    if given.strategy not in {AUTO, *STRATEGIES}:
+    name = fleet.name if args.name is None else args.name
+    if args.strategy not in {AUTO, *STRATEGIES}:
         raise InputError(
-            f"strategy: expected one of {', '.join([*STRATEGIES, AUTO])}, got {given.strategy!r}"
+            f"strategy: expected one of {', '.join([*STRATEGIES, AUTO])}, got {args.strategy!r}"
         )
-    if given.strategy == AUTO:
-        plan, text = _explained(given, package, fleet, name)
+    if args.strategy == AUTO:
+        plan, text = _explained(args, package, fleet, name)
     else:
-        wanted = f"expected --strategy auto, got --strategy {given.strategy}"
-        _refuse(given, ONLY_AUTO, wanted)
-        plan = make_plan(package, fleet.devices, name=name, strategy=given.strategy)
+        wanted = f"expected --strategy auto, got --strategy {args.strategy}"
+        _refuse(args, ONLY_AUTO, wanted)
+        plan = make_plan(package, fleet.devices, name=name, strategy=args.strategy)
         check_memory(plan, package.manifest.tables, fleet)
         text = "\n".join(_device_lines(package, plan)) + "\n"
-    if not given.dry_run:
-        add_plan(folder, plan, default=given.default)
-    by_default = ", by default" if given.default else ""
-    kept = "; not added" if given.dry_run else ""
+    if not args.dry_run:
+        add_plan(folder, plan, default=args.default)
+    by_default = ", by default" if args.default else ""
+    kept = "; not added" if args.dry_run else ""
     print(
         f"{folder}: plan {plan.name}: {len(plan.shards)} shards on {len(plan.devices)} devices"
         f"{by_default}{kept}"
@@ -152,53 +152,53 @@ ONLY_AUTO = ("samples", "requests", "batch_examples", "machine", *REPORTED)
 NOT_COMPARED = ("devices", "batch_examples", *REPORTED, "default", "dry_run")
 
 
-def _refuse(given: argparse.Namespace, options: Sequence[str], wanted: str) -> None:
+def _refuse(args: argparse.Namespace, options: Sequence[str], wanted: str) -> None:
     for option in options:
-        value = getattr(given, option)
+        value = getattr(args, option)
         if not (value is None or value is False or value == []):
             raise InputError(f"--{option.replace('_', '-')}: {wanted}")
 
 
-def _compare(given: argparse.Namespace) -> None:
+def _compare(args: argparse.Namespace) -> None:
     """Of a server with a package, or of a training run without one."""
     from embershard.commands.calibrate import compare
     from embershard.package import Package
     from embershard.planner import compare as compare_run
 
-    is_run = Path(given.compare).is_dir()
-    if is_run and given.package is not None:
+    is_run = Path(args.compare).is_dir()
+    if is_run and args.package is not None:
         raise InputError(
-            f"plan: expected no package with the folder of a run, got {given.package} with "
-            f"--compare {given.compare}"
+            f"plan: expected no package with the folder of a run, got {args.package} with "
+            f"--compare {args.compare}"
         )
-    if not is_run and given.package is None:
+    if not is_run and args.package is None:
         raise InputError(
             "plan: expected a package, or --compare with the folder of a run, got "
-            f"--compare {given.compare}, no folder"
+            f"--compare {args.compare}, no folder"
         )
-    folder = None if is_run else package_folder(given.package)
+    folder = None if is_run else package_folder(args.package)
     without = (*NOT_COMPARED, *(("name", "samples", "requests", "machine") if is_run else ()))
-    _refuse(given, without, f"expected no --compare, got --compare {given.compare}")
+    _refuse(args, without, f"expected no --compare, got --compare {args.compare}")
     if folder is None:
-        print(compare_run(given.compare).to_text(), end="")
+        print(compare_run(args.compare).to_text(), end="")
         return
-    machine, warnings = _machine(given, None)
+    machine, warnings = _machine(args, None)
     _warn(*warnings)
     package = Package.open(folder)
-    print(compare(given, package, _load(given, package), machine), end="")
+    print(compare(args, package, _load(args, package), machine), end="")
 
 
-def _machine(given: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, list[str]]:
+def _machine(args: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, list[str]]:
     """The costs, and what makes them doubtful. No fleet: of processors."""
     from embershard.planner import read_machine
     from embershard.planner.default_machine import default_machine
 
     kind, memory = ("cpu", 0) if fleet is None else (fleet.kind, fleet.memory_bytes or 0)
     machine, warnings = default_machine(kind, memory), list[str]()
-    if given.machine is not None:
-        machine = read_machine(given.machine)
+    if args.machine is not None:
+        machine = read_machine(args.machine)
         if found := machine.mismatch(kind):
-            warnings.append(f"{given.machine}: {found}")
+            warnings.append(f"{args.machine}: {found}")
     if kind == "cuda":
         warnings.append(f"costs of a server's lookups on {machine.processor!r} are not measured")
     return machine, warnings
@@ -210,55 +210,55 @@ def _warn(*warnings: str) -> None:
 
 
 def _explained(
-    given: argparse.Namespace, package: Package, fleet: Fleet, name: str
+    args: argparse.Namespace, package: Package, fleet: Fleet, name: str
 ) -> tuple[Plan, str]:
     """The plan, and what is printed of it; writes the report."""
     from embershard.planner import explained_plan, parse_constraints, serving_problem
 
-    check_folder("--report", given.report)
-    machine, warnings = _machine(given, fleet)
-    if given.samples is None and given.requests is None:
+    check_folder("--report", args.report)
+    machine, warnings = _machine(args, fleet)
+    if args.samples is None and args.requests is None:
         warnings.append(
             f"the load is that of the package's {len(package.samples()):,} samples, random ones if "
             "its export got none: --requests or --samples gives requests"
         )
-    load = _load(given, package)
+    load = _load(args, package)
     problem = serving_problem(
         package.manifest.tables,
         fleet,
         load,
         machine,
-        batch_examples=BATCH_EXAMPLES if given.batch_examples is None else given.batch_examples,
-        constraints=parse_constraints(given.constraint),
+        batch_examples=BATCH_EXAMPLES if args.batch_examples is None else args.batch_examples,
+        constraints=parse_constraints(args.constraint),
     )
     found = explained_plan(problem, name=name, warnings=warnings)
     text = f"load of {load.source}\n{found.report.to_text()}"
-    if given.explain is not None:
-        text += f"\n{found.report.explain(given.explain)}"
-    if given.report is not None:
+    if args.explain is not None:
+        text += f"\n{found.report.explain(args.explain)}"
+    if args.report is not None:
         manifest = package.manifest
         title = f"Plan {name} of {manifest.model} {manifest.version}"
-        given.report.write_text(found.report.to_html(title=title), encoding="utf-8")
-        text += f"report: {given.report}\n"
+        args.report.write_text(found.report.to_html(title=title), encoding="utf-8")
+        text += f"report: {args.report}\n"
     return found.plan, text
 
 
-def _load(given: argparse.Namespace, package: Package) -> LookupLoad:
+def _load(args: argparse.Namespace, package: Package) -> LookupLoad:
     from embershard.package import read_samples
     from embershard.package.samples import check_samples
     from embershard.planner import load_of
 
     manifest = package.manifest
-    if given.samples is not None and given.requests is not None:
+    if args.samples is not None and args.requests is not None:
         raise InputError("plan: expected --samples or --requests, got both")
-    if given.requests is not None:
+    if args.requests is not None:
         from embershard.bench.recording import recorded_samples
 
-        samples, source = recorded_samples(given.requests, manifest), str(given.requests)
-    elif given.samples is not None:
-        if not given.samples.is_file():
-            raise InputError(f"--samples: expected a file, got {given.samples}")
-        samples, source = read_samples(given.samples, file=str(given.samples)), str(given.samples)
+        samples, source = recorded_samples(args.requests, manifest), str(args.requests)
+    elif args.samples is not None:
+        if not args.samples.is_file():
+            raise InputError(f"--samples: expected a file, got {args.samples}")
+        samples, source = read_samples(args.samples, file=str(args.samples)), str(args.samples)
         check_samples(samples, manifest, file=source, outputs=False)
     else:
         samples, source = package.samples(), "the package's samples"

@@ -1,4 +1,4 @@
-"""What the shapes and dtypes of a jagged tensor must satisfy. TorchScript compiles the checks of
+"""Checks of the shapes and dtypes of jagged tensors. TorchScript compiles the checks of
 ``KeyedTensor``, which dense programs may contain.
 
 Each function returns what is wrong as "where: expected ..., got ...", or "" where nothing is.

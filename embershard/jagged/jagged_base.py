@@ -65,7 +65,7 @@ class JaggedBase(metaclass=TraceableMeta):
         return self._offsets
 
     def device(self) -> torch.device:
-        """Where the values lie."""
+        """The device of the values."""
         return self._values.device
 
     def pin_memory(self) -> Self:

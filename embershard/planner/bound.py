@@ -122,7 +122,7 @@ class OptionTotals:
         return np.asarray(cost + np.tensordot(prices, self.memory, 1))
 
     def cheapest(self, limit: float, prices: Floats) -> NDArray[np.intp]:
-        """Of each table the option of least seconds and bytes at these prices.
+        """The option of each table with the least seconds, bytes included at these prices.
 
         Args:
             limit: seconds of the largest shard on the fastest rank.
@@ -130,7 +130,7 @@ class OptionTotals:
         return np.asarray(self._cost(limit, prices).argmin(1))
 
     def cheap(self, limit: float, count: int) -> list[list[int]]:
-        """Of each table the options of least seconds and bytes, these at their prices.
+        """The options of each table with the least seconds, bytes included at their prices.
 
         Args:
             limit: seconds of the largest shard on the fastest rank, for the prices.

@@ -51,10 +51,10 @@ class MeasuredRun(Part):
 
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)] = FORMAT_VERSION
     optimizer: str
-    """Of the tables."""
+    """Class of the tables' optimizer."""
 
     steps: Annotated[int, Field(ge=1)]
-    """That were measured."""
+    """Number of measured steps."""
 
     estimated: tuple[RankSeconds, ...]
     measured: tuple[RankSeconds, ...]
@@ -128,14 +128,14 @@ def _factor(estimated: list[float], measured: list[float]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedBatches:
-    """What a server measured since it started."""
+    """Figures that a server has measured since it started."""
 
     examples: float
-    """Of a batch, in the mean."""
+    """Mean number of examples of a batch."""
 
     batches: float
     seconds: Mapping[str, float]
-    """Of lookups on each device, all batches together."""
+    """Seconds of lookups on each device, all batches together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What each shard of a cut costs a rank a step, and the memory that it takes.
+"""Seconds and memory that each shard of a cut costs a rank in a step.
 
     seconds of a shard = lookup + update                  (the kernel, by the machine's ``RowCost``)
                        + ids in, vectors out, gradients in (``Machine.exchange``; between hosts
@@ -44,13 +44,13 @@ CACHING: Final = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 HOST_KERNELS: Final = (CACHING, EmbeddingComputeKernel.FUSED_UVM.value)
 
 CACHE_SHARE = 0.2
-"""Of the rows, on the device: FBGEMM's ``cache_load_factor``."""
+"""Share of the rows that the device caches: FBGEMM's ``cache_load_factor``."""
 
 SET_ROWS = 32
 """The cache has a multiple of as many."""
 
 SLOT_BYTES, INDEX_BYTES = 16, 4
-"""Of a row of the cache beside its values, and on the device for each row of the table."""
+"""Bytes of a cached row besides its values, and bytes on the device for each row of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class ShardCosts(NamedTuple):
     """Bytes of ids, vectors, access counts and caches, on the device."""
 
     is_on_host: bool = False
-    """Whether weights and state lie in the host's memory."""
+    """True if weights and state lie in the host's memory."""
 
     @property
     def phases(self) -> Floats:

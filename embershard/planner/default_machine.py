@@ -19,7 +19,8 @@ DIM = 128
 
 
 class Gpu(NamedTuple):
-    """What its data sheet says. Its GB of memory are GiB: nvidia-smi has 81,559 MiB of an H100."""
+    """Figures of a GPU's data sheet. Its GB of memory are GiB: nvidia-smi shows 81,559 MiB for an
+    H100."""
 
     name: str
     memory_bytes: int
@@ -28,7 +29,7 @@ class Gpu(NamedTuple):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Where ``published_lookups``, ``HOST``, ``NETWORK`` and ``EXCHANGE`` are from."""
+        """Sources of ``published_lookups``, ``HOST``, ``NETWORK`` and ``EXCHANGE``."""
         peak = f"{self.bytes_per_second / 1e12:g} TB/s of memory: {self.source}"
         return {
             "lookups": f"{peak}; 64.7 % of it, FBGEMM: meta-pytorch/torchrec pull request 4757",
@@ -53,7 +54,7 @@ def gpu_for(memory_bytes: float) -> Gpu:
 
 
 def published_lookups(gpu: Gpu) -> dict[str, RowCost]:
-    """Of a server, by how rows are stored, with one cache."""
+    """Costs of a server's lookups with one cache, by how rows are stored."""
     cached = 1 / (CACHED_RATIO * gpu.bytes_per_second)
     memory = 1 / (FORWARD_SHARE * gpu.bytes_per_second)
     return {
@@ -80,7 +81,7 @@ MEASURED: Final = dict(zip(GPUS, ("h100.json", "h200.json"), strict=True))
 
 
 def default_machine(kind: str = "cpu", memory_bytes: float = 0) -> Machine:
-    """Of any processor, or of the smallest GPU with enough memory.
+    """The machine of any processor, or of the smallest GPU with enough memory.
 
     Args:
         kind: "cpu" or "cuda".

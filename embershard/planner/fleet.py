@@ -105,7 +105,7 @@ def parse_constraints(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def check_constraints(constraints: Mapping[str, Sequence[str]], tables: Sequence[str]) -> None:
-    """Whether constraints are of these tables.
+    """Checks that constraints name these tables.
 
     Raises:
         InputError: one names no table, or no cut.

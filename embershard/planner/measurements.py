@@ -32,7 +32,7 @@ CACHES = (1 << 21, 1 << 25)
 """Bytes of the caches whose misses are told apart: a core's own, and its part of the last one."""
 
 TABLE_BYTES = (1 << 20, 1 << 23, 1 << 26, 1 << 28)
-"""Of tables that are measured, from one in the first cache to one in none."""
+"""Bytes of the measured tables, from one that fits the first cache to one that fits none."""
 
 DIMS = (16, 40, 64, 128, 256)
 SIZES = ((1, 4096), (1, 512), (8, 512), (8, 128), (40, 256))
@@ -113,7 +113,7 @@ def _measure(
 OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
 BAG_LENGTHS = (1, 8, 32)
 TABLES = 8
-"""Of a batch, which many tables share: their vectors are one wide matrix."""
+"""Tables of a batch. Their vectors are one wide matrix."""
 
 OTHER_BYTES = 1 << 25
 """Read between two batches on CPU: a step also moves vectors of tens of MB."""
@@ -124,17 +124,17 @@ Lookup: TypeAlias = Callable[[torch.Tensor, torch.Tensor, None], torch.Tensor]
 
 
 class Bench(NamedTuple):
-    """What is measured on one kind of device."""
+    """Sizes that are measured on one kind of device."""
 
     device: torch.device
     caches: tuple[int, ...]
     """Bytes of the caches whose misses are told apart."""
 
     table_bytes: tuple[int, ...]
-    """Of all tables of a batch, from those in the first cache to those in none."""
+    """Bytes of all tables of a batch, from tables in the first cache to tables in none."""
 
     ids: int
-    """Of a batch."""
+    """Ids of a batch."""
 
     other_bytes: int
     """Read between two batches."""
@@ -144,8 +144,8 @@ CPU = Bench(torch.device("cpu"), CACHES, TABLE_BYTES, 1 << 15, OTHER_BYTES)
 
 
 def bench_of(device: torch.device) -> Bench:
-    """Of CPU, or of a CUDA device. There other bytes take milliseconds, in which the host submits
-    what is measured."""
+    """The sizes for a CPU or a CUDA device. A CUDA device reads the other bytes for milliseconds,
+    in which the host submits the measured kernels."""
     if device.type == "cpu":
         return CPU
     cache = torch.cuda.get_device_properties(device).L2_cache_size
@@ -197,7 +197,7 @@ def measure_kernel(optimizer: str, bench: Bench = CPU) -> Iterator[Measured]:
 def _seconds(
     lookup: Lookup, ids: torch.Tensor, offsets: torch.Tensor, others: torch.Tensor
 ) -> tuple[float, float]:
-    """Of the lookup and of the update: of CPU, of threads; of CUDA, of the device."""
+    """Seconds of the lookup and of the update: of threads on CPU, of the device on CUDA."""
     if ids.device.type == "cuda":
         return _device_seconds(lookup, ids, offsets, others)
     start = time.thread_time()

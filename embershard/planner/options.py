@@ -205,7 +205,7 @@ def priced(
 
 
 def costs_of(option: Option, table: Table, work: Workload) -> ShardCosts:
-    """What the seconds and the memory of an option consist of."""
+    """Parts of the seconds and the memory of an option."""
     if option.sharding_type == DATA_PARALLEL:
         return price_replica(table, work)
     return price(table, work, option.spans, option.compute_kernel)

@@ -13,7 +13,7 @@ from embershard.planner.options import Option
 
 
 class Rule(Enum):
-    """Which of the ranks with memory for a shard takes it."""
+    """How to choose among the ranks that have memory for a shard."""
 
     LIGHTEST = "the rank whose busiest phase is shortest with the shard"
     FULLEST = "the rank that has least memory left, of the kind that the shard takes most of"
@@ -35,10 +35,10 @@ class NoRoomError(Exception):
 
 
 class Ranks(NamedTuple):
-    """What a plan may use."""
+    """The ranks that a plan may use."""
 
     speeds: Floats
-    """What a shard's seconds are divided by on each rank."""
+    """Speed of each rank: a shard's seconds are divided by it."""
 
     caps: Floats
     """Bytes of each kind of memory and rank, ``(kinds, ranks)``: the device's, and its host's if
@@ -57,7 +57,7 @@ class Placed(NamedTuple):
 
 
 class Placement:
-    """Where tables lie. Tables that are not placed have no ranks.
+    """The ranks of each table's shards. Tables that are not placed have none.
 
     Args:
         options: of each table.

@@ -116,7 +116,7 @@ class EmbeddingShardingPlanner:
         self._planned: _Planned | None = None
         self._report: PlanReport | None = None
         self._is_empty = False
-        """Whether the last plan has no tables."""
+        """True if the last plan has no tables."""
 
     @property
     def machine(self) -> Machine:
@@ -143,7 +143,7 @@ class EmbeddingShardingPlanner:
 
     @property
     def report(self) -> PlanReport:
-        """What the last plan costs, made when it is first read.
+        """Costs of the last plan, computed when they are first read.
 
         Raises:
             InputError: there is none.
@@ -213,7 +213,7 @@ class EmbeddingShardingPlanner:
     def price(
         self, plan: ShardingPlan, module: nn.Module, sharders: Sequence[Sharder]
     ) -> Sequence[RankLoad]:
-        """What any plan costs each rank, by the costs that ``plan`` compares plans by.
+        """Costs of each rank under any plan, priced as ``plan`` prices.
 
         Args:
             plan: of the model.

@@ -11,7 +11,7 @@ from embershard.planner.report_parts import Alternative, RankCosts, RankLoad, Si
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:
-    """Of one plan."""
+    """Costs of one plan."""
 
     ranks: Sequence[RankLoad]
     tables: Sequence[TableChoice]
@@ -22,38 +22,39 @@ class PlanReport:
 
     planning_seconds: float
     warnings: Sequence[str] = ()
-    """What makes the costs doubtful."""
+    """Reasons to doubt the costs."""
 
     limit: str = ""
-    """What the bound comes from."""
+    """The reason for the bound."""
 
     costs: str = ""
-    """Which costs were taken, for people."""
+    """The source of the costs, in words."""
 
     unit: str = "step"
-    """What takes the seconds."""
+    """Unit of work that takes the seconds: a step or a batch."""
 
     common_seconds: float = 0.0
-    """Of every rank, whatever the plan: its own batch, and of training the dense part."""
+    """Seconds of every rank under any plan: those of its own batch and, in training, of the dense
+    part."""
 
     dense_seconds: float = 0.0
-    """Of ``common_seconds``, those of the dense part."""
+    """The dense part's share of ``common_seconds``."""
 
     phase_seconds: Sequence[float] = ()
-    """Of training: of the rank that is busiest up to the vectors, and of the one that is from the
-    gradients on. The exchanges make all ranks wait for them."""
+    """In training, seconds of the busiest rank before the exchange of vectors, and of the busiest
+    one after the exchange of gradients. All ranks wait for them."""
 
     sizes: Sequence[SizeLoad] = ()
 
     @property
     def busiest_seconds(self) -> float:
-        """Of the busiest rank."""
+        """Seconds of the busiest rank."""
         return max(each.seconds for each in self.ranks)
 
     @property
     def placement_seconds(self) -> float:
-        """What plans are compared by: of a step, the sum over its phases of the busiest rank in
-        each; of a batch, the busiest device."""
+        """The figure that plans are compared by. It is the sum over the phases of a step of the
+        busiest rank's seconds, or the busiest device's seconds of a batch."""
         return sum(self.phase_seconds) or self.busiest_seconds
 
     @property
@@ -68,7 +69,7 @@ class PlanReport:
 
     @property
     def _compared(self) -> str:
-        """What ``placement_seconds`` are called."""
+        """The name of ``placement_seconds`` in the report."""
         return "step" if self.phase_seconds else "busiest"
 
     def summary(self) -> list[str]:
@@ -154,7 +155,7 @@ class PlanReport:
         return [(columns, rows) for columns, rows in found if rows]
 
     def to_html(self, *, title: str = "Plan") -> str:
-        """As one page without other files: bars of load and memory stacked by table, and tables.
+        """Returns one page without other files: tables, and bars of load and memory by table.
 
         Args:
             title: of the page.

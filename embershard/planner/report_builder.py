@@ -27,7 +27,7 @@ NEAR = 1.001
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportInput:
-    """What a search was given, and what it found."""
+    """Input and result of a search."""
 
     tables: Sequence[tuple[str, str]]
     """Path and name of each table."""
@@ -38,14 +38,14 @@ class ReportInput:
 
     memory_bytes_max: Sequence[int | None]
     seconds: float
-    """That the search took."""
+    """Duration of the search."""
 
     costs: Sequence[ShardCosts] = ()
-    """Of training: what the seconds and the memory of each table's shards consist of."""
+    """Parts of the seconds and the memory of each table's shards. Empty for serving."""
 
     price_replicas: Callable[[int, Option, Sequence[int]], float] | None = None
-    """Of serving: ``placement_seconds`` with a table in replicas on devices. Batches divide its
-    lookups among them."""
+    """Returns ``placement_seconds`` with a table in replicas on some devices, which share its
+    lookups. None for training."""
 
 
 def build_report(
@@ -90,7 +90,7 @@ def build_report(
 
 
 def rank_loads(plan: ReportInput) -> list[RankLoad]:
-    """What the placement costs each rank."""
+    """Costs of each rank."""
     placement = plan.placement
     parts = [dict[int, Floats]() for _ in plan.ranks]
     for table, ranks in enumerate(placement.ranks):
@@ -123,7 +123,7 @@ def rank_loads(plan: ReportInput) -> list[RankLoad]:
 
 
 def _rank_costs(plan: ReportInput) -> list[RankCosts]:
-    """What seconds and memory of each rank consist of; empty for plans of serving."""
+    """Parts of the seconds and the memory of each rank; empty for plans of serving."""
     if not plan.costs:
         return []
     speeds, sums = plan.placement.of_ranks.speeds, np.zeros((8, len(plan.ranks)))
@@ -194,7 +194,7 @@ def _seconds_with(plan: ReportInput, table: int, option: Option, without: Placem
 
 
 def _limit(plan: ReportInput, bound: float) -> str:
-    """What the bound comes from: memory, one table that cannot be cut further, or all work."""
+    """The reason for the bound: memory, one table that cannot be cut further, or all work."""
     if not bound:
         return "nothing is looked up"
     options, (speeds, caps, _) = plan.placement.options, plan.placement.of_ranks

@@ -1,4 +1,4 @@
-"""What a ``PlanReport`` consists of: costs of a rank, a table's cut and its other cuts."""
+"""Parts of a ``PlanReport``: costs of a rank, a table's cut and its other cuts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePart:
-    """What one table adds to a rank."""
+    """Costs that one table adds to a rank."""
 
     table: str
     seconds: float
@@ -15,7 +15,7 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCosts:
-    """What seconds and memory of a rank consist of, a step of training."""
+    """Parts of the seconds and the memory of a rank in a step of training."""
 
     forward_seconds: float
     """Lookups."""
@@ -28,10 +28,10 @@ class RankCosts:
 
     bytes_in: float
     bytes_out: float
-    """Of these messages, from and to other ranks."""
+    """Bytes of these messages, from and to other ranks."""
 
     weight_bytes: float
-    """Of both kinds of memory, as are the state's."""
+    """Bytes in both kinds of memory together, as the state's are."""
 
     state_bytes: float
     buffer_bytes: float
@@ -40,17 +40,17 @@ class RankCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
-    """What a plan costs one rank or device, table by table."""
+    """Costs of one rank or device, table by table."""
 
     name: str
     """"rank 0", or "cpu:0"."""
 
     seconds: float
-    """Of a step, in lookups, updates and messages; or of a batch, in lookups."""
+    """Seconds of lookups, updates and messages in a step, or of lookups in a batch."""
 
     memory_bytes: float
     memory_bytes_max: int | None
-    """None: no cap."""
+    """Usable bytes; None without a cap."""
 
     host_memory_bytes: float = 0.0
     """Bytes of tables in unified memory."""
@@ -80,7 +80,7 @@ class TableChoice:
     """How a plan cuts one table."""
 
     path: str
-    """Of its collection in the model. Empty for tables of a package."""
+    """Path of the table's collection in the model. Empty for tables of a package."""
 
     table: str
     sharding_type: str
@@ -90,7 +90,7 @@ class TableChoice:
     """Seconds of all its shards."""
 
     find_alternatives: Callable[[], Sequence[Alternative]] = field(repr=False, compare=False)
-    """What ``alternatives`` calls: it takes milliseconds a table."""
+    """Makes ``alternatives`` when they are first asked for, in milliseconds a table."""
 
     @property
     def alternatives(self) -> Sequence[Alternative]:
@@ -108,13 +108,13 @@ class SizeLoad:
     """Batches of one size."""
 
     examples: float
-    """Of a batch, in the mean."""
+    """Mean number of examples of a batch."""
 
     seconds: float
-    """Of the busiest device, the mean over batches."""
+    """Seconds of the busiest device, the mean over batches."""
 
     work_seconds: float
-    """Of all devices together."""
+    """Seconds of all devices together."""
 
     alone: float
     """Share of the batches that one thread does, as waking others would take longer."""

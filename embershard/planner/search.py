@@ -24,10 +24,10 @@ CUTS_TRIED = 8
 """Tables of a busiest rank, those of its heaviest shards, that are cut in other ways."""
 
 CLOSE = 1.001
-"""Of the bound: a step so short ends the search."""
+"""The search ends at a step of at most this multiple of the bound."""
 
 LOWER = 1 - 1e-6
-"""Of the step: what a change must fall below."""
+"""A change is made only if the step falls below this share of it."""
 
 WORK_MAX, WORK_OF_TABLE, WORK_OF_CHANGE = 25_000_000, 4_000, 3_000
 """Changes that a search prices, at most: of any problem, for each table, and how many are counted
@@ -38,7 +38,7 @@ PARTNERS_MAX = 16
 
 
 class Effort:
-    """What a search may still do.
+    """The time and work that remain to a search.
 
     Args:
         bound: of the step.
@@ -67,7 +67,7 @@ class _Change(NamedTuple):
 
     shard: int
     rank: int
-    """Where the shard goes."""
+    """The rank that the shard moves to."""
 
     other: int
     """The shard that comes from there. -1: none."""
@@ -138,7 +138,7 @@ def _changes(shards: _Shards, busiest: int, effort: Effort) -> list[_Change]:
 
 
 def _busiest_of_others(loads: Floats, rank: int) -> Floats:
-    """Of each phase and other rank: seconds of the busiest of all ranks but these two."""
+    """Seconds of the busiest of all ranks but two, by phase and by the second of the two."""
     rest = np.delete(loads, rank, 1)
     if rest.shape[1] < 2:
         return np.zeros_like(loads)
@@ -189,7 +189,7 @@ def _place_of_least(step: Floats) -> tuple[int, int]:
 def _fits_swapped(
     shards: _Shards, own: NDArray[np.intp], others: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """Which swaps of shards of one rank with others keep to the memory of both ranks."""
+    """A mask of the swaps of one rank's shards with others that fit the memory of both ranks."""
     placement = shards.placement
     gained = shards.memory[:, None, others] - shards.memory[:, own, None]
     left = placement.of_ranks.caps - placement.memory
@@ -254,25 +254,25 @@ STALE_OF_TABLE = 8
 """Perturbations in a row that find nothing better, for each table, after which none is tried."""
 
 CLOSE_ENOUGH = 1.01
-"""Of the bound: a step that is short enough. No other start is improved, and nothing perturbed."""
+"""At a step of at most this multiple of the bound no other start is improved or perturbed."""
 
 TABLES_MOVED = (2, 3, 4)
 """Tables that one perturbation changes, one of them on the busiest rank."""
 
 NEAR = 1.003
-"""Of the shortest step: the next perturbation begins at a placement so good."""
+"""A perturbation begins at a placement whose step is at most this multiple of the shortest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the search found."""
+    """The result of a search."""
 
     placement: Placement
     bound: float
     """Seconds: no placement of these options has a shorter step."""
 
     timed_out: bool
-    """Whether the search ended before it found no further change."""
+    """True if time or work ran out while changes still helped."""
 
 
 def search(

@@ -13,7 +13,7 @@ LARGEST_SHOWN = 3
 """Tables that the text names."""
 
 WEIGHTS = np.linspace(0, 1, 101)
-"""Of one kind of memory beside the other, in the bound on the shortage."""
+"""Weights of one kind of memory relative to the other, in the bound on the shortage."""
 
 KINDS = ("device memory", "host memory")
 
