@@ -24,7 +24,7 @@ bin := .venv/bin
 cores := $(shell nproc)
 # ccache: checkouts share what was compiled.
 export CCACHE_BASEDIR := $(CURDIR)
-cpp = $(shell find benchmarks embershard/kernels serving tests -name '*.h' -o -name '*.cc')
+cpp = $(shell find benchmarks embershard/kernels embershard/serving tests -name '*.h' -o -name '*.cc')
 
 install:
 	@scripts/install.sh

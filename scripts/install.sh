@@ -141,7 +141,7 @@ PYTHON
 # extension_stage PARTS: all, or serving, for which an extension with all parts is good as well.
 extension_stage() {
   local sources key tools=ON
-  mapfile -t sources < <(find serving/predictor embershard/kernels/cpp proto CMakeLists.txt -type f | sort)
+  mapfile -t sources < <(find embershard/serving/predictor embershard/kernels/cpp proto CMakeLists.txt -type f | sort)
   key=$(hash_of "${sources[@]}" pyproject.toml constraints.txt)
   [ "$1" = all ] || tools=OFF
   if ! done_before extension "$1 $key" && ! done_before extension "all $key"; then

@@ -101,15 +101,15 @@ def test_the_context_holds_what_is_built_and_no_more():
         "README.md",
         "constraints.txt",
         "embershard/cli.py",
-        "export/__init__.py",
+        "embershard/export/__init__.py",
         "proto/embershard/v1/predictor.proto",
         "pyproject.toml",
         "scripts/install.sh",
-        "serving/predictor/binding/module.cc",
+        "embershard/serving/predictor/binding/module.cc",
         "tests/serving/predictor/CMakeLists.txt",
     } <= sent
     tops = {path.split("/")[0] for path in sent if "/" in path}
-    assert tops == {"embershard", "export", "proto", "scripts", "serving", "tests"}
+    assert tops == {"embershard", "proto", "scripts", "tests"}
     assert {path.split("/")[2] for path in sent if path.startswith("tests/")} == {"predictor"}
     assert not [path for path in sent if path.endswith(".so") or "/_proto/" in path]
 

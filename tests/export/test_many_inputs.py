@@ -17,7 +17,7 @@ from embershard.modules import (
 )
 from embershard.package import Schema, SparseInput, Vocabulary
 
-OURS = tuple(str(Path(embershard.__file__).parents[1] / name) for name in ("embershard", "export"))
+OURS = str(Path(embershard.__file__).parent)
 
 
 class Wide(nn.Module):

@@ -19,10 +19,10 @@
 
 #include "batching/fake_model.h"
 #include "engine/engine.h"
-#include "engine/served_models.h"
 #include "fuzz/expect.h"
 #include "grpc/predict/wire_messages.h"
 #include "grpc/status_map.h"
+#include "registry/served_models.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t size_max);
 

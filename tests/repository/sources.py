@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PREDICTOR = ROOT / "serving" / "predictor"
-LINKED = {"export": ROOT / "export", "serving": ROOT / "serving"}
+PREDICTOR = ROOT / "embershard" / "serving" / "predictor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +74,13 @@ def is_type_checking(test: ast.expr) -> bool:
 
 def modules() -> list[Module]:
     """Every module of the distribution, generated ones aside."""
-    found = []
-    for path in sorted((ROOT / "embershard").rglob("*.py")):
-        relative = path.relative_to(ROOT / "embershard")
-        if relative.parts[0] not in (*LINKED, "_proto"):
-            found.append(Module(dotted("embershard", relative), path))
-    for name, folder in LINKED.items():
-        for path in sorted(folder.rglob("*.py")):
-            found.append(Module(dotted(f"embershard.{name}", path.relative_to(folder)), path))
-    return found
+    package = ROOT / "embershard"
+    paths = [path.relative_to(package) for path in sorted(package.rglob("*.py"))]
+    return [
+        Module(dotted("embershard", path), package / path)
+        for path in paths
+        if path.parts[0] != "_proto"
+    ]
 
 
 def dotted(prefix: str, relative: Path) -> str:

@@ -22,10 +22,9 @@ ALLOWED = {
     "engine": ["base", "package", "telemetry", "lookup", "dense", "model", "batching", "tensors"],
     "bench": ["base"],
 }
-ALLOWED["grpc"] = [*ALLOWED["engine"], "engine"]
-ALLOWED["example"] = [*ALLOWED["engine"], "engine"]
+ALLOWED["registry"] = ALLOWED["example"] = ALLOWED["triton"] = [*ALLOWED["engine"], "engine"]
+ALLOWED["grpc"] = [*ALLOWED["registry"], "registry"]
 ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
-ALLOWED["triton"] = ALLOWED["grpc"]  # Of the engine, what needs no queue: a test below says which.
 
 # The load tool sends without the messages of the server, and keeps its rules free of gRPC.
 GRPC_IN_BENCH = ("bench/grpc_", "bench/module")

@@ -26,8 +26,8 @@ def test_readme_has_at_most_120_lines():
 
 
 def test_the_log_page_lists_every_event():
-    python = [*ROOT.glob("serving/**/*.py"), *ROOT.glob("embershard/commands/*.py")]
-    loader = ROOT / "serving" / "predictor" / "engine" / "model_loader.cc"
+    python = [*ROOT.glob("embershard/serving/**/*.py"), *ROOT.glob("embershard/commands/*.py")]
+    loader = ROOT / "embershard" / "serving" / "predictor" / "registry" / "model_loader.cc"
     written = re.findall(r"\.what = ([^,]+),", loader.read_text())
     for source in python:
         written += re.findall(r'log\.write\(\s*("\w+")', source.read_text())

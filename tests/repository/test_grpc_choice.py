@@ -13,7 +13,7 @@ def choose(**settings):
     """Runs the choice alone."""
     defined = [f"-D{name}={value}" for name, value in settings.items()]
     return subprocess.run(
-        ["cmake", *defined, "-P", ROOT / "serving/predictor/grpc.cmake"],
+        ["cmake", *defined, "-P", ROOT / "embershard/serving/predictor/grpc.cmake"],
         capture_output=True,
         text=True,
         timeout=60,

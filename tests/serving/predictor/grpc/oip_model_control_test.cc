@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/fake_source.h"
-#include "engine/model_control.h"
 #include "grpc/open_inference/oip_service.h"
 #include "grpc/server.h"
 #include "inference/open_inference.grpc.pb.h"
+#include "registry/fake_source.h"
+#include "registry/model_control.h"
 #include "testing/wait_for.h"
 
 namespace embershard::rpc {

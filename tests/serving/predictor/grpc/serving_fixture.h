@@ -16,8 +16,8 @@
 #include "batching/fake_model.h"
 #include "embershard/v1/predictor.grpc.pb.h"
 #include "engine/engine.h"
-#include "engine/served_models.h"
 #include "grpc/server.h"
+#include "registry/served_models.h"
 
 namespace embershard::rpc {
 

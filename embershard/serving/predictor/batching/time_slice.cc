@@ -1,0 +1,44 @@
+#include "batching/time_slice.h"
+
+#include <cstdint>
+
+#ifdef __linux__
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace embershard {
+namespace {
+
+// Linux's struct sched_attr, of its first version; only newer C libraries have it.
+struct SchedulerAttributes {
+  uint32_t size = sizeof(SchedulerAttributes);
+  uint32_t policy = 0;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t runtime = 0;  // Nanoseconds; of a thread of no special kind, its time slice.
+  uint64_t deadline = 0;
+  uint64_t period = 0;
+};
+static_assert(sizeof(SchedulerAttributes) == 48);
+
+}  // namespace
+
+bool SetTimeSlice(std::chrono::nanoseconds slice) {
+#if defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
+  constexpr pid_t kThisThread = 0;
+  SchedulerAttributes attributes;
+  if (syscall(SYS_sched_getattr, kThisThread, &attributes, sizeof(attributes), 0) != 0) {
+    return false;
+  }
+  if (attributes.policy != SCHED_OTHER) return false;  // Another was chosen on purpose.
+  attributes.runtime = static_cast<uint64_t>(slice.count());
+  return syscall(SYS_sched_setattr, kThisThread, &attributes, 0) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace embershard
