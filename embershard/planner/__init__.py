@@ -21,12 +21,12 @@ One search serves both (``search`` has the constants):
 
 from embershard.planner.calibration import calibrate
 from embershard.planner.comparison import MeasuredRun, compare
-from embershard.planner.fleet import Fleet, check_memory, parse_constraints, parse_fleet
+from embershard.planner.fleet import Fleet, check_memory, parse_fleet
 from embershard.planner.lookup_load import LookupLoad, load_of
 from embershard.planner.machine import Machine, read_machine
 from embershard.planner.planner import EmbeddingShardingPlanner
 from embershard.planner.report import PlanReport
-from embershard.planner.serving_cost import ServingProblem, serving_problem
+from embershard.planner.serving_cost import ServingProblem, parse_constraints, serving_problem
 from embershard.planner.serving_plan import (
     ExplainedPlan,
     ServingPlanError,

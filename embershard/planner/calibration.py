@@ -1,10 +1,13 @@
-"""``calibrate``: measure what a ``Machine`` says, in under two minutes."""
+"""``calibrate``: measure what a ``Machine`` says, in under two minutes.
+
+Costs of rows and bags are fitted to the measured operations.
+"""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,14 +16,27 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.kernels import device_of
-from embershard.planner.default_machine import EXCHANGE, HOST, NETWORK, gpu_for, published_lookups
-from embershard.planner.fit import Measured, fit_exchange, fit_kernels, repeat_error
 from embershard.planner.link import measure_link
-from embershard.planner.machine import Machine, processor_name
+from embershard.planner.machine import (
+    EXCHANGE,
+    HOST,
+    NETWORK,
+    WEIGHTS,
+    Floats,
+    Kernel,
+    Machine,
+    MissCost,
+    RowCost,
+    gpu_for,
+    line_bytes,
+    processor_name,
+    published_lookups,
+)
 from embershard.planner.measurements import (
     CACHES,
     OPTIMIZERS,
     LookupSeconds,
+    Measured,
     bench_of,
     busy_cores,
     measure_kernel,
@@ -28,12 +44,12 @@ from embershard.planner.measurements import (
 )
 
 LEAST_SHARE = 0.01
-"""Of a rank's seconds that the exchange of the other's takes, should the difference be less."""
+"""Least seconds of an exchange, as a share of the other rank's own seconds."""
 
 COPY_BYTES = 1 << 30
 COPIES = 5
 MEMORY_BYTES: Final = 24 << 30
-"""That tables, their optimizer state, their vectors and the bytes read between two batches take."""
+"""Bytes of tables, optimizer state, vectors and what is read between two batches."""
 
 
 def calibrate(
@@ -45,8 +61,8 @@ def calibrate(
     """Measure this machine, on one thread: lookups and updates of fused tables, with the other
     cores at the same work, lookups of a server, and messages between two processes over gloo.
 
-    Of a GPU: lookups and updates of fused tables, and copies between it and its host; for the rest
-    see ``calibrate_gpu``.
+    On a GPU, lookups and updates of fused tables are measured, and copies between it and its host;
+    for the rest see ``calibrate_gpu``.
 
     Args:
         device: cpu, or a CUDA device.
@@ -59,13 +75,13 @@ def calibrate(
         RuntimeError: a process beside this one failed, or did not answer within a minute.
     """
     report, started = progress or (lambda _: None), time.monotonic()
-    found = device_of(device)
-    if found.type == "cuda":
+    target = device_of(device)
+    if target.type == "cuda":
         count = torch.cuda.device_count()
-        if (found.index or 0) >= count:
-            raise InputError(f"device: expected one of {count} CUDA devices, got {found}")
-        with torch.cuda.device(found):
-            return calibrate_gpu(found, progress=report)
+        if (target.index or 0) >= count:
+            raise InputError(f"device: expected one of {count} CUDA devices, got {target}")
+        with torch.cuda.device(target):
+            return calibrate_gpu(target, progress=report)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -73,21 +89,21 @@ def calibrate(
         with busy_cores():
             for optimizer in OPTIMIZERS:
                 report(f"lookups and updates, {optimizer}")
-                measured[optimizer] = list(measure_kernel(optimizer, bench_of(found)))
+                measured[optimizer] = list(measure_kernel(optimizer, bench_of(target)))
         kernels, errors = fit_kernels(measured)
-        lookups = measure_lookups(lookup_seconds, report) if lookup_seconds else {}
+        lookups = _lookup_costs(lookup_seconds, report) if lookup_seconds else {}
     finally:
         torch.set_num_threads(threads)
     report("messages between two processes")
     link, steps = measure_link()
-    seconds = [max(each.seconds, LEAST_SHARE * each.own_seconds) for each in steps]
-    shards = [Measured(each.ids, each.bags, each.row_bytes) for each in steps]
+    seconds = [max(step.seconds, LEAST_SHARE * step.own_seconds) for step in steps]
+    shards = [Measured(step.ids, step.bags, step.row_bytes) for step in steps]
     exchange, error = fit_exchange(shards, np.array(seconds))
     errors.append(error)
-    own = [Measured(each.ids // 2, each.bags // 2, each.row_bytes) for each in steps]
-    batch, error = fit_exchange(own, np.array([each.own_seconds for each in steps]))
+    own = [Measured(step.ids // 2, step.bags // 2, step.row_bytes) for step in steps]
+    batch, error = fit_exchange(own, np.array([step.own_seconds for step in steps]))
     errors.append(error)
-    moved = sum(each.bags // 2 * each.row_bytes for each in steps)
+    moved = sum(step.bags // 2 * step.row_bytes for step in steps)
     return Machine(
         processor=processor_name(),
         versions={"torch": torch.__version__, "python": platform.python_version()},
@@ -96,13 +112,26 @@ def calibrate(
         lookups=lookups,
         exchange=exchange,
         batch=batch,
-        socket_byte=sum(each.socket_seconds for each in steps) / moved,
+        socket_byte=sum(step.socket_seconds for step in steps) / moved,
         host=link,
         network=link,
         repeat_error=repeat_error(measured),
         fit_error=float(np.mean(errors)),
         calibration_seconds=round(time.monotonic() - started, 1),
     )
+
+
+def _lookup_costs(
+    lookup_seconds: LookupSeconds, progress: Callable[[str], None]
+) -> dict[str, RowCost]:
+    """Costs of a server's lookups by kind of rows."""
+    costs = dict[str, RowCost]()
+    for weights in WEIGHTS:
+        progress(f"lookups of a server, {weights} rows")
+        measured = list(measure_lookups(lookup_seconds, weights))
+        seconds = np.array([np.mean(operation.forward) for operation in measured])
+        costs[weights], _ = fit(measured, seconds)
+    return costs
 
 
 def calibrate_gpu(device: torch.device, *, progress: Callable[[str], None]) -> Machine:
@@ -154,14 +183,14 @@ def calibrate_gpu(device: torch.device, *, progress: Callable[[str], None]) -> M
 
 
 def _copy_rate(device: torch.device) -> float:
-    """Bytes a second, of the slower way."""
+    """Bytes a second between the GPU and its host, in the slower direction."""
     there = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
     here = torch.zeros(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
     return COPIES * COPY_BYTES / max(_seconds(there, here), _seconds(here, there))
 
 
 def _seconds(to: Tensor, source: Tensor) -> float:
-    """Of some copies, after one."""
+    """Seconds of ``COPIES`` copies. One copy before them is not counted."""
     to.copy_(source)
     torch.cuda.synchronize()
     start = time.monotonic()
@@ -169,3 +198,80 @@ def _seconds(to: Tensor, source: Tensor) -> float:
         to.copy_(source, non_blocking=True)
     torch.cuda.synchronize()
     return time.monotonic() - start
+
+
+NAMES = ("start", "id", "id_byte", "bag", "bag_byte", "row", "row_byte")
+
+
+def fit_kernels(
+    measured: Mapping[str, Sequence[Measured]],
+) -> tuple[dict[str, Kernel], list[float]]:
+    """Costs by optimizer, and their errors. All optimizers have one lookup."""
+    operations = [operation for of_optimizer in measured.values() for operation in of_optimizer]
+    lookups = [operation._replace(rows=0) for operation in operations]
+    seconds = np.array([np.mean(operation.forward) for operation in operations])
+    forward, error = fit(lookups, seconds)
+    kernels, errors = dict[str, Kernel](), [error]
+    for optimizer, of_optimizer in measured.items():
+        seconds = np.array([np.mean(operation.backward) for operation in of_optimizer])
+        backward, error = fit(of_optimizer, seconds)
+        kernels[optimizer] = Kernel(forward=forward, backward=backward)
+        errors.append(error)
+    return kernels, errors
+
+
+def repeat_error(measured: Mapping[str, Sequence[Measured]]) -> float:
+    """Median relative difference between the two measurements of each operation."""
+    operations = [operation for of_optimizer in measured.values() for operation in of_optimizer]
+    pairs = [pair for operation in operations for pair in (operation.forward, operation.backward)]
+    return float(np.median([abs(one / two - 1) for one, two in pairs]))
+
+
+def fit_exchange(measured: Sequence[Measured], seconds: Floats) -> tuple[RowCost, float]:
+    """Costs of messages, which move ids and vectors but no rows, and their mean error.
+
+    Args:
+        measured: sizes of the messages.
+        seconds: of each.
+    """
+    return fit(measured, seconds, without=("id_byte",))
+
+
+def fit(
+    measured: Sequence[Measured], seconds: Floats, *, without: Sequence[str] = ()
+) -> tuple[RowCost, float]:
+    """Costs of least relative error, none negative, and that error; costs ``without`` are 0."""
+    sizes = np.array([_sizes(operation) for operation in measured])
+    sizes[:, [NAMES.index(name) for name in without]] = 0
+    factors, error = _least(sizes / seconds[:, None])
+    of_misses = factors[len(NAMES) :].reshape(-1, 2)
+    misses = [MissCost(row=row, row_byte=byte) for row, byte in of_misses]
+    costs = dict(zip(NAMES, map(float, factors), strict=False))
+    return RowCost(**costs, misses=tuple(misses)), error
+
+
+def _sizes(operation: Measured) -> list[float]:
+    """Factors of the costs in ``NAMES``, then of those of each cache's misses."""
+    ids, bags, row_bytes = operation.ids, operation.bags, operation.row_bytes
+    lines, reached = float(line_bytes(row_bytes)), operation.rows or ids
+    counts = operation.rows, *(min(ids * share, reached) for share in operation.missed)
+    by_lines = (size for count in counts for size in (count, count * lines))
+    return [1, ids, ids * lines, bags, bags * row_bytes, *by_lines]
+
+
+def _least(relative: Floats) -> tuple[Floats, float]:
+    """Factors whose products with each row come nearest to 1, and the mean error.
+
+    A factor that comes out negative is left out and the others are fitted again.
+    """
+    kept = np.flatnonzero(relative.any(0)).tolist()
+    factors = np.zeros(relative.shape[1])
+    while kept:
+        # Columns of one size: otherwise small ones vanish beside the machine's precision.
+        scale = relative[:, kept].max(0)
+        solved, *_ = np.linalg.lstsq(relative[:, kept] / scale, np.ones(len(relative)), rcond=None)
+        if (solved >= 0).all():
+            factors[kept] = solved / scale
+            break
+        kept.pop(int(solved.argmin()))
+    return factors, float(np.mean(abs(relative @ factors - 1)))

@@ -159,17 +159,18 @@ class Comparison:
     @property
     def factor(self) -> float:
         """Measured time of all devices, relative to the estimate. 1: nothing is estimated."""
-        estimated = sum(each.estimated_seconds for each in self.devices)
-        return sum(each.measured_seconds for each in self.devices) / estimated if estimated else 1.0
+        estimated = sum(device.estimated_seconds for device in self.devices)
+        measured = sum(device.measured_seconds for device in self.devices)
+        return measured / estimated if estimated else 1.0
 
     def to_text(self) -> str:
         """The devices as a table."""
         head = ("device", "measured, us a batch", "estimated", "measured / estimated")
         rows = list[tuple[str, ...]]()
-        for each in self.devices:
-            measured, estimated = each.measured_seconds, each.estimated_seconds
+        for device in self.devices:
+            measured, estimated = device.measured_seconds, device.estimated_seconds
             ratio = f"{measured / estimated:.2f}" if estimated else "none"
-            rows.append((each.device, f"{measured * 1e6:.1f}", f"{estimated * 1e6:.1f}", ratio))
+            rows.append((device.device, f"{measured * 1e6:.1f}", f"{estimated * 1e6:.1f}", ratio))
         plan = f"plan {self.plan}: {self.batches:,.0f} batches of {self.examples:,.1f} examples"
         lines = [plan, "", *table_lines(head, rows)]
         if not 1 / LOOKUPS_FAR <= self.factor <= LOOKUPS_FAR:
@@ -202,7 +203,7 @@ def read_batches(text: str, *, model: str, version: int, source: str) -> ServedB
     except (ValueError, KeyError) as error:
         raise InputError(f"{source}: expected metrics of a server, got other text") from error
     numbers = [*seconds.values(), *sums.values()]
-    if not all(0 <= each <= COUNT_MAX for each in numbers):
+    if not all(0 <= number <= COUNT_MAX for number in numbers):
         raise InputError(f"{source}: expected sums of 0 .. {COUNT_MAX:g}, got {numbers}")
     batches = sums.get("embershard_batch_examples_count", 0.0)
     if not seconds or not batches:
@@ -227,15 +228,13 @@ def compare_devices(
     Raises:
         InputError: the server has other devices than the plan has tables on.
     """
-    used = sorted({plan.devices[each] for shard in plan.shards for each in shard.devices})
+    used = sorted({plan.devices[place] for shard in plan.shards for place in shard.devices})
     if used != sorted(measured.seconds):
         raise InputError(
             f"compare: expected lookups on {', '.join(used)}, the devices of plan {plan.name}, got "
             f"{', '.join(sorted(measured.seconds))}: --name says which plan is served"
         )
-    named = {
-        each.spec.name: each for each in served_tables(tables, load, machine, len(plan.devices))
-    }
+    named = {table.spec.name: table for table in served_tables(tables, load, machine, plan.devices)}
     batches = load.batches(max(1, round(measured.examples)))
     seconds, _ = device_seconds(plan.shards, named, batches, len(plan.devices))
     estimated = np.asarray(seconds.mean(0))

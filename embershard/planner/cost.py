@@ -7,6 +7,11 @@
 The update writes each distinct row of a batch once. A rank's step is the sum over its shards. A cut
 by rows divides ids, evenly or by counted accesses; a cut by columns repeats them.
 
+A row that is not in a cache costs more. ``missed_shares`` says how often that is by Che's
+approximation of a least-recently-used cache. A row that is looked up with rate r is in the cache
+with probability ``1 - exp(-r * t)``. The cache is full of such rows at the right t.
+Source: H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, JSAC 2002.
+
 Tables in the host's memory: ``fused_uvm`` reads and writes every row over the link to the host.
 ``fused_uvm_caching`` keeps a share of the rows on the device, those that were looked up last. A row
 that is not among them is read, and another one written back. The optimizer's state lies in the
@@ -22,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.modules import DataType
-from embershard.planner.cache import RowRates, missed_shares
-from embershard.planner.machine import Kernel, Link, RowCost
+from embershard.planner.machine import Floats, Kernel, Link, RowCost
 from embershard.sharding import EmbeddingComputeKernel
 from embershard.sharding.shard_memory import (
     FLOAT_BYTES,
@@ -33,7 +37,6 @@ from embershard.sharding.shard_memory import (
     weight_bytes,
 )
 
-Floats = NDArray[np.float64]
 Span: TypeAlias = tuple[int, int]
 Rectangles: TypeAlias = Sequence[tuple[Span, Span]] | NDArray[np.int64]
 """Rows and columns of each shard, or as an array ``(shards, 2, 2)``."""
@@ -47,68 +50,78 @@ CACHE_SHARE = 0.2
 """Share of the rows that the device caches: FBGEMM's ``cache_load_factor``."""
 
 SET_ROWS = 32
-"""The cache has a multiple of as many."""
+"""The cache has a multiple of this many rows."""
 
 SLOT_BYTES, INDEX_BYTES = 16, 4
 """Bytes of a cached row besides its values, and bytes on the device for each row of the table."""
 
 
+class RowRates(NamedTuple):
+    """Groups of rows of a table that are looked up alike."""
+
+    rates: Floats
+    """Lookups of a row of each group in a unit of time."""
+
+    rows: Floats
+    """Number of rows of each group."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What a plan must know of a table."""
+    """Size, work and constraints of a table, for the planner."""
 
     path: str = ""
-    """Of its collection in the model."""
+    """Path of its collection in the model."""
 
     name: str
     rows: int
     dim: int
     ids: float
-    """Looked up in a step, by all ranks together."""
+    """Ids looked up in a step, by all ranks together."""
 
     bags: float
-    """Pooled in a step, by all ranks together."""
+    """Bags pooled in a step, by all ranks together."""
 
     kernel: Kernel
-    """Of its optimizer on this machine."""
+    """Kernel of its optimizer on this machine."""
 
     is_sequence: bool = False
-    """Whether a vector an id is returned, in place of one a bag."""
+    """True if one vector is returned for each id, not for each bag."""
 
     data_type: DataType = DataType.FP32
-    """Of the weights. Seconds are those of FP32, which were measured."""
+    """Data type of the weights. Seconds are those of FP32, which were measured."""
 
     state_columns: tuple[bool, ...] = ()
-    """Of its optimizer: ``FusedOptimizer.state_columns``."""
+    """``FusedOptimizer.state_columns`` of its optimizer."""
 
     count_accesses: bool = False
-    """Whether accesses of each row are counted in memory."""
+    """True if accesses of each row are counted in memory."""
 
     id_bytes: int = ID_BYTES
-    """Of an id that is sent to a rank: with its weight, if the collection has them."""
+    """Bytes of an id that is sent to a rank, with its weight if the collection has weights."""
 
     sharding_types: tuple[str, ...] | None = None
     compute_kernels: tuple[str, ...] | None = None
-    """None: those that the topology has memory for."""
+    """Kernels to choose from. None: those that the topology has memory for."""
 
     min_partition: int | None = None
     uncached: float = 1.0
-    """Of rows in the host's memory: ``uncached_share``."""
+    """``uncached_share`` of its rows, if they lie in the host's memory."""
 
     missed: tuple[float, ...] = ()
     """Share of lookups whose row is not in each cache of the machine."""
 
-    accesses_below: NDArray[np.float64] | None = None
-    """Of each row, ``(rows + 1,)``: lookups of the rows before it, in any unit. None: rows are
-    looked up alike."""
+    accesses_below: Floats | None = None
+    """Lookups of the rows before each row, ``(rows + 1,)``, in any unit. None: rows are looked up
+    alike."""
 
-    def ids_below(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Looked up in a step, in the rows before each of ``row``."""
+    def ids_below(self, row: NDArray[np.int64]) -> Floats:
+        """Ids looked up in a step, in the rows before each of ``row``."""
         if self.accesses_below is None:
             return np.asarray(row * (self.ids / self.rows), np.float64)
         return np.asarray(self.accesses_below[row] * (self.ids / self.accesses_below[-1]))
 
-    def distinct_below(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
+    def distinct_below(self, row: NDArray[np.int64]) -> Floats:
         """Rows before each of ``row`` that are looked up in a step."""
         if self.accesses_below is None:
             return np.asarray(row * -np.expm1(-self.ids / self.rows), np.float64)
@@ -126,31 +139,31 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is common to all tables."""
+    """Costs and ranks that all tables share."""
 
     world_size: int
     local_world_size: int
     exchange: RowCost
     network: Link
     batches_ahead: int = 0
-    """Of a pipeline: their ids are in memory beside those of the step."""
+    """Batches whose ids a pipeline keeps in memory in addition to those of the step."""
 
     all_reduce: float = 0.0
     """Seconds of a value of a dense gradient."""
 
     speeds: tuple[float, ...] = ()
-    """Of each rank: rows are also cut in proportion to them. Empty: they are not."""
+    """Speed of each rank. Rows are also cut in proportion to it. Empty: they are not."""
 
     host_memory_rate: float = 0.0
     """Bytes a second between a device and tables in its host's memory. 0: none lie there."""
 
     cache_columns: int = 0
-    """Of a row that a device caches: those of the widest table."""
+    """Columns of a row that a device caches: those of the widest table."""
 
     @property
     def seconds_of_byte(self) -> float:
-        """Of a byte that a rank sends to or receives from a rank drawn at random, if that lies on
-        another host."""
+        """Seconds of a byte between a rank and another that is drawn at random. A byte to a rank
+        of the same host counts as 0."""
         return (1 - self.local_world_size / self.world_size) / self.network.bytes_per_second
 
 
@@ -172,10 +185,10 @@ class ShardCosts(NamedTuple):
     """Vectors to other ranks."""
 
     weights: Floats
-    """Bytes; of the host if the kernel keeps them there. Likewise ``state``."""
+    """Bytes of the rows' weights, on the host if the kernel keeps them there."""
 
     state: Floats
-    """Bytes of the optimizer."""
+    """Bytes of the optimizer's state, where the weights are."""
 
     buffers: Floats
     """Bytes of ids, vectors, access counts and caches, on the device."""
@@ -196,7 +209,7 @@ class ShardCosts(NamedTuple):
         return np.array(parts)
 
 
-def price(
+def shard_costs(
     table: Table, work: Workload, spans: Rectangles, compute_kernel: str = FUSED
 ) -> ShardCosts:
     """The costs of shards of one table.
@@ -258,7 +271,7 @@ def _in_host_memory(
     )
 
 
-def price_replica(table: Table, work: Workload) -> ShardCosts:
+def replica_costs(table: Table, work: Workload) -> ShardCosts:
     """The costs of a replica on each rank, which looks up its own batch. The caller's optimizer,
     which trains it, is not counted; the gradient counts as state."""
     ranks = work.world_size
@@ -282,7 +295,7 @@ def uncached_share(rates: RowRates) -> float:
 
 
 def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> float:
-    """Of a rank's own batch, a step, whatever the plan.
+    """Seconds of a step for a rank's own batch, the same under any plan.
 
     Args:
         cost: ``Machine.batch``.
@@ -292,12 +305,12 @@ def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> fl
         (
             float(
                 cost.seconds(
-                    ids=each.ids / world_size,
-                    bags=(each.ids if each.is_sequence else each.bags) / world_size,
-                    row_bytes=each.dim * FLOAT_BYTES,
+                    ids=table.ids / world_size,
+                    bags=(table.ids if table.is_sequence else table.bags) / world_size,
+                    row_bytes=table.dim * FLOAT_BYTES,
                 )
             )
-            for each in tables
+            for table in tables
         ),
         start=cost.start if tables else 0.0,
     )
@@ -324,3 +337,55 @@ def _ids(table: Table, edges: NDArray[np.int64]) -> Floats:
 def _rows(table: Table, edges: NDArray[np.int64]) -> Floats:
     """Distinct rows that each shard looks up in a step."""
     return table.distinct_below(edges[:, 0, 1]) - table.distinct_below(edges[:, 0, 0])
+
+
+BISECTIONS = 100
+CLASSES_OF_OCTAVE = 8
+"""Classes of rates between a rate and its double. Rows of one class count as of one rate."""
+
+
+def missed_shares(
+    tables: Sequence[RowRates], row_bytes: Sequence[float], caches: Sequence[float]
+) -> Floats:
+    """The share of lookups of each table whose row is not in a cache, ``[caches, tables]``. For a
+    table without lookups it is that of lookups that reach its rows alike.
+
+    Args:
+        tables: that share the caches.
+        caches: bytes of each.
+    """
+    rates = np.concatenate([table.rates for table in tables])
+    rows = np.concatenate([table.rows for table in tables])
+    owners = np.repeat(np.arange(len(tables)), [len(table.rates) for table in tables])
+    sizes = rows * np.asarray(row_bytes, float)[owners]
+    weights = np.where(rates > 0, rates, 1e-30) * rows
+    sums = np.bincount(owners, weights, minlength=len(tables))
+    return np.array(
+        [
+            np.bincount(owners, weights * missed, minlength=len(tables)) / sums
+            for missed in (
+                np.zeros(len(rates)) if np.isinf(time) else np.exp(-rates * time)
+                for time in _characteristic_times(rates, sizes, caches)
+            )
+        ]
+    )
+
+
+def _characteristic_times(rates: Floats, sizes: Floats, caches: Sequence[float]) -> list[float]:
+    """Time of each cache in which the rows that are looked up fill it. Infinity: it holds all."""
+    sizes, rates = sizes[rates > 0], rates[rates > 0]
+    _, owners = np.unique(np.rint(CLASSES_OF_OCTAVE * np.log2(rates)), return_inverse=True)
+    of_classes = np.bincount(owners, sizes)
+    rates = np.bincount(owners, sizes * rates) / of_classes
+    times = list[float]()
+    for cache in caches:
+        if sizes.sum() <= cache:
+            times.append(np.inf)
+            continue
+        low, high = -60.0, 60.0
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            filled = of_classes @ -np.expm1(-rates * np.exp(middle))
+            low, high = (middle, high) if filled < cache else (low, middle)
+        times.append(float(np.exp(low)))
+    return times

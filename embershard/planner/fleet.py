@@ -1,20 +1,22 @@
-"""``Fleet``: devices of a plan of serving and the memory of each; constraints on its tables."""
+"""``Fleet``: devices of a plan of serving, and the memory of each."""
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from embershard.errors import InputError
-from embershard.formatting import names_text
 from embershard.package import Plan, parse_devices
-from embershard.package.manifest import TableSpec
-from embershard.package.placement import device_bytes
+from embershard.package.manifest import Manifest, TableSpec
+from embershard.package.placement import device_table_bytes
+from embershard.package.plan import DEVICE_SLOTS
+from embershard.planner.lookup_load import LookupLoad
+from embershard.sharding.shard_memory import FLOAT_BYTES
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-
-CUTS = ("table", "column", "row", "replicate")
-"""Whole on one device; by columns; by rows; whole on every device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,38 +27,87 @@ class Fleet:
     """"cpu:0", "cpu:1", ..."""
 
     memory_bytes: int | None
-    """For the tables of each. None: no cap, as ``cpu`` devices of a process read one copy of the
-    rows."""
+    """Bytes for the tables of each device. None: no cap, because ``cpu`` devices of a process read
+    one copy of the rows."""
 
     @property
     def kind(self) -> str:
-        """ "cpu" or "cuda"."""
+        """ "cpu", "cuda" or "torch-cpu"."""
         return self.devices[0].partition(":")[0]
 
     @property
     def name(self) -> str:
-        """Of a plan for it: "2xcpu"."""
+        """Name of a plan for this fleet, such as "2xcpu"."""
         return f"{len(self.devices)}x{self.kind}"
 
 
+DEVICE_ID_BYTES = 12
+"""Row, offset and weight of an id in a batch."""
+
+CUDA_BYTES = 10**9
+"""CUDA's context and its libraries."""
+
+TABLES_NAMED = 3
+"""The largest tables of a device that an error names."""
+
+
+def reserved_bytes(manifest: Manifest, load: LookupLoad, batch_examples: int) -> int:
+    """Memory of a GPU that its tables cannot have: ``CUDA_BYTES``, the file of the dense program,
+    and for each slot the ids of a batch and twice its float32 vectors, dense inputs and outputs.
+    Results of lookups are staged, hence twice."""
+    ids = np.ceil(load.batches(batch_examples).ids.max(0))
+    of_table = {table.name: (table.dim, int(ids[at])) for at, table in enumerate(manifest.tables)}
+    values = len(manifest.dense) + sum(math.prod(output.shape) for output in manifest.outputs)
+    values *= batch_examples
+    for lookup in (lookup for sparse in manifest.sparse for lookup in sparse.lookups):
+        dim, ids_of_table = of_table[lookup.table]
+        values += dim * (batch_examples if lookup.output == "pooled" else ids_of_table)
+    slot = 2 * FLOAT_BYTES * values + DEVICE_ID_BYTES * int(ids.sum())
+    return DEVICE_SLOTS * slot + manifest.files[manifest.torchscript.file].bytes + CUDA_BYTES
+
+
+def without_reserve(
+    fleet: Fleet, manifest: Manifest, load: LookupLoad, batch_examples: int
+) -> Fleet:
+    """The fleet with the memory that its devices have for tables: that of GPUs is reduced.
+
+    Raises:
+        InputError: there is none.
+    """
+    if fleet.kind != "cuda" or fleet.memory_bytes is None:
+        return fleet
+    reserved = reserved_bytes(manifest, load, batch_examples)
+    if fleet.memory_bytes <= reserved:
+        raise InputError(
+            f"devices: {fleet.name}: memory: expected more than the {reserved:,} bytes that CUDA, "
+            f"the dense program and {DEVICE_SLOTS} batches of {batch_examples} examples take, "
+            f"got {fleet.memory_bytes:,}"
+        )
+    return replace(fleet, memory_bytes=fleet.memory_bytes - reserved)
+
+
 def check_memory(plan: Plan, tables: Sequence[TableSpec], fleet: Fleet) -> None:
-    """Whether a plan keeps to the memory of the fleet.
+    """Checks that a plan keeps to the memory of the fleet.
 
     Raises:
         InputError: one device has more.
     """
     if fleet.memory_bytes is None:
         return
-    for device, held in zip(plan.devices, device_bytes(plan, tables), strict=True):
+    for device, sizes in zip(plan.devices, device_table_bytes(plan, tables), strict=True):
+        held = sum(sizes.values())
         if held > fleet.memory_bytes:
+            largest = sorted(sizes, key=lambda table: -sizes[table])[:TABLES_NAMED]
+            named = ", ".join(f"{table!r} {sizes[table]:,.0f}" for table in largest)
             raise InputError(
                 f"plan {plan.name}: device {device}: expected at most {fleet.memory_bytes:,} bytes "
-                f"of tables, got {held:,.0f}; the strategy auto keeps to the memory"
+                f"of tables, got {held:,.0f}, of which the largest are {named}; the strategy auto "
+                "keeps to the memory"
             )
 
 
 def parse_fleet(text: str) -> Fleet:
-    """ "8xcuda:80GB", "2xcpu:500MiB", "2xcpu" and "cpu".
+    """ "8xcuda:80GB", "2xcpu:500MiB", "2xcpu", "1xtorch-cpu" and "cpu".
 
     Raises:
         InputError: another form, an unknown device, no memory, or ``cuda`` without its memory.
@@ -70,53 +121,11 @@ def parse_fleet(text: str) -> Fleet:
                 "got none"
             )
         return Fleet(devices=devices, memory_bytes=None)
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGT]?I?B)", size.upper())
-    memory = int(float(found[1]) * UNITS[found[2]]) if found and found[2] in UNITS else 0
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGT]?I?B)", size.upper())
+    memory = int(float(match[1]) * UNITS[match[2]]) if match and match[2] in UNITS else 0
     if memory < 1:
         raise InputError(
             f"devices: {head}: memory: expected bytes above 0 with a unit (B, MB, GB, GiB), as in "
             f"{head}:80GB, got {size[:40]!r}"
         )
     return Fleet(devices=devices, memory_bytes=memory)
-
-
-def parse_constraints(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """ "users=replicate" and "items=table,column", by table.
-
-    Raises:
-        InputError: another form, an unknown cut, or two that contradict each other.
-    """
-    found = dict[str, tuple[str, ...]]()
-    for text in texts:
-        name, equals, rest = text.rpartition("=")
-        cuts = tuple(rest.split(","))
-        if not name or not equals or not set(CUTS).issuperset(cuts):
-            raise InputError(
-                f"constraint: expected TABLE=CUT or TABLE=CUT,CUT with cuts of {', '.join(CUTS)}, "
-                f"got {text[:80]!r}"
-            )
-        if not set(cuts) & set(found.get(name, cuts)):
-            raise InputError(
-                f"constraint: table {name!r}: {', '.join(found[name])} and {', '.join(cuts)} "
-                "contradict each other: expected a cut that both allow"
-            )
-        found[name] = tuple(each for each in cuts if each in found.get(name, cuts))
-    return found
-
-
-def check_constraints(constraints: Mapping[str, Sequence[str]], tables: Sequence[str]) -> None:
-    """Checks that constraints name these tables.
-
-    Raises:
-        InputError: one names no table, or no cut.
-    """
-    for name, cuts in constraints.items():
-        if name not in tables:
-            raise InputError(
-                f"constraint: expected a table of the package ({names_text(tables)}), got {name!r}"
-            )
-        if not cuts or not set(CUTS).issuperset(cuts):
-            raise InputError(
-                f"constraint: table {name!r}: expected some of {', '.join(CUTS)}, got "
-                f"{', '.join(cuts) or 'none'}"
-            )

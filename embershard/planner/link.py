@@ -3,9 +3,10 @@
 ``python -m embershard.planner.link RANK STORE SIZES`` is one of the processes; rank 0 prints
 seconds.
 
-A rank that holds tables also unpacks ids, packs vectors, sends them, and gets their gradients. That
-costs the CPU seconds of a step by which rank 0, with all tables, is above rank 1, with none, less
-those of its lookups and updates. What rank 1 takes is what its own batch costs under any plan.
+A rank that holds tables also unpacks ids, packs vectors, sends them, and receives their gradients.
+Here rank 0 has all tables and rank 1 none. An exchange costs the difference of their CPU seconds of
+a step, less those of lookups and updates. The seconds of rank 1 are those of its own batch, which
+are the same under any plan.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ CASES: Final = (
 """Tables, columns, and ids a bag."""
 
 BLOCKS, STEPS = 15, 4
-"""Of a case: the median of blocks of steps counts."""
+"""Blocks of a case and steps of a block. The median of the blocks counts."""
 
 
 class Exchanged(NamedTuple):
@@ -69,7 +70,7 @@ class Exchanged(NamedTuple):
     """CPU time of the other rank."""
 
     socket_seconds: float
-    """Of both, in threads that send and receive."""
+    """CPU time of both ranks, in threads that send and receive."""
 
 
 def measure_link(
@@ -109,7 +110,7 @@ def measure_link(
     seconds, steps = json.loads(said)
     slope, _ = np.polyfit(2 * np.array(MESSAGE_BYTES, dtype=float), seconds, 1)
     link = Link(latency_seconds=min(seconds), bytes_per_second=float(1 / slope))
-    return link, [Exchanged(*each) for each in steps]
+    return link, [Exchanged(*step) for step in steps]
 
 
 def _measure(
@@ -124,14 +125,14 @@ def _measure(
         timeout=timedelta(seconds=TIMEOUT_SECONDS),
     )
     env = ShardingEnv.from_process_group(dist.group.WORLD)
-    found = _message_seconds(), list(_steps(env, cases, blocks))
+    measured = _message_seconds(), list(_steps(env, cases, blocks))
     dist.barrier()
     dist.destroy_process_group()
-    return found
+    return measured
 
 
 def _message_seconds() -> list[float]:
-    found = list[float]()
+    shortest = list[float]()
     for size in MESSAGE_BYTES:
         sent = torch.zeros(2 * size, dtype=torch.uint8)
         received = torch.empty_like(sent)
@@ -141,8 +142,8 @@ def _message_seconds() -> list[float]:
             start = time.perf_counter()
             dist.all_to_all_single(received, sent)
             seconds.append(time.perf_counter() - start)
-        found.append(min(seconds))
-    return found
+        shortest.append(min(seconds))
+    return shortest
 
 
 def _steps(
@@ -178,7 +179,7 @@ def _steps(
         )
         everyone = [torch.empty_like(used) for _ in range(2)]
         dist.all_gather(everyone, used)
-        (seconds, sent), (own, received) = (each.median(0).values.tolist() for each in everyone)
+        (seconds, sent), (own, received) = (times.median(0).values.tolist() for times in everyone)
         yield Exchanged(
             ids=2 * len(ids),
             bags=2 * len(lengths),
@@ -195,7 +196,7 @@ def _cpu_seconds(
     features: KeyedJaggedTensor,
     gradient: Tensor,
 ) -> Tensor:
-    """Of a step, without lookups and updates; and of threads other than this one."""
+    """CPU seconds of a step without lookups and updates, and those of other threads than this."""
     dist.barrier()
     clock.lookup_seconds = clock.update_seconds = 0.0
     started, own = time.process_time(), time.thread_time()

@@ -17,38 +17,39 @@ from embershard.package import SampleRequest
 from embershard.package.manifest import TableSpec
 from embershard.package.manifest_inputs import SparseInputSpec
 from embershard.package.samples import SampleLists
-from embershard.planner.cache import RowRates
+from embershard.planner.cost import RowRates
+from embershard.planner.machine import Floats
 
 BATCHES = 32
-"""Drawn from the requests, to plan for."""
+"""Number of batches drawn from the requests."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batches:
-    """What batches look up: ``[batches, tables]`` each."""
+    """Lookups of batches; arrays are ``[batches, tables]``."""
 
-    ids: NDArray[np.float64]
-    bags: NDArray[np.float64]
+    ids: Floats
+    bags: Floats
     """Vectors written: one a list, or an id of a sequence."""
 
     examples: float
-    """Of a batch, in the mean."""
+    """Mean number of examples of a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LookupLoad:
-    """What requests look up, ``[requests, tables]`` each, in the manifest's order of tables."""
+    """Lookups of requests; arrays are ``[requests, tables]``, tables in the manifest's order."""
 
-    ids: NDArray[np.float64]
-    bags: NDArray[np.float64]
-    examples: NDArray[np.float64]
+    ids: Floats
+    bags: Floats
+    examples: Floats
     """``[requests]``."""
 
     classes: Sequence[RowRates]
-    """Of each table, together all its rows; the rates of one lookup of the table."""
+    """Rows of each table by their share of its lookups. The classes have all rows together."""
 
     source: str
-    """Where the requests come from, for people."""
+    """Source of the requests, in words."""
 
     def batches(self, examples: int, *, seed: int = 0) -> Batches:
         """Batches of that size, of requests drawn at random; the same for the same seed.
@@ -63,12 +64,12 @@ class LookupLoad:
         count = max(1, round(examples / max(mean, 1.0)))
         shares = np.full(len(self.examples), 1 / len(self.examples))
         times = np.random.default_rng(seed).multinomial(count, shares, BATCHES).astype(float)
-        found = times @ self.examples
-        scale = np.minimum(1.0, examples / np.maximum(found, 1.0))[:, None]
+        sizes = times @ self.examples
+        scale = np.minimum(1.0, examples / np.maximum(sizes, 1.0))[:, None]
         return Batches(
             times @ self.ids * scale,
             times @ self.bags * scale,
-            float((found * scale[:, 0]).mean()),
+            float((sizes * scale[:, 0]).mean()),
         )
 
 
@@ -92,12 +93,12 @@ def load_of(
     """
     places = {table.name: at for at, table in enumerate(tables)}
     seen = [list[NDArray[np.int64]]() for _ in places]
-    rows = list[tuple[NDArray[np.float64], NDArray[np.float64], int]]()
+    rows = list[tuple[Floats, Floats, int]]()
     for request in requests:
         ids, bags = np.zeros(len(places)), np.zeros(len(places))
-        for each, lists in zip(inputs, request.lists(inputs), strict=True):
-            kept = _kept(each, lists)
-            for lookup in each.lookups:
+        for spec, lists in zip(inputs, request.lists(inputs), strict=True):
+            kept = _kept(spec, lists)
+            for lookup in spec.lookups:
                 at = places[lookup.table]
                 ids[at] += len(kept)
                 bags[at] += len(kept) if lookup.output == "sequence" else len(lists.lengths)
@@ -106,9 +107,9 @@ def load_of(
     if not rows:
         raise InputError(f"{source}: expected at least one request, got none")
     return LookupLoad(
-        ids=np.array([each[0] for each in rows]),
-        bags=np.array([each[1] for each in rows]),
-        examples=np.array([each[2] for each in rows], dtype=float),
+        ids=np.array([row[0] for row in rows]),
+        bags=np.array([row[1] for row in rows]),
+        examples=np.array([row[2] for row in rows], dtype=float),
         classes=[
             row_classes(np.concatenate(ids) if ids else np.zeros(0, np.int64), table.rows)
             for ids, table in zip(seen, tables, strict=True)

@@ -1,6 +1,7 @@
 """``Machine``: what lookups, updates and messages cost on one kind of machine, in seconds.
 
-``calibrate`` measures it; ``default_machine`` is one that ships. Costs are linear in the ids, bags
+``calibrate`` measures it; ``default_machine`` is one that ships, whose file says where each figure
+is from. Costs are linear in the ids, bags
 and bytes of a shard, and in the rows that do not lie in each of a few caches.
 """
 
@@ -8,8 +9,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -18,19 +20,23 @@ from pydantic import AfterValidator, Field
 
 from embershard.errors import InputError, PackageError
 from embershard.package.manifest_inputs import Part
+from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.sealing import replace_file
 from embershard.package.validation import parse_model
+from embershard.sharding.shard_memory import FLOAT_BYTES, ID_BYTES
 
 FORMAT_VERSION = 1
+WEIGHTS: Final[tuple[WeightType, ...]] = get_args(WeightType)
 LINE_BYTES = 64
-"""That memory moves at once, of CPUs and GPUs."""
+"""Bytes that memory moves at once, on CPUs and GPUs."""
 
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Bytes = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
-"""Of memory, or of a second."""
+"""Bytes of memory, or bytes a second."""
 
-Amount: TypeAlias = float | NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
+Amount: TypeAlias = float | Floats
 
 
 def _ascending(sizes: tuple[float, ...]) -> tuple[float, ...]:
@@ -58,7 +64,7 @@ class RowCost(Part):
     bag: Seconds
     bag_byte: Seconds
     row: Seconds = 0.0
-    """Of each distinct row of a batch: an update writes it once, however often it is looked up."""
+    """Seconds of a distinct row of a batch, which an update writes once."""
 
     row_byte: Seconds = 0.0
     misses: tuple[MissCost, ...] = ()
@@ -72,26 +78,26 @@ class RowCost(Part):
         row_bytes: Amount,
         rows: Amount | None = None,
         missed: Sequence[Amount] = (),
-    ) -> NDArray[np.float64]:
-        """Of passes, without the start.
+    ) -> Floats:
+        """Seconds of passes without the start.
 
         Args:
             row_bytes: of the shard's columns.
             rows: distinct rows among the ids, of a pass that reaches each once. None: it reaches
                 the row of every id.
-            missed: share of the ids whose row is not in each cache. Left out: none. As many
-                distinct rows are missed, at most all: ids that are found are of few rows.
+            missed: share of the ids whose row is not in each cache. Left out: none. Each such id
+                counts as another row, up to all distinct rows: ids in the cache are of few rows.
         """
         lines, reached = line_bytes(row_bytes), ids if rows is None else rows
-        found = ids * (self.id + lines * self.id_byte) + bags * (
+        seconds = ids * (self.id + lines * self.id_byte) + bags * (
             self.bag + row_bytes * self.bag_byte
         )
         if rows is not None:
-            found = found + rows * (self.row + lines * self.row_byte)
+            seconds = seconds + rows * (self.row + lines * self.row_byte)
         for cost, share in zip(self.misses, missed, strict=False):
             missing = np.minimum(ids * share, reached)
-            found = found + missing * (cost.row + lines * cost.row_byte)
-        return np.asarray(found)
+            seconds = seconds + missing * (cost.row + lines * cost.row_byte)
+        return np.asarray(seconds)
 
 
 class Kernel(Part):
@@ -105,10 +111,10 @@ class Link(Part):
     """A path between two ranks."""
 
     latency_seconds: Seconds
-    """Of a collective that moves nothing."""
+    """Seconds of a collective that moves nothing."""
 
     bytes_per_second: Bytes
-    """Of one rank, sent and received together."""
+    """Bytes a second of one rank, sent and received together."""
 
 
 class Machine(Part):
@@ -116,34 +122,34 @@ class Machine(Part):
 
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)] = FORMAT_VERSION
     processor: str
-    """As the system names it: a calibration of another one is warned about."""
+    """The system's name of the processor. A calibration of another processor is warned about."""
 
     versions: dict[str, str]
-    """Of the libraries that were measured."""
+    """Versions of the libraries that were measured."""
 
     caches: Annotated[tuple[Bytes, ...], Field(min_length=1), AfterValidator(_ascending)]
-    """Bytes that each cache holds for one rank, the smallest first. Where access times rise, not
-    what the system says: a virtual machine has a part of the processor's last cache."""
+    """Bytes that each cache holds for one rank, the smallest first. They are the sizes at which
+    access times rise. The system names others: a virtual machine has a part of the last cache."""
 
     kernels: dict[str, Kernel]
-    """By the optimizer's name."""
+    """Kernels by the optimizer's name."""
 
     lookups: dict[str, RowCost] = Field(default_factory=dict)
-    """Of a server, by how rows are stored: int8, int4, fp16, fp32. ``row_bytes`` are those of the
-    stored row. Empty: not measured."""
+    """Costs of a server's lookups by type of the stored rows: int8, int4, fp16, fp32.
+    ``row_bytes`` are those of the stored row. Empty: not measured."""
 
     exchange: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
-    """Of the rank that holds a shard, beside its kernels: ids received, vectors sent, gradients
-    received; of two ranks. Zeros: not measured."""
+    """Seconds that the rank with a shard spends on messages, measured between two ranks. Zeros: not
+    measured."""
 
     socket_byte: Seconds = 0.0
     """CPU seconds of a byte of a vector between two ranks, in the threads of both that send and
     receive, there and back. 0: not measured."""
 
     batch: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
-    """Of every rank, for its own batch, whatever the plan: ids sorted and sent, vectors received
-    and put side by side, gradients sent. ``row_bytes`` are those of a bag's vector. Zeros: not
-    measured."""
+    """Seconds that every rank spends on its own batch under any plan. It sorts and sends ids,
+    receives and joins vectors, and sends gradients. ``row_bytes`` are those of a bag's vector.
+    Zeros: not measured."""
 
     host: Link
     """Between ranks of one host."""
@@ -161,21 +167,25 @@ class Machine(Part):
     """Mean relative difference between a measured operation and what these costs say of it."""
 
     calibration_seconds: Seconds = 0.0
-    """That ``calibrate`` took. 0: not known."""
+    """Seconds that ``calibrate`` took. 0: not known."""
 
     sources: dict[str, str] = Field(default_factory=dict)
-    """Of figures that were not measured by ``calibrate`` on this processor: where each is from."""
+    """Sources of figures that ``calibrate`` did not measure on this processor."""
 
     def exchange_of(self, ranks: int) -> RowCost:
-        """``exchange`` of so many ranks: of two, half of the vectors stay on their rank, of more
-        fewer."""
+        """``exchange`` among this many ranks. Half of the vectors stay on their rank if there are
+        two, fewer if there are more."""
         byte = self.exchange.bag_byte + self.socket_byte * (1 / 2 - 1 / ranks)
         return self.exchange.model_copy(update={"bag_byte": max(byte, 0.0)})
 
     def mismatch(self, device: str = "cpu") -> str | None:
-        """Whose costs these are, if they were not measured on this machine's processor, or on one
-        of its GPUs if the device is cuda; otherwise None."""
-        here = [processor_name()] if device == "cpu" else gpu_names()
+        """Names the processor of these costs and that of this machine, or its GPUs, if they differ.
+        None if they do not.
+
+        Args:
+            device: "cuda" for GPUs.
+        """
+        here = gpu_names() if device == "cuda" else [processor_name()]
         if self.processor in here:
             return None
         names = " and ".join(map(repr, here)) or "no GPU"
@@ -183,14 +193,14 @@ class Machine(Part):
 
     @property
     def origin(self) -> str:
-        """Whose costs these are; of those that ship, also how to replace them."""
-        if any("embershard calibrate" in each for each in self.sources.values()):
+        """The processor of these costs; of costs that ship, also the command that replaces them."""
+        if any("embershard calibrate" in source for source in self.sources.values()):
             hint = "`embershard calibrate` measures this machine"
             return f"costs that ship, of {self.processor}; {hint}"
         return f"costs of {self.processor}"
 
     def kernel(self, optimizer: str) -> Kernel:
-        """Of one optimizer.
+        """The kernel of one optimizer.
 
         Raises:
             InputError: it was not measured.
@@ -201,7 +211,7 @@ class Machine(Part):
         return self.kernels[optimizer]
 
     def lookup(self, weights: str) -> RowCost:
-        """Of a server, in rows stored one way.
+        """Costs of a server's lookups of rows of one type.
 
         Raises:
             InputError: it was not measured.
@@ -223,10 +233,9 @@ class Machine(Part):
             replace_file(path.resolve(), data)
 
 
-def line_bytes(row_bytes: Amount) -> NDArray[np.float64]:
-    """Of the cache lines that a row lies in, in the mean over the rows of a table, which lie end
-    to end from the start of a line.
-    """
+def line_bytes(row_bytes: Amount) -> Floats:
+    """Bytes of the cache lines that a row lies in, the mean over the rows of a table. The rows lie
+    end to end from the start of a line."""
     step = np.gcd(np.maximum(np.rint(row_bytes), 1).astype(np.int64), LINE_BYTES)
     return np.asarray(row_bytes + LINE_BYTES - step, float)
 
@@ -249,7 +258,7 @@ def read_machine(path: str | Path) -> Machine:
 
 
 def processor_name() -> str:
-    """As the system names the processor."""
+    """The system's name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -259,8 +268,93 @@ def processor_name() -> str:
 
 
 def gpu_names() -> list[str]:
-    """As torch names the GPUs that it sees, each once."""
+    """Names of the GPUs that torch sees, without duplicates."""
     if not torch.cuda.is_available():
         return []
     names = (torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count()))
     return list(dict.fromkeys(names))
+
+
+FORWARD_SHARE, CACHED_RATIO = 0.647, 2.0
+HOST: Final = Link(latency_seconds=0, bytes_per_second=370e9)
+NETWORK: Final = Link(latency_seconds=0, bytes_per_second=48e9)
+EXCHANGE: Final = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=2 / HOST.bytes_per_second)
+DIM = 128
+"""Columns of the rows by which a sum's bytes are compared with a stored row's."""
+
+
+class Gpu(NamedTuple):
+    """Figures of a GPU's data sheet. Its GB of memory are GiB: nvidia-smi shows 81,559 MiB for an
+    H100."""
+
+    name: str
+    memory_bytes: int
+    bytes_per_second: float
+    source: str
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Sources of ``published_lookups``, ``HOST``, ``NETWORK`` and ``EXCHANGE``."""
+        peak = f"{self.bytes_per_second / 1e12:g} TB/s of memory: {self.source}"
+        return {
+            "lookups": f"{peak}; 64.7 % of it, FBGEMM: meta-pytorch/torchrec pull request 4757",
+            "lookups in the cache": "twice the peak bandwidth of memory: NVIDIA, Accelerating "
+            "Embedding Lookups with cuEmbed",
+            "host, exchange": "370 GB/s each way, NCCL, of 450 GB/s of NVLink 4: NVIDIA/nccl-tests "
+            "issue 212",
+            "network": "48 GB/s of a ConnectX-7 of 400 Gb/s a GPU: NVIDIA/nccl-tests issue 267",
+        }
+
+
+GPUS: Final = (
+    Gpu("NVIDIA H100 SXM", 80 << 30, 3.35e12, "NVIDIA H100 Tensor Core GPU data sheet: 80 GB"),
+    Gpu("NVIDIA H200 SXM", 141 << 30, 4.8e12, "NVIDIA H200 Tensor Core GPU data sheet: 141 GB"),
+)
+"""The smallest first."""
+
+
+def gpu_for(memory_bytes: float) -> Gpu:
+    """The smallest GPU with so much memory; the largest if none has."""
+    return next((gpu for gpu in GPUS if memory_bytes <= gpu.memory_bytes), GPUS[-1])
+
+
+def published_lookups(gpu: Gpu) -> dict[str, RowCost]:
+    """Costs of a server's lookups with one cache, by how rows are stored."""
+    cached = 1 / (CACHED_RATIO * gpu.bytes_per_second)
+    memory = 1 / (FORWARD_SHARE * gpu.bytes_per_second)
+    return {
+        weights: RowCost(
+            start=0,
+            id=ID_BYTES * memory,
+            id_byte=cached,
+            bag=0,
+            bag_byte=_sum_ratio(weights) * memory,
+            misses=(MissCost(row=0, row_byte=memory - cached),),
+        )
+        for weights in WEIGHTS
+    }
+
+
+def _sum_ratio(weights: WeightType) -> float:
+    """Bytes of a sum, which is fp32, over those of a stored row."""
+    return FLOAT_BYTES * DIM / RowFormat(weights, DIM).row_bytes
+
+
+FOLDER = Path(__file__).parent
+PROCESSOR: Final = "xeon_amx.json"
+MEASURED: Final = dict(zip(GPUS, ("h100.json", "h200.json"), strict=True))
+
+
+def default_machine(kind: str = "cpu", memory_bytes: float = 0) -> Machine:
+    """The machine of any processor, or of the smallest GPU with enough memory.
+
+    Args:
+        kind: "cpu" or "cuda".
+        memory_bytes: of a GPU.
+    """
+    return _read(MEASURED[gpu_for(memory_bytes)] if kind == "cuda" else PROCESSOR)
+
+
+@cache
+def _read(name: str) -> Machine:
+    return read_machine(FOLDER / name)

@@ -24,10 +24,7 @@ from numpy.typing import NDArray
 from embershard.kernels import FusedOptimizer, build_fused_tables
 from embershard.malloc_options import set_malloc_options
 from embershard.package.row_format import RowFormat, WeightType
-from embershard.planner.fit import Measured, fit
-from embershard.planner.machine import RowCost
 
-WEIGHTS: Final[tuple[WeightType, ...]] = ("int8", "int4", "fp16", "fp32")
 CACHES = (1 << 21, 1 << 25)
 """Bytes of the caches whose misses are told apart: a core's own, and its part of the last one."""
 
@@ -39,6 +36,22 @@ SIZES = ((1, 4096), (1, 512), (8, 512), (8, 128), (40, 256))
 """Ids a bag, and bags."""
 
 LOOKUP_REPEATS = 7
+
+
+class Measured(NamedTuple):
+    """One operation: its size, and its seconds twice over."""
+
+    ids: int
+    bags: int
+    row_bytes: int
+    forward: tuple[float, float] = (0.0, 0.0)
+    backward: tuple[float, float] = (0.0, 0.0)
+    rows: int = 0
+    """Distinct rows among the ids, of a pass that reaches each once. 0: it reaches the row of
+    every id."""
+
+    missed: tuple[float, ...] = ()
+    """Share of the ids whose row is not in each cache."""
 
 
 class LookupSeconds(Protocol):
@@ -56,25 +69,14 @@ class LookupSeconds(Protocol):
         """CPU seconds of each batch of ``ids``."""
 
 
-def measure_lookups(
-    lookup_seconds: LookupSeconds, progress: Callable[[str], None]
-) -> dict[str, RowCost]:
-    """Measure lookups of each kind of rows, on this thread, with batches of each shape in turn.
+def measure_lookups(lookup_seconds: LookupSeconds, weights: WeightType) -> Iterator[Measured]:
+    """Measure lookups of one kind of rows, on this thread, with batches of each shape in turn.
 
     Args:
         lookup_seconds: looks rows up with the server's kernels.
-
-    Returns:
-        Costs by kind of rows.
     """
-    found = dict[str, RowCost]()
-    for weights in WEIGHTS:
-        progress(f"lookups of a server, {weights} rows")
-        measured = [
-            each for size in TABLE_BYTES for each in _measure(lookup_seconds, weights, size)
-        ]
-        found[weights], _ = fit(measured, np.array([np.mean(each.forward) for each in measured]))
-    return found
+    for table_bytes in TABLE_BYTES:
+        yield from _measure(lookup_seconds, weights, table_bytes)
 
 
 def missed_of(table_bytes: int, caches: tuple[int, ...] = CACHES) -> tuple[float, ...]:
@@ -167,7 +169,7 @@ def measure_kernel(optimizer: str, bench: Bench = CPU) -> Iterator[Measured]:
             optimizer=FusedOptimizer(name=optimizer),
             device=device,
         )
-        states = [state for each in tables.states for state in each.values()]
+        states = [state for of_table in tables.states for state in of_table.values()]
         for tensor in [*tables.weights, *states]:
             tensor.fill_(1.0)  # The first write to a page costs more than any later one.
         shapes = [
@@ -177,11 +179,11 @@ def measure_kernel(optimizer: str, bench: Bench = CPU) -> Iterator[Measured]:
         distinct = np.zeros(len(shapes), int)
         for run, (at, (bags, length)) in product(range(len(seconds)), enumerate(shapes)):
             ids = torch.randint(rows, (bags * length,), generator=generator, device=device)
-            distinct[at] = sum(len(each.unique()) for each in ids.view(TABLES, -1))
+            distinct[at] = sum(len(of_table.unique()) for of_table in ids.view(TABLES, -1))
             others.sum()
             offsets = torch.arange(0, len(ids) + 1, length, device=device)
             seconds[run, at] = _seconds(tables.lookup, ids, offsets, others)
-        first, second = (np.median(each, 0) for each in np.split(seconds, 2))
+        first, second = (np.median(half, 0) for half in np.split(seconds, 2))
         for at, (bags, length) in enumerate(shapes):
             yield Measured(
                 ids=bags * length,
@@ -263,8 +265,8 @@ def busy_cores() -> Iterator[None]:
 
 
 def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
-    for each in processes:
-        each.kill()
+    for process in processes:
+        process.kill()
 
 
 def _main(parent: int) -> None:

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
@@ -17,9 +16,10 @@ from embershard.planner.cost import (
     Span,
     Table,
     Workload,
-    price,
-    price_replica,
+    replica_costs,
+    shard_costs,
 )
+from embershard.planner.machine import Floats
 from embershard.sharding import ShardingType
 
 Spans: TypeAlias = tuple[tuple[Span, Span], ...]
@@ -27,10 +27,9 @@ Spans: TypeAlias = tuple[tuple[Span, Span], ...]
 
 DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
 REPLICATE = "replicate"
-"""Of serving plans: whole on several devices."""
+"""A table whole on several devices, in plans of serving."""
 
 MIN_PARTITION = 32
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,10 +39,10 @@ class Option:
     sharding_type: str
     spans: Spans
 
-    phases: NDArray[np.float64]
+    phases: Floats
     """Seconds of each shard, a step, of one phase or ``(phases, shards)``."""
 
-    memory: NDArray[np.float64]
+    memory: Floats
     """Bytes of weights, state, and a step's ids and vectors, of each shard; of one kind of memory,
     or ``(kinds, shards)``: the device's and its host's."""
 
@@ -53,7 +52,7 @@ class Option:
     compute_kernel: str = FUSED
     """Used in training only."""
 
-    seconds: NDArray[np.float64] = field(init=False)
+    seconds: Floats = field(init=False)
     """Seconds of each shard in all phases."""
 
     largest: float = field(init=False)
@@ -62,7 +61,7 @@ class Option:
     total: float = field(init=False)
     """Seconds of all shards."""
 
-    largest_bytes: NDArray[np.float64] = field(init=False)
+    largest_bytes: Floats = field(init=False)
     """Bytes of the largest shard, of each kind of memory."""
 
     def __post_init__(self) -> None:
@@ -80,7 +79,7 @@ class Option:
 
     @property
     def name(self) -> str:
-        """For people: the type, and the kernel if rows do not lie on the device."""
+        """The type in a report, and the kernel if rows do not lie on the device."""
         where = "" if self.compute_kernel == FUSED else f" {self.compute_kernel}"
         return self.sharding_type + where
 
@@ -115,11 +114,11 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     widest = max(1, table.dim // DIM_MULTIPLE // -(-least // DIM_MULTIPLE))
     if kinds == (DATA_PARALLEL,):
         return [replicas(table, work)]
-    found = dict[tuple[int, int, int], str]()
+    kind_of_cut = dict[tuple[int, int, int], str]()
 
     def add(kind: ShardingType, rows: int, columns: int, bound: int = 0) -> None:
         if rows <= table.rows and columns <= widest:
-            found.setdefault((rows, columns, bound), kind.value)
+            kind_of_cut.setdefault((rows, columns, bound), kind.value)
 
     def allows(kind: ShardingType, *, otherwise: bool = False) -> bool:
         return otherwise if kinds is None else kind.value in kinds
@@ -146,7 +145,7 @@ def options_of(table: Table, work: Workload) -> list[Option]:
         add(ShardingType.GRID_SHARD, count, min(world // local, widest), count)
     in_host = work.host_memory_rate and table.dim % DIM_MULTIPLE == 0
     known = (FUSED, *HOST_KERNELS) if in_host else (FUSED,)
-    allowed = [each for each in known if each in (table.compute_kernels or known)]
+    allowed = [kernel for kernel in known if kernel in (table.compute_kernels or known)]
     if not allowed:
         raise ValueError(
             f"table {table.name!r}: compute_kernels: expected a topology of cuda with ddr_cap and "
@@ -154,16 +153,16 @@ def options_of(table: Table, work: Workload) -> list[Option]:
         )
     cuts = [
         (kind, _spans(table, rows, columns), bound)
-        for (rows, columns, bound), kind in found.items()
+        for (rows, columns, bound), kind in kind_of_cut.items()
     ]
     if work.speeds and allows(ShardingType.ROW_WISE, otherwise=True):
         cuts.append((ShardingType.ROW_WISE.value, _spans_by_speed(table, work.speeds), 0))
-    return [option for kernel in allowed for option in _priced(table, work, cuts, kernel)]
+    return [option for kernel in allowed for option in make_options(table, work, cuts, kernel)]
 
 
 def replicas(table: Table, work: Workload) -> Option:
     """A replica on every rank, ``local_world_size`` on each host."""
-    costs = price_replica(table, work)
+    costs = replica_costs(table, work)
     spans = (((0, table.rows), (0, table.dim)),) * work.world_size
     return Option(DATA_PARALLEL, spans, costs.phases, _kinds(costs, work), work.local_world_size)
 
@@ -173,10 +172,14 @@ def _kinds(costs: ShardCosts, work: Workload) -> Floats:
     return costs.memory if work.host_memory_rate else costs.memory[:1]
 
 
+def powers_of_two(most: int) -> list[int]:
+    """2, 4, 8 .. up to ``most``."""
+    return [1 << power for power in range(1, most.bit_length())]
+
+
 def _counts(most: int, world: int) -> list[int]:
     """2, 4, 8 .. up to ``most``, ``most``, and one for each rank."""
-    powers = {1 << power for power in range(1, max(most, 1).bit_length())}
-    return sorted((powers | {most, min(most, world)}) - {1})
+    return sorted({*powers_of_two(most), most, min(most, world)} - {1})
 
 
 def _spans(table: Table, row_cuts: int, column_cuts: int) -> Spans:
@@ -196,31 +199,23 @@ def _spans_by_speed(table: Table, speeds: Sequence[float]) -> Spans:
     return tuple((rows, (0, table.dim)) for rows in pairwise(edges))
 
 
-def priced(
-    table: Table, work: Workload, kind: str, spans: Spans, compute_kernel: str = FUSED
-) -> Option:
-    """A cut with its costs."""
-    (option,) = _priced(table, work, [(kind, spans, 0)], compute_kernel)
-    return option
-
-
-def costs_of(option: Option, table: Table, work: Workload) -> ShardCosts:
+def option_costs(option: Option, table: Table, work: Workload) -> ShardCosts:
     """Parts of the seconds and the memory of an option."""
     if option.sharding_type == DATA_PARALLEL:
-        return price_replica(table, work)
-    return price(table, work, option.spans, option.compute_kernel)
+        return replica_costs(table, work)
+    return shard_costs(table, work, option.spans, option.compute_kernel)
 
 
-def _priced(
+def make_options(
     table: Table, work: Workload, cuts: Sequence[tuple[str, Spans, int]], compute_kernel: str
 ) -> list[Option]:
-    """Cuts of a table, the shards of all priced at once.
+    """Options of a table, the shards of all cuts priced at once.
 
     Args:
         cuts: type, spans, and the shards in a row that lie on one host.
     """
     shards = [span for _, spans, _ in cuts for span in spans]
-    costs = price(table, work, shards, compute_kernel)
+    costs = shard_costs(table, work, shards, compute_kernel)
     ends = np.cumsum([len(spans) for _, spans, _ in cuts])[:-1]
     phases, memory = np.split(costs.phases, ends, 1), np.split(_kinds(costs, work), ends, 1)
     return [

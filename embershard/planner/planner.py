@@ -7,17 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import nn
 
 from embershard.errors import InputError
 from embershard.planner.cost import FUSED, HOST_KERNELS, Table, batch_seconds, kernel_seconds
-from embershard.planner.machine import Machine
+from embershard.planner.machine import Floats, Machine
 from embershard.planner.options import DATA_PARALLEL, Option
-from embershard.planner.report import PlanReport
+from embershard.planner.report import PlanReport, RankLoad
 from embershard.planner.report_builder import build_report, rank_loads
-from embershard.planner.report_parts import RankLoad
-from embershard.planner.search import Found
+from embershard.planner.search import SearchResult
 from embershard.planner.starts import Deadline
 from embershard.planner.topology import (
     ParameterConstraints,
@@ -54,7 +52,7 @@ STORAGE_RESERVATION = 0.15
 
 class _Planned(NamedTuple):
     problem: TrainingProblem
-    found: Found
+    result: SearchResult
     seconds: float
 
 
@@ -103,9 +101,9 @@ class EmbeddingShardingPlanner:
             timeout_seconds = check_number(where, timeout_seconds, LEAST_TIMEOUT, SECONDS_MAX)
         constraints = {} if constraints is None else constraints
         check_kind("planner: constraints", constraints, Mapping, "a dict by table name")
-        for name, each in constraints.items():
+        for name, of_table in constraints.items():
             where = f"constraints: table {name!r}"
-            check_kind(where, each, ParameterConstraints, "ParameterConstraints")
+            check_kind(where, of_table, ParameterConstraints, "ParameterConstraints")
         self._clock = time.perf_counter
         self._timeout = math.inf if timeout_seconds is None else timeout_seconds
         self._topology, self._batch_size = topology, batch_size
@@ -120,17 +118,17 @@ class EmbeddingShardingPlanner:
 
     @property
     def machine(self) -> Machine:
-        """By whose costs it plans."""
+        """The machine whose costs it plans by."""
         return self._topology.machine
 
     @property
-    def kernel_seconds(self) -> NDArray[np.float64]:
+    def kernel_seconds(self) -> Floats:
         """CPU seconds of lookups and of updates of each rank's shards, a step of the last plan."""
         seconds = np.zeros((self._topology.world_size, 2))
         if self._planned is None:
             return seconds
-        problem, found, _ = self._planned
-        placement = found.placement
+        problem, result, _ = self._planned
+        placement = result.placement
         for at, table in enumerate(problem.tables):
             option = placement.option(at)
             if option.sharding_type != DATA_PARALLEL:
@@ -156,7 +154,7 @@ class EmbeddingShardingPlanner:
         return self._report
 
     def _build_report(self, planned: _Planned) -> PlanReport:
-        problem, found, seconds = planned
+        problem, result, seconds = planned
         machine, ranks = self.machine, self._topology.world_size
         warnings = self._topology.warnings
         warnings += tuple(
@@ -165,11 +163,12 @@ class EmbeddingShardingPlanner:
             for table in problem.tables
             if DATA_PARALLEL in (table.sharding_types or ()) and table.sharding_types != REPLICA
         )
-        if found.timed_out:
+        if result.timed_out:
             warnings += (f"search: ended by timeout_seconds, {self._timeout:g}",)
         own_batch = batch_seconds(problem.tables, machine.batch, ranks)
         return build_report(
-            problem.report_input(found.placement, seconds),
+            problem.report_input(result.placement, seconds),
+            bound_seconds=result.bound,
             common_seconds=self._dense_seconds + own_batch,
             dense_seconds=self._dense_seconds,
             warnings=warnings,
@@ -199,15 +198,15 @@ class EmbeddingShardingPlanner:
         self._is_empty = not problem.tables
         if self._is_empty:
             return plan
-        found = problem.search(options, deadline)
+        result = problem.search(options, deadline)
         for of_module in plan.plan.values():
             of_module.world_size = self._topology.world_size
-        placement = found.placement
+        placement = result.placement
         for at, table in enumerate(problem.tables):
             plan.plan[table.path][table.name] = _sharding(
                 table, placement.option(at), placement.ranks[at]
             )
-        self._planned = _Planned(problem, found, deadline.elapsed)
+        self._planned = _Planned(problem, result, deadline.elapsed)
         return plan
 
     def price(
@@ -217,8 +216,8 @@ class EmbeddingShardingPlanner:
 
         Args:
             plan: of the model.
-            module: as in ``plan``.
-            sharders: likewise.
+            module: the model, on any device.
+            sharders: of its collections; they say which optimizer a table has.
 
         Raises:
             InputError: the plan is not of this model and these ranks, or has shards of other
@@ -242,8 +241,8 @@ class EmbeddingShardingPlanner:
         """Rank 0 plans and every rank gets its plan. Every rank calls it.
 
         Args:
-            module: as in ``plan``.
-            sharders: likewise.
+            module: the model, on any device.
+            sharders: of its collections; they say which optimizer a table has.
             pg: the ranks. None: the default group.
 
         Raises:
@@ -278,8 +277,8 @@ def _check_model(call: str, module: nn.Module, sharders: Sequence[Sharder]) -> N
     """Refuse what is no model, and what are no sharders."""
     check_kind(f"{call}: module", module, nn.Module, "the model, a torch.nn.Module")
     check_kind(f"{call}: sharders", sharders, Sequence, "a list: get_default_sharders()")
-    for each in sharders:
-        check_kind(f"{call}: sharders", each, Sharder, "sharders alone: get_default_sharders()")
+    for sharder in sharders:
+        check_kind(f"{call}: sharders", sharder, Sharder, "sharders alone: get_default_sharders()")
 
 
 def _sharding(table: Table, option: Option, ranks: Sequence[int]) -> ParameterSharding:
@@ -311,10 +310,10 @@ def _check_priced(
             where=where,
             device=topology.compute_device,
         )
-        for name, each in cuts.items():
-            if each.compute_kernel not in kernels and each.sharding_type != DATA_PARALLEL:
+        for name, cut in cuts.items():
+            if cut.compute_kernel not in kernels and cut.sharding_type != DATA_PARALLEL:
                 raise InputError(
                     f"price: {where}: table {name!r}: compute_kernel: expected 'fused' of "
-                    f"{each.sharding_type}, got {each.compute_kernel!r}, whose costs are not "
+                    f"{cut.sharding_type}, got {cut.compute_kernel!r}, whose costs are not "
                     "measured"
                 )

@@ -1,12 +1,132 @@
 """``PlanReport``: what a plan costs each rank or device, its limit, and the other choices."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from embershard.errors import InputError
 from embershard.formatting import megabytes_text, ms_text, names_text, table_lines
 from embershard.planner.report_html import report_html
-from embershard.planner.report_parts import Alternative, RankCosts, RankLoad, SizeLoad, TableChoice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePart:
+    """Costs that one table adds to a rank."""
+
+    table: str
+    seconds: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCosts:
+    """Parts of the seconds and the memory of a rank in a step of training."""
+
+    forward_seconds: float
+    """Lookups."""
+
+    backward_seconds: float
+    """Updates."""
+
+    message_seconds: float
+    """Ids, vectors and gradients between ranks."""
+
+    bytes_in: float
+    bytes_out: float
+    """Bytes of these messages, from and to other ranks."""
+
+    weight_bytes: float
+    """Bytes in both kinds of memory together, as the state's are."""
+
+    state_bytes: float
+    buffer_bytes: float
+    """Ids, vectors, access counts and caches of a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLoad:
+    """Costs of one rank or device, table by table."""
+
+    name: str
+    """"rank 0", or "cpu:0"."""
+
+    seconds: float
+    """Seconds of lookups, updates and messages in a step, or of lookups in a batch."""
+
+    memory_bytes: float
+    memory_bytes_max: int | None
+    """Usable bytes; None without a cap."""
+
+    host_memory_bytes: float = 0.0
+    """Bytes of tables in unified memory."""
+
+    costs: RankCosts | None = None
+    """None for plans of serving."""
+
+    parts: Sequence[TablePart]
+    """Each table that lies there, the heaviest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another cut of a table, with all other tables where they are."""
+
+    sharding_type: str
+    shards: int
+    seconds: float
+    """Seconds of all shards."""
+
+    placement_seconds: float
+    """``PlanReport.placement_seconds`` then. Infinity: it does not fit the memory."""
+
+
+def table_name(path: str, table: str) -> str:
+    """Path of a collection, empty if there is none, and name of one of its tables."""
+    return f"{path}.{table}" if path else table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChoice:
+    """How a plan cuts one table."""
+
+    path: str
+    """Path of the table's collection in the model. Empty for tables of a package."""
+
+    table: str
+    sharding_type: str
+    shards: int
+    ranks: tuple[int, ...]
+    seconds: float
+    """Seconds of all its shards."""
+
+    find_alternatives: Callable[[], Sequence[Alternative]] = field(repr=False, compare=False)
+    """Makes ``alternatives`` when they are first asked for, in milliseconds a table."""
+
+    @property
+    def alternatives(self) -> Sequence[Alternative]:
+        """All other cuts that were considered, the best first."""
+        return self.find_alternatives()
+
+    @property
+    def name(self) -> str:
+        """Path and table."""
+        return table_name(self.path, self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeLoad:
+    """Batches of one size."""
+
+    examples: float
+    """Mean number of examples of a batch."""
+
+    seconds: float
+    """Seconds of the busiest device, the mean over batches."""
+
+    work_seconds: float
+    """Seconds of all devices together."""
+
+    alone: float
+    """Share of the batches that one thread does, as waking others would take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +169,7 @@ class PlanReport:
     @property
     def busiest_seconds(self) -> float:
         """Seconds of the busiest rank."""
-        return max(each.seconds for each in self.ranks)
+        return max(rank.seconds for rank in self.ranks)
 
     @property
     def placement_seconds(self) -> float:
@@ -74,13 +194,13 @@ class PlanReport:
 
     def summary(self) -> list[str]:
         """A few sentences: the step or the busiest device, the bound, what limits it."""
-        busiest = max(self.ranks, key=lambda each: each.seconds)
+        busiest = max(self.ranks, key=lambda rank: rank.seconds)
         of_busiest = f"busiest {busiest.name}: {ms_text(busiest.seconds)} ms a {self.unit}"
         planned = (
             f"step: {ms_text(self.placement_seconds)} ms" if self.phase_seconds else of_busiest
         )
         lines = [
-            *(f"warning: {each}" for each in self.warnings),
+            *(f"warning: {warning}" for warning in self.warnings),
             f"{planned}, bound {ms_text(self.bound_seconds)} ms, gap {self.gap:.1%}; planned in "
             f"{self.planning_seconds:.2f} s",
         ]
@@ -102,7 +222,7 @@ class PlanReport:
             lines.append(f"limit: {self.limit}")
         if self.costs:
             lines.append(self.costs)
-        alone = [each.examples for each in self.sizes if each.alone == 1]
+        alone = [size.examples for size in self.sizes if size.alone == 1]
         if alone:
             lines.append(
                 f"batches of up to {max(alone):,.0f} examples are looked up by one thread: sharing "
@@ -129,30 +249,30 @@ class PlanReport:
         """
         head, number = f"ms a {self.unit}", len(self.tables)
         table = "table" if number <= tables_max else f"table ({tables_max} heaviest of {number:,})"
-        host = ["host MB"] if any(each.host_memory_bytes for each in self.ranks) else []
-        found = [
+        host = ["host MB"] if any(rank.host_memory_bytes for rank in self.ranks) else []
+        sections = [
             (
                 ["device", head, "MB", "of MB", *host],
                 [
-                    [each.name, ms_text(each.seconds), *_memory(each)][: 4 + len(host)]
-                    for each in self.ranks
+                    [rank.name, ms_text(rank.seconds), *_memory(rank)][: 4 + len(host)]
+                    for rank in self.ranks
                 ],
             ),
-            (RANK_COSTS, [_costs_row(each.name, each.costs) for each in self.ranks if each.costs]),
+            (RANK_COSTS, [_costs_row(rank.name, rank.costs) for rank in self.ranks if rank.costs]),
             (
                 [table, "cut", "ms", "on", "second best", f"{self._compared} then, ms"],
-                [self._table_row(each) for each in self.tables[:tables_max]],
+                [self._table_row(choice) for choice in self.tables[:tables_max]],
             ),
             (
                 ["examples a batch", "ms", "ms of all devices", "batches of one thread"],
                 [
-                    [f"{each.examples:,.0f}", ms_text(each.seconds), ms_text(each.work_seconds),
-                     f"{each.alone:.0%}"]
-                    for each in self.sizes
+                    [f"{size.examples:,.0f}", ms_text(size.seconds), ms_text(size.work_seconds),
+                     f"{size.alone:.0%}"]
+                    for size in self.sizes
                 ],
             ),
         ]  # fmt: skip
-        return [(columns, rows) for columns, rows in found if rows]
+        return [(columns, rows) for columns, rows in sections if rows]
 
     def to_html(self, *, title: str = "Plan") -> str:
         """Returns one page without other files: tables, and bars of load and memory by table.
@@ -164,7 +284,7 @@ class PlanReport:
             title,
             self.ranks,
             bound_seconds=self.bound_seconds,
-            tables=[each.name for each in self.tables],
+            tables=[choice.name for choice in self.tables],
             lines=self.summary(),
             unit=self.unit,
             sections=self.sections(),
@@ -179,14 +299,14 @@ class PlanReport:
         Raises:
             InputError: the plan has no such table.
         """
-        found = [each for each in self.tables if table in (each.table, each.name)]
-        if not found:
-            known = names_text(each.name for each in self.tables)
+        choices = [choice for choice in self.tables if table in (choice.table, choice.name)]
+        if not choices:
+            known = names_text(choice.name for choice in self.tables)
             raise InputError(f"explain: expected a table of the plan ({known}), got {table!r}")
-        return "\n".join(line for each in found for line in self._explanation(each)) + "\n"
+        return "\n".join(line for choice in choices for line in self._explanation(choice)) + "\n"
 
     def _explanation(self, choice: TableChoice) -> list[str]:
-        total = sum(each.seconds for each in self.ranks)
+        total = sum(rank.seconds for rank in self.ranks)
         share, place = choice.seconds / total if total else 0, self.tables.index(choice) + 1
         lines = [
             f"{choice.name}: {choice.sharding_type} x {choice.shards} on {self._on(choice)}; "
@@ -200,13 +320,13 @@ class PlanReport:
         others = ((_cut(e), ms_text(e.seconds), _then(e)) for e in choice.alternatives)
         return lines + table_lines(("other cut", "ms", f"{self._compared} then, ms"), others)
 
-    def _table_row(self, each: TableChoice) -> list[str]:
-        other = next(iter(each.alternatives), None)
+    def _table_row(self, choice: TableChoice) -> list[str]:
+        other = next(iter(choice.alternatives), None)
         return [
-            each.name,
-            f"{each.sharding_type} x {each.shards}",
-            ms_text(each.seconds),
-            self._on(each),
+            choice.name,
+            f"{choice.sharding_type} x {choice.shards}",
+            ms_text(choice.seconds),
+            self._on(choice),
             "none" if other is None else f"{_cut(other)}, {ms_text(other.seconds)} ms",
             "" if other is None else _then(other),
         ]
@@ -227,19 +347,19 @@ def _costs_row(name: str, costs: RankCosts) -> list[str]:
     return [name, *map(ms_text, seconds), *map(megabytes_text, (*moved, *held))]
 
 
-def _memory(each: RankLoad) -> list[str]:
-    cap = each.memory_bytes_max
+def _memory(rank: RankLoad) -> list[str]:
+    cap = rank.memory_bytes_max
     most = "no cap" if cap is None else megabytes_text(cap)
-    return [megabytes_text(each.memory_bytes), most, megabytes_text(each.host_memory_bytes)]
+    return [megabytes_text(rank.memory_bytes), most, megabytes_text(rank.host_memory_bytes)]
 
 
-def _cut(each: Alternative) -> str:
-    return f"{each.sharding_type} x {each.shards}"
+def _cut(other: Alternative) -> str:
+    return f"{other.sharding_type} x {other.shards}"
 
 
-def _then(each: Alternative) -> str:
+def _then(other: Alternative) -> str:
     return (
         "over the memory"
-        if each.placement_seconds == float("inf")
-        else ms_text(each.placement_seconds)
+        if other.placement_seconds == float("inf")
+        else ms_text(other.placement_seconds)
     )

@@ -7,18 +7,19 @@ from functools import partial
 import numpy as np
 
 from embershard.formatting import ms_text
-from embershard.planner.bound import Floats, lower_bound
 from embershard.planner.cost import ShardCosts
+from embershard.planner.machine import Floats
 from embershard.planner.options import REPLICATE, Option
-from embershard.planner.placement import NoRoomError, Placement
-from embershard.planner.report import PlanReport
-from embershard.planner.report_parts import (
+from embershard.planner.placement import NoRoomError, Placement, lower_bound
+from embershard.planner.report import (
     Alternative,
+    PlanReport,
     RankCosts,
     RankLoad,
     SizeLoad,
     TableChoice,
     TablePart,
+    table_name,
 )
 
 NEAR = 1.001
@@ -51,6 +52,7 @@ class ReportInput:
 def build_report(
     plan: ReportInput,
     *,
+    bound_seconds: float | None = None,
     unit: str = "step",
     common_seconds: float = 0.0,
     dense_seconds: float = 0.0,
@@ -61,6 +63,7 @@ def build_report(
     """The report.
 
     Args:
+        bound_seconds: of the search. None: the bound of the placement's options.
         unit: what takes the seconds of the options.
         common_seconds: of every rank, whatever the plan.
         dense_seconds: the dense part's share of these.
@@ -69,16 +72,17 @@ def build_report(
         costs: which were taken, for people.
     """
     placement = plan.placement
-    speeds, caps, _ = placement.of_ranks
-    bound = lower_bound(placement.options, speeds=speeds, caps=caps)
+    if bound_seconds is None:
+        speeds, caps, _ = placement.of_ranks
+        bound_seconds = lower_bound(placement.options, speeds=speeds, caps=caps)
     choices = [_choice(plan, table) for table in range(len(plan.tables))]
     phases = placement.loads.max(1).tolist()
     return PlanReport(
         ranks=rank_loads(plan),
         tables=sorted(choices, key=lambda choice: (-choice.seconds, choice.name)),
-        bound_seconds=bound,
+        bound_seconds=bound_seconds,
         planning_seconds=plan.seconds,
-        limit=_limit(plan, bound),
+        limit=_limit(plan, bound_seconds),
         unit=unit,
         common_seconds=common_seconds,
         dense_seconds=dense_seconds,
@@ -109,7 +113,7 @@ def rank_loads(plan: ReportInput) -> list[RankLoad]:
             costs=costs[rank] if costs else None,
             parts=[
                 TablePart(
-                    table=".".join(filter(None, plan.tables[table])),
+                    table=table_name(*plan.tables[table]),
                     seconds=float(seconds),
                     memory_bytes=float(memory),
                 )
@@ -212,7 +216,7 @@ def _limit(plan: ReportInput, bound: float) -> str:
     at = int(np.argmax(smallest))
     if smallest[at] / float(speeds.max()) * NEAR >= bound:
         return (
-            f"table {'.'.join(filter(None, plan.tables[at]))}: no cut of it has a smaller "
+            f"table {table_name(*plan.tables[at])}: no cut of it has a smaller "
             f"largest shard than {ms_text(smallest[at])} ms"
         )
     return (

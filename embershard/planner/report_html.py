@@ -1,11 +1,16 @@
 """A ``PlanReport`` as one HTML page with inline SVG, without scripts or other files."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from embershard.formatting import megabytes_text, ms_text
-from embershard.planner.report_parts import RankLoad
+
+if TYPE_CHECKING:
+    from embershard.planner.report import RankLoad
 
 COLOURS = (
     *("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7"),
@@ -44,7 +49,7 @@ def report_html(
     body.append(_legend(colours, len(tables)))
     body.append(f"<h2>Load: ms a {escape(unit)}{_marked('bound')}</h2>")
     body.append(_bars(ranks, bound_seconds, colours, memory=False))
-    capped = any(each.memory_bytes_max is not None for each in ranks)
+    capped = any(rank.memory_bytes_max is not None for rank in ranks)
     body.append(f"<h2>Memory: MB{_marked('cap') if capped else ''}</h2>")
     body.append(_bars(ranks, bound_seconds, colours, memory=True))
     for head, rows in sections:
@@ -78,9 +83,9 @@ def _bars(
     ranks: Sequence[RankLoad], bound_seconds: float, colours: dict[str, str], *, memory: bool
 ) -> str:
     """A bar a rank, stacked by table; of load with the bound, of memory with the caps."""
-    caps = [each.memory_bytes_max or 0 for each in ranks]
+    caps = [rank.memory_bytes_max or 0 for rank in ranks]
     marks = caps if memory else [bound_seconds] * len(ranks)
-    longest = max(*(_total(each, memory) for each in ranks), *marks, 1e-12)
+    longest = max(*(_total(rank, memory) for rank in ranks), *marks, 1e-12)
     height = STEP * len(ranks) + 4
     shapes = list[str]()
     for row, (rank, mark) in enumerate(zip(ranks, marks, strict=True)):
@@ -120,18 +125,18 @@ def _stack(
     rank: RankLoad, colours: dict[str, str], *, memory: bool
 ) -> list[tuple[str, float, str]]:
     """Name, size and colour of each piece: the heaviest tables, and all others together."""
-    found, other = dict[str, float](), 0.0
+    sizes, other = dict[str, float](), 0.0
     for part in rank.parts:
         size = part.memory_bytes if memory else part.seconds
         if part.table in colours:
-            found[part.table] = size
+            sizes[part.table] = size
         else:
             other += size
-    pieces = [(name, found[name], colour) for name, colour in colours.items() if name in found]
+    pieces = [(name, sizes[name], colour) for name, colour in colours.items() if name in sizes]
     return [*pieces, ("lighter tables", other, OTHER)] if other else pieces
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    cells = "".join(f"<th>{escape(each)}</th>" for each in head)
+    cells = "".join(f"<th>{escape(column)}</th>" for column in head)
     lines = [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
     return f"<table><tr>{cells}</tr>\n{chr(10).join(lines)}</table>"

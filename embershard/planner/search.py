@@ -16,8 +16,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.planner.bound import Floats, Options, OptionTotals
-from embershard.planner.placement import NoRoomError, Placement, Ranks
+from embershard.planner.machine import Floats
+from embershard.planner.placement import (
+    NoRoomError,
+    Options,
+    OptionTotals,
+    Placement,
+    Ranks,
+)
 from embershard.planner.starts import Deadline, starting_placements
 
 CUTS_TRIED = 8
@@ -30,14 +36,15 @@ LOWER = 1 - 1e-6
 """A change is made only if the step falls below this share of it."""
 
 WORK_MAX, WORK_OF_TABLE, WORK_OF_CHANGE = 25_000_000, 4_000, 3_000
-"""Changes that a search prices, at most: of any problem, for each table, and how many are counted
-for each call, which takes that long besides. They bound the time of a search, alike everywhere."""
+"""Most changes that a search prices: of any problem, and more of them for each table. Each call
+counts as ``WORK_OF_CHANGE`` changes in addition. They bound the time of a search, alike on all
+machines."""
 
 PARTNERS_MAX = 16
 """Ranks that shards are swapped with: those that are least busy."""
 
 
-class Effort:
+class Budget:
     """The time and work that remain to a search.
 
     Args:
@@ -100,31 +107,31 @@ class _Shards:
                 self.ranks[shard] = rank
 
 
-def improve(placement: Placement, effort: Effort) -> None:
+def improve(placement: Placement, budget: Budget) -> None:
     """Change a placement until no change of a shard of a busiest rank shortens the step."""
     shards = _Shards(placement)
-    while placement.step > effort.bound * CLOSE and not effort.is_spent:
+    while placement.step > budget.bound * CLOSE and not budget.is_spent:
         changes = [
             change
             for rank in dict.fromkeys(placement.loads.argmax(1).tolist())
-            for change in _changes(shards, rank, effort)
+            for change in _changes(shards, rank, budget)
         ]
         best = min(changes, default=None)
         if best is not None and best.step < placement.step * LOWER:
             shards.apply(best)
-        elif _cut_otherwise(placement, effort):
+        elif _cut_otherwise(placement, budget):
             shards = _Shards(placement)
         else:
             return
 
 
-def _changes(shards: _Shards, busiest: int, effort: Effort) -> list[_Change]:
+def _changes(shards: _Shards, busiest: int, budget: Budget) -> list[_Change]:
     """The best move and the best swap of a shard of one rank."""
     placement, own = shards.placement, np.flatnonzero(shards.ranks == busiest)
     if not len(own):
         return []
     rest, count = _busiest_of_others(placement.loads, busiest), placement.loads.shape[1]
-    effort.count(len(own) * count)
+    budget.count(len(own) * count)
     changes = [_best_move(shards, own, rest)]
     allowed = np.ones(count, bool)
     if count > PARTNERS_MAX:
@@ -132,7 +139,7 @@ def _changes(shards: _Shards, busiest: int, effort: Effort) -> list[_Change]:
     allowed[busiest] = False
     others = np.flatnonzero(allowed[shards.ranks])
     if len(others):
-        effort.count(len(own) * len(others))
+        budget.count(len(own) * len(others))
         changes.append(_best_swap(shards, own, others, rest))
     return changes
 
@@ -197,7 +204,7 @@ def _fits_swapped(
     return np.asarray((here & (-gained <= left[:, None, shards.ranks[others]])).all(0))
 
 
-def _cut_otherwise(placement: Placement, effort: Effort) -> bool:
+def _cut_otherwise(placement: Placement, budget: Budget) -> bool:
     """Use another option of a table of a busiest rank, its shards on the ranks that are lightest
     with them. Returns whether one shortens the step; else all stays as it was."""
     limit = placement.step * LOWER
@@ -213,9 +220,9 @@ def _cut_otherwise(placement: Placement, effort: Effort) -> bool:
             if at != chosen and cut.largest < longest and (cut.largest_bytes <= room).all()
         ]
         for at in sorted(others, key=lambda other: cuts[other].total):
-            if effort.is_spent:
+            if budget.is_spent:
                 return False
-            effort.count(len(cuts[at].spans) * WORK_OF_CHANGE // 4)
+            budget.count(len(cuts[at].spans) * WORK_OF_CHANGE // 4)
             try:
                 placed = without.find_places(cuts[at], limit=limit)
             except NoRoomError:
@@ -232,10 +239,8 @@ def _heaviest_tables(placement: Placement) -> list[int]:
     heaviest = dict[int, float]()
     for table, ranks in enumerate(placement.ranks):
         if busiest.intersection(ranks):
-            seconds = placement.option(table).seconds
-            heaviest[table] = max(
-                float(each) for rank, each in zip(ranks, seconds, strict=True) if rank in busiest
-            )
+            shards = zip(ranks, placement.option(table).seconds, strict=True)
+            heaviest[table] = max(float(seconds) for rank, seconds in shards if rank in busiest)
     return sorted(heaviest, key=lambda table: -heaviest[table])[:CUTS_TRIED]
 
 
@@ -264,7 +269,7 @@ NEAR = 1.003
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The result of a search."""
 
     placement: Placement
@@ -284,7 +289,7 @@ def search(
     deadline: Deadline | None = None,
     perturb: bool = False,
     seconds_of: Callable[[Placement], float] | None = None,
-) -> Found:
+) -> SearchResult:
     """The best placement that is found; the same for the same input.
 
     Args:
@@ -306,21 +311,21 @@ def search(
     totals = OptionTotals(options, speeds=speeds, caps=ranks.caps)
     bound = totals.bound()
     starts = starting_placements(options, ranks, totals, bound, deadline)
-    effort = Effort(deadline, bound, len(options))
+    budget = Budget(deadline, bound, len(options))
     best, least = starts[0], np.inf
     for placement in sorted(starts, key=lambda start: start.step)[:IMPROVED]:
-        improve(placement, effort)
+        improve(placement, budget)
         seconds = placement.step if seconds_of is None else seconds_of(placement)
         if seconds < least:
             best, least = placement, seconds
-        if effort.timed_out or least <= bound * CLOSE_ENOUGH:
+        if budget.timed_out or least <= bound * CLOSE_ENOUGH:
             break
-    if perturb and not effort.timed_out:
-        best = _perturbed(best, totals.cheap(bound, DRAWN), effort)
-    return Found(best.recounted(), bound, effort.timed_out)
+    if perturb and not budget.timed_out:
+        best = _perturbed(best, totals.cheap(bound, DRAWN), budget)
+    return SearchResult(best.recounted(), bound, budget.timed_out)
 
 
-def _perturbed(best: Placement, cheap: Sequence[Sequence[int]], effort: Effort) -> Placement:
+def _perturbed(best: Placement, cheap: Sequence[Sequence[int]], budget: Budget) -> Placement:
     """The best of its perturbations, each of the last that came near; drawn alike for the same
     input.
 
@@ -334,7 +339,7 @@ def _perturbed(best: Placement, cheap: Sequence[Sequence[int]], effort: Effort) 
     for step in range(steps):
         busiest = int(last.load.argmax())
         there = [table for table, ranks in enumerate(last.ranks) if busiest in ranks]
-        if effort.is_spent or best.step <= effort.bound * CLOSE_ENOUGH or not there:
+        if budget.is_spent or best.step <= budget.bound * CLOSE_ENOUGH or not there:
             break
         if step - improved > STALE_OF_TABLE * tables:
             break
@@ -351,7 +356,7 @@ def _perturbed(best: Placement, cheap: Sequence[Sequence[int]], effort: Effort) 
                 placement.accept(table, at, placed)
         except NoRoomError:
             continue
-        improve(placement, effort)
+        improve(placement, budget)
         if placement.step < best.step:
             best, improved = placement, step
         if placement.step <= best.step * NEAR:

@@ -1,6 +1,6 @@
 """``ServingProblem``: tables of a package on devices of a fleet, and how each table may lie."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,20 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
+from embershard.formatting import names_text
 from embershard.package.manifest import TableSpec
+from embershard.package.placement import shard_bytes
+from embershard.package.plan import has_packed_rows
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.planner.cache import RowRates, missed_shares
-from embershard.planner.fleet import Fleet, check_constraints
+from embershard.planner.cost import RowRates, missed_shares
+from embershard.planner.fleet import Fleet
 from embershard.planner.lookup_load import Batches, LookupLoad
-from embershard.planner.machine import Machine, RowCost
-from embershard.planner.options import REPLICATE, Option
+from embershard.planner.machine import Floats, Machine, RowCost
+from embershard.planner.options import REPLICATE, Option, powers_of_two
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
-Floats = NDArray[np.float64]
-
 CHUNKS = 8
-"""Of a batch's bags, that replicas take turns in: 256 examples of 32 bags a chunk."""
+"""Chunks of a batch that replicas take in turn: 32 bags each in a batch of 256."""
 
 ALONE_BYTES = 128 << 10
 """A batch that reads and writes less is done by one thread: ``ShardedLookupOptions``."""
@@ -41,27 +42,32 @@ class ServedTable:
     """Share of lookups whose row is not in each cache, with each table on one device."""
 
     missed_of_replicas: Floats
-    """Likewise, with every table on every device: each cache holds the rows of all."""
+    """Share of lookups whose row is not in each cache, with every table on every device."""
+
+    packed: bool
+    """True if rows are padded on the fleet's devices."""
 
 
 def served_tables(
-    tables: Sequence[TableSpec], load: LookupLoad, machine: Machine, devices: int
+    tables: Sequence[TableSpec], load: LookupLoad, machine: Machine, devices: Sequence[str]
 ) -> list[ServedTable]:
     """The tables of a package, with costs.
 
     Args:
         machine: whose ``lookups`` are used.
-        devices: that have a cache each.
+        devices: of one kind, with a cache each.
 
     Raises:
         InputError: the machine has no costs of rows stored as these are.
     """
-    mean = load.ids.mean(0)
-    rates = [RowRates(mean[at] * each.rates, each.rows) for at, each in enumerate(load.classes)]
-    sizes = [each.row_bytes for each in tables]
+    rates = [
+        RowRates(ids * of_table.rates, of_table.rows)
+        for ids, of_table in zip(load.ids.mean(0), load.classes, strict=True)
+    ]
+    sizes = [table.row_bytes for table in tables]
     one, all_of_them = (
-        missed_shares(rates, sizes, [each * count for each in machine.caches])
-        for count in (devices, 1)
+        missed_shares(rates, sizes, [cache * count for cache in machine.caches])
+        for count in (len(devices), 1)
     )
     return [
         ServedTable(
@@ -70,15 +76,10 @@ def served_tables(
             cost=machine.lookup(spec.weights),
             missed=one[:, at],
             missed_of_replicas=all_of_them[:, at],
+            packed=has_packed_rows(devices[0]),
         )
         for at, spec in enumerate(tables)
     ]
-
-
-def shard_bytes(shard: Shard, table: TableSpec) -> float:
-    """Of the stored rows of a rectangle."""
-    rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
-    return table.table_bytes * rows * columns / (table.rows * table.dim)
 
 
 def shard_cost(shard: Shard, table: ServedTable, batches: Batches) -> tuple[Floats, Floats]:
@@ -128,15 +129,15 @@ BATCH_EXAMPLES = 256
 BATCH_EXAMPLES_MAX = 1_000_000
 
 SECONDS_OF_BYTE = 1e-21
-"""Of stored rows: between equal loads the one with fewer bytes wins."""
+"""Seconds added for a stored byte: between equal loads the one with fewer bytes wins."""
 
 SECONDS_OF_SHARD = 1e-15
-"""Between equal cuts the one with fewer shards wins."""
+"""Seconds added for a shard: between equal cuts the one with fewer shards wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServingProblem:
-    """What a plan of serving is made of; ``serving_problem`` makes it."""
+    """Input of a plan of serving; ``serving_problem`` makes it."""
 
     tables: Sequence[ServedTable]
     fleet: Fleet
@@ -149,18 +150,16 @@ class ServingProblem:
     @property
     def mean(self) -> Batches:
         """One batch, the mean of all."""
-        each = self.batches
-        return Batches(
-            each.ids.mean(0, keepdims=True), each.bags.mean(0, keepdims=True), each.examples
-        )
+        ids, bags = (part.mean(0, keepdims=True) for part in (self.batches.ids, self.batches.bags))
+        return Batches(ids, bags, self.batches.examples)
 
     @property
     def named(self) -> dict[str, ServedTable]:
         """The tables by name."""
-        return {each.spec.name: each for each in self.tables}
+        return {table.spec.name: table for table in self.tables}
 
     @property
-    def caps(self) -> NDArray[np.float64]:
+    def caps(self) -> Floats:
         """Bytes of tables on each device."""
         return np.full(len(self.fleet.devices), self.cap)
 
@@ -179,7 +178,7 @@ def serving_problem(
     batch_examples: int = BATCH_EXAMPLES,
     constraints: Mapping[str, Sequence[str]] | None = None,
 ) -> ServingProblem:
-    """What ``plan_package`` and ``explained_plan`` take.
+    """Make the input of ``plan_package`` and ``explained_plan``.
 
     Args:
         tables: of the package.
@@ -197,9 +196,9 @@ def serving_problem(
             f"batch_examples: expected 1 .. {BATCH_EXAMPLES_MAX}, got {batch_examples}"
         )
     constraints = dict(constraints or {})
-    check_constraints(constraints, [each.name for each in tables])
+    check_constraints(constraints, [table.name for table in tables])
     return ServingProblem(
-        tables=served_tables(tables, load, machine, len(fleet.devices)),
+        tables=served_tables(tables, load, machine, fleet.devices),
         fleet=fleet,
         load=load,
         machine=machine,
@@ -207,6 +206,52 @@ def serving_problem(
         batches=load.batches(batch_examples),
         constraints=constraints,
     )
+
+
+CUTS = ("table", "column", "row", "replicate")
+"""Whole on one device; by columns; by rows; whole on every device."""
+
+
+def parse_constraints(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """ "users=replicate" and "items=table,column", by table.
+
+    Raises:
+        InputError: another form, an unknown cut, or two that contradict each other.
+    """
+    allowed = dict[str, tuple[str, ...]]()
+    for text in texts:
+        name, equals, rest = text.rpartition("=")
+        cuts = tuple(rest.split(","))
+        if not name or not equals or not set(CUTS).issuperset(cuts):
+            raise InputError(
+                f"constraint: expected TABLE=CUT or TABLE=CUT,CUT with cuts of {', '.join(CUTS)}, "
+                f"got {text[:80]!r}"
+            )
+        if not set(cuts) & set(allowed.get(name, cuts)):
+            raise InputError(
+                f"constraint: table {name!r}: {', '.join(allowed[name])} and {', '.join(cuts)} "
+                "contradict each other: expected a cut that both allow"
+            )
+        allowed[name] = tuple(cut for cut in cuts if cut in allowed.get(name, cuts))
+    return allowed
+
+
+def check_constraints(constraints: Mapping[str, Sequence[str]], tables: Sequence[str]) -> None:
+    """Checks that constraints name these tables.
+
+    Raises:
+        InputError: one names no table, or no cut.
+    """
+    for name, cuts in constraints.items():
+        if name not in tables:
+            raise InputError(
+                f"constraint: expected a table of the package ({names_text(tables)}), got {name!r}"
+            )
+        if not cuts or not set(CUTS).issuperset(cuts):
+            raise InputError(
+                f"constraint: table {name!r}: expected some of {', '.join(CUTS)}, got "
+                f"{', '.join(cuts) or 'none'}"
+            )
 
 
 class Choices(NamedTuple):
@@ -274,24 +319,24 @@ def inference_options(
     """
     spec = table.spec
     cuts = cuts or (("table", "column", "row") if rows else ("table", "column"))
-    found = list[Option]()
+    options = list[Option]()
     if "table" in cuts:
-        found.append(_option(table, mean, "table", 1, 1))
-    counts = sorted({*(1 << power for power in range(1, devices.bit_length() + 1)), devices})
+        options.append(_option(table, mean, "table", 1, 1))
+    counts = sorted({*powers_of_two(2 * devices), devices})
     for kind in ("column", "row"):
         size = spec.rows if kind == "row" else -(-spec.dim // DIM_MULTIPLE)
         if kind in cuts:
-            found += [
+            options += [
                 _option(table, mean, kind, *((count, 1) if kind == "row" else (1, count)))
                 for count in counts
                 if 1 < count <= size
             ]
-    if not found and "replicate" not in cuts:
+    if not options and "replicate" not in cuts:
         raise InputError(
             f"constraint: table {spec.name!r}: expected a cut that is possible, got "
             f"{', '.join(cuts)} of {spec.rows} rows and {spec.dim} columns over {devices} devices"
         )
-    return found
+    return options
 
 
 def replica_option(table: ServedTable, mean: Batches, devices: int) -> Option:
@@ -301,8 +346,7 @@ def replica_option(table: ServedTable, mean: Batches, devices: int) -> Option:
 
 def partial_replicas(table: ServedTable, mean: Batches, devices: int) -> list[Option]:
     """Whole on 2, 4 .. of the devices, at most one for each chunk of a batch."""
-    counts = (1 << power for power in range(1, CHUNKS.bit_length()))
-    return [_replicas(table, mean, count) for count in counts if count < devices]
+    return [_replicas(table, mean, count) for count in powers_of_two(CHUNKS) if count < devices]
 
 
 def _replicas(table: ServedTable, mean: Batches, count: int, host_columns: int = 0) -> Option:
@@ -311,11 +355,12 @@ def _replicas(table: ServedTable, mean: Batches, count: int, host_columns: int =
         table=spec.name, rows=(0, spec.rows), columns=(0, spec.dim), devices=tuple(range(count))
     )
     seconds, _ = shard_cost(whole, table, mean)
+    memory = shard_bytes(whole, spec, packed=table.packed)
     return Option(
         REPLICATE,
         ((whole.rows, whole.columns),) * count,
-        np.full(count, float(seconds[0]) / count + SECONDS_OF_BYTE * spec.table_bytes),
-        np.full(count, float(spec.table_bytes)),
+        np.full(count, float(seconds[0]) / count + SECONDS_OF_BYTE * memory),
+        np.full(count, memory),
         host_columns,
     )
 
@@ -327,12 +372,12 @@ def _option(table: ServedTable, mean: Batches, kind: str, rows: int, columns: in
         for column in cut_evenly(spec.dim, columns, DIM_MULTIPLE)
         for row in cut_evenly(spec.rows, rows, 1)
     ]
-    found = dict[tuple[int, int, bool], tuple[float, float]]()  # Most shards are alike.
+    by_size = dict[tuple[int, int, bool], tuple[float, float]]()  # Most shards are alike.
     sizes = [(row[1] - row[0], column[1] - column[0], row[0] > 0) for row, column in spans]
     for size, (row, column) in zip(sizes, spans, strict=True):
-        if size not in found:
+        if size not in by_size:
             shard = Shard(table=spec.name, rows=row, columns=column, devices=(0,))
             cost = float(shard_cost(shard, table, mean)[0][0])
-            found[size] = cost, shard_bytes(shard, spec)
-    seconds, memory = np.array([found[size] for size in sizes]).T
+            by_size[size] = cost, shard_bytes(shard, spec, packed=table.packed)
+    seconds, memory = np.array([by_size[size] for size in sizes]).T
     return Option(kind, tuple(spans), seconds + SECONDS_OF_SHARD + SECONDS_OF_BYTE * memory, memory)

@@ -20,13 +20,11 @@ from embershard.package import Plan
 from embershard.package.manifest import FORMAT_VERSION
 from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
-from embershard.planner.bound import Options, lower_bound
 from embershard.planner.lookup_load import Batches
 from embershard.planner.options import Option
-from embershard.planner.placement import Placement, Ranks
-from embershard.planner.report import PlanReport
+from embershard.planner.placement import Options, Placement, Ranks, lower_bound
+from embershard.planner.report import PlanReport, SizeLoad
 from embershard.planner.report_builder import ReportInput, build_report
-from embershard.planner.report_parts import SizeLoad
 from embershard.planner.search import search
 from embershard.planner.serving_cost import (
     ALONE_BYTES,
@@ -38,8 +36,7 @@ from embershard.planner.serving_cost import (
     may_replicate,
     shard_cost,
 )
-from embershard.planner.shortage import short_bytes, shortage_text
-from embershard.planner.starts import InfeasibleError
+from embershard.planner.starts import InfeasibleError, short_bytes, shortage_text
 
 GAIN = 0.995
 """More replicas must shorten a batch to this share of its time."""
@@ -56,21 +53,21 @@ class ServingPlanError(InputError):
 
 
 class ExplainedPlan(NamedTuple):
-    """A plan, and why."""
+    """A plan and its report."""
 
     plan: Plan
     report: PlanReport
 
 
-class Layout(NamedTuple):
+class ServingLayout(NamedTuple):
     """The shards that the search found."""
 
     placement: Placement
-    """Of the cuts of each table that were considered."""
+    """Placement among all cuts that were considered."""
 
     shards: tuple[Shard, ...]
     batch_seconds: float
-    """Of the busiest device, the mean over batches."""
+    """Seconds of the busiest device, the mean over batches."""
 
     def plan(self, name: str, devices: tuple[str, ...]) -> Plan:
         """The plan that a package keeps."""
@@ -88,8 +85,7 @@ def plan_package(problem: ServingProblem, *, name: str) -> Plan:
         InputError: a cut that a constraint asks for is not possible.
         ServingPlanError: memory or constraints leave no plan.
     """
-    check_plan_name(name)
-    return solve(problem).plan(name, problem.fleet.devices)
+    return explained_plan(problem, name=name).plan
 
 
 def explained_plan(
@@ -118,7 +114,7 @@ def explained_plan(
         ranks=fleet.devices,
         memory_bytes_max=[fleet.memory_bytes] * devices,
         seconds=seconds,
-        price_replicas=partial(_seconds_with, problem, layout),
+        price_replicas=partial(_seconds_with_replicas, problem, layout),
     )
     sizes = [
         size_load(layout.shards, problem.named, problem.load.batches(examples), devices)
@@ -134,7 +130,7 @@ def explained_plan(
     return ExplainedPlan(layout.plan(name, fleet.devices), report)
 
 
-def solve(problem: ServingProblem) -> Layout:
+def solve(problem: ServingProblem) -> ServingLayout:
     """The best layout that is found.
 
     Raises:
@@ -158,7 +154,7 @@ def solve(problem: ServingProblem) -> Layout:
         raise ServingPlanError(text) from error
 
 
-def _with_replicas(problem: ServingProblem, choices: Choices) -> Layout:
+def _with_replicas(problem: ServingProblem, choices: Choices) -> ServingLayout:
     best = _searched(problem, choices, frozenset(choices.always))
     caps = problem.caps
     bound = lower_bound(choices.options, speeds=np.ones(len(caps)), caps=caps)
@@ -178,7 +174,7 @@ def _with_replicas(problem: ServingProblem, choices: Choices) -> Layout:
 
 def _replica_sets(problem: ServingProblem, choices: Choices) -> Iterator[frozenset[int]]:
     """The 1, 2, 4, .. and all tables with the most seconds a byte that fit every device."""
-    sizes = [table.spec.table_bytes for table in problem.tables]
+    sizes = [float(replica.memory[0, 0]) for replica in choices.replicas]
     free = problem.cap - sum(sizes[at] for at in choices.always)
     able = list[int]()
     hot = sorted(range(len(sizes)), key=lambda at: (-choices.replicas[at].total / sizes[at], at))
@@ -196,7 +192,9 @@ def _replica_sets(problem: ServingProblem, choices: Choices) -> Iterator[frozens
         yield frozenset([*choices.always, *able])
 
 
-def _searched(problem: ServingProblem, choices: Choices, replicated: frozenset[int]) -> Layout:
+def _searched(
+    problem: ServingProblem, choices: Choices, replicated: frozenset[int]
+) -> ServingLayout:
     """The best placement of all other tables.
 
     Raises:
@@ -208,13 +206,13 @@ def _searched(problem: ServingProblem, choices: Choices, replicated: frozenset[i
     if held > problem.cap:
         raise InfeasibleError(max(replicated), held - problem.cap)
 
-    def layout_of(searched: Placement | None) -> Layout:
+    def layout_of(searched: Placement | None) -> ServingLayout:
         return _layout(problem, choices, replicated, rest, searched)
 
     if not rest:
         return layout_of(None)
     try:
-        found = search(
+        result = search(
             [choices.cuts[at] for at in rest],
             speeds=np.ones(devices),
             caps=problem.caps - held,
@@ -223,7 +221,7 @@ def _searched(problem: ServingProblem, choices: Choices, replicated: frozenset[i
         )
     except InfeasibleError as error:
         raise InfeasibleError(rest[error.table], error.missing_bytes) from error
-    return layout_of(found.placement)
+    return layout_of(result.placement)
 
 
 def _layout(
@@ -232,7 +230,7 @@ def _layout(
     replicated: frozenset[int],
     rest: Sequence[int],
     searched: Placement | None,
-) -> Layout:
+) -> ServingLayout:
     """Replicas of some tables, and the others where a search placed them."""
     placement, devices = _empty(problem, choices.options), len(problem.caps)
     if searched is not None:
@@ -246,7 +244,7 @@ def _layout(
         for shard in placement.option(at).shards(table.spec.name, placement.ranks[at])
     )
     seconds, _ = device_seconds(shards, problem.named, problem.batches, devices)
-    return Layout(placement, shards, float(seconds.max(1).mean()))
+    return ServingLayout(placement, shards, float(seconds.max(1).mean()))
 
 
 def _empty(problem: ServingProblem, options: Options) -> Placement:
@@ -273,7 +271,7 @@ def size_load(
     )
 
 
-def _with_shares(problem: ServingProblem, layout: Layout) -> Placement:
+def _with_shares(problem: ServingProblem, layout: ServingLayout) -> Placement:
     """The placement, with the parts of lookups in replicas on all devices that each device gets in
     the mean batch."""
     mean, devices, tables = problem.mean, len(problem.fleet.devices), problem.named
@@ -295,17 +293,17 @@ def _with_shares(problem: ServingProblem, layout: Layout) -> Placement:
     return placement
 
 
-def _seconds_with(
-    problem: ServingProblem, layout: Layout, table: int, option: Option, devices: Sequence[int]
+def _seconds_with_replicas(
+    problem: ServingProblem,
+    layout: ServingLayout,
+    table: int,
+    option: Option,
+    devices: Sequence[int],
 ) -> float:
     """Seconds of the busiest device in the mean batch, with replicas of a table on some devices."""
     name = problem.tables[table].spec.name
-    others = [shard for shard in layout.shards if shard.table != name]
-    return _mean_seconds(problem, [*others, *option.shards(name, devices)])
-
-
-def _mean_seconds(problem: ServingProblem, shards: Sequence[Shard]) -> float:
-    """Seconds of the busiest device in the mean batch."""
-    devices = len(problem.fleet.devices)
-    seconds, _ = device_seconds(shards, problem.named, problem.mean, devices)
+    shards = [shard for shard in layout.shards if shard.table != name]
+    shards += option.shards(name, devices)
+    count = len(problem.fleet.devices)
+    seconds, _ = device_seconds(shards, problem.named, problem.mean, count)
     return float(seconds.max())

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.planner.cost import HOST_KERNELS
-from embershard.planner.default_machine import default_machine
-from embershard.planner.machine import Machine
+from embershard.planner.machine import Machine, default_machine
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
@@ -96,16 +95,16 @@ RATES = (1.0, 1e15)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What one rank has."""
+    """Memory and speed of one rank."""
 
     memory_bytes: int
-    """For tables, optimizer state and buffers."""
+    """Bytes for tables, optimizer state and buffers."""
 
     speed: float = 1.0
-    """Of its lookups and updates, relative to the machine that was calibrated."""
+    """Speed of its lookups and updates, relative to the machine that was calibrated."""
 
     host_memory_bytes: int = 0
-    """Of its host, for tables in unified memory: of "cuda". 0: none lie there."""
+    """Bytes of its host's memory for tables in unified memory, for "cuda". 0: none lie there."""
 
 
 class Topology:
@@ -116,7 +115,8 @@ class Topology:
         compute_device: "cpu" or "cuda".
         hbm_cap: of "cuda": bytes of memory for the tables of one rank. None: 80 GB.
         ddr_cap: bytes of memory for the tables of one rank. None: 128 GiB divided by the ranks of
-            a host. Of "cuda": bytes of its host for tables in unified memory. None: none lie there.
+            a host. For "cuda": bytes of its host for tables in unified memory. None: none lie
+            there.
         local_world_size: ranks of a host. None: all on one host.
         devices: of each rank, if they differ; in place of ``ddr_cap`` and ``hbm_cap``.
         machine: costs. None: those that ship for this kind of processor, or for the smallest GPU
@@ -153,7 +153,7 @@ class Topology:
         is_cpu = compute_device == "cpu"
         if is_cpu and hbm_cap is not None:
             raise InputError("topology: cpu: expected ddr_cap, got hbm_cap")
-        given, host = (ddr_cap, 0) if is_cpu else (hbm_cap, 0 if ddr_cap is None else ddr_cap)
+        device_cap, host = (ddr_cap, 0) if is_cpu else (hbm_cap, 0 if ddr_cap is None else ddr_cap)
         local = world_size if local_world_size is None else local_world_size
         local = check_integer("topology: local_world_size", local, 1, RANKS_MAX)
         if world_size % local:
@@ -162,9 +162,9 @@ class Topology:
             )
         if devices is None:
             default = 128 * GIB // local if is_cpu else HBM_BYTES
-            cap = default if given is None else given
+            cap = default if device_cap is None else device_cap
             devices = [Device(memory_bytes=cap, host_memory_bytes=host)] * world_size
-        elif given is not None or host:
+        elif device_cap is not None or host:
             raise InputError("topology: expected devices, or ddr_cap and hbm_cap, got both")
         check_kind("topology: devices", devices, Sequence, "a list of Device")
         if len(devices) != world_size:
@@ -191,12 +191,12 @@ class Topology:
     @cached_property
     def machine(self) -> Machine:
         """Costs of its processors."""
-        largest = max(each.memory_bytes for each in self.devices)
-        found = self._machine or default_machine(self.compute_device, largest)
+        largest = max(device.memory_bytes for device in self.devices)
+        machine = self._machine or default_machine(self.compute_device, largest)
         if self._inter_host_bw is None:
-            return found
+            return machine
         rate = {"bytes_per_second": self._inter_host_bw * 1e3}
-        return found.model_copy(update={"network": found.network.model_copy(update=rate)})
+        return machine.model_copy(update={"network": machine.network.model_copy(update=rate)})
 
     @property
     def host_memory_rate(self) -> float:
@@ -205,7 +205,7 @@ class Topology:
         Raises:
             InputError: there is such memory, and the machine does not say how fast it is.
         """
-        if not any(each.host_memory_bytes for each in self.devices):
+        if not any(device.host_memory_bytes for device in self.devices):
             return 0.0
         if not self.machine.host_memory_rate:
             raise InputError(
@@ -216,13 +216,13 @@ class Topology:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes its costs doubtful: a calibration of a processor or GPU that is not here."""
-        found = None if self._machine is None else self.machine.mismatch(self.compute_device)
-        return () if found is None else (f"machine: {found}",)
+        """Reasons to doubt its costs: a calibration of a processor or GPU that is not here."""
+        mismatch = None if self._machine is None else self.machine.mismatch(self.compute_device)
+        return () if mismatch is None else (f"machine: {mismatch}",)
 
     def all_reduce_seconds(self, values: float) -> float:
-        """Of so many float32 values on every rank: each sends and receives them twice, but its
-        part."""
+        """Seconds to sum this many float32 values of every rank. Each rank sends and receives all
+        twice, except for its own part."""
         link = self.machine.host if self.hosts == 1 else self.machine.network
         return 4 * FLOAT_BYTES * values * (1 - 1 / self.world_size) / link.bytes_per_second
 
@@ -246,7 +246,7 @@ def _checked(rank: int, device: Device, is_cpu: bool) -> Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterConstraints:
-    """What a plan must keep to for one table. Names follow TorchRec.
+    """Constraints on the plan of one table. Names follow TorchRec.
 
     Raises:
         InputError: constraints that no plan can keep.
@@ -278,8 +278,8 @@ class ParameterConstraints:
     looks up. None: every row alike."""
 
     def __post_init__(self) -> None:
-        self._check_names("sharding_types", [each.value for each in ShardingType])
-        self._check_names("compute_kernels", [each.value for each in EmbeddingComputeKernel])
+        self._check_names("sharding_types", [kind.value for kind in ShardingType])
+        self._check_names("compute_kernels", [kernel.value for kernel in EmbeddingComputeKernel])
         is_replica = self.sharding_types == [ShardingType.DATA_PARALLEL.value]
         kernels = (EmbeddingComputeKernel.DENSE.value,) if is_replica else PLANNED_KERNELS
         if self.compute_kernels is not None and not set(kernels) & set(self.compute_kernels):
@@ -302,7 +302,7 @@ class ParameterConstraints:
             )
         if self.pooling_factors is not None:
             where = "constraints: pooling_factors"
-            checked = [check_number(where, each, 0, POOLING_MAX) for each in factors]
+            checked = [check_number(where, factor, 0, POOLING_MAX) for factor in factors]
             object.__setattr__(self, "pooling_factors", checked)
         counts = self.access_counts
         if counts is None:
@@ -317,15 +317,15 @@ class ParameterConstraints:
 
     def _check_names(self, field: str, known: list[str]) -> None:
         """Refuse a field that is no list of known names; a set becomes a list."""
-        given = getattr(self, field)
-        if given is None:
+        names = getattr(self, field)
+        if names is None:
             return
-        if isinstance(given, Set):
-            given = sorted(given, key=str)
-            object.__setattr__(self, field, given)
-        is_list = isinstance(given, Sequence) and not isinstance(given, str) and len(given)
-        if not (is_list and all(each in known for each in given)):
+        if isinstance(names, Set):
+            names = sorted(names, key=str)
+            object.__setattr__(self, field, names)
+        is_list = isinstance(names, Sequence) and not isinstance(names, str) and len(names)
+        if not (is_list and all(name in known for name in names)):
             raise InputError(
-                f"constraints: {field}: expected a list of some of {sorted(known)}, got {given!r}"
+                f"constraints: {field}: expected a list of some of {sorted(known)}, got {names!r}"
             )
-        object.__setattr__(self, field, list(dict.fromkeys(given)))
+        object.__setattr__(self, field, list(dict.fromkeys(names)))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from embershard.errors import InputError
@@ -14,23 +13,21 @@ from embershard.formatting import names_text
 from embershard.kernels import FusedOptimizer
 from embershard.modules import DataType, EmbeddingBagConfig, EmbeddingConfig
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.planner.bound import Options
-from embershard.planner.cache import missed_shares
-from embershard.planner.cost import Table, Workload, uncached_share
+from embershard.planner.cost import Table, Workload, missed_shares, uncached_share
+from embershard.planner.machine import Floats
 from embershard.planner.options import (
     DATA_PARALLEL,
     MIN_PARTITION,
     Option,
-    costs_of,
+    make_options,
+    option_costs,
     options_of,
-    priced,
     replicas,
 )
-from embershard.planner.placement import Placement, Ranks
+from embershard.planner.placement import Options, Placement, Ranks
 from embershard.planner.report_builder import ReportInput
-from embershard.planner.search import Found, search
-from embershard.planner.shortage import short_bytes, shortage_text
-from embershard.planner.starts import Deadline, InfeasibleError
+from embershard.planner.search import SearchResult, search
+from embershard.planner.starts import Deadline, InfeasibleError, short_bytes, shortage_text
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.sharding import (
     EmbeddingComputeKernel,
@@ -51,7 +48,7 @@ class PlannerError(InputError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingProblem:
-    """What a plan of training is made of."""
+    """Input of a plan of training."""
 
     topology: Topology
     reservation: float
@@ -59,11 +56,11 @@ class TrainingProblem:
 
     tables: Sequence[Table]
     batches_ahead: int = 0
-    """Of a pipeline."""
+    """Batches whose ids a pipeline keeps in memory in addition to those of the step."""
 
     @property
     def work(self) -> Workload:
-        """What is common to all tables."""
+        """Costs and ranks that all tables share."""
         topology = self.topology
         return Workload(
             world_size=topology.world_size,
@@ -73,16 +70,16 @@ class TrainingProblem:
             batches_ahead=self.batches_ahead,
             all_reduce=topology.all_reduce_seconds(1),
             host_memory_rate=topology.host_memory_rate,
-            cache_columns=max((each.dim for each in self.tables), default=0),
+            cache_columns=max((table.dim for table in self.tables), default=0),
         )
 
     @property
-    def speeds(self) -> NDArray[np.float64]:
-        """Of each rank."""
-        return np.array([each.speed for each in self.topology.devices])
+    def speeds(self) -> Floats:
+        """Speed of each rank."""
+        return np.array([device.speed for device in self.topology.devices])
 
     @property
-    def caps(self) -> NDArray[np.float64]:
+    def caps(self) -> Floats:
         """Usable bytes of each kind of memory and rank, ``(kinds, ranks)``. Nothing of the host's
         memory is reserved."""
         devices = self.topology.devices
@@ -123,14 +120,14 @@ class TrainingProblem:
 
     def _heavy(self, options: Options) -> list[int]:
         """Tables that whole, on the fastest rank, take longer than all work spread evenly, if ranks
-        have unequal speeds. Of other tables there are enough to fill the ranks."""
+        have unequal speeds. Other tables are many enough to fill the ranks."""
         if len(set(self.speeds)) == 1:
             return []
         least = np.array([min(option.total for option in cuts) for cuts in options])
         even = least.sum() / self.speeds.sum()
         return np.flatnonzero(least / self.speeds.max() > even).tolist()
 
-    def search(self, options: Options, deadline: Deadline) -> Found:
+    def search(self, options: Options, deadline: Deadline) -> SearchResult:
         """The best placement that is found.
 
         Args:
@@ -158,7 +155,7 @@ class TrainingProblem:
         )
 
     def _what_helps(self, failure: InfeasibleError | None) -> list[str]:
-        """What a caller may change besides the memory of ranks."""
+        """Changes a caller can make besides adding memory."""
         helping = list[str]()
         if self.reservation:
             helping.append(f"a storage_reservation below {self.reservation:.0%} of device memory")
@@ -174,7 +171,11 @@ class TrainingProblem:
         return helping
 
     def report_input(self, placement: Placement, seconds: float) -> ReportInput:
-        """For the report of a placement that took so long."""
+        """The input of a placement's report.
+
+        Args:
+            seconds: duration of the search.
+        """
         topology, work = self.topology, self.work
         return ReportInput(
             tables=[(table.path, table.name) for table in self.tables],
@@ -183,12 +184,13 @@ class TrainingProblem:
             memory_bytes_max=[device.memory_bytes for device in topology.devices],
             seconds=seconds,
             costs=[
-                costs_of(placement.option(at), table, work) for at, table in enumerate(self.tables)
+                option_costs(placement.option(at), table, work)
+                for at, table in enumerate(self.tables)
             ],
         )
 
     def placement_of(self, plan: ShardingPlan) -> Placement:
-        """Where a plan by hand places the tables, each with one option."""
+        """The placement of a plan by hand. Each table has one option."""
         work, options, ranks = self.work, list[list[Option]](), list[list[int]]()
         for table in self.tables:
             cut = plan.plan[table.path][table.name]
@@ -197,7 +199,8 @@ class TrainingProblem:
                 ranks.append(list(range(work.world_size)))
                 continue
             spans = tuple((shard.rows, shard.columns) for shard in cut.sharding_spec)
-            options.append([priced(table, work, cut.sharding_type, spans, cut.compute_kernel)])
+            cuts = [(cut.sharding_type, spans, 0)]
+            options.append(make_options(table, work, cuts, cut.compute_kernel))
             ranks.append([shard.devices[0] for shard in cut.sharding_spec])
         placement = Placement(options, Ranks(self.speeds, self.caps, work.local_world_size))
         for at, of_table in enumerate(ranks):
@@ -208,7 +211,7 @@ class TrainingProblem:
 DENSE, FUSED = EmbeddingComputeKernel.DENSE, EmbeddingComputeKernel.FUSED
 UNCONSTRAINED = ParameterConstraints()
 CALLERS = FusedOptimizer(name="sgd")
-"""In place of the caller's, which is not priced."""
+"""Priced in place of the caller's optimizer, whose costs are not known."""
 
 
 def model_tables(
@@ -244,17 +247,17 @@ def model_tables(
                 f"constraints: expected a table of the model ({names_text(names)}), got {name!r}"
             )
     examples = batch_size * topology.world_size
-    found = list[Table]()
+    tables = list[Table]()
     for path, collection, table, optimizer in named:
-        given = constraints.get(table.name, UNCONSTRAINED)
+        constraint = constraints.get(table.name, UNCONSTRAINED)
         features = len(table.feature_names)
-        found.append(
+        tables.append(
             Table(
                 path=path,
                 name=table.name,
                 rows=table.num_embeddings,
                 dim=table.embedding_dim,
-                ids=examples * features * _mean_pooling_factor(table, given),
+                ids=examples * features * _mean_pooling_factor(table, constraint),
                 bags=float(examples * features),
                 # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
                 kernel=topology.machine.kernel(optimizer.name.removeprefix("ema_")),
@@ -263,30 +266,30 @@ def model_tables(
                 state_columns=optimizer.state_columns,
                 count_accesses=count_accesses,
                 id_bytes=id_bytes(collection),
-                sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
-                compute_kernels=tuple(given.compute_kernels) if given.compute_kernels else None,
-                min_partition=given.min_partition,
-                accesses_below=_accesses_below(table, given.access_counts),
+                sharding_types=tuple(constraint.sharding_types or ()) or None,
+                compute_kernels=tuple(constraint.compute_kernels or ()) or None,
+                min_partition=constraint.min_partition,
+                accesses_below=_accesses_below(table, constraint.access_counts),
             )
         )
-    if not found:
-        return found
+    if not tables:
+        return tables
     # Ranks share the tables: together their caches hold one copy of each row.
     shares = missed_shares(
-        [each.row_rates for each in found],
-        [weight_bytes(1, each.dim, each.data_type) for each in found],
-        [each * topology.world_size for each in topology.machine.caches],
+        [table.row_rates for table in tables],
+        [weight_bytes(1, table.dim, table.data_type) for table in tables],
+        [cache * topology.world_size for cache in topology.machine.caches],
     )
-    given_shares = (constraints.get(each.name, UNCONSTRAINED).cached_share for each in found)
+    cached_shares = (constraints.get(table.name, UNCONSTRAINED).cached_share for table in tables)
     known = (
-        of_table if given_share is None else np.full(len(of_table), 1 - given_share)
-        for of_table, given_share in zip(shares.T, given_shares, strict=True)
+        of_table if cached_share is None else np.full(len(of_table), 1 - cached_share)
+        for of_table, cached_share in zip(shares.T, cached_shares, strict=True)
     )
     if topology.host_memory_rate:
-        found = [replace(each, uncached=uncached_share(each.row_rates)) for each in found]
+        tables = [replace(table, uncached=uncached_share(table.row_rates)) for table in tables]
     return [
-        replace(each, missed=tuple(of_table.tolist()))
-        for each, of_table in zip(found, known, strict=True)
+        replace(table, missed=tuple(of_table.tolist()))
+        for table, of_table in zip(tables, known, strict=True)
     ]
 
 
@@ -314,8 +317,8 @@ def _with_optimizers(
             yield path, collection, table, optimizers.get(table.name, CALLERS)
 
 
-def _mean_pooling_factor(table: EmbeddingConfig, given: ParameterConstraints) -> float:
-    factors = list(given.pooling_factors or [1.0])
+def _mean_pooling_factor(table: EmbeddingConfig, constraint: ParameterConstraints) -> float:
+    factors = list(constraint.pooling_factors or [1.0])
     features = len(table.feature_names)
     if len(factors) not in (1, features):
         one_each = f" or {features}, one a feature" if features > 1 else ""
@@ -326,7 +329,7 @@ def _mean_pooling_factor(table: EmbeddingConfig, given: ParameterConstraints) ->
     return sum(factors) / len(factors)
 
 
-def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:
+def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> Floats | None:
     if counts is None:
         return None
     if counts.shape != (table.num_embeddings,):
@@ -334,5 +337,5 @@ def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np
             f"constraints: table {table.name!r}: access_counts: expected shape "
             f"({table.num_embeddings},), got {tuple(counts.shape)}"
         )
-    below: NDArray[np.float64] = np.concatenate([[0.0], np.cumsum(counts.double().numpy())])
+    below: Floats = np.concatenate([[0.0], np.cumsum(counts.double().numpy())])
     return below if below[-1] else None

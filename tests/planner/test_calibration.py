@@ -1,7 +1,8 @@
-"""`calibrate`, of small tables and few messages."""
+"""`calibrate`, of small tables and few messages; and costs that are fitted to measurements."""
 
 from functools import partial
 
+import numpy as np
 import pytest
 
 from embershard.planner import (
@@ -12,12 +13,12 @@ from embershard.planner import (
     measurements,
     read_machine,
 )
+from embershard.planner.calibration import fit, fit_exchange
 from embershard.planner.link import measure_link
-from embershard.planner.machine import processor_name
+from embershard.planner.machine import MissCost, RowCost, processor_name
+from embershard.planner.measurements import Measured
 from embershard.serving.local import lookup_seconds
 from tests.planner.training_cases import model_of, sharders
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 CASES = ((2, 8, 1), (4, 8, 4), (2, 32, 4), (4, 16, 1))
 
@@ -37,6 +38,8 @@ def small(monkeypatch):
         monkeypatch.setattr(module, name, value)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_this_machine_is_measured_and_plans_by_it(small, tmp_path):
     said = []
     machine = calibrate(lookup_seconds=lookup_seconds, progress=said.append)
@@ -59,3 +62,69 @@ def test_this_machine_is_measured_and_plans_by_it(small, tmp_path):
     planner = EmbeddingShardingPlanner(Topology(2, machine=machine), 64)
     plan = planner.plan(model_of((1000, 64), (2000, 32)), sharders())
     assert set(plan.plan["sparse"]) == {"t0", "t1"}
+
+
+def test_costs_are_found_again_in_exact_measurements():
+    cost = RowCost(start=1e-4, id=1e-8, id_byte=2e-11, bag=3e-9, bag_byte=0)
+    assert _found_again(cost, shares=(0,), missed=((),)) == pytest.approx(_values(cost), abs=1e-15)
+
+
+def test_costs_of_rows_and_misses_are_found_again_in_exact_measurements():
+    cost = RowCost(
+        start=1e-4,
+        id=1e-8,
+        id_byte=0,
+        bag=3e-9,
+        bag_byte=2e-11,
+        row=4e-7,
+        row_byte=1e-10,
+        misses=(MissCost(row=2e-8, row_byte=0), MissCost(row=0, row_byte=3e-10)),
+    )
+    missed = (0.0, 0.0), (0.5, 0.0), (0.9, 0.6)
+    found = _found_again(cost, shares=(1, 7), missed=missed)
+    assert found == pytest.approx(_values(cost), abs=1e-15)
+
+
+def _found_again(cost, *, shares, missed):
+    """What is fitted to seconds that are the cost's."""
+    measured = [
+        Measured(
+            ids=ids,
+            bags=ids // length,
+            row_bytes=row_bytes,
+            rows=ids // share if share else 0,
+            missed=each,
+        )
+        for ids in (4096, 16384)
+        for length in (1, 8, 32)
+        for row_bytes in (64, 256, 1024)
+        for share in shares
+        for each in missed
+    ]
+    seconds = [
+        cost.start
+        + cost.seconds(
+            ids=each.ids,
+            bags=each.bags,
+            row_bytes=each.row_bytes,
+            rows=each.rows or None,
+            missed=each.missed,
+        )
+        for each in measured
+    ]
+    found, error = fit(measured, np.array(seconds))
+    assert error < 1e-9
+    return _values(found)
+
+
+def _values(cost):
+    misses = [value for each in cost.misses for value in (each.row, each.row_byte)]
+    return [cost.start, cost.id, cost.id_byte, cost.bag, cost.bag_byte, cost.row, *misses]
+
+
+def test_an_exchange_costs_nothing_by_the_bytes_of_rows_that_are_looked_up():
+    shapes = [(ids, bags, size) for ids in (10, 300) for bags in (7, 90) for size in (64, 512)]
+    measured = [Measured(*shape) for shape in shapes]
+    seconds = np.array([ids * (3e-9 + 5e-11 * size) for ids, _, size in shapes])
+    assert fit(measured, seconds)[0].id_byte > 0
+    assert fit_exchange(measured, seconds)[0].id_byte == 0

@@ -1,9 +1,13 @@
-"""Devices of a plan of serving, and constraints, as text."""
+"""Devices of a plan of serving, and their memory."""
 
 import pytest
 
 from embershard.errors import InputError
-from embershard.planner import parse_constraints, parse_fleet
+from embershard.package import Package, Plan
+from embershard.package.rectangles import Shard
+from embershard.planner import Fleet, check_memory, load_of, parse_fleet
+from embershard.planner.fleet import reserved_bytes, without_reserve
+from tests.package.building import table_spec
 
 
 @pytest.mark.parametrize(
@@ -13,6 +17,7 @@ from embershard.planner import parse_constraints, parse_fleet
         ("2xcpu", ("cpu:0", "cpu:1"), None),
         ("2xcpu:500MiB", ("cpu:0", "cpu:1"), 500 << 20),
         ("1xcuda:80GB", ("cuda:0",), 80 * 10**9),
+        ("1xtorch-cpu", ("torch-cpu:0",), None),
         ("1xcuda:1.5gb", ("cuda:0",), 1_500_000_000),
     ],
 )
@@ -38,8 +43,8 @@ def test_devices_and_their_memory_are_read(text, devices, memory):
         pytest.param("2xcpu:80", "2xcpu: memory: expected bytes above 0 .* got '80'", id="no-unit"),
         pytest.param(
             "2xtpu",
-            "devices: expected KIND or NxKIND of cpu or cuda, N of 1 .. 1024, as 2xcpu, got "
-            "'2xtpu'",
+            "devices: expected KIND or NxKIND of cpu, cuda, torch-cpu, N of 1 .. 1024, such as "
+            "2xcpu, got '2xtpu'",
             id="unknown",
         ),
     ],
@@ -49,29 +54,54 @@ def test_bad_devices_are_refused(text, words):
         parse_fleet(text)
 
 
-def test_constraints_of_one_table_are_what_all_of_them_allow():
-    assert parse_constraints(["a=table,column", "b=replicate", "a=column,row"]) == {
-        "a": ("column",),
-        "b": ("replicate",),
-    }
+@pytest.fixture
+def tiny():
+    """A package and its load."""
+    package = Package.open("tests/golden/format_0/tiny/1")
+    manifest = package.manifest
+    load = load_of(manifest.tables, manifest.sparse, package.samples(), source="samples")
+    return package, load
 
 
-@pytest.mark.parametrize(
-    ("texts", "words"),
-    [
-        pytest.param(
-            ["a=table", "a=column"],
-            "table 'a': table and column contradict each other",
-            id="contradiction",
-        ),
-        pytest.param(["a"], "expected TABLE=CUT or TABLE=CUT,CUT .* got 'a'", id="no-cut"),
-        pytest.param(
-            ["a=diagonal"],
-            "with cuts of table, column, row, replicate, got 'a=diagonal'",
-            id="unknown",
-        ),
-    ],
-)
-def test_bad_constraints_are_refused(texts, words):
-    with pytest.raises(InputError, match=words):
-        parse_constraints(texts)
+def test_gpus_keep_memory_for_batches_the_program_and_cuda(tiny):
+    package, load = tiny
+    # 16 pooled columns, 2 dense inputs and 3 outputs of 10 examples, and at most 34 ids a batch.
+    reserved = 3 * (2 * 4 * 210 + 12 * 34) + 2513 + 10**9
+    usable = without_reserve(parse_fleet("1xcuda:2GB"), package.manifest, load, 10)
+    assert usable.memory_bytes == 2 * 10**9 - reserved
+
+
+def test_sequences_need_memory_for_a_vector_of_each_id(tiny):
+    package, load = tiny
+    manifest = package.manifest
+    *others, item = manifest.inputs
+    (pooled,) = item.lookups
+    lookups = (pooled.model_copy(update={"output": "sequence", "pooling": None}),)
+    inputs = (*others, item.model_copy(update={"lookups": lookups}))
+    # 8 pooled columns of 10 examples are left, and 20 ids have vectors of 8.
+    values = (8 + 2 + 3) * 10 + 20 * 8
+    reserved = 3 * (2 * 4 * values + 12 * 34) + 2513 + 10**9
+    assert reserved_bytes(manifest.model_copy(update={"inputs": inputs}), load, 10) == reserved
+
+
+def test_processors_keep_none_of_their_memory(tiny):
+    package, load = tiny
+    for text in ("2xcpu:8GB", "1xtorch-cpu", "1xtorch-cpu:1MB"):
+        fleet = parse_fleet(text)
+        assert without_reserve(fleet, package.manifest, load, 256) == fleet
+
+
+def test_a_plan_above_the_memory_names_the_largest_tables():
+    tables = [table_spec("small", 5), table_spec("large", 100)]
+    shards = tuple(
+        Shard(table=table.name, rows=(0, table.rows), columns=(0, 8), devices=(0,))
+        for table in tables
+    )
+    fleet = Fleet(devices=("cuda:0",), memory_bytes=1000)
+    plan = Plan(format_version=0, name="gpu", devices=fleet.devices, shards=shards)
+    with pytest.raises(
+        InputError,
+        match=r"^plan gpu: device cuda:0: expected at most 1,000 bytes of tables, got 1,712, of "
+        r"which the largest are 'large' 1,616, 'small' 96; the strategy auto keeps to the memory$",
+    ):
+        check_memory(plan, tables, fleet)

@@ -10,7 +10,7 @@ from embershard.planner import (
     PlannerError,
     Topology,
 )
-from embershard.planner.cost import Workload, price, uncached_share
+from embershard.planner.cost import Workload, shard_costs, uncached_share
 from tests.planner.training_cases import (
     EXCHANGE,
     LINK,
@@ -27,7 +27,7 @@ TABLE = kernel_table(state_columns=(False,), uncached=0.25)
 
 def _added(kernel):
     work = Workload(world_size=1, local_world_size=1, exchange=EXCHANGE, network=LINK)
-    plain = price(TABLE, work, WHOLE)
+    plain = shard_costs(TABLE, work, WHOLE)
     work = Workload(
         world_size=1,
         local_world_size=1,
@@ -36,7 +36,7 @@ def _added(kernel):
         host_memory_rate=1e6,
         cache_columns=16,
     )
-    costs = price(TABLE, work, WHOLE, kernel)
+    costs = shard_costs(TABLE, work, WHOLE, kernel)
     return (costs.phases - plain.phases)[:, 0], (costs.memory - plain.memory)[:, 0]
 
 

@@ -1,11 +1,10 @@
-"""What requests look up in each table, and the share of it that a cache holds."""
+"""What requests look up in each table."""
 
 import numpy as np
 import pytest
 
 from embershard.errors import InputError
 from embershard.package import Package
-from embershard.planner.cache import RowRates, missed_shares
 from embershard.planner.lookup_load import load_of, row_classes
 from tests.hostile.draft import GOLDEN
 
@@ -47,23 +46,6 @@ def test_rows_that_were_all_seen_more_than_once_leave_no_class_of_others():
 def test_a_table_without_lookups_is_one_class():
     rates, rows = row_classes(np.zeros(0, np.int64), 50)
     assert (rates.tolist(), rows.tolist()) == ([1 / 50], [50])
-
-
-def rates_of(*classes):
-    """Of rows and the lookups of all of them, a class each."""
-    rows, lookups = np.array(classes, float).T
-    return RowRates(lookups / rows, rows)
-
-
-def test_hot_rows_lie_in_the_cache_though_the_table_does_not():
-    skewed, even = rates_of((10, 900), (1e6, 100)), rates_of((1e6 + 10, 1000))
-    shares = missed_shares([skewed, even], [64, 64], [64 * 1000])[0]
-    assert 0.09 < shares[0] < 0.12
-    assert shares[1] > 0.99
-
-
-def test_all_lookups_hit_where_every_row_fits():
-    assert missed_shares([rates_of((10, 5))], [64], [640]).tolist() == [[0.0]]
 
 
 def test_a_batch_has_the_examples_asked_for_of_requests_that_are_larger():

@@ -1,83 +1,16 @@
-"""Calibrations: fitted to measurements, written, read, and what is refused."""
+"""Calibrations: written, read, what is refused; and those that ship."""
 
 import errno
 import json
 
-import numpy as np
 import pytest
 
 from embershard.errors import InputError
 from embershard.package import sealing
-from embershard.planner import Topology, read_machine
-from embershard.planner.fit import Measured, fit, fit_exchange
-from embershard.planner.machine import MissCost, RowCost
-from tests.planner.training_cases import machine_of
-
-
-def test_costs_are_found_again_in_exact_measurements():
-    cost = RowCost(start=1e-4, id=1e-8, id_byte=2e-11, bag=3e-9, bag_byte=0)
-    assert _found_again(cost, shares=(0,), missed=((),)) == pytest.approx(_values(cost), abs=1e-15)
-
-
-def test_costs_of_rows_and_misses_are_found_again_in_exact_measurements():
-    cost = RowCost(
-        start=1e-4,
-        id=1e-8,
-        id_byte=0,
-        bag=3e-9,
-        bag_byte=2e-11,
-        row=4e-7,
-        row_byte=1e-10,
-        misses=(MissCost(row=2e-8, row_byte=0), MissCost(row=0, row_byte=3e-10)),
-    )
-    missed = (0.0, 0.0), (0.5, 0.0), (0.9, 0.6)
-    found = _found_again(cost, shares=(1, 7), missed=missed)
-    assert found == pytest.approx(_values(cost), abs=1e-15)
-
-
-def _found_again(cost, *, shares, missed):
-    """What is fitted to seconds that are the cost's."""
-    measured = [
-        Measured(
-            ids=ids,
-            bags=ids // length,
-            row_bytes=row_bytes,
-            rows=ids // share if share else 0,
-            missed=each,
-        )
-        for ids in (4096, 16384)
-        for length in (1, 8, 32)
-        for row_bytes in (64, 256, 1024)
-        for share in shares
-        for each in missed
-    ]
-    seconds = [
-        cost.start
-        + cost.seconds(
-            ids=each.ids,
-            bags=each.bags,
-            row_bytes=each.row_bytes,
-            rows=each.rows or None,
-            missed=each.missed,
-        )
-        for each in measured
-    ]
-    found, error = fit(measured, np.array(seconds))
-    assert error < 1e-9
-    return _values(found)
-
-
-def _values(cost):
-    misses = [value for each in cost.misses for value in (each.row, each.row_byte)]
-    return [cost.start, cost.id, cost.id_byte, cost.bag, cost.bag_byte, cost.row, *misses]
-
-
-def test_an_exchange_costs_nothing_by_the_bytes_of_rows_that_are_looked_up():
-    shapes = [(ids, bags, size) for ids in (10, 300) for bags in (7, 90) for size in (64, 512)]
-    measured = [Measured(*shape) for shape in shapes]
-    seconds = np.array([ids * (3e-9 + 5e-11 * size) for ids, _, size in shapes])
-    assert fit(measured, seconds)[0].id_byte > 0
-    assert fit_exchange(measured, seconds)[0].id_byte == 0
+from embershard.planner import EmbeddingShardingPlanner, Topology, read_machine
+from embershard.planner.machine import RowCost, default_machine
+from tests.cases import cases
+from tests.planner.training_cases import machine_of, model_of, sharders
 
 
 def test_among_more_ranks_fewer_vectors_stay_on_their_rank():
@@ -164,3 +97,50 @@ def test_costs_that_ship_are_told_from_measured_ones():
     own = machine_of().model_copy(update={"sources": {"host": "of NVIDIA H100 SXM: 370 GB/s"}})
     assert own.origin == "costs of test"
     assert machine_of().origin == "costs of test"
+
+
+@cases(
+    ("memory_bytes", "name"),
+    {
+        "H100": (80 << 30, "NVIDIA H100 80GB HBM3"),
+        "more than an H100": ((80 << 30) + 1, "NVIDIA H200"),
+        "more than any": (10**12, "NVIDIA H200"),
+    },
+)
+def test_the_default_gpu_is_the_smallest_with_the_memory(memory_bytes, name):
+    assert default_machine("cuda", memory_bytes).processor == name
+    assert Topology(8, "cuda", hbm_cap=memory_bytes).machine.processor == name
+
+
+def test_a_lookup_of_int8_rows_writes_sums_of_fp32():
+    cost = default_machine("cuda", 100 << 30).lookup("int8")
+    # A row of 128 columns has 128 codes, scale and bias of 2 bytes each, in 3 lines of 64 bytes;
+    # its sum has 512 bytes.
+    seconds = cost.seconds(ids=20, bags=1, row_bytes=132, missed=(1.0,))
+    assert seconds == pytest.approx((20 * (8 + 192) + 512) / (0.647 * 4.8e12))
+
+
+def planned(topology):
+    planner = EmbeddingShardingPlanner(topology, 64)
+    planner.plan(model_of((1000, 64), (2000, 32)), sharders())
+    return planner.report.to_text()
+
+
+def test_a_plan_for_gpus_says_whose_costs_it_takes():
+    text = planned(Topology(2, "cuda"))
+    assert "costs that ship, of NVIDIA H100 80GB HBM3; `embershard calibrate` measures" in text
+    assert "warning: machine" not in text
+
+
+def test_a_plan_by_costs_of_another_gpu_says_so(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    text = planned(Topology(2, "cuda", machine=default_machine("cuda")))
+    assert "machine: costs of 'NVIDIA H100 80GB HBM3', this machine has no GPU" in text
+
+
+@pytest.mark.parametrize("given", [("cpu",), ("cuda",), ("cuda", 100 << 30)])
+def test_every_machine_that_ships_says_where_its_figures_are_from(given):
+    sources = default_machine(*given).sources
+    assert any("embershard calibrate" in each for each in sources.values())
+    named = {name for names in sources for name in names.split(", ")}
+    assert named >= {"kernels", "lookups", "exchange", "host", "network"}

@@ -10,8 +10,8 @@ from embershard.errors import InputError
 from embershard.planner.cost import ShardCosts
 from embershard.planner.options import Option
 from embershard.planner.placement import Placement, Ranks
+from embershard.planner.report import SizeLoad
 from embershard.planner.report_builder import ReportInput, build_report
-from embershard.planner.report_parts import SizeLoad
 
 
 def option(kind, seconds, memory, host_columns=0):

@@ -6,10 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from embershard.planner.bound import OptionTotals, lower_bound
 from embershard.planner.options import Option
-from embershard.planner.placement import Placement, Ranks
-from embershard.planner.search import Effort, improve, search
+from embershard.planner.placement import OptionTotals, Placement, Ranks, lower_bound
+from embershard.planner.search import Budget, improve, search
 from embershard.planner.starts import Deadline, InfeasibleError, starting_placements
 from tests.planner.training_cases import Clock
 
@@ -214,7 +213,7 @@ def test_changes_shorten_the_step_of_a_bad_placement(swaps):
     placement = Placement(tables, ranks)
     for table, rank in enumerate([0, 0, 1, 1]):
         placement.put(table, 0, [rank])
-    improve(placement, Effort(Deadline(), 0.0, 4))
+    improve(placement, Budget(Deadline(), 0.0, 4))
     assert placement.step == 4
     assert placement.loads.tolist() == [[2, 2], [2, 2]]
 

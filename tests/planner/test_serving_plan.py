@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embershard.errors import InputError
-from embershard.package.plan import Plan, parse_plan, plan_json
+from embershard.package.placement import device_bytes, shard_bytes
+from embershard.package.plan import parse_plan, plan_json
 from embershard.package.rectangles import Shard
 from embershard.planner import Fleet, ServingPlanError, explained_plan, serving_problem
 from embershard.planner.lookup_load import Batches
-from embershard.planner.serving_cost import device_seconds, shard_bytes
+from embershard.planner.serving_cost import device_seconds
 from embershard.planner.serving_plan import solve
 from tests.package.building import table_spec
 from tests.planner.serving_cases import cost_of, load_of_ids, machine_of
@@ -27,13 +28,15 @@ BY_SHARD = machine_of(cost_of(id=1e-6, start=1e-6))
 BY_BYTE = machine_of(cost_of(id_byte=1e-9))
 
 
-def fleet_of(devices, memory_bytes=None):
-    names = tuple(f"cpu:{at}" for at in range(devices))
+def fleet_of(devices, memory_bytes=None, kind="cpu"):
+    names = tuple(f"{kind}:{at}" for at in range(devices))
     return Fleet(devices=names, memory_bytes=memory_bytes)
 
 
-def solved(tables, ids, devices, machine=BY_ID, *, memory=None, constraints=None, batch=1):
-    fleet = fleet_of(devices, memory)
+def solved(
+    tables, ids, devices, machine=BY_ID, *, memory=None, constraints=None, batch=1, kind="cpu"
+):
+    fleet = fleet_of(devices, memory, kind)
     load = load_of_ids(tables, ids)
     return solve(
         serving_problem(tables, fleet, load, machine, batch_examples=batch, constraints=constraints)
@@ -141,7 +144,7 @@ def test_replicas_keep_to_the_memory_of_a_device():
     held = np.zeros(2)
     for each in found.shards:
         for device in each.devices:
-            held[device] += shard_bytes(each, tables[each.table == "cold"])
+            held[device] += shard_bytes(each, tables[each.table == "cold"], packed=False)
     assert held.max() <= memory
 
 
@@ -185,6 +188,16 @@ def test_memory_that_is_short_is_said_in_bytes():
         r"helps: at least 400 bytes more of usable memory on each rank$",
     ):
         solved(tables, [1, 1], 2, memory=500)
+
+
+def test_memory_of_gpus_that_is_short_counts_padded_rows():
+    tables = [table_spec("a", 100), table_spec("b", 50)]  # Rows of 12 bytes are 16 on a GPU.
+    with pytest.raises(
+        ServingPlanError,
+        match=r"plan: 1,432 bytes short: tables and buffers need at least 2,432 bytes, all ranks "
+        r"together have 1,000 bytes; the largest tables: 'a' 1,616 bytes, 'b' 816 bytes; what ",
+    ):
+        solved(tables, [1, 1], 1, memory=1000, kind="cuda")
 
 
 def test_a_table_that_may_not_be_cut_is_named():
@@ -236,7 +249,7 @@ def test_any_fleet_and_constraints_give_a_plan_within_the_memory_or_a_reason(dat
             max_size=6,
         )
     )
-    devices = data.draw(st.integers(1, 5))
+    devices, kind = data.draw(st.integers(1, 5)), data.draw(st.sampled_from(["cpu", "cuda"]))
     memory = data.draw(st.none() | st.integers(1, 4000))
     tables = [table_spec(f"t{at}", rows, 4 * units) for at, (rows, units, _) in enumerate(sizes)]
     cuts = st.lists(
@@ -245,7 +258,7 @@ def test_any_fleet_and_constraints_give_a_plan_within_the_memory_or_a_reason(dat
     constraints = data.draw(st.dictionaries(st.sampled_from([each.name for each in tables]), cuts))
     ids = [each for *_, each in sizes]
     try:
-        found = solved(tables, ids, devices, memory=memory, constraints=constraints)
+        found = solved(tables, ids, devices, memory=memory, constraints=constraints, kind=kind)
     except InputError as error:
         reason = str(error)
         found = None
@@ -253,13 +266,9 @@ def test_any_fleet_and_constraints_give_a_plan_within_the_memory_or_a_reason(dat
         assert "table" in reason, reason
         if "cut that is possible" not in reason:
             assert re.match(r"plan: [0-9,]+ bytes short: |plan: found no placement, ", reason)
-            solved(tables, ids, devices, memory=10**6, constraints=constraints)
+            solved(tables, ids, devices, memory=10**6, constraints=constraints, kind=kind)
         return
-    names = tuple(f"cpu:{at}" for at in range(devices))
-    plan = Plan(format_version=0, name="p", devices=names, shards=found.shards)
+    plan = found.plan("p", fleet_of(devices, kind=kind).devices)
     assert parse_plan(plan_json(plan), "p", tables) == plan
-    held = np.zeros(devices)
-    for each in found.shards:
-        for device in each.devices:
-            held[device] += shard_bytes(each, tables[int(each.table[1:])])
-    assert memory is None or held.max() <= memory + 1e-6
+    held = max(device_bytes(plan, tables))
+    assert memory is None or held <= memory + 1e-6

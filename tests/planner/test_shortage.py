@@ -16,7 +16,7 @@ from embershard.planner import (
     Topology,
 )
 from embershard.planner.options import Option
-from embershard.planner.shortage import short_bytes
+from embershard.planner.starts import short_bytes
 from embershard.sharding import (
     EmbeddingModuleShardingPlan,
     ShardingPlan,
