@@ -16,12 +16,13 @@ ALLOWED = {
     "telemetry": ["base"],
     "lookup": ["base", "package"],
     "dense": ["base", "package"],
-    "model": ["base", "package", "lookup", "dense"],
-    "batching": ["base", "package", "lookup", "dense", "model"],
-    "tensors": ["base", "package", "lookup", "dense", "model", "batching"],
-    "engine": ["base", "package", "telemetry", "lookup", "dense", "model", "batching", "tensors"],
+    "device": ["base", "package", "lookup", "dense"],
+    "model": ["base", "package", "lookup", "dense", "device"],
     "bench": ["base"],
 }
+ALLOWED["batching"] = [*ALLOWED["model"], "model"]
+ALLOWED["tensors"] = [*ALLOWED["batching"], "batching"]
+ALLOWED["engine"] = [*ALLOWED["tensors"], "tensors", "telemetry"]
 ALLOWED["registry"] = ALLOWED["example"] = ALLOWED["triton"] = [*ALLOWED["engine"], "engine"]
 ALLOWED["grpc"] = [*ALLOWED["registry"], "registry"]
 ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
@@ -31,7 +32,7 @@ GRPC_IN_BENCH = ("bench/grpc_", "bench/module")
 
 # Foreign headers, and the files that may include them.
 FOREIGN = {
-    "torch": (("torch/", "ATen/", "c10/"), ("dense/torchscript", "dense/tensors")),
+    "torch": (("torch/", "ATen/", "c10/"), ("dense/torchscript", "dense/tensors", "device/torch_")),
     "messages": (
         ("google/protobuf", "grpc", "embershard/v1/", "inference/", "torchrec/"),
         ("grpc/", *GRPC_IN_BENCH),

@@ -41,6 +41,32 @@ class Sound(torch.nn.Module):
         }
 
 
+class Everything(torch.nn.Module):
+    """Outputs of a package whose sparse inputs are looked up in every way: the pooled matrices,
+    the last vector of each list of the sequences, side by side, and a score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = torch.nn.Parameter(torch.tensor([0.5, 0.25]))
+
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        last: list[Tensor] = []
+        for i in range(2, len(example_inputs), 2):
+            vectors, offsets = example_inputs[i], example_inputs[i + 1]
+            with_zeros = torch.cat([vectors.new_zeros((1, vectors.size(1))), vectors])
+            last.append(with_zeros[torch.where(offsets[1:] > offsets[:-1], offsets[1:], 0)])
+        bias = torch.zeros([1], device=torch.device("cpu"))
+        mean = example_inputs[1].mean(1) + request_inputs[1].mean(1)[request_of_example]
+        return {
+            "score": torch.sigmoid(self.steps[0] * torch.tanh(mean) + bias[0]),
+            "example": example_inputs[1],
+            "request": request_inputs[1],
+            "last": torch.cat(last, 1),
+        }
+
+
 class MissingOutput(torch.nn.Module):
     def forward(
         self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
@@ -214,6 +240,7 @@ PROGRAMS = {
     "gates": Gates,
     "sequences": Sequences,
     "sound": Sound,
+    "everything": Everything,
     "missing_output": MissingOutput,
     "too_few_outputs": TooFewOutputs,
     "output_of_the_other_scope": OutputOfTheOtherScope,

@@ -36,8 +36,9 @@ enum class StatusReason {
   kAbandoned,           // kDeadlineExceeded: the client disconnected or cancelled.
   kWithdrawn,     // kUnavailable: the version was withdrawn, as one of its batches does not end.
   kNotFinite,     // kInternal: the model gave a NaN or an infinity.
-  kOutOfMemory,   // kInternal.
+  kOutOfMemory,   // kInternal; of a device kResourceExhausted.
   kOtherDevices,  // kBadPackage: the plan is for devices that are not served here.
+  kDeviceLost,    // kUnavailable: a GPU will not work again in this process.
 };
 
 class [[nodiscard]] Status {

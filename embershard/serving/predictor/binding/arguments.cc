@@ -60,6 +60,7 @@ void Read(Keywords& keywords, ModelOptions* to) {
   keywords.Read("plan", &to->package.plan);
   keywords.Read("dense_program", &to->dense_program);
   keywords.Read("tables", &tables);
+  keywords.Read("half_transfers", &to->half_transfers);
   keywords.Read("threads", &to->threads);
   keywords.Read("slots", &to->slots);
   if (tables != "mmap" && tables != "resident") {

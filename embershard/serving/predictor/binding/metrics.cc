@@ -199,6 +199,12 @@ class ListBuilder {
         [](const DeviceLoad& load) { return load.batches; });
     add("embershard_device_rows", "Rows that a device looked up.", kCounter,
         [](const DeviceLoad& load) { return load.rows; });
+    add("embershard_device_dense_seconds", "Time a GPU spent on the dense program.", kCounter,
+        [](const DeviceLoad& load) { return static_cast<double>(load.dense_ns) / 1e9; });
+    add("embershard_device_copied_bytes", "Bytes copied to and from a GPU.", kCounter,
+        [](const DeviceLoad& load) { return load.copied_bytes; });
+    add("embershard_device_memory_bytes", "Memory of a GPU that rows and batches hold.", kGauge,
+        [](const DeviceLoad& load) { return load.memory_bytes; });
   }
 
   void AddShadow() {

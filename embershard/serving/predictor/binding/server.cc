@@ -154,6 +154,10 @@ class Server {
     return Released([&] { return parts_->served->exhausted(); });
   }
 
+  bool DeviceLost() const {
+    return Released([&] { return parts_->served->device_lost(); });
+  }
+
   // The versions served: as in Index(), and with the names of their default plans.
   py::list Served() const {
     std::vector<std::string> plans;
@@ -261,6 +265,7 @@ void DefineServer(py::module_& module) {
         return std::make_unique<Server>(ServerArgumentsFrom(given));
       }))
       .def_property_readonly("port", &Server::port)
+      .def_property_readonly("device_lost", &Server::DeviceLost)
       .def_property_readonly("exhausted", &Server::Exhausted)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
       .def("metrics", &Server::Metrics)

@@ -14,10 +14,12 @@ namespace embershard {
 namespace {
 
 template <class T>
-at::Tensor View(T* values, at::IntArrayRef shape) {
+at::Tensor View(T* values, at::IntArrayRef shape, at::Device device) {
   using Value = std::remove_const_t<T>;
-  return at::from_blob(const_cast<Value*>(values), shape,
-                       at::TensorOptions(c10::CppTypeToScalarType<Value>::value));
+  return at::for_blob(const_cast<Value*>(values), shape)
+      .options(at::TensorOptions(c10::CppTypeToScalarType<Value>::value).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
 std::string ShapeText(at::IntArrayRef shape) {
@@ -26,22 +28,15 @@ std::string ShapeText(at::IntArrayRef shape) {
   return text.str();
 }
 
-// Copies `output` into `values`. kInternal: it is not as `spec` says.
-Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
-                  const DenseProgramInputs& inputs, std::vector<float>* values) {
+Status CheckOutput(const OutputSpec& spec, const at::Tensor& output,
+                   const DenseProgramInputs& inputs) {
   if (!output.defined()) return Internal("dense program: no output '", spec.name, "'");
   std::vector<int64_t> shape = {
       static_cast<int64_t>(spec.scope == Scope::kRequest ? inputs.requests : inputs.examples)};
   shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-  if (output.sizes() != shape || output.scalar_type() != at::kFloat) {
-    return Internal("dense program: output '" + spec.name + "': expected Float " +
-                    ShapeText(shape) + ", got " + toString(output.scalar_type()) + " " +
-                    ShapeText(output.sizes()));
-  }
-  const at::Tensor together = output.contiguous();
-  values->resize(static_cast<size_t>(together.numel()));
-  std::memcpy(values->data(), together.const_data_ptr<float>(), together.nbytes());
-  return {};
+  if (output.sizes() == shape && output.scalar_type() == at::kFloat) return {};
+  return Internal("dense program: output '" + spec.name + "': expected Float " + ShapeText(shape) +
+                  ", got " + toString(output.scalar_type()) + " " + ShapeText(output.sizes()));
 }
 
 // Sequences of zeros, with `ids` ids in each list.
@@ -88,37 +83,51 @@ std::string Reason(const std::exception& error) {
 }
 
 std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
-                                      const DenseProgramInputs& inputs) {
+                                      const DenseProgramInputs& inputs, at::Device device) {
   const bool request = scope == Scope::kRequest;
   const auto count = static_cast<int64_t>(request ? inputs.requests : inputs.examples);
   const size_t dense = request ? schema.request_dense_columns : schema.example_dense_columns;
   const size_t pooled = request ? schema.request_pooled_columns : schema.example_pooled_columns;
-  std::vector<at::Tensor> tensors = {View(request ? inputs.request_dense : inputs.example_dense,
-                                          {count, static_cast<int64_t>(dense)}),
-                                     View(request ? inputs.request_pooled : inputs.example_pooled,
-                                          {count, static_cast<int64_t>(pooled)})};
+  std::vector<at::Tensor> tensors = {
+      View(request ? inputs.request_dense : inputs.example_dense,
+           {count, static_cast<int64_t>(dense)}, device),
+      View(request ? inputs.request_pooled : inputs.example_pooled,
+           {count, static_cast<int64_t>(pooled)}, device)};
   for (size_t i = 0; i < schema.sequences.size(); ++i) {
     if (schema.sequences[i].scope != scope) continue;
     const SequenceInput& given = inputs.sequences[i];
     tensors.push_back(
-        View(given.values, {static_cast<int64_t>(given.ids), schema.sequences[i].dim}));
-    tensors.push_back(View(given.offsets, {count + 1}));
+        View(given.values, {static_cast<int64_t>(given.ids), schema.sequences[i].dim}, device));
+    tensors.push_back(View(given.offsets, {count + 1}, device));
   }
   return tensors;
 }
 
-at::Tensor RequestOfExample(const DenseProgramInputs& inputs) {
-  return View(inputs.request_of_example, {static_cast<int64_t>(inputs.examples)});
+at::Tensor RequestOfExample(const DenseProgramInputs& inputs, at::Device device) {
+  return View(inputs.request_of_example, {static_cast<int64_t>(inputs.examples)}, device);
+}
+
+Status CheckOutputs(const Schema& schema, std::span<const at::Tensor> results,
+                    const DenseProgramInputs& inputs) {
+  if (results.size() != schema.outputs.size()) {
+    return Internal("dense program: expected ", schema.outputs.size(), " outputs, got ",
+                    results.size());
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    RETURN_IF_ERROR(CheckOutput(schema.outputs[i], results[i], inputs));
+  }
+  return {};
 }
 
 Status CopyOutputs(const Schema& schema, std::span<const at::Tensor> results,
                    const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs) {
-  outputs->resize(schema.outputs.size());
-  if (results.size() != outputs->size()) {
-    return Internal("dense program: expected ", outputs->size(), " outputs, got ", results.size());
-  }
+  RETURN_IF_ERROR(CheckOutputs(schema, results, inputs));
+  outputs->resize(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    RETURN_IF_ERROR(CopyOutput(schema.outputs[i], results[i], inputs, &(*outputs)[i]));
+    const at::Tensor contiguous = results[i].contiguous();
+    std::vector<float>& values = (*outputs)[i];
+    values.resize(static_cast<size_t>(contiguous.numel()));
+    std::memcpy(values.data(), contiguous.const_data_ptr<float>(), contiguous.nbytes());
   }
   return {};
 }

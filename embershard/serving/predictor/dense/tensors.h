@@ -18,11 +18,16 @@ namespace embershard {
 std::string Reason(const std::exception& error);
 
 // Views of the inputs of one scope: dense, pooled, then values and offsets of each of its
-// sequences.
+// sequences. `device`: where the inputs lie.
 std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
-                                      const DenseProgramInputs& inputs);
+                                      const DenseProgramInputs& inputs,
+                                      at::Device device = at::kCPU);
 
-at::Tensor RequestOfExample(const DenseProgramInputs& inputs);
+at::Tensor RequestOfExample(const DenseProgramInputs& inputs, at::Device device = at::kCPU);
+
+// kInternal: a program's results are not as the schema says. `results` as CopyOutputs() takes them.
+Status CheckOutputs(const Schema& schema, std::span<const at::Tensor> results,
+                    const DenseProgramInputs& inputs);
 
 // Copies a program's results into `outputs`. `results` are in the order of Schema::outputs, and
 // undefined if the program has no such output. kInternal: they are not as the schema says.

@@ -52,6 +52,9 @@ void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_i
   });
 }
 
+// True if no later batch can run, so that halves of this one need no rerun.
+bool IsLost(const Status& status) { return status.reason() == StatusReason::kDeviceLost; }
+
 }  // namespace
 
 // Runs parts of a batch that has failed.
@@ -99,7 +102,7 @@ class BatchExecutor::Halving {
     for (size_t i = 0; i < count; ++i) {
       responses_[first + i] = part.ok() ? std::move((*part)[i]) : Result<Response>(part.status());
     }
-    if (!part.ok()) Split(first, count);
+    if (!part.ok() && !IsLost(part.status())) Split(first, count);
   }
 
   bool IsUsedUp() const { return times_->reruns >= (succeeded_ ? kRerunsMax : kRerunsInVain); }
@@ -123,7 +126,7 @@ BatchExecutor::BatchExecutor(Model* model) : model_(model), running_(model->slot
 Result<BatchExecutor::Responses> BatchExecutor::Run(Requests requests, const IsWanted& wanted,
                                                     Slot* buffers, BatchTimes* times) {
   Result<Responses> responses = RunOnce(requests, buffers, times);
-  if (responses.ok() || requests.size() < 2) return responses;
+  if (responses.ok() || IsLost(responses.status()) || requests.size() < 2) return responses;
   return Halving(this, requests, responses.status(), wanted, buffers, times).Run();
 }
 

@@ -38,6 +38,7 @@ struct Engine::State {
 
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
+  void Tell(Withdrawal why);
   // The largest chunk of a request: a batch, or its share where slots stand idle.
   ChunkBudget CutOf(const Request& request) const;
   // What is answered where that is not kAccepted.
@@ -75,13 +76,18 @@ Engine::State::State(std::unique_ptr<ModelRunner> started, const EngineOptions& 
       QueueOwner{.model = name,
                  .weight = weight != options.model_weights.end() ? weight->second : 1,
                  .on_withdrawn = [this](bool exhausted) {
-                   WithdrawnHook told;
-                   {
-                     const MutexLock lock(hook_mutex);
-                     told = hook;
-                   }
-                   if (told) told(exhausted);
+                   Tell(exhausted ? Withdrawal::kNoMoreWorkers : Withdrawal::kBatchDoesNotEnd);
                  }});
+  completer.OnDeviceLost([this] { Tell(Withdrawal::kDeviceLost); });
+}
+
+void Engine::State::Tell(Withdrawal why) {
+  WithdrawnHook told;
+  {
+    const MutexLock lock(hook_mutex);
+    told = hook;
+  }
+  if (told) told(why);
 }
 
 Status Engine::State::CheckThreads() const {
@@ -237,6 +243,8 @@ EngineSnapshot Engine::Snapshot() const {
     snapshot.devices[i].lookup_ns -= before.lookup_ns;
     snapshot.devices[i].batches -= before.batches;
     snapshot.devices[i].rows -= before.rows;
+    snapshot.devices[i].dense_ns -= before.dense_ns;
+    snapshot.devices[i].copied_bytes -= before.copied_bytes;
   }
   return snapshot;
 }

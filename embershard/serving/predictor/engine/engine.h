@@ -59,6 +59,12 @@ struct EngineSnapshot {
   std::vector<DeviceLoad> devices;  // Without what the samples cost at the start.
 };
 
+enum class Withdrawal {
+  kBatchDoesNotEnd,
+  kNoMoreWorkers,  // The same, and no worker will be replaced any more.
+  kDeviceLost,     // See StatusReason::kDeviceLost.
+};
+
 // Thread-safe.
 class Engine {
  public:
@@ -75,10 +81,10 @@ class Engine {
   // Runs its batches, and those of others.
   const std::shared_ptr<WorkerPool>& workers() const;
 
-  // Called once if a batch does not end, after which every request is refused (kUnavailable): see
-  // WorkerPool. `exhausted`: no more workers will be replaced. At most one hook; on the pool's
-  // timer.
-  using WithdrawnHook = std::function<void(bool exhausted)>;
+  // Called if the version cannot be served any more. After a batch that does not end every request
+  // is refused (kUnavailable), see WorkerPool; after a lost device every batch fails. Takes one
+  // hook. It may run on any thread, and several times after a lost device.
+  using WithdrawnHook = std::function<void(Withdrawal)>;
   void OnWithdrawn(WithdrawnHook hook);
 
   // Ends an engine, and returns its model: what takes long to end.

@@ -64,8 +64,10 @@ void RequestCompleter::RunBatch(Due* due, BatchingQueue** held) {
       executor_->Run(*batch, wanted, due->lease.buffers.get(), &times);
   if (*held != nullptr) std::exchange(*held, nullptr)->EndRun(due->lease);
   CountRun(*batch, responses, times);
+  bool device_lost = false;
   for (size_t i = 0; i < batch->size(); ++i) {
     Status status = responses.ok() ? (*responses)[i].status() : responses.status();
+    device_lost = device_lost || status.reason() == StatusReason::kDeviceLost;
     const std::unique_ptr<Request> request = std::move((*batch)[i]);
     if (!request->answer) continue;  // Its deadline passed while it ran, or its client left.
     if (status.ok()) {
@@ -79,6 +81,7 @@ void RequestCompleter::RunBatch(Due* due, BatchingQueue** held) {
       request->answer(std::move(status), std::move(failed));
     }
   }
+  if (device_lost) on_device_lost_();
 }
 
 void RequestCompleter::CountRun(const Batch& batch,

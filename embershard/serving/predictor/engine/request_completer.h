@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -32,6 +34,9 @@ class RequestCompleter {
   // null: none. Never throws.
   void Run(Due due, BatchingQueue* held);
 
+  // Called after each batch that failed because a device is lost. REQUIRES: nothing runs yet.
+  void OnDeviceLost(std::function<void()> lost) { on_device_lost_ = std::move(lost); }
+
   // Never throws.
   void CompleteEarly(EarlyCompletion early);
 
@@ -45,6 +50,7 @@ class RequestCompleter {
 
   BatchExecutor* const executor_;
   Telemetry* const telemetry_;
+  std::function<void()> on_device_lost_ = [] {};
 };
 
 }  // namespace embershard

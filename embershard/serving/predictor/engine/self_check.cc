@@ -134,7 +134,7 @@ Result<Requests> RequestsOfSamples(const Model& model, const ChunkBudget& most) 
 }
 
 float AllowedOf(const Model& model, float tolerance) {
-  if (model.rounds_layers()) return tolerance * kBfloat16LayerTolerances;
+  if (model.rounds_elsewhere()) return tolerance * kBfloat16LayerTolerances;
   const bool bfloat16 = model.manifest().program.type == DenseType::kBfloat16;
   return bfloat16 ? tolerance * kBfloat16Tolerances : tolerance;
 }

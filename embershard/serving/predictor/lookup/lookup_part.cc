@@ -17,19 +17,6 @@ constexpr size_t kRowsAheadMax = 64;
 constexpr size_t kFarBytes = size_t{8} << 20;
 constexpr int64_t kRowsFar = 64;
 
-Status CheckDevices(const Plan& plan, const Manifest& manifest) {
-  for (const Shard& shard : plan.shards) {
-    for (const size_t device : shard.devices) {
-      if (plan.devices[device].starts_with("cpu:")) continue;
-      return {StatusCode::kBadPackage,
-              "plans/" + plan.name + ".json: table '" + manifest.tables[shard.table].name +
-                  "': expected cpu devices, got '" + plan.devices[device] + "'",
-              StatusReason::kOtherDevices};
-    }
-  }
-  return {};
-}
-
 // What every part has of its input, table and shard.
 LookupPart PartOf(const Package& package, const SparseInput& input, size_t table_index,
                   const Shard& shard) {
@@ -83,8 +70,7 @@ void SetRowsAhead(LookupPart* part) {
   part->rows_far = rows * bytes < kFarBytes ? 0 : kRowsFar;
 }
 
-Result<std::vector<LookupPart>> LookupPartsOf(const Package& package) {
-  if (Status status = CheckDevices(package.plan(), package.manifest()); !status.ok()) return status;
+std::vector<LookupPart> LookupPartsOf(const Package& package) {
   std::vector<std::vector<const Shard*>> shards(package.manifest().tables.size());
   for (const Shard& shard : package.plan().shards) shards[shard.table].push_back(&shard);
 

@@ -73,7 +73,6 @@ constexpr size_t kFirstSequence = 2;
 void SetRowsAhead(LookupPart* part);
 
 // All parts of the plan that the package was opened with. They point into its tables.
-// kBadPackage where a shard lies on no cpu device.
-Result<std::vector<LookupPart>> LookupPartsOf(const Package& package);
+std::vector<LookupPart> LookupPartsOf(const Package& package);
 
 }  // namespace embershard

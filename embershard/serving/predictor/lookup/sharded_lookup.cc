@@ -51,8 +51,7 @@ std::vector<size_t> ThreadsOfDevices(const std::vector<uint64_t>& bytes, size_t 
 
 Result<std::unique_ptr<ShardedLookup>> ShardedLookup::Make(const Package& package,
                                                            const ShardedLookupOptions& options) {
-  Result<std::vector<LookupPart>> parts = LookupPartsOf(package);
-  if (!parts.ok()) return parts.status();
+  std::vector<LookupPart> parts = LookupPartsOf(package);
   const std::vector<uint64_t> bytes = BytesOfDevices(package);
   const auto in_all = static_cast<size_t>(options.threads > 0 ? options.threads : CoreCount());
   const std::vector<size_t> threads = ThreadsOfDevices(bytes, in_all);
@@ -69,7 +68,7 @@ Result<std::unique_ptr<ShardedLookup>> ShardedLookup::Make(const Package& packag
                                                        std::max<size_t>(1, threads[i]),
                                                        callers ? 1 : 0, kernel));
     }
-    return std::make_unique<ShardedLookup>(package.schema().sequences, std::move(*parts),
+    return std::make_unique<ShardedLookup>(package.schema().sequences, std::move(parts),
                                            std::move(devices), own, alone_bytes);
   } catch (const std::exception& error) {
     return Internal(std::string("lookup: ") + error.what());

@@ -36,8 +36,7 @@ struct ShardedLookupOptions {
 // One call of Run() at a time.
 class ShardedLookup {
  public:
-  // `package` must outlive the lookup. kBadPackage where the plan has a shard on a device that
-  // is no cpu.
+  // `package` must outlive the lookup. REQUIRES: the devices of its plan are processors.
   static Result<std::unique_ptr<ShardedLookup>> Make(const Package& package,
                                                      const ShardedLookupOptions& options);
 

@@ -23,7 +23,7 @@ struct ProgramReport {
 };
 
 // What runs a batch. An interface so that batching and engine are tested
-// with models made of a few lines. Final implementations: PackageModel.
+// with models made of a few lines. Final implementations: PackageModel, DeviceModel.
 class Model {
  public:
   virtual ~Model() = default;
@@ -32,9 +32,12 @@ class Model {
   virtual const IdMap& id_map(size_t sparse_input) const = 0;
   virtual const std::vector<SampleRequest>& samples() const = 0;
 
-  // True if the dense program's layers round only their weights to bfloat16, while those of the run
-  // that produced the samples' outputs rounded their operands and results too.
-  virtual bool rounds_layers() const { return false; }
+  // True if the model rounds at other places than the run that produced the samples' outputs:
+  // layers round only their weights to bfloat16, or lookups compute in float16.
+  virtual bool rounds_elsewhere() const { return false; }
+
+  // True if batches run on GPUs.
+  virtual bool is_on_gpus() const { return false; }
 
   virtual const ProgramReport& program() const {
     static const ProgramReport none;
@@ -65,6 +68,9 @@ struct ModelOptions {
   // Batches that run at once, with equal shares of the threads, one at least. 0: one a thread. At
   // most kThreadsMax.
   int slots = 1;
+
+  // On devices with memory of their own: vectors travel between them as float16; else as float32.
+  bool half_transfers = false;
 
   // Target of the dense program, as ChooseProgram() takes it. Empty: the processor decides.
   std::string dense_program;

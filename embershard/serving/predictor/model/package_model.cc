@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "base/core_count.h"
 #include "dense/dense_program.h"
+#include "device/torch_device.h"
 #include "lookup/sharded_lookup.h"
+#include "model/device_model.h"
 #include "model/model.h"
 #include "model/program_choice.h"
 
@@ -34,7 +36,7 @@ class PackageModel final : public Model {
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
   const std::vector<SampleRequest>& samples() const override { return package_->samples(); }
 
-  bool rounds_layers() const override { return loaded_.rounds_layers; }
+  bool rounds_elsewhere() const override { return loaded_.rounds_layers; }
   const ProgramReport& program() const override { return loaded_.report; }
   size_t slots() const override { return lanes_.size(); }
 
@@ -176,6 +178,43 @@ Status LoadProgram(const Package& package, const ModelOptions& options, const Sh
   return {};
 }
 
+// True if the plan's devices are processors; false if they are other devices of one kind.
+// kBadPackage: they are of several kinds.
+Result<bool> LiesOnProcessors(const Plan& plan) {
+  const auto kind_of = [](const std::string& device) { return device.substr(0, device.find(':')); };
+  const std::string kind = kind_of(plan.devices[0]);
+  for (const std::string& device : plan.devices) {
+    if (kind_of(device) == kind) continue;
+    return Status(
+        StatusCode::kBadPackage,
+        StrCat("plans/", plan.name, ".json: expected devices of one kind, got '", plan.devices[0],
+               "' and '", device, "'; `embershard plan` makes such plans"),
+        StatusReason::kOtherDevices);
+  }
+  return kind == "cpu";
+}
+
+Result<std::unique_ptr<Model>> LoadDeviceModel(std::shared_ptr<const Package> package,
+                                               const ModelOptions& options) {
+  if (options.fbgemm_folder.empty()) {
+    return Status(StatusCode::kBadPackage,
+                  StrCat("plans/", package->plan().name, ".json: device '",
+                         package->plan().devices[0], "' needs FBGEMM, which is not installed here"),
+                  StatusReason::kOtherDevices);
+  }
+  RETURN_IF_ERROR(LoadFbgemmOperators(options.fbgemm_folder));
+  const size_t slots = options.slots > 0 ? static_cast<size_t>(options.slots) : kDeviceSlots;
+  std::unique_ptr<Model> model;
+  RETURN_IF_ERROR(RunIn(options.background, [&]() -> Status {
+    ASSIGN_OR_RETURN(model, MakeDeviceModel(std::move(package), MakeTorchDevice,
+                                            {.slots = slots,
+                                             .half_transfers = options.half_transfers,
+                                             .control = options.package.control}));
+    return {};
+  }));
+  return model;
+}
+
 // `source`: as Package::Open() takes it.
 template <class Source>
 Result<std::unique_ptr<Model>> OpenAndMake(const Source& source, const ModelOptions& options) {
@@ -207,6 +246,8 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const PackageOutline& outline,
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const bool on_processors, LiesOnProcessors(package->plan()));
+  if (!on_processors) return LoadDeviceModel(std::move(package), options);
   const Shares shares = SharesOf(options);
   std::vector<std::unique_ptr<ShardedLookup>> lookups;
   for (int slot = 0; slot < shares.slots; ++slot) {

@@ -13,13 +13,13 @@ namespace {
 
 constexpr size_t kDevicesMax = 1024;
 
-// "cpu:0", "cuda:12": a number of up to four digits, without leading zeros.
+// "cpu:0", "cuda:12", "torch-cpu:0": a number of up to four digits, without leading zeros.
 bool IsDevice(std::string_view text) {
   const size_t colon = text.find(':');
   if (colon == std::string_view::npos) return false;
   const std::string_view kind = text.substr(0, colon);
   const std::string_view number = text.substr(colon + 1);
-  if (kind != "cpu" && kind != "cuda") return false;
+  if (kind != "cpu" && kind != "cuda" && kind != "torch-cpu") return false;
   if (number.empty() || number.size() > 4 || (number[0] == '0' && number.size() > 1)) return false;
   return std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
 }

@@ -24,7 +24,7 @@ struct Shard {
 
 struct Plan {
   std::string name;
-  std::vector<std::string> devices;  // "cpu:0", "cuda:1", ...
+  std::vector<std::string> devices;  // "cpu:0", "cuda:1", "torch-cpu:0", ...
   std::vector<Shard> shards;         // Tile every table exactly.
 };
 

@@ -128,13 +128,13 @@ std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
 
 std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine,
                                           std::shared_ptr<const void> claim) {
-  engine->OnWithdrawn([hooks = hooks_, withdrawn = engine.get()](bool exhausted) {
+  engine->OnWithdrawn([hooks = hooks_, withdrawn = engine.get()](Withdrawal why) {
     MutexLock lock(hooks->mutex);
     ServedModels* const served = hooks->served;
     if (served == nullptr) return;
     ++hooks->calls;
     lock.Unlock();
-    served->WithdrawFailed(withdrawn, exhausted);
+    served->WithdrawFailed(withdrawn, why);
     lock.Lock();
     --hooks->calls;
     hooks->returned.NotifyAll();
@@ -155,7 +155,7 @@ void ServedModels::Serve(ServedModel model) {
   Tell();
 }
 
-void ServedModels::WithdrawFailed(const Engine* engine, bool exhausted) {
+void ServedModels::WithdrawFailed(const Engine* engine, Withdrawal why) {
   const std::string name = engine->manifest().model;
   const int64_t version = engine->manifest().version;
   const MutexLock lock(changing_);
@@ -176,7 +176,8 @@ void ServedModels::WithdrawFailed(const Engine* engine, bool exhausted) {
       SetDefaultSchema(&model);
     }
   }
-  exhausted_ = exhausted_ || exhausted;
+  device_lost_ = device_lost_ || why == Withdrawal::kDeviceLost;
+  exhausted_ = exhausted_ || why != Withdrawal::kBatchDoesNotEnd;
   if (exhausted_) changes_.push_back({"", false});
   Exchange(std::move(models));
   Tell();

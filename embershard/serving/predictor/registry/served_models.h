@@ -135,10 +135,17 @@ class ServedModels {
   // Calls that were answered well by versions that have ended.
   uint64_t answered_by_ended() const { return destruction_.answered(); }
 
-  // Whether the pool replaces no more workers: the process should be started anew.
+  // True if the pool replaces no more workers, or a device is lost: the process should be started
+  // anew.
   bool exhausted() const {
     const MutexLock lock(changing_);
     return exhausted_;
+  }
+
+  // True if a device of a served version is lost.
+  bool device_lost() const {
+    const MutexLock lock(changing_);
+    return device_lost_;
   }
 
  private:
@@ -150,7 +157,7 @@ class ServedModels {
   // Tells the watcher all that is to be told, unless another thread does. Gives the mutex back for
   // each call.
   void Tell() REQUIRES(changing_);
-  void WithdrawFailed(const Engine* engine, bool exhausted);
+  void WithdrawFailed(const Engine* engine, Withdrawal why);
   // What engines call back, while this lives.
   struct Hooks;
 
@@ -173,6 +180,7 @@ class ServedModels {
   // No atomic pointer: that of libstdc++ 12 is a race to ThreadSanitizer.
   std::map<std::string, std::set<int64_t>> withdrawn_ GUARDED_BY(changing_);
   bool exhausted_ GUARDED_BY(changing_) = false;  // No worker is replaced any more.
+  bool device_lost_ GUARDED_BY(changing_) = false;
   const std::shared_ptr<Hooks> hooks_;
 
   mutable Mutex copying_;

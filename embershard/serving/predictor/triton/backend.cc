@@ -31,14 +31,29 @@ void DropAbandoned(Batch* batch) {
   });
 }
 
-Status CheckKind(TRITONBACKEND_ModelInstance* instance) {
+const char* NameOf(TRITONSERVER_InstanceGroupKind kind) {
+  switch (kind) {
+    case TRITONSERVER_INSTANCEGROUPKIND_CPU:
+      return "KIND_CPU";
+    case TRITONSERVER_INSTANCEGROUPKIND_GPU:
+      return "KIND_GPU";
+    case TRITONSERVER_INSTANCEGROUPKIND_MODEL:
+      return "KIND_MODEL";
+    default:
+      return "KIND_AUTO";
+  }
+}
+
+// Instances are of the kind of the plan's devices. The plan says which GPUs a batch runs on, not
+// the instance.
+Status CheckKind(TRITONBACKEND_ModelInstance* instance, const Model& model) {
   TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
-  Status status = FromTriton(TRITONBACKEND_ModelInstanceKind(instance, &kind));
-  if (!status.ok() || kind == TRITONSERVER_INSTANCEGROUPKIND_CPU) return status;
-  return InvalidArgument("instance_group: kind: expected KIND_CPU, got ",
-                         kind == TRITONSERVER_INSTANCEGROUPKIND_GPU     ? "KIND_GPU"
-                         : kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL ? "KIND_MODEL"
-                                                                        : "KIND_AUTO");
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelInstanceKind(instance, &kind)));
+  const TRITONSERVER_InstanceGroupKind expected =
+      model.is_on_gpus() ? TRITONSERVER_INSTANCEGROUPKIND_GPU : TRITONSERVER_INSTANCEGROUPKIND_CPU;
+  if (kind == expected) return {};
+  return InvalidArgument("instance_group: kind: expected ", NameOf(expected),
+                         ", as the plan's devices say, got ", NameOf(kind));
 }
 
 // An instance of a model: runs the batches that Triton's batcher closes. One call at a time, from
@@ -46,10 +61,10 @@ Status CheckKind(TRITONBACKEND_ModelInstance* instance) {
 class TritonInstance {
  public:
   // Runs the model's samples, alone and merged: kBadPackage if their outputs are not what the
-  // package says. Refuses kinds other than processors. `shared` must outlive it.
+  // package says. Refuses a kind other than that of the plan's devices. `shared` must outlive it.
   static Result<std::unique_ptr<TritonInstance>> Start(TRITONBACKEND_ModelInstance* instance,
                                                        TritonModel* shared) {
-    RETURN_IF_ERROR(CheckKind(instance));
+    RETURN_IF_ERROR(CheckKind(instance, shared->model()));
     std::unique_ptr<TritonInstance> started(new TritonInstance(instance, shared));
     RETURN_IF_ERROR(CheckSamples(shared->model(), kSampleTolerance, shared->executor(),
                                  shared->LeaseSlot().get()));

@@ -83,12 +83,14 @@ Status ReadParameter(const std::string& key, const std::string& text, ModelConfi
   return {};
 }
 
-// Of all groups. 0: not stated.
+// The instances of all groups. Triton starts `count` of them for each entry of `gpus`. 0: the
+// configuration does not state it.
 int CountInstances(const json& groups) {
   int64_t count = 0;
   for (const json& group : groups) {
     const json& of_group = Member(group, "count");
-    if (of_group.is_number_integer()) count += std::max<int64_t>(of_group.get<int64_t>(), 0);
+    const auto gpus = static_cast<int64_t>(std::max<size_t>(1, Member(group, "gpus").size()));
+    if (of_group.is_number_integer()) count += gpus * std::max<int64_t>(of_group.get<int64_t>(), 0);
   }
   return static_cast<int>(std::min<int64_t>(count, kThreadsMax));
 }

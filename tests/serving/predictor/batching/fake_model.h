@@ -100,8 +100,10 @@ class FakeModel final : public Model {
   std::function<void(Slot*)> after_run = [](Slot*) {};
   const ProgramReport report = {.target = "cpu", .why = "no other fits"};
 
-  // What rounds_layers() gives.
+  // What rounds_elsewhere() gives.
   bool rounds = false;
+  // What is_on_gpus() gives.
+  bool on_gpus = false;
   // What slots() gives.
   size_t num_slots = 1;
   // What device_loads() gives.
@@ -111,7 +113,8 @@ class FakeModel final : public Model {
   const IdMap& id_map(size_t sparse_input) const override { return id_maps_[sparse_input]; }
   const std::vector<SampleRequest>& samples() const override { return samples_; }
 
-  bool rounds_layers() const override { return rounds; }
+  bool rounds_elsewhere() const override { return rounds; }
+  bool is_on_gpus() const override { return on_gpus; }
   const ProgramReport& program() const override { return report; }
   size_t slots() const override { return num_slots; }
   std::vector<DeviceLoad> device_loads() const override { return loads(); }

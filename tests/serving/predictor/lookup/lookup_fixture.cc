@@ -37,6 +37,46 @@ Merged Merge(const std::vector<Bag>& bags) {
 
 }  // namespace
 
+nlohmann::json ShardOf(const std::string& table, int64_t row_begin, int64_t row_end, int64_t column_begin,
+             int64_t column_end, const std::vector<size_t>& devices) {
+  return {{"table", table},
+          {"rows", {row_begin, row_end}},
+          {"columns", {column_begin, column_end}},
+          {"devices", devices}};
+}
+
+std::vector<TestTable> EveryKindOfTable() {
+  return {MakeTable("bytes", WeightType::kInt8, 90, 20, 1),
+          MakeTable("nibbles", WeightType::kInt4, 70, 35, 2),
+          MakeTable("halves", WeightType::kFp16, 50, 10, 3),
+          MakeTable("singles", WeightType::kFp32, 60, 16, 4),
+          MakeTable("nibbles_wide", WeightType::kInt4, 33, 64, 5),
+          MakeTable("nibbles_of_7", WeightType::kInt4, 40, 7, 6),
+          MakeTable("bytes_of_1", WeightType::kInt8, 40, 1, 7)};
+}
+
+PackageBuilder EveryKindOfLookup() {
+  PackageBuilder builder;
+  for (const TestTable& table : EveryKindOfTable()) builder.AddTable(table);
+  for (const Scope scope : {Scope::kRequest, Scope::kExample}) {
+    for (const bool weighted : {false, true}) {
+      for (const TestTable& table : EveryKindOfTable()) {
+        const std::string name = table.name + (weighted ? " weighted" : " plain") +
+                                 (scope == Scope::kRequest ? " request" : " example");
+        builder.AddSparse(name, scope, weighted, {{table.name}, {table.name, Pooling::kMean}});
+      }
+    }
+  }
+  for (const TestTable& table : EveryKindOfTable()) {
+    builder.AddSparse(table.name + " listed", Scope::kExample, false,
+                      {{table.name, Pooling::kSum, true}});
+  }
+  builder.AddSparse("bytes listed request", Scope::kRequest, false,
+                    {{"bytes", Pooling::kSum, true}});
+  builder.AddOutput("score", Scope::kExample, {});
+  return builder;
+}
+
 OpenLookup::OpenLookup(PackageBuilder builder, const PackageOptions& options,
                        const ShardedLookupOptions& lookup)
     : package_(Open(std::move(builder), folder_.path(), options)),

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -17,6 +18,18 @@
 #include "testing/test_table.h"
 
 namespace embershard::testing {
+
+// A table for each way to store rows; dims that are a multiple of 4 and some that are not.
+std::vector<TestTable> EveryKindOfTable();
+
+// A package without a plan: sums and means, weighted and not, and sequences, in both scopes, over
+// EveryKindOfTable().
+PackageBuilder EveryKindOfLookup();
+
+// A shard for PackageBuilder::AddPlanOfShards().
+nlohmann::json ShardOf(const std::string& table, int64_t row_begin, int64_t row_end,
+                       int64_t column_begin, int64_t column_end,
+                       const std::vector<size_t>& devices);
 
 // One list of rows, and a weight for each where the input is weighted.
 struct Bag {

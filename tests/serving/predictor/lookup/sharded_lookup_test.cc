@@ -265,17 +265,5 @@ TEST(ShardedLookup, ARowBehindTheTableIsAnErrorAndTheNextBatchIsFine) {
   EXPECT_EQ(pooled.example.size(), 4);
 }
 
-TEST(ShardedLookup, APlanForAnotherKindOfDeviceIsRefused) {
-  PackageBuilder builder;
-  builder.AddTable(MakeTable("table", WeightType::kInt8, 40, 8, 5));
-  builder.AddSparse("feature", Scope::kExample, false, {{"table"}});
-  builder.AddOutput("score", Scope::kExample, {});
-  builder.AddPlan("gpu", {"cuda:0"}, {0});
-  const Status status = OpenLookup(builder).made().status();
-  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
-  EXPECT_EQ(status.reason(), StatusReason::kOtherDevices);
-  EXPECT_EQ(status.message(), "plans/gpu.json: table 'table': expected cpu devices, got 'cuda:0'");
-}
-
 }  // namespace
 }  // namespace embershard

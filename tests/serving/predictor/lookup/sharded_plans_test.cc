@@ -21,11 +21,13 @@ using testing::Bags;
 using testing::ExpectedOf;
 using testing::ExpectNear;
 using testing::ExpectSameBits;
-using testing::MakeTable;
+using testing::EveryKindOfLookup;
+using testing::EveryKindOfTable;
 using testing::OpenLookup;
 using testing::PackageBuilder;
 using testing::Pooled;
 using testing::RandomBags;
+using testing::ShardOf;
 using testing::TestTable;
 
 // The calling thread does everything, or every device has threads that it wakes each time.
@@ -35,56 +37,13 @@ const std::vector<ShardedLookupOptions> kThreadings = {
     {.threads = 6, .alone_bytes = 0},
 };
 
-json ShardOf(const std::string& table, int64_t row_begin, int64_t row_end, int64_t column_begin,
-             int64_t column_end, const std::vector<size_t>& devices) {
-  return {{"table", table},
-          {"rows", {row_begin, row_end}},
-          {"columns", {column_begin, column_end}},
-          {"devices", devices}};
-}
-
-// Of each way to store rows; dims that are a multiple of 4 and that are none.
-std::vector<TestTable> Tables() {
-  return {MakeTable("bytes", WeightType::kInt8, 90, 20, 1),
-          MakeTable("nibbles", WeightType::kInt4, 70, 35, 2),
-          MakeTable("halves", WeightType::kFp16, 50, 10, 3),
-          MakeTable("singles", WeightType::kFp32, 60, 16, 4),
-          MakeTable("nibbles_wide", WeightType::kInt4, 33, 64, 5),
-          MakeTable("nibbles_of_7", WeightType::kInt4, 40, 7, 6),
-          MakeTable("bytes_of_1", WeightType::kInt8, 40, 1, 7)};
-}
-
-// Sums and means, weighted and not, and sequences, in both scopes, over tables of every weight
-// type.
-PackageBuilder WithoutPlan() {
-  PackageBuilder builder;
-  for (const TestTable& table : Tables()) builder.AddTable(table);
-  for (const Scope scope : {Scope::kRequest, Scope::kExample}) {
-    for (const bool weighted : {false, true}) {
-      for (const TestTable& table : Tables()) {
-        const std::string name = table.name + (weighted ? " weighted" : " plain") +
-                                 (scope == Scope::kRequest ? " request" : " example");
-        builder.AddSparse(name, scope, weighted, {{table.name}, {table.name, Pooling::kMean}});
-      }
-    }
-  }
-  for (const TestTable& table : Tables()) {
-    builder.AddSparse(table.name + " listed", Scope::kExample, false,
-                      {{table.name, Pooling::kSum, true}});
-  }
-  builder.AddSparse("bytes listed request", Scope::kRequest, false,
-                    {{"bytes", Pooling::kSum, true}});
-  builder.AddOutput("score", Scope::kExample, {});
-  return builder;
-}
-
-OpenLookup Unsharded() { return OpenLookup(WithoutPlan(), {}, kThreadings[0]); }
+OpenLookup Unsharded() { return OpenLookup(EveryKindOfLookup(), {}, kThreadings[0]); }
 
 // Tables that `shards` leaves out lie whole on the first device.
 OpenLookup Sharded(const std::vector<std::string>& devices, json shards,
                    const ShardedLookupOptions& options) {
-  PackageBuilder builder = WithoutPlan();
-  for (const TestTable& table : Tables()) {
+  PackageBuilder builder = EveryKindOfLookup();
+  for (const TestTable& table : EveryKindOfTable()) {
     const auto is_of = [&table](const json& shard) { return shard["table"] == table.name; };
     if (std::ranges::none_of(shards, is_of)) {
       shards.push_back(ShardOf(table.name, 0, table.rows, 0, table.dim, {0}));
@@ -126,7 +85,7 @@ void ExpectLikeUnsharded(const std::vector<std::string>& devices, const json& sh
         ExpectSameBits(got.sequences[i], expected.sequences[i]);  // Nothing of them is added up.
       }
       for (const Scope scope : {Scope::kRequest, Scope::kExample}) {
-        const auto exact = ExpectedOf(whole.package(), Tables(), bags, scope);
+        const auto exact = ExpectedOf(whole.package(), EveryKindOfTable(), bags, scope);
         const bool request = scope == Scope::kRequest;
         ExpectNear(request ? got.request : got.example, exact);
         ExpectClose(request ? got.request : got.example,
@@ -205,7 +164,7 @@ TEST(ShardedPlans, PlansCutAtRandomGiveTheSumsOfTheirParts) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     json shards = json::array();
-    for (const TestTable& table : Tables()) {
+    for (const TestTable& table : EveryKindOfTable()) {
       CutAtRandom(table.name, 0, table.rows, 0, table.dim, &random, &shards);
     }
     std::shuffle(shards.begin(), shards.end(), random);

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,11 +26,6 @@ using testing::PackageBuilder;
 using testing::ScratchFolder;
 using testing::TestTable;
 
-std::string ReadProgram(const std::string& name) {
-  std::ifstream file(testing::TestPrograms() / (name + ".pt"), std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 // A package around ../make_test_program.py's programs, made for pooled widths of 4 each.
 class PackageModelTest : public ::testing::Test {
  protected:
@@ -50,7 +44,7 @@ class PackageModelTest : public ::testing::Test {
     builder.AddOutput("score", Scope::kExample, {});
     builder.AddOutput("pair", Scope::kExample, {2});
     builder.AddOutput("user", Scope::kRequest, {4});
-    builder.SetProgram(ReadProgram("sound"));
+    builder.SetProgram(testing::ReadTestProgram("sound"));
     return builder;
   }
 
@@ -194,18 +188,9 @@ TEST_F(PackageModelTest, APackageThatDoesNotOpenIsRefused) {
       << model.status().message();
 }
 
-TEST_F(PackageModelTest, APlanThatTheLookupCannotPlaceIsRefused) {
-  PackageBuilder builder = Builder();
-  builder.AddPlan("elsewhere", {"cuda:0"}, {0, 0});
-  const auto model = Load(std::move(builder));
-  EXPECT_EQ(model.status().code(), StatusCode::kBadPackage);
-  EXPECT_NE(model.status().message().find("plans/elsewhere.json: table 'users'"), std::string::npos)
-      << model.status().message();
-}
-
 TEST_F(PackageModelTest, AProgramThatDoesNotFitTheSchemaIsRefused) {
   PackageBuilder builder = Builder();
-  builder.SetProgram(ReadProgram("two_tensors"));
+  builder.SetProgram(testing::ReadTestProgram("two_tensors"));
   const auto model = Load(std::move(builder));
   EXPECT_EQ(model.status().code(), StatusCode::kBadPackage);
   EXPECT_TRUE(model.status().message().starts_with("programs/dense.pt: "))
@@ -278,7 +263,7 @@ TEST_P(PackageModelProgramTest, ProgramThatChangedSinceItWasHashedIsRefused) {
   ASSERT_TRUE(package.ok()) << package.status().message();
   // Another program of the same shape, written by somebody with access to the repository.
   std::ofstream(version / "programs/dense.pt", std::ios::binary)
-      << ReadProgram("throws_at_ninety_nine");
+      << testing::ReadTestProgram("throws_at_ninety_nine");
   const auto model = MakePackageModel(std::move(*package), ModelOptions());
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.status().code(), StatusCode::kBadPackage);

@@ -10,7 +10,7 @@
 namespace embershard {
 namespace {
 
-std::string File(std::string header, const std::string& data, size_t align = 8) {
+std::string SafetensorsFile(std::string header, const std::string& data, size_t align = 8) {
   header.append((align - (header.size() + 8) % align) % align, ' ');
   const uint64_t size = header.size();
   std::string file(8, '\0');
@@ -27,7 +27,7 @@ std::string ErrorOf(const std::string& file) {
 TEST(Safetensors, GivesTensorsInAnyOrder) {
   const std::string data("\x01\0\0\0\xFE\xFF\xFF\xFF\0\0\x80\x3F", 12);
   const Result<Safetensors> file =
-      Safetensors::Parse(File(R"({"b": {"dtype": "F32", "shape": [1, 1], "data_offsets": [8, 12]},)"
+      Safetensors::Parse(SafetensorsFile(R"({"b": {"dtype": "F32", "shape": [1, 1], "data_offsets": [8, 12]},)"
                               R"( "a": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]},)"
                               R"( "e": {"dtype": "I64", "shape": [0, 9], "data_offsets": [8, 8]}})",
                               data),
@@ -47,7 +47,7 @@ TEST(Safetensors, GivesTensorsInAnyOrder) {
 
 TEST(Safetensors, RefusesATensorOfAnotherTypeOrShape) {
   const Result<Safetensors> file = Safetensors::Parse(
-      File(R"({"a": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]}})", "12345678"), "f");
+      SafetensorsFile(R"({"a": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]}})", "12345678"), "f");
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->Tensor<float>("a", {2}).status().message(),
             "f: a: expected F32 [2], got I32 [2]");
@@ -85,17 +85,17 @@ TEST(Safetensors, RefusesTensorsThatDoNotFillTheData) {
        "a.shape.0: expected 0 .. 281474976710655, got -2"},
   };
   for (const auto& [entry, expected] : cases) {
-    EXPECT_EQ(ErrorOf(File(R"({"a": {"dtype": "F32", )" + entry + "}}", "12345678")),
+    EXPECT_EQ(ErrorOf(SafetensorsFile(R"({"a": {"dtype": "F32", )" + entry + "}}", "12345678")),
               "f: " + expected);
   }
 }
 
 TEST(Safetensors, RefusesDataThatStartElsewhere) {
-  EXPECT_EQ(ErrorOf(File("{} ", "", 1)), "f: header: expected data at a multiple of 8, got 11");
+  EXPECT_EQ(ErrorOf(SafetensorsFile("{} ", "", 1)), "f: header: expected data at a multiple of 8, got 11");
 }
 
 TEST(Safetensors, RefusesOverlappingTensors) {
-  EXPECT_EQ(ErrorOf(File(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},)"
+  EXPECT_EQ(ErrorOf(SafetensorsFile(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},)"
                          R"( "b": {"dtype": "U8", "shape": [4], "data_offsets": [2, 6]}})",
                          "123456")),
             "f: b.data_offsets: expected 4 bytes from 4 on, got [2, 6]");

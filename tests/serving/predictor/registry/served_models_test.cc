@@ -363,6 +363,33 @@ TEST(ServedModels, WithdrawnDefaultVersionSendsNoRequestToTheCanary) {
   EXPECT_NEAR(canary, 50, 25);  // The share of the traffic that is configured, and no more.
 }
 
+TEST(ServedModels, ALostDeviceFailsItsBatchAndTheHealthOfAll) {
+  ServedModels served;
+  std::atomic<bool> lost = false;
+  auto model = std::make_unique<FakeModel>();
+  model->before_run = [&lost](const Slot&) {
+    return lost ? Status(StatusCode::kUnavailable, "lost", StatusReason::kDeviceLost) : Status();
+  };
+  auto engine = StartWith(std::move(model));
+  const std::string name = engine->manifest().model;
+  const int64_t version = engine->manifest().version;
+  served.Serve({.name = name,
+                .versions = {{version, served.Own(std::move(engine))}},
+                .default_version = version});
+  std::atomic<bool> told = false;
+  served.Watch([&](const std::string& changed, bool is_served) {
+    if (changed.empty() && !is_served) told = true;
+  });
+  EXPECT_FALSE(served.device_lost());
+  lost = true;
+  const auto found = served.Find(name, 0, "");
+  const Answer answer = Predict(found->get(), GoodInputs()).get();
+  EXPECT_EQ(answer.status.reason(), StatusReason::kDeviceLost);
+  EXPECT_TRUE(WaitFor([&] { return served.device_lost() && told; }));
+  EXPECT_TRUE(served.exhausted());
+  served.Watch(nullptr);
+}
+
 TEST(ServedModels, NothingIsServedToHealthOnceAsManyWorkersAsSlotsWereReplaced) {
   Looping one({.slots = 1});
   EXPECT_FALSE(one.served.exhausted());

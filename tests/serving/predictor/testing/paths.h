@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace embershard::testing {
 
@@ -14,5 +15,8 @@ std::filesystem::path FbgemmFolder();
 
 // The dense programs that make_test_program.py writes. Empty in sanitizer builds.
 std::filesystem::path TestPrograms();
+
+// The bytes of one of them.
+std::string ReadTestProgram(const std::string& name);
 
 }  // namespace embershard::testing

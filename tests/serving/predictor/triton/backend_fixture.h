@@ -172,6 +172,7 @@ class BackendTest : public ::testing::Test {
   std::unique_ptr<Model> MakeModel() {
     auto model = std::make_unique<FakeModel>(FakeManifest(), samples_);
     model->num_slots = static_cast<size_t>(options_.slots);
+    model->on_gpus = on_gpus_;
     ++models_made_;
     model->before_run = [this](const Slot& slot) {
       runs_.push_back({slot.requests, slot.examples});
@@ -188,6 +189,7 @@ class BackendTest : public ::testing::Test {
   };
 
   std::vector<SampleRequest> samples_;
+  bool on_gpus_ = false;  // Of the model.
   std::vector<Run> runs_;
   int models_made_ = 0;
   std::function<Status(const Slot&)> before_run_ = [](const Slot&) { return Status(); };

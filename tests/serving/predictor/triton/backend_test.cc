@@ -76,6 +76,12 @@ TEST_F(BackendLifeTest, StatedInstancesShareTheCores) {
   EXPECT_EQ(LoadConfigured(), "");
   EXPECT_EQ(options_.slots, 1);
   EXPECT_EQ(options_.threads, CoreCount());
+  ExpectOk(TRITONBACKEND_ModelFinalize(&model_));
+
+  // Triton starts as many on each GPU.
+  model_.config = R"({"instance_group": [{"kind": "KIND_GPU", "count": 2, "gpus": [0, 1]}]})";
+  EXPECT_EQ(LoadConfigured(), "");
+  EXPECT_EQ(options_.slots, 4);
 }
 
 TEST_F(BackendLifeTest, RefusesParametersThatItDoesNotKnow) {
@@ -224,7 +230,16 @@ TEST_F(BackendLifeTest, AnInstanceOnAnotherKindOfDeviceIsRefused) {
   EXPECT_EQ(Load(""), "");
   instance_.kind = TRITONSERVER_INSTANCEGROUPKIND_GPU;
   EXPECT_EQ(Taken(TRITONBACKEND_ModelInstanceInitialize(&instance_)),
-            "instance_group: kind: expected KIND_CPU, got KIND_GPU");
+            "instance_group: kind: expected KIND_CPU, as the plan's devices say, got KIND_GPU");
+}
+
+TEST_F(BackendLifeTest, InstancesOfAPlanForGpusAreOfKindGpu) {
+  on_gpus_ = true;
+  EXPECT_EQ(Load(""), "");
+  EXPECT_EQ(Taken(TRITONBACKEND_ModelInstanceInitialize(&instance_)),
+            "instance_group: kind: expected KIND_GPU, as the plan's devices say, got KIND_CPU");
+  instance_.kind = TRITONSERVER_INSTANCEGROUPKIND_GPU;
+  ExpectOk(TRITONBACKEND_ModelInstanceInitialize(&instance_));
 }
 
 TEST_F(BackendLifeTest, InstancesShareOneModel) {

@@ -1,0 +1,84 @@
+// A batch in one block of pinned memory, with a section for each device. One copy moves each
+// section.
+//
+//   section of the home:    dense inputs, request of each example, offsets of sequences, its calls
+//   section of another:     its calls
+//   a call:                 rows [ids], offsets [tables * bags + 1], weights [ids]
+//
+// Every array begins at a multiple of 16 bytes.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "device/device.h"
+#include "device/device_layout.h"
+#include "model/slot.h"
+#include "package/manifest.h"
+
+namespace embershard {
+
+struct BlockSection {
+  size_t begin = 0;  // In the block.
+  size_t bytes = 0;
+};
+
+class BatchBlock {
+ public:
+  BatchBlock(const DeviceLayout& layout, const Schema& schema)
+      : layout_(layout), schema_(schema), sections_(layout.homes.size()) {}
+
+  // Bytes that Fill() may need.
+  size_t BytesMax(const Slot& slot, size_t home) const;
+
+  // Writes the batch to `memory`, for the given home.
+  void Fill(const Slot& slot, size_t home, std::byte* memory);
+
+  // REQUIRES of the calls below: Fill() was called.
+
+  // By device.
+  const std::vector<BlockSection>& sections() const { return sections_; }
+
+  // The lists of a call of the home's layout, if the section of its device lies at `section`.
+  CallLists ListsOf(size_t call, const std::byte* section) const;
+
+  // Sets those inputs of the dense program that the block holds, if the section of the home lies at
+  // `section`.
+  void SetInputs(std::byte* section, DenseProgramInputs* inputs,
+                 std::vector<SequenceInput>* sequences) const;
+
+ private:
+  // Bytes from the begin of the section.
+  struct CallPlace {
+    size_t bags = 0;
+    size_t ids = 0;
+    size_t rows = 0;
+    size_t offsets = 0;
+    size_t weights = 0;
+    bool weighted = false;
+  };
+
+  CallPlace FillCall(const LookupCall& call, const Slot& slot, std::byte* memory);
+
+  // Copies an array to the end of what was written and returns where it begins, in the section.
+  template <class T>
+  size_t Append(const std::vector<T>& values, std::byte* memory);
+
+  const DeviceLayout& layout_;
+  const Schema& schema_;
+
+  size_t requests_ = 0;
+  size_t examples_ = 0;
+  size_t end_ = 0;            // Of what was written.
+  size_t section_begin_ = 0;  // Of the section that is being written.
+  std::vector<BlockSection> sections_;
+  std::vector<CallPlace> calls_;  // By call of the home's layout.
+  size_t request_dense_ = 0;
+  size_t example_dense_ = 0;
+  size_t request_of_example_ = 0;
+  std::vector<size_t> sequence_offsets_;
+};
+
+}  // namespace embershard
