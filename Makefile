@@ -1,10 +1,11 @@
 # One command a task, the same for people, the hook and CI. Each installs what it needs first.
 #
-#   make install   .venv with everything (TORCH_INDEX=URL: where pip finds torch)
+#   make install   .venv with everything (TORCH_INDEX=URL: where pip finds torch; CUDA=1: for GPUs)
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make wheel     build/wheel/embershard-*.whl, for machines without a compiler
 #   make test      every test that needs no GPU, C++ included
 #   make test-torch TORCH=2.14.1  the tests of export, serving and sharding on another torch
+#   make test-gpu  what needs a GPU;  make bench-gpu  packages on a GPU, without a server
 #   make sanitize  the C++ tests under AddressSanitizer with UBSan, then under ThreadSanitizer
 #   make coverage  the lines of Python that the tests run (COVERAGE='tests/jagged' for some tests)
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
@@ -16,7 +17,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
-.PHONY: install format lint test test-python test-cpp test-gpu sanitize soak attack fuzz demo docs
+.PHONY: install format lint test test-python test-cpp test-gpu test-gpu-program bench-gpu sanitize soak attack fuzz demo docs
 .PHONY: coverage data test-torch wheel
 .PHONY: bench bench-peers benchmark-programs tritonserver
 
@@ -53,8 +54,25 @@ test-python: data
 	OMP_WAIT_POLICY=passive $(bin)/python -m pytest -m "not needs_gpu and not attack" \
 	  --numprocesses $(cores) --dist loadfile
 
-test-gpu: data
+# Training by pytest, serving by one C++ program, which may be carried to another machine: the
+# folders EMBERSHARD_FBGEMM and EMBERSHARD_PROGRAMS say where FBGEMM and the test programs lie there.
+test-gpu: data test-gpu-program
+	EMBERSHARD_TEST_DEVICE=cuda build/extension/tests/serving/predictor/model_test \
+	  --gtest_filter='Devices/DevicePlans.*/0'
 	REQUIRE_GPU=1 $(bin)/python -m pytest -m needs_gpu
+
+test-gpu-program: install
+	cmake --build build/extension --parallel $(cores) --target model_test
+
+# Results go to benchmarks/GPU.md.
+bench-gpu: benchmark-programs
+	@set -e; for workload in ranking small rm2_10 dlrm_v2_100; do \
+	  package=$$($(bin)/python -m benchmarks.workers.export "{\"workload\": \"$$workload\"}" | tail -1); \
+	  plan=1x$(or $(DEVICE),cuda); \
+	  [ -e $$package/plans/$$plan.json ] || $(bin)/embershard plan $$package --strategy table \
+	    --devices $$plan$(if $(DEVICE),,:140GB) --name $$plan >/dev/null; \
+	  build/benchmarks/programs/gpu $$package $$plan; \
+	done
 
 # In an environment of its own: build/torch-VERSION. Not part of CI.
 test-torch:

@@ -4,9 +4,11 @@
 #
 # TORCH_INDEX: where pip finds torch, such as PyTorch's CPU-only index. Without it pip decides, which
 # may bring a build for CUDA that is some GB larger.
+# CUDA: 1 for an image that serves on GPUs too: --build-arg CUDA=1 -t embershard-serving:0.1.0-cuda
 
 FROM debian:12.12-slim AS build
 ARG TORCH_INDEX=""
+ARG CUDA=0
 WORKDIR /embershard
 # First what changes seldom, so that a change of the sources does not bring torch again.
 COPY constraints.txt pyproject.toml ./

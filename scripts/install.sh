@@ -17,6 +17,7 @@
 #
 # PYTHON       the Python to build on; python3 unless set
 # TORCH_INDEX  where pip finds torch, such as PyTorch's CPU-only index; pip's own unless set
+# CUDA         1: torch and FBGEMM for GPUs, 0: FBGEMM for CPU; what the environment has unless set
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -100,15 +101,24 @@ python_stage() {
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "needs Python 3.11 or later, got $("$python" --version); set PYTHON to another"
 
-  # A virtual environment holds its own path, and what was built is for one Python.
-  local key
+  # A virtual environment holds its own path, and what was built is for one Python. The two builds
+  # of FBGEMM have the same files, so that one is never installed over the other.
+  local key cuda fbgemm=cpu
+  cuda=${CUDA:-$(cat "$stamps/cuda" 2>/dev/null || echo 0)}
+  [[ $cuda =~ ^[01]$ ]] || fail "CUDA: expected 1 or 0, got '$cuda'"
   key="$PWD $("$python" --version)"
+  if [ "$cuda" = 1 ]; then
+    fbgemm=cuda
+    key+=" CUDA"
+    other_pins+=(--expression="s/^fbgemm-gpu-cpu==/fbgemm-gpu==/")
+  fi
   if [ -e $venv ] && [ ! -e $stamps ]; then
     fail "$PWD/$venv was not made by this script; move it away"
   fi
   if ! done_before venv "$key" || [ ! -x $venv/bin/pip ]; then
     rm -rf $venv $build
     done_now venv "$key"
+    done_now cuda "$cuda"
     "$python" -m venv $venv
   fi
 
@@ -118,13 +128,16 @@ python_stage() {
     sed --expression='' "${other_pins[@]}" constraints.txt > $venv/constraints.txt
     local pip=($venv/bin/pip install --quiet --disable-pip-version-check -c $venv/constraints.txt)
     "${pip[@]}" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
-    $venv/bin/python - > $venv/requirements.txt <<'PYTHON'
+    [ "$cuda" = 0 ] || $venv/bin/python -c 'import sys, torch; sys.exit(not torch.version.cuda)' ||
+      fail "CUDA=1: expected torch built for CUDA, got one built for CPU; unset TORCH_INDEX and remove $venv"
+    $venv/bin/python - $fbgemm > $venv/requirements.txt <<'PYTHON'
+import sys
 import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
-print(*project["dependencies"], *extras["cpu"], *extras["fetch"], *extras["dev"], sep="\n")
+print(*project["dependencies"], *extras[sys.argv[1]], *extras["fetch"], *extras["dev"], sep="\n")
 PYTHON
     "${pip[@]}" -r $venv/requirements.txt
     done_now python "$key"

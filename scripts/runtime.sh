@@ -8,6 +8,7 @@
 # KIND         serving; training, which also exports; triton, with a tritonserver
 # PYTHON       the Python to build on; python3 unless set
 # TORCH_INDEX  where pip finds torch, such as PyTorch's CPU-only index; pip's own unless set
+# CUDA         1: with FBGEMM for GPUs, which serving needs there
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,9 +22,14 @@ fail() { say "$@"; exit 1; }
 
 # The extras of pyproject.toml that a kind has.
 extras_of() {
+  local fbgemm=cpu serving=fetch,sign
+  if [ "${CUDA:-0}" = 1 ]; then
+    fbgemm=cuda
+    serving+=,cuda
+  fi
   case $1 in
-    serving | triton) echo fetch,sign ;;
-    training) echo cpu,fetch,sign ;;
+    serving | triton) echo $serving ;;
+    training) echo $fbgemm,fetch,sign ;;
     *) fail "unknown kind '$1'; known: serving, training, triton" ;;
   esac
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def add_plan_command(commands: Any) -> None:
         metavar="DEVICES",
         help="how many, of what kind, and the memory of each: 4xcpu, 2xcpu:8GiB, 8xcuda:80GB; "
         "without memory, cpu devices have no cap. The threads of a batch are shared out among "
-        "them. No server runs plans for cuda yet: they are estimates",
+        "them. 1xtorch-cpu tries a plan for a GPU without one",
     )
     add(
         "--strategy",
@@ -103,8 +104,8 @@ def _add_compared(command: argparse.ArgumentParser) -> None:
 
 def _plan(args: argparse.Namespace) -> None:
     from embershard.package import STRATEGIES, Package, add_plan, make_plan
-    from embershard.package.plan import unserved_devices
     from embershard.planner import check_memory, parse_fleet
+    from embershard.planner.fleet import without_reserve
 
     if args.compare is not None:
         _compare(args)
@@ -129,6 +130,7 @@ def _plan(args: argparse.Namespace) -> None:
         wanted = f"expected --strategy auto, got --strategy {args.strategy}"
         _refuse(args, ONLY_AUTO, wanted)
         plan = make_plan(package, fleet.devices, name=name, strategy=args.strategy)
+        fleet = without_reserve(fleet, package.manifest, _load(args, package), BATCH_EXAMPLES)
         check_memory(plan, package.manifest.tables, fleet)
         text = "\n".join(_device_lines(package, plan)) + "\n"
     if not args.dry_run:
@@ -140,11 +142,6 @@ def _plan(args: argparse.Namespace) -> None:
         f"{by_default}{kept}"
     )
     print(text, end="")
-    if unserved := unserved_devices(plan):
-        _warn(
-            f"plan {plan.name} is for {unserved[0]}: servers of this version have cpu devices "
-            "only, and refuse it"
-        )
 
 
 REPORTED = ("constraint", "report", "explain")
@@ -189,9 +186,9 @@ def _compare(args: argparse.Namespace) -> None:
 
 
 def _machine(args: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, list[str]]:
-    """The costs, and what makes them doubtful. No fleet: of processors."""
+    """The costs, and what makes them doubtful; without a fleet those of processors."""
     from embershard.planner import read_machine
-    from embershard.planner.default_machine import default_machine
+    from embershard.planner.machine import default_machine
 
     kind, memory = ("cpu", 0) if fleet is None else (fleet.kind, fleet.memory_bytes or 0)
     machine, warnings = default_machine(kind, memory), list[str]()
@@ -199,8 +196,9 @@ def _machine(args: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, li
         machine = read_machine(args.machine)
         if found := machine.mismatch(kind):
             warnings.append(f"{args.machine}: {found}")
-    if kind == "cuda":
-        warnings.append(f"costs of a server's lookups on {machine.processor!r} are not measured")
+    if kind != "cpu":
+        where = repr(machine.processor) if kind == "cuda" else kind
+        warnings.append(f"costs of a server's lookups on {where} are not measured")
     return machine, warnings
 
 
@@ -214,6 +212,7 @@ def _explained(
 ) -> tuple[Plan, str]:
     """The plan, and what is printed of it; writes the report."""
     from embershard.planner import explained_plan, parse_constraints, serving_problem
+    from embershard.planner.fleet import without_reserve
 
     check_folder("--report", args.report)
     machine, warnings = _machine(args, fleet)
@@ -223,14 +222,17 @@ def _explained(
             "its export got none: --requests or --samples gives requests"
         )
     load = _load(args, package)
+    examples = BATCH_EXAMPLES if args.batch_examples is None else args.batch_examples
     problem = serving_problem(
         package.manifest.tables,
         fleet,
         load,
         machine,
-        batch_examples=BATCH_EXAMPLES if args.batch_examples is None else args.batch_examples,
+        batch_examples=examples,
         constraints=parse_constraints(args.constraint),
     )
+    fleet = without_reserve(fleet, package.manifest, load, examples)
+    problem = replace(problem, fleet=fleet)
     found = explained_plan(problem, name=name, warnings=warnings)
     text = f"load of {load.source}\n{found.report.to_text()}"
     if args.explain is not None:

@@ -45,7 +45,7 @@ from embershard.planner import (
     plan_package,
     serving_problem,
 )
-from embershard.planner.default_machine import default_machine
+from embershard.planner.machine import default_machine
 from embershard.sharding import DistributedModelParallel
 
 PROGRAM_FILE = "programs/dense.pt"
@@ -135,8 +135,8 @@ def export_model(
         dense_dtype: what linear layers of the dense program take, fp32 or bf16. In bf16 their
             operands and results are rounded, all else stays fp32; the report says what that does
             to the samples' outputs.
-        devices: what the default plan places the tables on: ``2xcpu``, ``2xcpu:8GiB``. CPUs alone,
-            until serving on GPUs exists.
+        devices: what the default plan places the tables on: ``2xcpu``, ``2xcpu:8GiB``. Processors
+            only: `embershard plan` adds a plan for GPUs.
         plan: how: ``table``, ``row``, ``column``, ``replicate``, or ``auto``: by the costs that
             ship and what the samples look up.
         samples: real requests as ``SampleRequest``s, such as ``embershard.data.sample_requests``
@@ -243,11 +243,11 @@ def _dtype(dense_dtype: str) -> DenseDtype:
 
 
 def _served(devices: str) -> Fleet:
-    """The devices of the plan, all of which a server of this version can use."""
+    """The devices of the package's first plan, which every machine has."""
     if not parse_devices(devices.partition(":")[0])[0].startswith("cpu:"):
         raise ExportError(
-            f"devices: expected cpu, got {devices!r}: this version of embershard serves on CPU "
-            "only, and would refuse the package"
+            f"devices: expected cpu, which every machine has, got {devices!r}; after the export "
+            f"`embershard plan PACKAGE --devices {devices}` adds a plan for them"
         )
     return parse_fleet(devices)
 

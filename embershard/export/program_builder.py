@@ -48,9 +48,9 @@ def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Grap
     linear(x, weight, bias)  ->  rounded(linear(rounded(x), rounded(weight), bias))
 
     Products of two bfloat16 are exact in float32, so that a processor without bfloat16 computes the
-    same, only slower. One with it recognizes the form
-    (embershard/serving/predictor/dense/torchscript_passes.h). Layers of few outputs, such as those that give
-    scores, stay float32: they cost little, and rounded scores would be equal where they were not.
+    same, only slower. One with it recognizes the form (dense/torchscript_passes.h of the
+    predictor). Layers of few outputs, such as those that give scores, stay float32: they cost
+    little, and rounded scores would be equal where they were not.
     """
     rounded = copy.deepcopy(graph)
     holder: dict[str, Any] = {

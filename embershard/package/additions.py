@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from embershard.errors import InputError
-from embershard.package.plan import Plan, unserved_devices
+from embershard.package.plan import Plan
 from embershard.package.reader import Package
 from embershard.package.sealing import locked_folder
 from embershard.package.validation import MANIFEST
@@ -34,15 +34,9 @@ def add_plan(package: str | Path, plan: Plan, *, default: bool = False) -> Packa
 
     Raises:
         PackageError: the package is damaged, or the plan does not fit its tables.
-        InputError: it has a plan of that name: plans are never replaced; a default that is for
-            other devices than processors, which no server has; or its file system cannot exchange
-            two folders.
+        InputError: it has a plan of that name, and plans are never replaced; or its file system
+            cannot exchange two folders.
     """
-    if default and (other := unserved_devices(plan)):
-        raise InputError(
-            "plan: expected devices that servers have (cpu) of a plan that is the default, "
-            f"got {other[0]}; without --default it is added beside"
-        )
     folder = Path(package).resolve()
     with locked_folder(folder):
         before = Package.open(folder).manifest

@@ -16,19 +16,40 @@ from typing import Final, TypeAlias
 from embershard.errors import InputError
 from embershard.package.manifest import FORMAT_VERSION, TableSpec
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
-from embershard.package.plan import Plan, place_tables
+from embershard.package.plan import Plan, has_packed_rows, place_tables
 from embershard.package.reader import Package
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
 
 
+def shard_bytes(shard: Shard, table: TableSpec, *, packed: bool) -> float:
+    """Bytes of a shard's rows on one device.
+
+    Args:
+        packed: the device is a GPU, where rows are padded and a row of zeros follows the last one.
+    """
+    rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
+    if packed:
+        return (rows + 1) * table.row_format.device_row_bytes(columns)
+    return table.table_bytes * rows * columns / (table.rows * table.dim)
+
+
+def device_table_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[dict[str, float]]:
+    """For each device, bytes of the rows of each table that it reads from; a replica counts on each
+    of its devices."""
+    named = {table.name: table for table in tables}
+    held = [dict[str, float]() for _ in plan.devices]
+    for shard in plan.shards:
+        for device in shard.devices:
+            packed = has_packed_rows(plan.devices[device])
+            size = shard_bytes(shard, named[shard.table], packed=packed)
+            held[device][shard.table] = held[device].get(shard.table, 0.0) + size
+    return held
+
+
 def device_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[float]:
     """Bytes of the rows that each device reads from; a replica counts on each of its devices."""
-    held = [0.0] * len(plan.devices)
-    for shard, table, part in _parts(plan, tables):
-        for device in shard.devices:
-            held[device] += part * table.table_bytes
-    return held
+    return [sum(sizes.values()) for sizes in device_table_bytes(plan, tables)]
 
 
 def device_load(

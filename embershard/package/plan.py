@@ -13,9 +13,16 @@ from embershard.package.manifest_inputs import Part, PlainName
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
 from embershard.package.validation import parse_model, refusal
 
-Device: TypeAlias = Annotated[str, Field(pattern=r"^(cpu|cuda):(0|[1-9][0-9]{0,3})$")]
+Device: TypeAlias = Annotated[str, Field(pattern=r"^(cpu|cuda|torch-cpu):(0|[1-9][0-9]{0,3})$")]
+
+DEVICE_KINDS = ("cpu", "cuda", "torch-cpu")
+"""The last runs torch's kernels on a processor, so that plans for GPUs can be tried without one."""
 
 DEVICES_MAX = 1024
+
+DEVICE_SLOTS = 3
+"""Batches that a GPU works on at once, by default: copies in, kernels and copies out keep it
+busy."""
 
 
 class Plan(Part):
@@ -74,18 +81,18 @@ def parse_devices(text: str) -> list[str]:
     number = 0 if cross else 1
     if re.fullmatch("[0-9]{1,9}", count):
         number = int(count)
-    if kind not in ("cpu", "cuda") or not 1 <= number <= DEVICES_MAX:
+    if kind not in DEVICE_KINDS or not 1 <= number <= DEVICES_MAX:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise InputError(
-            f"devices: expected KIND or NxKIND of cpu or cuda, N of 1 .. {DEVICES_MAX}, as 2xcpu, "
-            f"got {shown!r}"
+            f"devices: expected KIND or NxKIND of {', '.join(DEVICE_KINDS)}, N of 1 .. "
+            f"{DEVICES_MAX}, such as 2xcpu, got {shown!r}"
         )
     return [f"{kind}:{index}" for index in range(number)]
 
 
-def unserved_devices(plan: Plan) -> list[str]:
-    """Those of its devices that no server of this version has: all but processors."""
-    return [each for each in plan.devices if not each.startswith("cpu:")]
+def has_packed_rows(device: str) -> bool:
+    """True if rows are copied to the device, padded; processors read the package's files."""
+    return not device.startswith("cpu:")
 
 
 def place_tables(

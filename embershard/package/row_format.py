@@ -20,6 +20,9 @@ HEADER_BYTES: Final = 4
 DIM_MULTIPLE: Final = 4
 """A row's stored columns are a multiple of this, and so are inner edges of column shards."""
 
+DEVICE_ROW_MULTIPLE: Final = 16
+"""On devices other than processors the bytes of a row are a multiple of this, for FBGEMM."""
+
 DIM_MAX: Final = 1 << 16
 """Most values per row."""
 
@@ -63,6 +66,11 @@ class RowFormat:
                 return 2 * self.stored_dim
             case "fp32":
                 return 4 * self.stored_dim
+
+    def device_row_bytes(self, columns: int) -> int:
+        """Size on a GPU of a row of a shard with so many columns: header, codes and padding."""
+        stored_bytes = RowFormat(self.weights, columns).row_bytes
+        return -(-stored_bytes // DEVICE_ROW_MULTIPLE) * DEVICE_ROW_MULTIPLE
 
     def dequantize_rows(self, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Reads stored rows back.

@@ -60,13 +60,15 @@ class LocalPredictor:
         plan: str = "",
         dense_program: str = "",
         tables: TableResidency = "mmap",
+        half_transfers: bool = False,
         threads: int = 0,
         slots: int = 0,
     ) -> None:
         """
         Args:
             package: folder of one version.
-            plan, dense_program, tables, threads, slots: as in :class:`ServerOptions`.
+            plan, dense_program, tables, half_transfers, threads, slots: as in
+                :class:`ServerOptions`.
 
         Raises:
             PackageError: the package is damaged, or its samples give other scores.
@@ -83,6 +85,7 @@ class LocalPredictor:
             plan=plan,
             dense_program=dense_program,
             tables=tables,
+            half_transfers=half_transfers,
             threads=threads,
             slots=slots,
         )

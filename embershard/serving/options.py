@@ -66,6 +66,11 @@ class ServerOptions:
     plan: str = plan_option()
     dense_program: str = dense_program_option()
     tables: TableResidency = tables_option()  # noqa: RUF009
+    half_transfers: bool = option(
+        False,
+        "with a plan for several GPUs: vectors travel between them as float16, in half of the "
+        "bytes and rounded to 11 bits",
+    )
     traffic: str = option(
         "",
         "split the requests that name neither a version nor a label: canary=5 sends 5 % to the "
@@ -85,7 +90,7 @@ class ServerOptions:
         1e-5,
         "largest difference allowed from the scores that the package says its samples have, "
         "relative to scores beyond 1; 100 times as much if the dense program is in bf16, 1000 "
-        "times if its layers run in fp32",
+        "times if its layers run in fp32 or the plan is for GPUs",
         unit="X",
         change="Raise it if this machine's arithmetic differs from the exporter's by more",
         group="start",
@@ -144,7 +149,7 @@ class ServerOptions:
         0,
         "batches run at once, which share the threads; each takes memory for a batch",
         unit="N",
-        zero="one a thread",
+        zero="one a thread, with a plan for GPUs 3",
         change="Lower it if one request is so large that it needs more threads to be in time",
         most=1024,
     )

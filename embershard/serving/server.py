@@ -117,9 +117,14 @@ class Server:
 
     @property
     def state(self) -> Literal["serving", "failed", "draining", "stopped"]:
-        """``failed``: batches do not end, and as many workers as slots were replaced; what is
-        served is answered. ``draining``: `stop` is at work."""
+        """``failed``: batches do not end, and as many workers as slots were replaced, or a GPU is
+        lost; what is served is answered. ``draining``: `stop` is at work."""
         return "failed" if self._state == "serving" and self._native.exhausted else self._state
+
+    @property
+    def device_lost(self) -> bool:
+        """True if a GPU of a plan will not work again in this process."""
+        return bool(self._native.device_lost)
 
     def metrics(self) -> Metrics:
         """Everything counted since the start, as of now. docs/metrics.md describes each metric."""

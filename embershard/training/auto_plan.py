@@ -23,7 +23,7 @@ from embershard.planner import (
     Topology,
     read_machine,
 )
-from embershard.planner.default_machine import default_machine
+from embershard.planner.machine import default_machine
 from embershard.planner.planner import STORAGE_RESERVATION
 from embershard.sharding import ShardingEnv, ShardingPlan
 from embershard.sharding.environment import from_rank_0, local_world_size

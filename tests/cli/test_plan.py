@@ -8,8 +8,8 @@ import pytest
 
 from embershard.cli import main
 from embershard.client import Client
-from embershard.package import Package, write_samples
-from embershard.planner.default_machine import default_machine
+from embershard.package import Package, parse_devices, write_samples
+from embershard.planner.machine import default_machine
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort
 from tests.bench.recordings import call, write_recording
@@ -46,19 +46,22 @@ OF_SAMPLES = (
 )
 
 
-def test_plan_warns_of_devices_that_no_server_has(own, capsys):
-    assert main(["plan", str(own), "--devices", "2xcuda:80GB", "--name", "gpus"]) == 0
+@cases(
+    ("devices", "costs_of"),
+    {
+        "cpu": ("2xcpu", None),
+        "cuda": ("2xcuda:80GB", "'NVIDIA H100 80GB HBM3'"),
+        "torch-cpu": ("1xtorch-cpu", "torch-cpu"),
+    },
+)
+def test_plan_warns_of_costs_that_are_not_measured(own, capsys, devices, costs_of):
+    assert main(["plan", str(own), "--devices", devices, "--name", "new", "--default"]) == 0
     printed = capsys.readouterr()
-    costs = "warning: costs of a server's lookups on 'NVIDIA H100 80GB HBM3' are not measured\n"
-    assert costs + OF_SAMPLES in printed.out
-    assert printed.err == (
-        "embershard plan: warning: plan gpus is for cuda:0: servers of this version have cpu "
-        "devices only, and refuse it\n"
-    )
-    assert main(["plan", str(own), "--devices", "2xcpu", "--name", "two"]) == 0
-    printed = capsys.readouterr()
-    assert OF_SAMPLES in printed.out
     assert not printed.err
+    warning = f"warning: costs of a server's lookups on {costs_of} are not measured\n"
+    assert (warning + OF_SAMPLES in printed.out) == (costs_of is not None)
+    assert OF_SAMPLES in printed.out
+    assert Package.open(own).plan().devices == tuple(parse_devices(devices.partition(":")[0]))
 
 
 def test_plan_refuses_a_name_that_is_taken(repository, capsys):
@@ -182,7 +185,11 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
             "--compare: expected metrics at localhost:1, got [Errno 111] Connection refused",
         ),
         "gpu": (["--devices", "8xcuda"], "8xcuda: memory: expected bytes of one"),
-        "unknown": (["--devices", "2xtpu"], "expected KIND or NxKIND of cpu or cuda"),
+        "gpu-without-room": (
+            ["--devices", "1xcuda:1GB"],
+            "1xcuda: memory: expected more than the 1,00",
+        ),
+        "unknown": (["--devices", "2xtpu"], "expected KIND or NxKIND of cpu, cuda, torch-cpu"),
         "short": (
             ["--devices", "2xcpu:1B"],
             " short: tables and buffers need at least ",

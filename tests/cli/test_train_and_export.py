@@ -237,7 +237,10 @@ def test_data_of_ones_own_that_cannot_be_read(config, tmp_path, capsys):
     ("arguments", "words"),
     {
         "weights": (["--weights", "int3"], "int3"),
-        "devices": (["--devices", "2xtpu"], "devices: expected KIND or NxKIND of cpu or cuda"),
+        "devices": (
+            ["--devices", "2xtpu"],
+            "devices: expected KIND or NxKIND of cpu, cuda",
+        ),
         "factory": (["--model", "tests"], "expected package.module:factory"),
     },
 )

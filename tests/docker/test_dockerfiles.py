@@ -1,5 +1,6 @@
 """The images: what their files promise, checked without Docker, which builds none here."""
 
+import os
 import re
 import subprocess
 import sys
@@ -82,6 +83,35 @@ def test_it_is_built_by_the_scripts_that_make_install_runs(file):
     ]
     makefile = (ROOT / "Makefile").read_text()
     assert "install:\n\t@scripts/install.sh\n" in makefile
+
+
+@cases(
+    ("kind", "cuda", "extras"),
+    {
+        "serving": ("serving", "0", "fetch,sign"),
+        "serving-on-gpus": ("serving", "1", "fetch,sign,cuda"),
+        "training": ("training", "0", "cpu,fetch,sign"),
+        "training-on-gpus": ("training", "1", "cuda,fetch,sign"),
+    },
+)
+def test_an_image_holds_the_fbgemm_that_its_devices_need(tmp_path, kind, cuda, extras):
+    script = tmp_path / "scripts" / "runtime.sh"
+    pip = tmp_path / ".venv" / "bin" / "pip"
+    for path in (script, pip):
+        path.parent.mkdir(parents=True)
+    script.write_text((ROOT / "scripts" / "runtime.sh").read_text())
+    pip.write_text('#!/bin/sh\necho "$@" >> pips\n')
+    pip.chmod(0o755)
+    environment = {**os.environ, "CUDA": cuda, "PYTHON": "true"}
+    command = ["bash", script, "build", kind, tmp_path / "out"]
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
+    assert (tmp_path / "pips").read_text().splitlines()[-1].endswith(f".whl[{extras}]")
+
+
+def test_the_server_image_can_be_built_for_gpus():
+    build = stages(DOCKER / "serving.Dockerfile")[0]
+    steps = [step.name for step in build]
+    assert "CUDA=0" in [step.rest for step in build[: steps.index("RUN")] if step.name == "ARG"]
 
 
 def test_the_server_listens_where_the_image_says():

@@ -32,6 +32,38 @@ def test_kubernetes_takes_it(kind, version):
     kubernetes_validate.validate(MANIFESTS[kind], version, strict=True)
 
 
+def patched(document, patch):
+    """What `kubectl patch --type json` makes of it."""
+    document = copy.deepcopy(document)
+    for step in patch:
+        *above, last = (
+            part.replace("~1", "/") for part in step["path"].removeprefix("/").split("/")
+        )
+        target = document
+        for part in above:
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        if step["op"] == "test":
+            assert target[last] == step["value"]
+        elif last == "-":
+            target.append(step["value"])
+        else:
+            assert (last in target) == (step["op"] == "replace")
+            target[last] = step["value"]
+    return document
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_patch_for_gpus_asks_for_one_and_serves_its_plan(version):
+    (patch,) = documents(FOLDER / "gpu.yaml")
+    changed = patched(MANIFESTS["Deployment"], patch)
+    kubernetes_validate.validate(changed, version, strict=True)
+    server, _ = changed["spec"]["template"]["spec"]["containers"]
+    assert server["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert parse(server["args"]).plan == "1xcuda"
+    assert server["image"] == f"{SERVER['image']}-cuda"
+    assert f"-t {server['image']}" in (DOCKER / "serving.Dockerfile").read_text()
+
+
 def test_what_kubernetes_does_not_take_is_noticed():
     changed = copy.deepcopy(MANIFESTS["Deployment"])
     changed["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}

@@ -31,7 +31,11 @@ from tests.serving.models import ranker
         "too-large": ({"out": str(2**63)}, ExportError, "a number from 1"),
         "model-name": ({"model": ".hidden"}, ExportError, "not first a dot"),
         "no-devices": ({"devices": "0xcpu"}, InputError, "expected KIND or NxKIND"),
-        "gpu": ({"devices": "2xcuda"}, ExportError, "cpu, got '2xcuda': .*CPU only"),
+        "gpu": (
+            {"devices": "2xcuda"},
+            ExportError,
+            "cpu, which .* got '2xcuda'; .*2xcuda`",
+        ),
         "pattern": (
             {"weights": {"user": "int8"}},
             ExportError,

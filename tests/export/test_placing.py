@@ -6,7 +6,7 @@ from embershard.errors import InputError
 from embershard.export.exporter import check_strategy, place
 from embershard.package import STRATEGIES, Package
 from embershard.planner import load_of, parse_fleet, plan_package, serving_problem
-from embershard.planner.default_machine import default_machine
+from embershard.planner.machine import default_machine
 from tests.hostile.draft import GOLDEN
 
 PACKAGE = Package.open(GOLDEN)

@@ -59,13 +59,6 @@ def test_it_becomes_the_default_where_that_is_asked_for(package):
     assert add_plan(package, plan_for(package, "more"), default=True).plan().name == "more"
 
 
-def test_no_server_has_the_devices_of_such_a_default(package):
-    plan = place_tables(Package.open(package).manifest.tables, ["cpu:0", "cuda:0"], name="more")
-    with pytest.raises(InputError, match=r"servers have \(cpu\) .* got cuda:0"):
-        add_plan(package, plan, default=True)
-    assert add_plan(package, plan).manifest.default_plan == "default"
-
-
 def test_a_symbolic_link_leads_to_the_package(package, tmp_path):
     (tmp_path / "latest").symlink_to(package)
     add_plan(tmp_path / "latest", plan_for(package, "more"))

@@ -26,6 +26,12 @@ def test_bytes_are_those_of_each_rectangle_and_replicas_count_everywhere():
     assert device_bytes(PLAN, TABLES) == [1200 * 7 / 8 + 120, 1200 / 8 + 120]
 
 
+def test_gpus_hold_padded_rows_and_one_of_zeros():
+    gpus = PLAN.model_copy(update={"devices": ("cuda:0", "cuda:1")})
+    # 4 + 8 and 4 + 4 bytes become 16, whichever columns a shard has.
+    assert device_bytes(gpus, TABLES) == [(76 + 26 + 11) * 16, (26 + 11) * 16]
+
+
 def test_load_is_that_of_the_lookups_and_replicas_share_it():
     """A table of as many lookups weighs as much, however large; half of small's is each one's."""
     load = device_load(PLAN, TABLES, {"big": 30, "small": 10})

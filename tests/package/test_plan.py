@@ -76,6 +76,7 @@ def test_more_devices_than_tables_leave_some_empty():
         "two": ("2xcpu", ["cpu:0", "cpu:1"]),
         "one": ("cpu", ["cpu:0"]),
         "cuda": ("1xcuda", ["cuda:0"]),
+        "torch-cpu": ("2xtorch-cpu", ["torch-cpu:0", "torch-cpu:1"]),
     },
 )
 def test_devices(text, devices):
@@ -90,5 +91,5 @@ def test_devices(text, devices):
     ],
 )
 def test_devices_refused(text):
-    with pytest.raises(InputError, match="devices: expected KIND or NxKIND of cpu or cuda"):
+    with pytest.raises(InputError, match="devices: expected KIND or NxKIND of cpu, cuda"):
         parse_devices(text)

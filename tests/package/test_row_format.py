@@ -30,6 +30,20 @@ def test_row_bytes(weights, dim, expected):
     assert RowFormat(weights, dim).row_bytes == expected
 
 
+@cases(
+    ("weights", "columns", "expected"),
+    {
+        "int8-68-becomes-80": ("int8", 64, 80),
+        "int4-36-becomes-48": ("int4", 64, 48),
+        "fp16-needs-none": ("fp16", 64, 128),
+        "fp32-of-1-is-one-unit": ("fp32", 1, 16),
+        "a-part-of-the-columns": ("int8", 13, 32),
+    },
+)
+def test_rows_on_a_device_are_padded_to_16_bytes(weights, columns, expected):
+    assert RowFormat(weights, 64).device_row_bytes(columns) == expected
+
+
 # 0.5 is 0x3800 and -1 is 0xbc00 in float16; little endian.
 HEADER = [0x00, 0x38, 0x00, 0xBC]
 

@@ -1,8 +1,9 @@
-"""scripts/install.sh where something is missing: said, and nothing done."""
+"""scripts/install.sh: what it refuses, and what it has pip install."""
 
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,81 @@ def test_a_virtual_environment_of_someone_else_is_left_alone(checkout, machine):
     assert done.returncode == 1
     assert done.stderr.endswith(".venv was not made by this script; move it away\n")
     assert theirs.exists()
+
+
+PYTHON = f"""#!/bin/sh
+case "$1 $2" in
+  "--version "*) echo Python 3.11.0 ;;
+  "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && cp "$0" "$3/bin/pip" ;;
+  "- "*) exec {sys.executable} "$@" ;;
+  "install "*) echo "$@" >> "$PIPS" ;;
+  "-c import sys, torch"*) [ "$TORCH_IS" != cpu ] ;;
+esac
+"""
+"""A Python that makes environments with itself as python and as pip, which notes its arguments."""
+
+
+@pytest.fixture
+def python(checkout, machine):
+    """Runs the stage `python` with other variables, and returns the run and pip's arguments."""
+    (machine / "python9").write_text(PYTHON)
+    (machine / "python9").chmod(0o755)
+    folder = checkout.parents[1]
+    for name in ("constraints.txt", "pyproject.toml", "proto"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "scripts" / "generate_proto.py").touch()
+    pips = folder / "pips"
+
+    def stage(**environment):
+        pips.write_text("")
+        done = run(checkout, machine, "python", PYTHON="python9", PIPS=str(pips), **environment)
+        return done, pips.read_text().splitlines()
+
+    return stage
+
+
+def fbgemm_of(checkout):
+    """FBGEMM as it is required and as it is pinned."""
+    return [
+        line
+        for name in ("requirements.txt", "constraints.txt")
+        for line in (checkout.parents[1] / ".venv" / name).read_text().splitlines()
+        if line.startswith("fbgemm")
+    ]
+
+
+def test_torch_and_fbgemm_for_cuda_are_installed_if_asked_for(checkout, python):
+    done, installed = python(CUDA="1")
+    assert (done.returncode, len(installed)) == (0, 2), done.stderr
+    required, pinned = fbgemm_of(checkout)
+    assert required.startswith("fbgemm-gpu>=")
+    assert pinned.startswith("fbgemm-gpu==")
+
+
+def test_the_environment_stays_for_cuda_until_cuda_is_0(checkout, python):
+    python(CUDA="1")
+    assert python()[1] == []
+    done, installed = python(CUDA="0")
+    assert (done.returncode, len(installed)) == (0, 2), done.stderr
+    assert [line.partition("=")[0] for line in fbgemm_of(checkout)] == [
+        *("fbgemm-gpu-cpu>", "fbgemm-gpu-cpu"),
+    ]
+
+
+def test_an_index_of_torch_for_cpu_is_refused_with_cuda(python):
+    done, installed = python(CUDA="1", TORCH_IS="cpu")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "install: CUDA=1: expected torch built for CUDA, got one built for CPU; "
+        "unset TORCH_INDEX and remove .venv"
+    )
+    assert len(installed) == 1
+
+
+def test_cuda_is_1_or_0(python):
+    done, installed = python(CUDA="yes")
+    assert (done.returncode, installed) == (1, [])
+    assert done.stderr == "install: CUDA: expected 1 or 0, got 'yes'\n"
 
 
 @pytest.mark.parametrize("version", [(), ("2.14",), ("1.13.1",), ("2.14.1rc1",)])

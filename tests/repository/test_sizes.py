@@ -19,9 +19,7 @@ def test_no_file_is_over_500_lines():
     assert {name: size for name, size in sizes.items() if size > LINES_MAX} == {}
 
 
-@pytest.mark.parametrize(
-    "folder", ["benchmarks", "embershard", "scripts", "examples"]
-)
+@pytest.mark.parametrize("folder", ["benchmarks", "embershard", "scripts", "examples"])
 def test_no_python_function_is_over_60_lines(folder):
     """Counted without the docstring: a contract may be as long as it needs."""
     found = [

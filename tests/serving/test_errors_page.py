@@ -94,7 +94,8 @@ def said(client, server, repository, tmp_path, monkeypatch):
     with Path("longer/plans/default.json").open("a") as plan:
         plan.write(" ")
     shutil.copytree(repository / "ranker" / "1", "gpus")
-    add_plan("gpus", make_plan(Package.open("gpus"), ["cuda:0"], name="gpus", strategy="table"))
+    mixed = make_plan(Package.open("gpus"), ["cpu:0", "cuda:0"], name="gpus", strategy="table")
+    add_plan("gpus", mixed)
     causes = [
         predict(sparse={"itm": [[1]]}),
         predict(sparse={"category": [[0], [6]]}),

@@ -19,6 +19,7 @@ def predictor(tmp_path):
         "plan": "",
         "dense_program": "",
         "tables": "mmap",
+        "half_transfers": False,
         "threads": 1,
         "slots": 1,
     }

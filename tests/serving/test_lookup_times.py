@@ -5,7 +5,7 @@ import pytest
 
 from embershard.errors import InternalError, RequestError
 from embershard.package.row_format import RowFormat
-from embershard.planner.measurements import WEIGHTS
+from embershard.planner.machine import WEIGHTS
 from embershard.serving.local import lookup_seconds
 from tests.cases import cases
 

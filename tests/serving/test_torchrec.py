@@ -126,9 +126,9 @@ IDS = {"item": [100, 101, 159, -3, 7], "history": [120, 130, -3, 2**31 - 1]}
 """Some that the model knows; of others any will do."""
 
 
-def request(examples=3):
+def request(examples=3, seed=None):
     """One that holds something of every input."""
-    random = np.random.default_rng(examples)
+    random = np.random.default_rng(examples if seed is None else seed)
 
     def drawn(name, most):
         count = 1 if SCOPES[name] == "request" else examples

@@ -11,7 +11,7 @@ import torch
 from embershard.cli import main
 from embershard.errors import InputError
 from embershard.planner import Device
-from embershard.planner.default_machine import default_machine
+from embershard.planner.machine import default_machine
 from embershard.sharding import ShardingEnv
 from embershard.training import ranks, read_config
 from embershard.training.auto_plan import topology_of

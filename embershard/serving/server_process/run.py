@@ -42,6 +42,11 @@ RECORDING_POLL_SECONDS = 0.5
 UNFINISHED_CODE: Final = 1
 """Where a batch or a load has not ended within the drain timeout."""
 
+DEVICE_LOST_CODE: Final = 3
+"""A GPU will not work again in this process."""
+
+DEVICE_POLL_SECONDS = 1.0
+
 LAST_LINE_SECONDS: Final = 0.2
 """How long a reader of the log has for what a process says as it ends at once."""
 
@@ -143,7 +148,10 @@ def _run(process: ProcessOptions, options: ServerOptions, log: EventLog, early: 
             in_flight = server.metrics().total("embershard_in_flight_requests")
             log.write("draining", {"in_flight": int(in_flight)})
             _end_at_once(log, "draining")  # By a second one.
-            if not server.stop():
+            stopped = server.stop()
+            if server.device_lost:
+                _end_without_device(log)
+            if not stopped:
                 _end_unfinished(log, options)
         if slow:
             slow.join()
@@ -171,24 +179,30 @@ def _end_unfinished(log: EventLog, options: ServerOptions) -> NoReturn:
     os._exit(UNFINISHED_CODE)
 
 
+def _end_without_device(log: EventLog) -> NoReturn:
+    """Ends the process at once: the driver's own clean-up may wait for a lost GPU for ever."""
+    log.write("ended", {"while": "serving", "message": "a GPU is lost"})
+    log.close(LAST_LINE_SECONDS)
+    os._exit(DEVICE_LOST_CODE)
+
+
 def _wait_for_signal(
     server: Server, log: EventLog, options: ServerOptions, refresher: Refresher
 ) -> None:
-    """Until one says stop. Meanwhile has the repository looked at on SIGHUP, and says when the
+    """Waits for a stop signal or a lost GPU. Refreshes the repository on SIGHUP, and logs when the
     recording is complete."""
     recording = options.record is not None
     while True:
         if recording and server.recording()["recorded"] >= options.record_requests:
             log.write("recorded", {"requests": options.record_requests, "file": options.record})
             recording = False
-        if recording:
-            taken = signal.sigtimedwait(SIGNALS, RECORDING_POLL_SECONDS)
-            number = taken.si_signo if taken else None
-        else:
-            number = signal.sigwait(SIGNALS)
-        if number == signal.SIGHUP:
+        wait_seconds = RECORDING_POLL_SECONDS if recording else DEVICE_POLL_SECONDS
+        received = signal.sigtimedwait(SIGNALS, wait_seconds)
+        if server.device_lost:
+            return
+        if received is not None and received.si_signo == signal.SIGHUP:
             refresher.refresh()
-        elif number is not None:
+        elif received is not None:
             return
 
 

@@ -26,7 +26,7 @@ from embershard.serving.options import (
 )
 
 if TYPE_CHECKING:
-    from embershard.package import Package
+    from embershard.package import Package, Plan
 
 
 CONFIG_FILE: Final = "config.pbtxt"
@@ -34,19 +34,26 @@ CONFIG_FILE: Final = "config.pbtxt"
 
 _HEAD: Final = "# For NVIDIA Triton, by `embershard triton-config`. docs/triton.md is the manual."
 
+_CUDA: Final = "cuda:"
+
 _FBGEMM_CALL: Final = b"ops.fbgemm."
 """How TorchScript writes a call of one of FBGEMM's operators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonOptions:
-    """What ``config.pbtxt`` says beside the model's tensors.
+    """What ``config.pbtxt`` says in addition to the model's tensors.
 
     Raises:
         ConfigError: a number out of range, or another way to hold tables.
     """
 
     plan: str = plan_option()
+    kind: str = option(
+        "cpu",
+        "where instances run; gpu: on the GPUs of the plan",
+        choices=("cpu", "gpu"),
+    )
     tables: TableResidency = tables_option()  # noqa: RUF009
     dense_program: str = dense_program_option()
     threads: int = option(
@@ -61,7 +68,8 @@ class TritonOptions:
         0,
         "how many batches run at the same time; instances share one copy of the model",
         unit="N",
-        zero="one for each core that Triton finds when it starts, with --threads one",
+        zero="one for each core that Triton finds when it starts, with --threads one; of kind gpu "
+        "3 in all, and at least one a GPU",
         change="Lower it if there are other models beside this one",
     )
     max_batch_requests: int = option(256, "most requests in a batch", unit="N", least=1)
@@ -109,7 +117,8 @@ def model_config(package: Package, options: TritonOptions | None = None) -> str:
 
     Raises:
         NotFoundError: the package has no plan of that name.
-        InputError: the package lies in the folder of another model.
+        InputError: the package lies in the folder of another model, or the plan is for another kind
+            of device.
     """
     options = options or TritonOptions()
     manifest = package.manifest
@@ -119,7 +128,8 @@ def model_config(package: Package, options: TritonOptions | None = None) -> str:
             f"{package.path}: expected it in a folder {manifest.model!r}, the model's name, which "
             f"Triton takes from there; got {folder!r}"
         )
-    package.plan(options.plan)
+    plan = package.plan(options.plan)
+    _check_kind(plan, options.kind)
     text = (package.path / "manifest.json").read_text()
     tensors = load_extension().describe_tensors(text)
     return "\n".join(
@@ -130,16 +140,45 @@ def model_config(package: Package, options: TritonOptions | None = None) -> str:
             f"max_batch_size: {options.max_batch_requests}",
             *_list("input", [_input(each) for each in tensors["inputs"]]),
             *_list("output", [_tensor(each) for each in tensors["outputs"]]),
-            *_instances(options),
+            *_instances(plan, options),
             *_batching(options),
-            *_parameters(_given(package, options)),
+            *_parameters(_given(package, plan, options)),
             "",
         ]
     )
 
 
-def _instances(options: TritonOptions) -> Iterator[str]:
-    """Nothing by default: the backend then asks Triton for one instance for each core."""
+def _check_kind(plan: Plan, kind: str) -> None:
+    kinds = {device.partition(":")[0] for device in plan.devices}
+    if len(kinds) > 1:
+        raise InputError(
+            f"plan {plan.name!r}: expected devices of one kind, got {' and '.join(sorted(kinds))}; "
+            "`embershard plan` makes such plans"
+        )
+    expected = "gpu" if kinds == {"cuda"} else "cpu"
+    if kind == expected:
+        return
+    remedy = (
+        "--kind gpu"
+        if expected == "gpu"
+        else "`embershard plan --devices 1xcuda:80GB` adds a plan for a GPU, and --plan names it"
+    )
+    raise InputError(
+        f"kind: expected {expected} for plan {plan.name!r}, which is for {plan.devices[0]}, got "
+        f"{kind}; {remedy}"
+    )
+
+
+def _instances(plan: Plan, options: TritonOptions) -> Iterator[str]:
+    """Of processors nothing by default: the backend then asks Triton for one instance for each
+    core. Of GPUs Triton makes ``count`` instances on each."""
+    if options.kind == "gpu":
+        from embershard.package.plan import DEVICE_SLOTS
+
+        gpus = [device.removeprefix(_CUDA) for device in plan.devices]
+        count = -(-(options.instances or DEVICE_SLOTS) // len(gpus))
+        yield f"instance_group [ {{ kind: KIND_GPU count: {count} gpus: [ {', '.join(gpus)} ] }} ]"
+        return
     count = options.instances or (1 if options.threads else 0)
     if count:
         yield f"instance_group [ {{ kind: KIND_CPU count: {count} }} ]"
@@ -163,7 +202,7 @@ def _batching(options: TritonOptions) -> Iterator[str]:
     yield "}"
 
 
-def _given(package: Package, options: TritonOptions) -> dict[str, str]:
+def _given(package: Package, plan: Plan, options: TritonOptions) -> dict[str, str]:
     """The backend's parameters that are not its defaults."""
     numbers = {
         "max_batch_examples": options.max_batch_examples,
@@ -177,7 +216,7 @@ def _given(package: Package, options: TritonOptions) -> dict[str, str]:
         given["dense_program"] = options.dense_program
     if options.tables != "mmap":
         given["tables"] = options.tables
-    if _needs_fbgemm(package):
+    if not plan.devices[0].startswith("cpu:") or _needs_fbgemm(package):
         given["fbgemm"] = str(fbgemm_folder())
     return given
 
@@ -254,8 +293,8 @@ def write_model_config(
     Raises:
         PackageError: the package is damaged.
         NotFoundError: it has no plan of that name.
-        InputError: another configuration is there, without ``force``; or the package lies in the
-            folder of another model.
+        InputError: another configuration is there, without ``force``; the package lies in the
+            folder of another model; or the plan is for another kind of device.
     """
     # NumPy, which comes with it, starts threads: no command has them before it needs them.
     from embershard.package import Package

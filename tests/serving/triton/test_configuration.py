@@ -11,7 +11,16 @@ from tritonclient.grpc import model_config_pb2
 from embershard.errors import ConfigError, InputError, NotFoundError
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
-from embershard.package import DenseInput, Identity, Package, Schema, SparseInput
+from embershard.package import (
+    DenseInput,
+    Identity,
+    Package,
+    Schema,
+    SparseInput,
+    add_plan,
+    make_plan,
+    parse_devices,
+)
 from embershard.serving.triton import TritonOptions, model_config, write_model_config
 from tests.cases import cases
 from tests.repository.sources import ROOT
@@ -80,6 +89,66 @@ def test_instances_are_stated_only_if_they_or_their_threads_are_chosen(package, 
     assert kinds <= {model_config_pb2.ModelInstanceGroup.KIND_CPU}
 
 
+@pytest.fixture(scope="module")
+def for_gpus(package, tmp_path_factory):
+    """The package, with plans for one GPU and for two, one that needs none, and a mixed one."""
+    out = shutil.copytree(package, tmp_path_factory.mktemp("gpus") / "ranker" / "1")
+    plans = {name: parse_devices(name) for name in ("1xcuda", "2xcuda", "1xtorch-cpu")}
+    for name, devices in {**plans, "mixed": ["cuda:0", "cpu:1"]}.items():
+        add_plan(out, make_plan(Package.open(out), devices, name=name, strategy="table"))
+    return Package.open(out)
+
+
+@cases(
+    ("options", "expected"),
+    {
+        "one": ({"plan": "1xcuda"}, (3, [0])),
+        "two": ({"plan": "2xcuda"}, (2, [0, 1])),
+        "stated": ({"plan": "2xcuda", "instances": 5}, (3, [0, 1])),
+    },
+)
+def test_instances_on_gpus_are_on_those_of_the_plan(for_gpus, options, expected):
+    config = parsed(model_config(for_gpus, TritonOptions(kind="gpu", **options)))
+    (group,) = config.instance_group
+    assert group.kind == model_config_pb2.ModelInstanceGroup.KIND_GPU
+    assert (group.count, list(group.gpus)) == expected
+    assert config.parameters["fbgemm"].string_value.endswith("fbgemm_gpu")
+
+
+def test_torchs_kernels_on_a_processor_are_of_kind_cpu(for_gpus):
+    config = parsed(model_config(for_gpus, TritonOptions(plan="1xtorch-cpu")))
+    assert list(config.instance_group) == []
+    assert config.parameters["fbgemm"].string_value.endswith("fbgemm_gpu")
+
+
+@cases(
+    ("plan", "kind", "words"),
+    {
+        "gpu-plan": (
+            "1xcuda",
+            "cpu",
+            "kind: expected gpu for plan '1xcuda', which is for cuda:0, got cpu; --kind gpu",
+        ),
+        "cpu-plan": (
+            "default",
+            "gpu",
+            "kind: expected cpu for plan 'default', which is for cpu:0, got gpu; `embershard plan "
+            "--devices 1xcuda:80GB` adds a plan for a GPU, and --plan names it",
+        ),
+        "mixed-plan": (
+            "mixed",
+            "gpu",
+            "plan 'mixed': expected devices of one kind, got cpu and cuda; `embershard plan` makes "
+            "such plans",
+        ),
+    },
+)
+def test_instances_of_another_kind_than_the_plan_are_refused(for_gpus, plan, kind, words):
+    with pytest.raises(InputError) as caught:
+        model_config(for_gpus, TritonOptions(plan=plan, kind=kind))
+    assert str(caught.value) == words
+
+
 def test_options_are_said(package):
     options = TritonOptions(
         plan="2xcpu",
@@ -117,6 +186,7 @@ def test_options_are_said(package):
         ({"threads": 1025}, "threads: expected 0..1024, got 1025"),
         ({"instances": -1}, "instances: expected 0..2147483647, got -1"),
         ({"max_batch_ids": -1}, "max_batch_ids: expected 0..2147483647, got -1"),
+        ({"kind": "tpu"}, "kind: expected cpu or gpu, got 'tpu'"),
         ({"tables": "ram"}, "tables: expected mmap or resident, got 'ram'"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
