@@ -38,7 +38,7 @@ def test_a_signal_ends_it_in_order(repository, number):
     with serving(repository, "--threads", 1) as server:
         code, out, errors = server.stop(number)
     assert (code, out) == (0, "")
-    assert events(errors) == ["start", "listening", "draining", "stopped"]
+    assert events(errors) == ["start", "listening", "draining", "stopped"], errors
 
 
 THREADS_WHEN_BLOCKING = """
