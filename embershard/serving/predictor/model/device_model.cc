@@ -27,9 +27,13 @@ class DeviceModel final : public Model {
 
   ~DeviceModel() override {
     if (lost_) {
-      // Freeing memory of a lost GPU ends the process: torch throws in destructors then.
-      for (auto& lane : lanes_) (void)lane.release();
-      for (auto& device : devices_) (void)device.release();
+      // Memory of a lost GPU is kept until the process ends: torch throws in destructors otherwise,
+      // which would end it at once.
+      using Lost = std::pair<decltype(lanes_), decltype(devices_)>;
+      static auto* const kept = new std::vector<Lost>();
+      static Mutex mutex;
+      const MutexLock lock(mutex);
+      kept->emplace_back(std::move(lanes_), std::move(devices_));
       return;
     }
     // Streams end before the memory that they may still use.
