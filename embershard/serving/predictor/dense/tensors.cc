@@ -88,11 +88,10 @@ std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
   const auto count = static_cast<int64_t>(request ? inputs.requests : inputs.examples);
   const size_t dense = request ? schema.request_dense_columns : schema.example_dense_columns;
   const size_t pooled = request ? schema.request_pooled_columns : schema.example_pooled_columns;
-  std::vector<at::Tensor> tensors = {
-      View(request ? inputs.request_dense : inputs.example_dense,
-           {count, static_cast<int64_t>(dense)}, device),
-      View(request ? inputs.request_pooled : inputs.example_pooled,
-           {count, static_cast<int64_t>(pooled)}, device)};
+  std::vector<at::Tensor> tensors = {View(request ? inputs.request_dense : inputs.example_dense,
+                                          {count, static_cast<int64_t>(dense)}, device),
+                                     View(request ? inputs.request_pooled : inputs.example_pooled,
+                                          {count, static_cast<int64_t>(pooled)}, device)};
   for (size_t i = 0; i < schema.sequences.size(); ++i) {
     if (schema.sequences[i].scope != scope) continue;
     const SequenceInput& given = inputs.sequences[i];

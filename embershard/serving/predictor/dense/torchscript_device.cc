@@ -51,7 +51,8 @@ bool IsBfloat16ByValue(Value* value) {
   const auto constant = torch::jit::toIValue(value);
   if (!constant || !constant->isTensor()) return false;
   const at::Tensor& tensor = constant->toTensor();
-  return tensor.scalar_type() == at::kFloat && tensor.to(at::kBFloat16).to(at::kFloat).equal(tensor);
+  return tensor.scalar_type() == at::kFloat &&
+         tensor.to(at::kBFloat16).to(at::kFloat).equal(tensor);
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 namespace embershard {
 
 // "cuda:N", or "torch-cpu:N": torch's and FBGEMM's kernels on the CPU, one operation after another,
-// to try a plan for GPUs without one. kBadPackage with StatusReason::kOtherDevices: there is no such
-// device, or no driver, or torch is built without CUDA.
+// to try a plan for GPUs without one. kBadPackage with StatusReason::kOtherDevices: there is no
+// such device, or no driver, or torch is built without CUDA.
 //
 // `position`: of the device in the plan. `layout` outlives the device.
 Result<std::unique_ptr<Device>> MakeTorchDevice(const std::string& name, size_t position,

@@ -82,9 +82,8 @@ TEST(DeviceProgram, OutputsLieOneAfterAnother) {
   schema.outputs = {{"score", Scope::kExample, {}, 1},
                     {"pair", Scope::kExample, {2}, 2},
                     {"user", Scope::kRequest, {2}, 2}};
-  auto program =
-      LoadDeviceProgram({.name = "sound.pt", .bytes = testing::ReadTestProgram("sound")}, schema,
-                        at::kCPU);
+  auto program = LoadDeviceProgram({.name = "sound.pt", .bytes = testing::ReadTestProgram("sound")},
+                                   schema, at::kCPU);
   ASSERT_TRUE(program.ok()) << program.status().message();
   float request_dense[] = {100};
   float request_pooled[] = {1, 2};

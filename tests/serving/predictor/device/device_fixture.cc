@@ -42,8 +42,7 @@ void FillSlot(const Schema& schema, size_t longest_max, std::mt19937* random, Sl
   slot->requests = 1 + (*random)() % 3;
   slot->examples = slot->requests + (*random)() % 6;
   const size_t longest = (*random)() % (longest_max + 1);
-  const Bags bags =
-      RandomBags(schema, slot->requests, slot->examples, longest, random);
+  const Bags bags = RandomBags(schema, slot->requests, slot->examples, longest, random);
   const auto values = [random](size_t count) {
     std::vector<float> made(count);
     for (float& value : made) value = static_cast<float>((*random)() % 100);

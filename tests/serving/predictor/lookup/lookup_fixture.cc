@@ -37,8 +37,9 @@ Merged Merge(const std::vector<Bag>& bags) {
 
 }  // namespace
 
-nlohmann::json ShardOf(const std::string& table, int64_t row_begin, int64_t row_end, int64_t column_begin,
-             int64_t column_end, const std::vector<size_t>& devices) {
+nlohmann::json ShardOf(const std::string& table, int64_t row_begin, int64_t row_end,
+                       int64_t column_begin, int64_t column_end,
+                       const std::vector<size_t>& devices) {
   return {{"table", table},
           {"rows", {row_begin, row_end}},
           {"columns", {column_begin, column_end}},

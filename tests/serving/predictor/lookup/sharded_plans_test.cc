@@ -18,11 +18,11 @@ namespace {
 using nlohmann::json;
 using testing::Bag;
 using testing::Bags;
+using testing::EveryKindOfLookup;
+using testing::EveryKindOfTable;
 using testing::ExpectedOf;
 using testing::ExpectNear;
 using testing::ExpectSameBits;
-using testing::EveryKindOfLookup;
-using testing::EveryKindOfTable;
 using testing::OpenLookup;
 using testing::PackageBuilder;
 using testing::Pooled;

@@ -26,12 +26,12 @@ std::string ErrorOf(const std::string& file) {
 
 TEST(Safetensors, GivesTensorsInAnyOrder) {
   const std::string data("\x01\0\0\0\xFE\xFF\xFF\xFF\0\0\x80\x3F", 12);
-  const Result<Safetensors> file =
-      Safetensors::Parse(SafetensorsFile(R"({"b": {"dtype": "F32", "shape": [1, 1], "data_offsets": [8, 12]},)"
-                              R"( "a": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]},)"
-                              R"( "e": {"dtype": "I64", "shape": [0, 9], "data_offsets": [8, 8]}})",
-                              data),
-                         "f");
+  const Result<Safetensors> file = Safetensors::Parse(
+      SafetensorsFile(R"({"b": {"dtype": "F32", "shape": [1, 1], "data_offsets": [8, 12]},)"
+                      R"( "a": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]},)"
+                      R"( "e": {"dtype": "I64", "shape": [0, 9], "data_offsets": [8, 8]}})",
+                      data),
+      "f");
   ASSERT_TRUE(file.ok()) << file.status().message();
   const auto a = file->Tensor<int32_t>("a", {2});
   ASSERT_TRUE(a.ok()) << a.status().message();
@@ -47,7 +47,9 @@ TEST(Safetensors, GivesTensorsInAnyOrder) {
 
 TEST(Safetensors, RefusesATensorOfAnotherTypeOrShape) {
   const Result<Safetensors> file = Safetensors::Parse(
-      SafetensorsFile(R"({"a": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]}})", "12345678"), "f");
+      SafetensorsFile(R"({"a": {"dtype": "I32", "shape": [2], "data_offsets": [0, 8]}})",
+                      "12345678"),
+      "f");
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->Tensor<float>("a", {2}).status().message(),
             "f: a: expected F32 [2], got I32 [2]");
@@ -91,14 +93,16 @@ TEST(Safetensors, RefusesTensorsThatDoNotFillTheData) {
 }
 
 TEST(Safetensors, RefusesDataThatStartElsewhere) {
-  EXPECT_EQ(ErrorOf(SafetensorsFile("{} ", "", 1)), "f: header: expected data at a multiple of 8, got 11");
+  EXPECT_EQ(ErrorOf(SafetensorsFile("{} ", "", 1)),
+            "f: header: expected data at a multiple of 8, got 11");
 }
 
 TEST(Safetensors, RefusesOverlappingTensors) {
-  EXPECT_EQ(ErrorOf(SafetensorsFile(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},)"
-                         R"( "b": {"dtype": "U8", "shape": [4], "data_offsets": [2, 6]}})",
-                         "123456")),
-            "f: b.data_offsets: expected 4 bytes from 4 on, got [2, 6]");
+  EXPECT_EQ(
+      ErrorOf(SafetensorsFile(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},)"
+                              R"( "b": {"dtype": "U8", "shape": [4], "data_offsets": [2, 6]}})",
+                              "123456")),
+      "f: b.data_offsets: expected 4 bytes from 4 on, got [2, 6]");
 }
 
 }  // namespace
