@@ -73,7 +73,7 @@ struct Measured {
   double examples_per_second = 0;
   double p50_ms = 0;
   double p99_ms = 0;
-  uint64_t copied_bytes = 0;  // Of a batch.
+  uint64_t copied_bytes = 0;  // By one batch.
 };
 
 uint64_t CopiedBytes(const Model& model) {
@@ -122,7 +122,7 @@ Measured Measure(Model* model, size_t threads, size_t examples) {
           .copied_bytes = (CopiedBytes(*model) - copied_before) / all.size()};
 }
 
-// Of one large copy to the device, in bytes a second.
+// Measures one large copy to the device, in bytes a second.
 double CopyRate(const std::string& device_name) {
   constexpr size_t kBytes = size_t{64} << 20;
   constexpr int kCopies = 16;

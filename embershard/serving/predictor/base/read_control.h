@@ -57,7 +57,7 @@ class ReadControl {
   bool stopped_ GUARDED_BY(mutex_) = false;
 };
 
-// Where and how fast one load is done. Owns nothing; both outlive the load.
+// The thread and the pace of one load. Owns nothing; both outlive the load.
 struct LoadContext {
   // Reads and computes with idle scheduling priority. Null: on the calling thread.
   Background* background = nullptr;

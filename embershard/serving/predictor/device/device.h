@@ -1,4 +1,4 @@
-// What serving needs of a device with memory of its own, such as a GPU.
+// The interface of a device with memory of its own, such as a GPU.
 //
 // Implementations: torch_device.cc (CUDA, and torch on the CPU) and the test device of the tests,
 // whose streams are threads. Nothing here includes torch, so that the order of operations can be
@@ -62,8 +62,8 @@ struct CallLists {
   const float* weights = nullptr;    // [ids], or null: unweighted.
 };
 
-// What a stream computes on its device. The functions run inside DeviceStream::Launch(), and throw
-// what their library throws.
+// The computations of a device. They run inside DeviceStream::Launch(), and throw what their
+// library throws.
 class DeviceKernels {
  public:
   virtual ~DeviceKernels() = default;

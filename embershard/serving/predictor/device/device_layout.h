@@ -32,10 +32,10 @@ struct PackedShard {
   WeightType weights = WeightType::kInt8;
   int64_t row_begin = 0;
   int64_t row_end = 0;
-  size_t first_column = 0;  // Of the table.
+  size_t first_column = 0;  // In the table.
   size_t columns = 0;
-  size_t row_bytes = 0;  // Packed.
-  size_t offset = 0;     // From the begin of the device's rows.
+  size_t row_bytes = 0;  // With the padding.
+  size_t offset = 0;     // Bytes before it among the device's rows.
 
   int64_t rows() const { return row_end - row_begin; }
   int64_t zero_row() const { return rows(); }
@@ -71,7 +71,7 @@ struct LookupCall {
   Scope scope = Scope::kExample;
   LookupMode mode = LookupMode::kSum;
   bool weighted = false;
-  size_t columns = 0;  // Of the result.
+  size_t columns = 0;  // Width of the result.
   std::vector<CallTable> tables;
 
   // Copies from the result to the program's inputs, if the call runs on the home and all its parts

@@ -66,7 +66,7 @@ class TorchKernels final : public DeviceKernels {
         program_(std::move(program)),
         lookup_(c10::Dispatcher::singleton().findSchemaOrThrow(kLookupOperator, "")) {}
 
-  // What the operator takes of each call, apart from its lists.
+  // Makes the operator's arguments for each call, apart from the lists.
   void Prepare(size_t position, const DeviceLayout& layout, const std::byte* weights,
                size_t weight_bytes) {
     const at::Tensor rows = View(weights, {static_cast<int64_t>(weight_bytes)}, at::kByte, device_);

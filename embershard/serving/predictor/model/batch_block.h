@@ -71,8 +71,8 @@ class BatchBlock {
 
   size_t requests_ = 0;
   size_t examples_ = 0;
-  size_t end_ = 0;            // Of what was written.
-  size_t section_begin_ = 0;  // Of the section that is being written.
+  size_t end_ = 0;            // Bytes written so far.
+  size_t section_begin_ = 0;  // Where the section being written begins.
   std::vector<BlockSection> sections_;
   std::vector<CallPlace> calls_;  // By call of the home's layout.
   size_t request_dense_ = 0;
