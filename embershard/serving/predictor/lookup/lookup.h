@@ -40,7 +40,7 @@ struct DeviceLoad {
   uint64_t batches = 0;
   uint64_t rows = 0;  // Looked up.
 
-  // Zero for processors.
+  // Zero for devices named cpu:N.
   uint64_t dense_ns = 0;      // Sum of the time that the dense program took.
   uint64_t copied_bytes = 0;  // To and from the device.
   uint64_t memory_bytes = 0;  // Held now: rows and the buffers of batches.
