@@ -23,6 +23,7 @@ using testing::EveryKindOfTable;
 using testing::ExpectedOf;
 using testing::ExpectNear;
 using testing::ExpectSameBits;
+using testing::MakeTable;
 using testing::OpenLookup;
 using testing::PackageBuilder;
 using testing::Pooled;
