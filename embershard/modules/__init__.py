@@ -1,7 +1,14 @@
-"""Modules to build rankers from: pooled and unpooled embeddings, MLP, cross network, scope mark."""
+"""Modules to build rankers from: embeddings, MLP, cross networks, DeepFM, the scope mark."""
 
+from embershard.modules.activation import SwishLayerNorm
 from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
-from embershard.modules.cross_net import LowRankCrossNet
+from embershard.modules.cross_net import (
+    CrossNet,
+    LowRankCrossNet,
+    LowRankMixtureCrossNet,
+    VectorCrossNet,
+)
+from embershard.modules.deepfm import DeepFM, FactorizationMachine
 from embershard.modules.embeddings import EmbeddingBagCollection, EmbeddingCollection
 from embershard.modules.feature_processed_bags import FeatureProcessedEmbeddingBagCollection
 from embershard.modules.fused_embeddings import (
@@ -19,20 +26,26 @@ from embershard.modules.scope import to_examples
 
 __all__ = [
     "MLP",
+    "CrossNet",
     "DataType",
+    "DeepFM",
     "EmbeddingBagCollection",
     "EmbeddingBagConfig",
     "EmbeddingCollection",
     "EmbeddingConfig",
+    "FactorizationMachine",
     "FeatureProcessedEmbeddingBagCollection",
     "FeatureProcessor",
     "FeatureProcessorsCollection",
     "FusedEmbeddingBagCollection",
     "FusedEmbeddingCollection",
     "LowRankCrossNet",
+    "LowRankMixtureCrossNet",
     "Perceptron",
     "PoolingType",
     "PositionWeightedModule",
     "PositionWeightedModuleCollection",
+    "SwishLayerNorm",
+    "VectorCrossNet",
     "to_examples",
 ]

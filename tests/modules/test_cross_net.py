@@ -1,11 +1,16 @@
-"""LowRankCrossNet: against numbers and layers by hand, and what is refused."""
+"""Cross networks against numbers and layers by hand, their state dicts, and refused sizes."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
-from embershard.modules import LowRankCrossNet
+from embershard.modules import (
+    CrossNet,
+    LowRankCrossNet,
+    LowRankMixtureCrossNet,
+    VectorCrossNet,
+)
 from tests.cases import cases
 
 
@@ -22,12 +27,17 @@ def test_one_layer_of_two_features_by_hand():
     assert net(torch.tensor([[4.0, 1.0]])).tolist() == [[30.0, 11.0]]
 
 
+def drawn(net):
+    """The net with biases that are not zero."""
+    for bias in net.bias:
+        torch.nn.init.normal_(bias)
+    return net
+
+
 @pytest.mark.parametrize(("layers", "rank"), [(1, 1), (3, 2), (2, 7)])
 def test_output_is_that_of_full_matrices_by_hand(layers, rank):
     torch.manual_seed(0)
-    net = LowRankCrossNet(6, layers, low_rank=rank)
-    for bias in net.bias:
-        torch.nn.init.normal_(bias)
+    net = drawn(LowRankCrossNet(6, layers, low_rank=rank))
     x = torch.randn(5, 6)
 
     expected = []
@@ -40,6 +50,87 @@ def test_output_is_that_of_full_matrices_by_hand(layers, rank):
     assert_close(net(x), torch.stack(expected))
 
 
+def test_a_full_matrix_crosses_each_layer():
+    torch.manual_seed(0)
+    net = drawn(CrossNet(6, 3))
+    x = torch.randn(5, 6)
+
+    expected = []
+    for row in x:
+        crossed = row
+        for kernel, bias in zip(net.kernels, net.bias, strict=True):
+            crossed = row * (kernel @ crossed + bias[:, 0]) + crossed
+        expected.append(crossed)
+
+    assert_close(net(x), torch.stack(expected))
+
+
+def test_a_vector_crosses_each_layer_and_bias_is_added():
+    torch.manual_seed(0)
+    net = drawn(VectorCrossNet(6, 3))
+    x = torch.randn(5, 6)
+
+    expected = []
+    for row in x:
+        crossed = row
+        for kernel, bias in zip(net.kernels, net.bias, strict=True):
+            crossed = row * torch.dot(kernel[:, 0], crossed) + bias[:, 0] + crossed
+        expected.append(crossed)
+
+    assert_close(net(x), torch.stack(expected))
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_experts_are_mixed_by_a_softmax_over_gates(experts):
+    torch.manual_seed(0)
+    net = drawn(LowRankMixtureCrossNet(6, 2, experts, low_rank=4, activation=torch.tanh))
+    x = torch.randn(5, 6)
+
+    expected = []
+    for row in x:
+        crossed = row
+        for layer in range(2):
+            u, v, c = net.U_kernels[layer], net.V_kernels[layer], net.C_kernels[layer]
+            outputs = [
+                row * (u[k] @ torch.tanh(c[k] @ torch.tanh(v[k] @ crossed)) + net.bias[layer][:, 0])
+                for k in range(experts)
+            ]
+            gates = [1.0]
+            if experts > 1:
+                raw = torch.cat([gate.weight[0] @ crossed[:, None] for gate in net.gates])
+                gates = raw.exp() / raw.exp().sum()
+            crossed = sum(g * y for g, y in zip(gates, outputs, strict=True)) + crossed
+        expected.append(crossed)
+
+    assert_close(net(x), torch.stack(expected))
+
+
+@cases(
+    ("net", "shapes"),
+    {
+        "full": (CrossNet(6, 1), {"kernels.0": (6, 6), "bias.0": (6, 1)}),
+        "vector": (VectorCrossNet(6, 1), {"kernels.0": (6, 1), "bias.0": (6, 1)}),
+        "low-rank": (
+            LowRankCrossNet(6, 1, 2),
+            {"W_kernels.0": (6, 2), "V_kernels.0": (2, 6), "bias.0": (6,)},
+        ),
+        "mixture": (
+            LowRankMixtureCrossNet(6, 1, 2, 4),
+            {
+                "U_kernels.0": (2, 6, 4),
+                "V_kernels.0": (2, 4, 6),
+                "bias.0": (6, 1),
+                "gates.0.weight": (1, 6),
+                "gates.1.weight": (1, 6),
+                "C_kernels.0": (2, 4, 4),
+            },
+        ),
+    },
+)
+def test_state_dicts_have_torchrecs_keys_and_shapes(net, shapes):
+    assert {key: tuple(value.shape) for key, value in net.state_dict().items()} == shapes
+
+
 def test_a_new_net_has_no_bias_and_kernels_that_differ():
     torch.manual_seed(0)
     net = LowRankCrossNet(6, 2, low_rank=3)
@@ -48,13 +139,15 @@ def test_a_new_net_has_no_bias_and_kernels_that_differ():
 
 
 @cases(
-    "sizes",
+    ("net", "sizes", "message"),
     {
-        "no-features": (0, 1, 1),
-        "no-layers": (2, 0, 1),
-        "no-rank": (2, 1, 0),
+        "no-features": (LowRankCrossNet, (0, 1, 1), "low_rank of at least 1, got 0, 1 and 1"),
+        "no-layers": (CrossNet, (2, 0), "in_features and num_layers of at least 1, got 2 and 0"),
+        "no-rank": (LowRankCrossNet, (2, 1, 0), "got 2, 1 and 0"),
+        "no-vectors": (VectorCrossNet, (0, 1), "VectorCrossNet: expected in_features and"),
+        "no-experts": (LowRankMixtureCrossNet, (2, 1, 0), "got 2, 1, 0 and 1"),
     },
 )
-def test_sizes_under_one_are_refused(sizes):
-    with pytest.raises(InputError, match=f"at least 1, got {sizes[0]}, {sizes[1]} and {sizes[2]}"):
-        LowRankCrossNet(*sizes)
+def test_sizes_under_one_are_refused(net, sizes, message):
+    with pytest.raises(InputError, match=message):
+        net(*sizes)
