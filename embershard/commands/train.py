@@ -126,7 +126,7 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, args: argparse.
     from embershard.training import dry_run, train
 
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
-    dataset = ranks.first_on_rank_0(lambda: load_dataset(data, cache=cache))
+    dataset = ranks.first_on_rank_0(lambda: load_dataset(data, tasks=config.tasks, cache=cache))
     title = f"{config.model.name} on {dataset.name}" + ranks.text
     options: dict[str, Any] = {
         "overwrite": args.overwrite,

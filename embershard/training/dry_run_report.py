@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -103,7 +104,7 @@ class DryRun:
 
 def dry_run(
     config: RunConfig,
-    dataset: Dataset,
+    dataset: Dataset[Any],
     *,
     overwrite: bool = False,
     resume: bool = False,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from embershard.data.base import Dataset
-from embershard.data.row_batches import Batch
+from embershard.data.splits import Batch
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models import ModelConfig
@@ -25,7 +25,7 @@ from embershard.training.config import RunConfig, TrainingConfig
 
 
 def model_arguments(
-    config: ModelConfig, training: TrainingConfig, dataset: Dataset
+    config: ModelConfig, training: TrainingConfig, dataset: Dataset[Any]
 ) -> dict[str, Any]:
     """The arguments for ``build_model``: one table for each of the data set's hints."""
     ids = {item.name: item.ids for item in dataset.schema.sparse}

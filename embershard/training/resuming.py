@@ -16,6 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
+from embershard.data.tasks import DEFAULT_TASKS
 from embershard.errors import DataError, PackageError
 from embershard.package.validation import parse_model
 from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_tensors
@@ -200,8 +201,10 @@ def _rng_key(rank: int) -> str:
 
 
 def settings_of(config: RunConfig) -> str:
-    """All that a run's weights depend on, besides the number of ranks."""
-    return config.model_dump_json(exclude={"checkpoint": True, "sharding": True})
+    """All that a run's weights depend on, besides the number of ranks. Default tasks are left out,
+    as in checkpoints from before there were tasks."""
+    excluded = {"checkpoint", "sharding"} | ({"tasks"} if config.tasks == DEFAULT_TASKS else set())
+    return config.model_dump_json(exclude=excluded)
 
 
 def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:

@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from embershard.data.requests import sample_requests
-from embershard.data.row_batches import Batch, batches, to_rows
+from embershard.data.row_batches import batches, to_rows
+from embershard.data.splits import Batch
 from embershard.errors import ConfigError, DataError
 from embershard.planner import EmbeddingShardingPlanner
 from embershard.planner.comparison import FILE as MEASURED

@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from embershard.data.row_batches import Batch, RowExamples, batches
+from embershard.data.row_batches import RowExamples, batches
+from embershard.data.splits import Batch
 from embershard.sharding import DistributedModelParallel, EvalPipelineSparseDist, ShardingEnv
 
 EVALUATION_BATCH = 8192

@@ -40,7 +40,7 @@ class RunSetup:
     """Checked, the same on every rank."""
 
     config: RunConfig
-    dataset: Dataset
+    dataset: Dataset[Any]
     env: ShardingEnv | None
     """The ranks. None: this process alone."""
 
@@ -87,7 +87,7 @@ class RunSetup:
         )
 
 
-def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunSetup:
+def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) -> RunSetup:
     """Check the settings of a run with its data, and plan it. Every rank calls this.
 
     Raises:
@@ -145,13 +145,13 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
     )
 
 
-def _rows(config: RunConfig, dataset: Dataset) -> tuple[RowExamples, RowExamples]:
+def _rows(config: RunConfig, dataset: Dataset[Any]) -> tuple[RowExamples, RowExamples]:
     """What is trained on, and what training looks at."""
     _check_splits(config, dataset)
     return to_rows(dataset.train), to_rows(dataset.valid)
 
 
-def _check_splits(config: RunConfig, dataset: Dataset) -> None:
+def _check_splits(config: RunConfig, dataset: Dataset[Any]) -> None:
     for name in ("train", "valid", "test"):
         labels = getattr(dataset, name).labels
         kinds = {0.0, 1.0} if name != "train" else set[float]()  # Those an AUC is made of.

@@ -1,5 +1,7 @@
 """Batches carry every example once, as rows of tables, and forget ids only when asked to."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -167,3 +169,16 @@ def test_id_dropout_needs_a_policy_for_unknown_ids():
 def test_ids_that_the_schema_rejects_are_refused(column, message):
     with pytest.raises(InputError, match=message):
         to_rows(make(column))
+
+
+def test_rows_in_memory_are_a_split():
+    one = make()
+    labels = np.array([[0, 4], [1, np.nan], [np.nan, 5], [1, 6], [1, np.nan]], np.float32)
+    split = to_rows(replace(one, labels=labels, request=np.array([7, 7, 8, 8, 9])))
+
+    assert split.label_means() == [0.75, 5]
+    batch = next(split.batches(batch_size=2, rank=1, world_size=2, first=1))
+    assert batch.labels.tolist() == [[1, 6]]
+    assert batch.request.tolist() == [8]
+    assert len(split.samples(2)) == 2
+    assert to_rows(replace(one, labels=labels[:, 1:])).labels.shape == (5,)
