@@ -13,6 +13,7 @@ them into table rows and tensors.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -123,6 +124,12 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def label_means(self) -> list[float]:
+        """Mean label of each task, over labels that count; NaN if there are none."""
+        columns = self.labels.reshape(len(self), -1 if len(self) else 1).T
+        counted = [column[~np.isnan(column)].astype(np.float64) for column in columns]
+        return [float(column.mean()) if len(column) else math.nan for column in counted]
 
     def take(self, index: NDArray[np.int64]) -> Examples:
         """The examples ``index`` [M] (repeats allowed), in that order."""

@@ -62,8 +62,7 @@ class RowExamples:
 
     def label_means(self) -> list[float]:
         """Mean label of each task, over labels that count; NaN if there are none."""
-        means: list[float] = self.labels.double().reshape(len(self), -1).nanmean(dim=0).tolist()
-        return means
+        return self.examples.label_means()
 
     def samples(self, count: int) -> list[SampleRequest]:
         """The first ``count`` requests; see `sample_requests`."""

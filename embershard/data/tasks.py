@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from embershard.models.base import Loss
 
 
 class TaskConfig(BaseModel):
@@ -17,7 +19,7 @@ class TaskConfig(BaseModel):
     label: Annotated[str, Field(min_length=1)] | None = None
     """Column of the labels. Data sets with one label of their own take none."""
 
-    loss: Literal["bce", "mse"] = "bce"
+    loss: Loss = "bce"
     """``bce``: binary cross entropy of labels 0 and 1. ``mse``: squared error of any number."""
 
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0

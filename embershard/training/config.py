@@ -1,7 +1,10 @@
-"""What a training run is told: one TOML file, read strictly.
+"""The configuration of a training run: one TOML file, read strictly.
 
 [data]
 name = "movielens"            # or "synthetic"
+
+[tasks.score]                 # the default: one task, named like the output that is served
+loss = "bce"                  # or "mse"
 
 [model]
 name = "dlrm"                 # or "din", or "two_tower"
@@ -106,7 +109,8 @@ class TrainingConfig(Section):
     """Steps between looks at the validation split."""
 
     patience: Positive = 8
-    """Looks without a better validation AUC before training stops."""
+    """Looks without a better result before training stops. The result is the mean validation AUC of
+    the tasks with the loss ``bce``; without such tasks, the negative validation loss."""
 
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     """Seed of initial weights, order of examples and id dropout."""

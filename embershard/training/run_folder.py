@@ -95,7 +95,7 @@ def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
         for key, value in section.items()
     ]
     splits = {"train": dataset.train, "valid": dataset.valid, "test": dataset.test}
-    return keys + [f"{len(each.labels)} {name} examples" for name, each in splits.items()]
+    return keys + [f"{len(split)} {name} examples" for name, split in splits.items()]
 
 
 def _states_in_folder(
