@@ -6,7 +6,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from embershard.package.id_maps import MAX_ROWS, UnknownIds
 from embershard.package.names import FILE_PATTERN, NAME_PATTERN, name_problem
-from embershard.package.schema import DEFAULT_LIMIT, MAX_LENGTH, Keep, Scope
+from embershard.package.schema import MAX_LENGTH, Keep, Scope
+from embershard.package.transforms import NUMBER_LIMIT
 
 
 def _checked_name(name: str) -> str:
@@ -73,7 +74,7 @@ class DenseInputSpec(Part):
     kind: Literal["dense"]
     name: Name
     scope: Scope
-    default: Annotated[float, Field(gt=-DEFAULT_LIMIT, lt=DEFAULT_LIMIT)] | None
+    default: Annotated[float, Field(gt=-NUMBER_LIMIT, lt=NUMBER_LIMIT)] | None
 
 
 class KeptSparseSpec(Part):
