@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, final
 from embershard.errors import InputError
 
 NUMBER_LIMIT: Final = 1e15
-"""A schema's numbers are smaller than this, so that every reader writes them with the same
+"""Numbers of a schema are smaller than this, so that every reader writes them with the same
 digits."""
 
 SMALLEST_DEVIATION: Final = 1e-15
