@@ -12,6 +12,7 @@ from torch import Tensor
 from embershard.data.base import Examples, JaggedColumn
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import DenseTransforms
 from embershard.package.id_maps import ZERO_ROW, Identity, IdMap, Vocabulary
 from embershard.package.schema import Schema, SparseInput
 
@@ -20,7 +21,7 @@ class Batch(NamedTuple):
     """B examples, each of them its own request."""
 
     dense: Tensor
-    """float32 ``[B, F]``, columns in ``schema.dense`` order."""
+    """float32 ``[B, F]``, transformed, columns in ``schema.dense`` order."""
 
     sparse: KeyedJaggedTensor
     """Table rows, keys in ``schema.sparse`` order, B lists each."""
@@ -31,11 +32,12 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowExamples:
-    """N `Examples` after id mapping: built once by `to_rows`, then cut into batches every epoch."""
+    """N `Examples` after transforms and id mapping: built once by `to_rows`, then cut into batches
+    every epoch."""
 
     schema: Schema
     dense: Tensor
-    """float32 ``[N, F]``, columns in ``schema.dense`` order."""
+    """float32 ``[N, F]``, transformed, columns in ``schema.dense`` order."""
 
     rows: Mapping[str, JaggedColumn]
     """Table rows of every input in ``schema.sparse``, N lists each; -1 is a zero vector."""
@@ -48,14 +50,16 @@ class RowExamples:
 
 
 def to_rows(examples: Examples) -> RowExamples:
-    """Apply ``max_ids``, ``keep`` and the id map of every sparse input.
+    """Apply the transforms of every dense input, and ``max_ids``, ``keep`` and the id map of every
+    sparse input.
 
     Raises:
-        InputError: an id that its map rejects, or a list over ``max_ids`` where ``keep`` is reject.
+        InputError: an id that its map rejects, a list over ``max_ids`` where ``keep`` is reject, or
+            a value whose transforms have no finite result.
     """
     return RowExamples(
         schema=examples.schema,
-        dense=torch.from_numpy(examples.dense),
+        dense=_transformed(examples.schema, torch.from_numpy(examples.dense)),
         rows={
             item.name: _rows_of(item, examples.sparse[item.name]) for item in examples.schema.sparse
         },
@@ -152,6 +156,17 @@ def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:
     return KeyedJaggedTensor(
         keys=names, values=torch.from_numpy(values), lengths=torch.from_numpy(lengths)
     )
+
+
+def _transformed(schema: Schema, dense: Tensor) -> Tensor:
+    transformed: Tensor = DenseTransforms(schema)(dense)
+    if transformed is not dense and not transformed.isfinite().all():
+        example, column = (~transformed.isfinite()).nonzero()[0].tolist()
+        raise InputError(
+            f"dense {schema.dense[column].name!r}: expected values whose transforms are finite, "
+            f"got {dense[example, column]:g} in example {example}; put a Clip first"
+        )
+    return transformed
 
 
 def _rows_of(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
