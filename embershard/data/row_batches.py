@@ -13,6 +13,7 @@ from embershard.data.requests import sample_requests
 from embershard.data.splits import Batch, Split
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import DenseTransforms
 from embershard.package.id_maps import ZERO_ROW, Identity, IdMap, Vocabulary
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema, SparseInput
@@ -20,14 +21,14 @@ from embershard.package.schema import Schema, SparseInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowExamples:
-    """N `Examples` after id mapping, a `Split` in memory.
+    """N `Examples` after transforms and id mapping, a `Split` in memory.
 
     `to_rows` builds it once; every epoch cuts it into batches.
     """
 
     schema: Schema
     dense: Tensor
-    """float32 ``[N, F]``, columns in ``schema.dense`` order."""
+    """float32 ``[N, F]``, transformed, columns in ``schema.dense`` order."""
 
     rows: Mapping[str, JaggedColumn]
     """Table rows of every input in ``schema.sparse``, N lists each; -1 is a zero vector."""
@@ -70,15 +71,17 @@ class RowExamples:
 
 
 def to_rows(examples: Examples) -> RowExamples:
-    """Apply ``max_ids``, ``keep`` and the id map of every sparse input.
+    """Apply the transforms of every dense input, and ``max_ids``, ``keep`` and the id map of every
+    sparse input.
 
     Raises:
-        InputError: an id that its map rejects, or a list over ``max_ids`` if ``keep`` is reject.
+        InputError: an id that its map rejects, a list over ``max_ids`` if ``keep`` is reject, or
+            a value whose transforms have no finite result.
     """
     labels = torch.from_numpy(examples.labels)
     return RowExamples(
         schema=examples.schema,
-        dense=torch.from_numpy(examples.dense),
+        dense=_transformed(examples.schema, torch.from_numpy(examples.dense)),
         rows={
             item.name: _rows_of(item, examples.sparse[item.name]) for item in examples.schema.sparse
         },
@@ -187,6 +190,17 @@ def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:
     return KeyedJaggedTensor(
         keys=names, values=torch.from_numpy(values), lengths=torch.from_numpy(lengths)
     )
+
+
+def _transformed(schema: Schema, dense: Tensor) -> Tensor:
+    transformed: Tensor = DenseTransforms(schema)(dense)
+    if transformed is not dense and not transformed.isfinite().all():
+        example, column = (~transformed.isfinite()).nonzero()[0].tolist()
+        raise InputError(
+            f"dense {schema.dense[column].name!r}: expected values whose transforms are finite, "
+            f"got {dense[example, column]:g} in example {example}; put a Clip first"
+        )
+    return transformed
 
 
 def _rows_of(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:

@@ -14,7 +14,7 @@ class Batch(NamedTuple):
     """B examples, each of them its own request."""
 
     dense: Tensor
-    """float32 ``[B, F]``, columns in ``schema.dense`` order."""
+    """float32 ``[B, F]``, transformed, columns in ``schema.dense`` order."""
 
     sparse: KeyedJaggedTensor
     """Table rows, keys in ``schema.sparse`` order, B lists each."""

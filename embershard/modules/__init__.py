@@ -2,6 +2,7 @@
 
 from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from embershard.modules.cross_net import LowRankCrossNet
+from embershard.modules.dense_transforms import DenseTransforms
 from embershard.modules.embeddings import EmbeddingBagCollection, EmbeddingCollection
 from embershard.modules.feature_processed_bags import FeatureProcessedEmbeddingBagCollection
 from embershard.modules.fused_embeddings import (
@@ -20,6 +21,7 @@ from embershard.modules.scope import to_examples
 __all__ = [
     "MLP",
     "DataType",
+    "DenseTransforms",
     "EmbeddingBagCollection",
     "EmbeddingBagConfig",
     "EmbeddingCollection",
