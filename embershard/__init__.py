@@ -43,7 +43,18 @@ if TYPE_CHECKING:
         PoolingType,
         to_examples,
     )
-    from embershard.package import DenseInput, Hash, Identity, Schema, SparseInput, Vocabulary
+    from embershard.package import (
+        Bucketize,
+        Clip,
+        DenseInput,
+        Hash,
+        Identity,
+        Log1p,
+        Schema,
+        SparseInput,
+        Standardize,
+        Vocabulary,
+    )
     from embershard.serving import Server, ServerOptions
     from embershard.training import load_checkpoint
 
@@ -53,7 +64,9 @@ __all__ = [
     "DLRM_DCN",
     "MLP",
     "AsyncClient",
+    "Bucketize",
     "Client",
+    "Clip",
     "ConfigError",
     "DataError",
     "DataType",
@@ -75,6 +88,7 @@ __all__ = [
     "KeyedJaggedTensor",
     "KeyedTensor",
     "Lists",
+    "Log1p",
     "LogitModel",
     "MissingKeyError",
     "NotFoundError",
@@ -88,6 +102,7 @@ __all__ = [
     "Server",
     "ServerOptions",
     "SparseInput",
+    "Standardize",
     "Tls",
     "TwoTower",
     "UnauthenticatedError",
@@ -116,7 +131,18 @@ _HOMES = {
         "PoolingType",
         "to_examples",
     ),
-    "embershard.package": ("DenseInput", "Hash", "Identity", "Schema", "SparseInput", "Vocabulary"),
+    "embershard.package": (
+        "Bucketize",
+        "Clip",
+        "DenseInput",
+        "Hash",
+        "Identity",
+        "Log1p",
+        "Schema",
+        "SparseInput",
+        "Standardize",
+        "Vocabulary",
+    ),
     "embershard.serving": ("Server", "ServerOptions"),
     "embershard.training": ("load_checkpoint",),
 }

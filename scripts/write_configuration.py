@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from embershard.data.registry import DataConfig
+from embershard.data.tasks import TaskConfig
 from embershard.models import MODEL_CONFIGS
 from embershard.training.config import CheckpointConfig, ShardingConfig, TrainingConfig
 
@@ -22,6 +23,11 @@ TOML and is read by [`embershard train`](cli.md#embershard-train);
 [movielens.toml](../examples/movielens/movielens.toml) is an example. An unknown key, a missing one
 or a value of another type is an error with its line.
 """
+TASKS = """One section for each task, in the order of the model's logits. NAME is the output of the
+package. Without any section the model has one task `score` with the loss `bce`.
+[Several tasks](training.md#several-tasks) says how they are trained and evaluated.
+
+"""
 TYPES = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "text"}
 BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
 
@@ -29,6 +35,7 @@ BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt
 def configuration_page() -> str:
     """The page: a table of keys for each section and model."""
     parts = [HEAD, *_section("`[data]`", DataConfig)]
+    parts += _section("`[tasks.NAME]`", TaskConfig, note=TASKS)
     for name, model in MODEL_CONFIGS.items():
         parts += _section(f"`[model]` with `name = {json.dumps(name)}`", model)
     parts += _section("`[training]`", TrainingConfig)

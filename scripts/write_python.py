@@ -58,6 +58,10 @@ Documented: TypeAlias = Mapping[Callable[..., Any], tuple[str, ...]]
 AUTHORS: Documented = {
     es.Schema: (),
     es.DenseInput: (),
+    es.Log1p: (),
+    es.Clip: (),
+    es.Standardize: (),
+    es.Bucketize: (),
     es.SparseInput: (),
     es.Identity: (),
     es.Hash: (),

@@ -126,7 +126,7 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, args: argparse.
     from embershard.training import dry_run, train
 
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
-    dataset = ranks.first_on_rank_0(lambda: load_dataset(data, cache=cache))
+    dataset = ranks.first_on_rank_0(lambda: load_dataset(data, tasks=config.tasks, cache=cache))
     title = f"{config.model.name} on {dataset.name}" + ranks.text
     options: dict[str, Any] = {
         "overwrite": args.overwrite,
@@ -151,11 +151,10 @@ def _show_result(result: TrainingResult) -> None:
     print(f"{how} after step {result.steps}, best at step {result.best_step}")
     for note in result.notes:
         print(note)
-    for name, found in (("validation", result.valid), ("test", result.test)):
-        print(
-            f"{name:10}  auc {found.auc:.4f}  normalized entropy {found.normalized_entropy:.4f}"
-            f"  {found.examples:,} examples"
-        )
+    for split, evaluations in (("validation", result.valid_tasks), ("test", result.test_tasks)):
+        for task, evaluation in evaluations.items():
+            name = f"{task}  " if len(evaluations) > 1 else ""
+            print(f"{split:10}  {name}{evaluation}")
     if result.measured is not None:
         print(f"\n{result.measured.to_text()}")
     print(f"checkpoint  {result.checkpoint}")

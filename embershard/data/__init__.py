@@ -11,13 +11,15 @@ from embershard.data.registry import (
     movielens_folder,
 )
 from embershard.data.requests import ClientRequest, client_requests, sample_requests
-from embershard.data.row_batches import Batch, RowExamples, batches, to_rows
+from embershard.data.row_batches import RowExamples, batches, to_rows
+from embershard.data.splits import Batch, Split
 from embershard.data.synthetic import (
     PlantedClickLog,
     PlantedInput,
     SyntheticConfig,
     planted_click_log,
 )
+from embershard.data.tasks import TaskConfig
 
 __all__ = [
     "DATASETS",
@@ -33,8 +35,10 @@ __all__ = [
     "PlantedInput",
     "RankingRequest",
     "RowExamples",
+    "Split",
     "SyntheticConfig",
     "TableHint",
+    "TaskConfig",
     "batches",
     "client_requests",
     "fetch_movielens",

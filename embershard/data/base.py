@@ -1,4 +1,4 @@
-"""What every data set looks like in memory, whatever it was read from.
+"""Data sets in memory, whatever they were read from.
 
 Ids are *raw*: what a client would send, a string as its XXH3-64. `embershard.data.batches` turns
 them into table rows and tensors.
@@ -6,21 +6,23 @@ them into table rows and tensors.
     dense    [N, F]     one column per dense input, in the schema's order
     sparse   per input  offsets  0     2  2        5      lists for N = 3 examples
                         values   a  b     c  d  e
-    labels   [N]
+    labels   [N]        or [N, T]: one column per task
     request  [N]        equal numbers: one request, so equal request-scoped inputs
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from embershard.data.id_columns import flat_ids
+from embershard.data.splits import Split
 from embershard.errors import InputError
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Schema
@@ -88,7 +90,7 @@ class Examples:
 
     Raises:
         InputError: shapes, dtypes or names that contradict the schema or one another, a dense
-            value that is not finite, or a label other than 0 and 1.
+            value that is not finite, or a label that is out of range.
     """
 
     schema: Schema
@@ -99,15 +101,15 @@ class Examples:
     """Raw ids of every input in ``schema.sparse``."""
 
     labels: NDArray[np.float32]
-    """``[N]``, 0 or 1."""
+    """``[N]``: 0 or 1. Or ``[N, T]``: a column of numbers for each task. NaN in a column: this
+    label does not count."""
 
     request: NDArray[np.int64]
     """``[N]``. Examples with equal numbers belong to one request."""
 
     def __post_init__(self) -> None:
         count = _count(self.labels)
-        _check_array("labels", self.labels, np.float32, (count,))
-        _check_labels(self.labels)
+        _check_labels(self.labels, count)
         _check_array("dense", self.dense, np.float32, (count, len(self.schema.dense)))
         _check_finite(self.schema, self.dense)
         _check_array("request", self.request, np.int64, (count,))
@@ -122,6 +124,12 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def label_means(self) -> list[float]:
+        """Mean label of each task, over labels that count; NaN if there are none."""
+        columns = self.labels.reshape(len(self), -1 if len(self) else 1).T
+        counted = [column[~np.isnan(column)].astype(np.float64) for column in columns]
+        return [float(column.mean()) if len(column) else math.nan for column in counted]
 
     def take(self, index: NDArray[np.int64]) -> Examples:
         """The examples ``index`` [M] (repeats allowed), in that order."""
@@ -146,15 +154,21 @@ class TableHint:
     pooling: Literal["sum", "mean"]
 
 
+AnySplit = TypeVar("AnySplit", bound=Examples | Split, covariant=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
-    """Three splits of one log, with the schema that describes them."""
+class Dataset(Generic[AnySplit]):
+    """Three splits of one log, with the schema that describes them.
+
+    Splits are `Examples`, or of any other kind that training reads, a `Split`.
+    """
 
     name: str
     schema: Schema
-    train: Examples
-    valid: Examples
-    test: Examples
+    train: AnySplit
+    valid: AnySplit
+    test: AnySplit
     tables: tuple[TableHint, ...]
     """Every sparse input of the schema in exactly one table."""
 
@@ -165,9 +179,12 @@ class Dataset:
             raise InputError(f"tables: expected each of {expected} once, got {hinted}")
 
     def digest(self) -> str:
-        """SHA-256 of the examples of all splits, in hex."""
+        """SHA-256 of the examples of all splits, in hex. A data set with other splits overrides
+        it."""
         found = hashlib.sha256()
         for split in (self.train, self.valid, self.test):
+            if not isinstance(split, Examples):
+                raise TypeError(f"digest: expected Examples, got {type(split).__name__}")
             arrays: list[NDArray[Any]] = [split.labels, split.request, split.dense]
             for name in sorted(split.sparse):
                 found.update(name.encode())
@@ -192,17 +209,25 @@ def _check_array(name: str, array: object, dtype: type[np.generic], shape: tuple
 def _count(labels: ArrayLike) -> int:
     shape = np.shape(labels)
     if not shape:
-        raise InputError(f"labels: expected float32 [N], got {labels!r:.40}")
+        raise InputError(f"labels: expected float32 [N] or [N, T], got {labels!r:.40}")
     return int(shape[0])
 
 
-def _check_labels(labels: NDArray[np.float32]) -> None:
-    wrong = np.flatnonzero((labels != 0) & (labels != 1))
-    if len(wrong):
-        raise InputError(
-            f"labels: expected 0 or 1, got {labels[wrong[0]]} in example {wrong[0]}; "
-            "set a threshold, such as (values > 3).astype(np.float32)"
-        )
+def _check_labels(labels: NDArray[np.float32], count: int) -> None:
+    """Without columns labels are 0 or 1. With columns the losses of the tasks decide."""
+    shape = np.shape(labels)
+    has_columns = len(shape) == 2 and shape[1] > 0
+    _check_array("labels", labels, np.float32, shape if has_columns else (count,))
+    wrong = np.argwhere(np.isinf(labels) if has_columns else (labels != 0) & (labels != 1))
+    if not len(wrong):
+        return
+    example, *column = wrong[0]
+    got = f"got {labels[tuple(wrong[0])]} in example {example}"
+    if column:
+        raise InputError(f"labels: expected finite numbers or NaN, {got}, column {column[0]}")
+    raise InputError(
+        f"labels: expected 0 or 1, {got}; set a threshold, such as (values > 3).astype(np.float32)"
+    )
 
 
 def _check_finite(schema: Schema, dense: NDArray[np.float32]) -> None:

@@ -37,7 +37,7 @@ class RankingRequest(NamedTuple):
 class MovieLens:
     """The data set, and what it takes to ask about further users, items and moments."""
 
-    dataset: Dataset
+    dataset: Dataset[Examples]
     log: RatingLog
     features: MovieLensFeatures
     dense_mean: NDArray[np.float64]

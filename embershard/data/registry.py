@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -20,6 +20,7 @@ from embershard.data.synthetic import (
     SyntheticConfig,
     planted_click_log,
 )
+from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import InputError
 
 DEFAULT_CACHE = Path("~/.cache/embershard")
@@ -75,18 +76,35 @@ class DataConfig(BaseModel):
         return self.model_copy(update={"path": path})
 
 
-def load_dataset(config: DataConfig, *, cache: Path = DEFAULT_CACHE) -> Dataset:
+def load_dataset(
+    config: DataConfig,
+    *,
+    tasks: Mapping[str, TaskConfig] = DEFAULT_TASKS,
+    cache: Path = DEFAULT_CACHE,
+) -> Dataset[Any]:
     """Load the data set that ``config`` names.
 
     Args:
-        config: which, and its settings.
+        config: name and settings of the data set.
+        tasks: what its labels are for. Those of the built-in data sets are for one task.
         cache: where fetched data is kept, in a folder of its own name. ``~`` is the home folder.
 
     Raises:
-        InputError: settings that make no data set.
-        DataError: its files cannot be had or read.
+        InputError: settings that make no data set, or tasks that it has no labels for.
+        DataError: its files cannot be fetched or read.
     """
+    _check_tasks(config, tasks)
     return DATASETS[config.name].load(config, cache)
+
+
+def _check_tasks(config: DataConfig, tasks: Mapping[str, TaskConfig]) -> None:
+    """The built-in data sets have one label, which has no column name."""
+    columns = [name for name, task in tasks.items() if task.label or task.mask]
+    if len(tasks) != 1 or columns:
+        raise InputError(
+            f"data set {config.name!r}: expected one task without label and mask, "
+            f"got tasks {list(tasks)} with columns for {columns}"
+        )
 
 
 def movielens_folder(path: Path | None, cache: Path = DEFAULT_CACHE) -> Path:
@@ -97,21 +115,21 @@ def movielens_folder(path: Path | None, cache: Path = DEFAULT_CACHE) -> Path:
 
 
 class _Source(NamedTuple):
-    load: Callable[[DataConfig, Path], Dataset]
+    load: Callable[[DataConfig, Path], Dataset[Any]]
     keys: frozenset[str]
     """Of `DataConfig`, those that mean something to it."""
 
 
-def _movielens(config: DataConfig, cache: Path) -> Dataset:
+def _movielens(config: DataConfig, cache: Path) -> Dataset[Any]:
     return load_movielens(movielens_folder(config.path, cache)).dataset
 
 
-def _synthetic(config: DataConfig, cache: Path) -> Dataset:
+def _synthetic(config: DataConfig, cache: Path) -> Dataset[Any]:
     settings = config.model_dump(include={"examples", "seed"}, exclude_none=True)
     return planted_click_log(SyntheticConfig(**settings)).dataset
 
 
-def _synthetic_criteo(config: DataConfig, cache: Path) -> Dataset:
+def _synthetic_criteo(config: DataConfig, cache: Path) -> Dataset[Any]:
     settings = config.model_dump(include={"examples", "seed"}, exclude_none=True)
     log = SyntheticConfig(
         inputs=CRITEO_INPUTS, request_dense=0, example_dense=CRITEO_DENSE, **settings

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,61 +9,94 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embershard.data.base import Examples, JaggedColumn
+from embershard.data.requests import sample_requests
+from embershard.data.splits import Batch, Split
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import DenseTransforms
 from embershard.package.id_maps import ZERO_ROW, Identity, IdMap, Vocabulary
+from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema, SparseInput
-
-
-class Batch(NamedTuple):
-    """B examples, each of them its own request."""
-
-    dense: Tensor
-    """float32 ``[B, F]``, columns in ``schema.dense`` order."""
-
-    sparse: KeyedJaggedTensor
-    """Table rows, keys in ``schema.sparse`` order, B lists each."""
-
-    labels: Tensor
-    """float32 ``[B]``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowExamples:
-    """N `Examples` after id mapping: built once by `to_rows`, then cut into batches every epoch."""
+    """N `Examples` after transforms and id mapping, a `Split` in memory.
+
+    `to_rows` builds it once; every epoch cuts it into batches.
+    """
 
     schema: Schema
     dense: Tensor
-    """float32 ``[N, F]``, columns in ``schema.dense`` order."""
+    """float32 ``[N, F]``, transformed, columns in ``schema.dense`` order."""
 
     rows: Mapping[str, JaggedColumn]
     """Table rows of every input in ``schema.sparse``, N lists each; -1 is a zero vector."""
 
     labels: Tensor
-    """float32 ``[N]``, 0 or 1."""
+    """float32 ``[N]``, or ``[N, T]`` of T > 1 tasks. NaN: this label does not count."""
+
+    examples: Examples
+    """The examples with raw ids."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def batches(
+        self,
+        *,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        id_dropout: Mapping[str, float] | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        first: int = 0,
+    ) -> Iterator[Batch]:
+        """One pass over the examples; see `batches`."""
+        if batch_size < 1:
+            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+        dropout = dict(id_dropout or {})
+        if dropout and shuffle_seed is None:
+            raise InputError("id_dropout: expected shuffle_seed with it, got None")
+        rows = unknown_rows(self.schema, dropout)
+        return _cut(self, batch_size, shuffle_seed, dropout, rows, (rank, world_size), first)
+
+    def label_means(self) -> list[float]:
+        """Mean label of each task, over labels that count; NaN if there are none."""
+        return self.examples.label_means()
+
+    def samples(self, count: int) -> list[SampleRequest]:
+        """The first ``count`` requests; see `sample_requests`."""
+        return sample_requests(self.examples, count)
+
 
 def to_rows(examples: Examples) -> RowExamples:
-    """Apply ``max_ids``, ``keep`` and the id map of every sparse input.
+    """Apply the transforms of every dense input, and ``max_ids``, ``keep`` and the id map of every
+    sparse input.
 
     Raises:
-        InputError: an id that its map rejects, or a list over ``max_ids`` where ``keep`` is reject.
+        InputError: an id that its map rejects, a list over ``max_ids`` if ``keep`` is reject, or
+            a value whose transforms have no finite result.
     """
+    labels = torch.from_numpy(examples.labels)
     return RowExamples(
         schema=examples.schema,
-        dense=torch.from_numpy(examples.dense),
+        dense=_transformed(examples.schema, torch.from_numpy(examples.dense)),
         rows={
             item.name: _rows_of(item, examples.sparse[item.name]) for item in examples.schema.sparse
         },
-        labels=torch.from_numpy(examples.labels),
+        labels=labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels,
+        examples=examples,
     )
 
 
+def as_split(data: Examples | Split) -> Split:
+    """``data`` in the form that training reads; raises InputError like `to_rows`."""
+    return to_rows(data) if isinstance(data, Examples) else data
+
+
 def batches(
-    examples: Examples | RowExamples,
+    examples: Examples | Split,
     *,
     batch_size: int,
     shuffle_seed: int | None = None,
@@ -94,23 +126,23 @@ def batches(
         id_dropout: per sparse input, the probability with which each id is treated as unknown
             (the ``oov`` row, or no vector under ``zero``), so that training sees what serving will
             when most ids are new. Drawn from ``shuffle_seed``, which it requires.
-        rank: which of ``world_size`` equal parts of each batch to give, maybe an empty one. The
+        rank: which of ``world_size`` equal parts of each batch to return; a part may be empty. The
             parts together are the batch that one process would get.
         world_size: number of processes that train together.
-        first: batches to leave out: those that a run which is resumed has trained on.
+        first: number of batches to skip, because a resumed run has trained on them.
 
     Raises:
         InputError: arguments out of range, a name that is no sparse input, an input whose ids
             cannot be unknown, or what `to_rows` refuses.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size: expected at least 1, got {batch_size}")
-    dropout = dict(id_dropout or {})
-    if dropout and shuffle_seed is None:
-        raise InputError("id_dropout: expected shuffle_seed with it, got None")
-    unknown_rows = _unknown_rows(examples.schema, dropout)
-    mapped = to_rows(examples) if isinstance(examples, Examples) else examples
-    return _cut(mapped, batch_size, shuffle_seed, dropout, unknown_rows, (rank, world_size), first)
+    return as_split(examples).batches(
+        batch_size=batch_size,
+        shuffle_seed=shuffle_seed,
+        id_dropout=id_dropout,
+        rank=rank,
+        world_size=world_size,
+        first=first,
+    )
 
 
 def _cut(
@@ -118,7 +150,7 @@ def _cut(
     batch_size: int,
     shuffle_seed: int | None,
     dropout: Mapping[str, float],
-    unknown_rows: Mapping[str, int],
+    dropped_rows: Mapping[str, int],
     part: tuple[int, int],
     first: int,
 ) -> Iterator[Batch]:
@@ -127,6 +159,7 @@ def _cut(
     if shuffle_seed is not None:
         rng.shuffle(order)
     names = mapped.schema.sparse_names()
+    request = torch.from_numpy(mapped.examples.request)
     for number, start in enumerate(range(0, len(order), batch_size)):
         index = order[start : start + batch_size]
         own = slice(*(len(index) * edge // part[1] for edge in (part[0], part[0] + 1)))
@@ -138,11 +171,16 @@ def _cut(
             # Drawn for the whole batch, so that each id's fate does not depend on the ranks.
             values, offsets = mapped.rows[name].take(index)
             forgotten = rng.random(len(values)) < dropout[name]
-            values = np.where(forgotten, unknown_rows[name], values)
+            values = np.where(forgotten, dropped_rows[name], values)
             columns.append(JaggedColumn(values, offsets).take(np.arange(len(index))[own]))
         if number >= first:
             chosen = torch.from_numpy(index[own])
-            yield Batch(mapped.dense[chosen], _keyed(names, columns), mapped.labels[chosen])
+            yield Batch(
+                mapped.dense[chosen],
+                _keyed(names, columns),
+                mapped.labels[chosen],
+                request=request[chosen],
+            )
 
 
 def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:
@@ -152,6 +190,17 @@ def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:
     return KeyedJaggedTensor(
         keys=names, values=torch.from_numpy(values), lengths=torch.from_numpy(lengths)
     )
+
+
+def _transformed(schema: Schema, dense: Tensor) -> Tensor:
+    transformed: Tensor = DenseTransforms(schema)(dense)
+    if transformed is not dense and not transformed.isfinite().all():
+        example, column = (~transformed.isfinite()).nonzero()[0].tolist()
+        raise InputError(
+            f"dense {schema.dense[column].name!r}: expected values whose transforms are finite, "
+            f"got {dense[example, column]:g} in example {example}; put a Clip first"
+        )
+    return transformed
 
 
 def _rows_of(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
@@ -185,8 +234,13 @@ def keep_ids(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
     return JaggedColumn.of_ranges(raw.values, first, kept)
 
 
-def _unknown_rows(schema: Schema, dropout: Mapping[str, float]) -> dict[str, int]:
-    """The row that stands for an unknown id, per input of ``dropout``."""
+def unknown_rows(schema: Schema, dropout: Mapping[str, float]) -> dict[str, int]:
+    """The row that stands for an unknown id, per input of ``dropout``.
+
+    Raises:
+        InputError: a share out of range, a name that is no sparse input, or an input whose ids
+            cannot be unknown.
+    """
     inputs = {item.name: item for item in schema.sparse}
     rows = {}
     for name, probability in dropout.items():

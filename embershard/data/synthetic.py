@@ -109,7 +109,7 @@ class SyntheticConfig:
 class PlantedClickLog:
     """A data set with the probabilities its labels were drawn from."""
 
-    dataset: Dataset
+    dataset: Dataset[Examples]
     test_probability: NDArray[np.float64]
     """``[N]``: the teacher's own probability of a click for each test example."""
 

@@ -203,6 +203,9 @@ def random_batch(trial: Trial, program: DenseProgram, seed: int) -> Batch:
         return take_lists(lists, request_of_example) if each.columns.scope == "request" else lists
 
     dense = [draw(1, item.scope) * trial.dense_scale for item in program.schema.dense]
+    for item, values in zip(program.schema.dense, dense, strict=True):
+        if item.transforms:
+            values.abs_()  # Log1p may not take negative ones.
     pooled = {
         (each.path, each.key): draw(each.columns.width, each.columns.scope)
         for each in program.layout.pooled

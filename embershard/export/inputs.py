@@ -5,7 +5,7 @@ what a traced value is: its scope, and whether it is a tensor or tells a size.
 """
 
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -159,9 +159,12 @@ MATRICES = ("dense", "pooled")
 class ProgramInputs:
     """The first nodes of a program, and every gather from requests to examples. An empty ``graph``
     gets placeholders (request_inputs, example_inputs, request_of_example); ``expand_at_entry``:
-    whether request-scoped columns are expanded where they are taken."""
+    whether request-scoped columns are expanded where they are taken. ``transforms``: path of the
+    submodule that takes the dense columns of a scope."""
 
-    def __init__(self, graph: fx.Graph, *, expand_at_entry: bool) -> None:
+    def __init__(
+        self, graph: fx.Graph, *, expand_at_entry: bool, transforms: Mapping[Scope, str]
+    ) -> None:
         self._graph = graph
         self._expand_at_entry = expand_at_entry
         tensors = list[torch.Tensor]
@@ -172,6 +175,9 @@ class ProgramInputs:
             for place, name in enumerate(MATRICES)
             for scope in SCOPES
         }
+        for scope, path in transforms.items():
+            raw = self._matrices["dense", scope]
+            self._matrices["dense", scope] = graph.call_module(path, (raw,))
         self._taken: dict[tuple[str, tuple[Columns, ...]], Value] = {}
         self._sequences: dict[Columns, tuple[fx.Node, fx.Node, fx.Node]] = {}
         self._expanded: dict[fx.Node, fx.Node] = {}

@@ -3,8 +3,9 @@
 import copy
 import dataclasses
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -53,11 +54,7 @@ def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Grap
     little, and rounded scores would be equal where they were not.
     """
     rounded = copy.deepcopy(graph)
-    holder: dict[str, Any] = {
-        str(node.target): operator.attrgetter(str(node.target))(module)
-        for node in rounded.nodes
-        if node.op in ("call_module", "get_attr")
-    }
+    holder = _parts(module, graph)
     layers = 0
     for node in list(rounded.nodes):
         if node.op == "call_module" and _takes_part(holder[str(node.target)]):
@@ -81,6 +78,17 @@ def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Grap
             f"{FEWEST_OUTPUTS} outputs for bfloat16, got none; use fp32"
         )
     return fx.GraphModule(holder, rounded), rounded
+
+
+def _parts(
+    module: nn.Module, graph: fx.Graph, added: Mapping[str, nn.Module] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The parameters and submodules that ``graph`` names, by path: of ``added``, otherwise of
+    ``module``."""
+    paths = (str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr"))
+    return {
+        path: added[path] if path in added else operator.attrgetter(path)(module) for path in paths
+    }
 
 
 def _takes_part(module: object) -> bool:
@@ -147,8 +155,12 @@ def build_program(
         check_lookups(modules)
         layout = lay_out(modules, schema)
         scoped = split(traced, schema, layout, modules)
+        root = module
+        if scoped.transforms:
+            parts = _parts(module, scoped.graph, scoped.transforms)
+            root = fx.GraphModule(parts, copy.deepcopy(scoped.graph))
         program = DenseProgram(
-            script=compile_program(module, scoped.graph),
+            script=compile_program(root, scoped.graph),
             graph=scoped.graph,
             schema=schema,
             layout=layout,
@@ -167,7 +179,7 @@ def build_program(
         exact = dataclasses.replace(program, outputs=outputs, not_finite_line=not_finite)
         if dtype == "float32":
             return exact
-        holder, graph = round_layers(module, exact.graph)
+        holder, graph = round_layers(root, exact.graph)
         script = compile_program(holder, graph)
         return dataclasses.replace(exact, script=script, graph=graph, float32=exact)
 

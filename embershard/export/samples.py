@@ -20,7 +20,7 @@ from embershard.package.id_maps import Hash, Identity, Vocabulary
 from embershard.package.manifest import Limits
 from embershard.package.row_format import WeightType
 from embershard.package.samples import SampleLists, SampleRequest, offsets_of, request_problems
-from embershard.package.schema import Schema, SparseInput
+from embershard.package.schema import Schema, Scope, SparseInput
 
 
 def check_requests(samples: Sequence[SampleRequest], schema: Schema, limits: Limits) -> None:
@@ -113,13 +113,21 @@ def _random_sample(
         values = _random_ids(item, layout, total, random)
         weights = random.random(total, dtype=np.float32) if item.weighted else None
         lists.append(SampleLists(counts, values, weights))
-    request = len(schema.dense_names("request"))
-    example = len(schema.dense_names("example"))
     return SampleRequest.of_lists(
-        random.standard_normal(request, dtype=np.float32),
-        random.standard_normal((examples, example), dtype=np.float32),
+        _random_dense(schema, "request", 1, random)[0],
+        _random_dense(schema, "example", examples, random),
         lists,
     )
+
+
+def _random_dense(
+    schema: Schema, scope: Scope, rows: int, random: np.random.Generator
+) -> NDArray[np.float32]:
+    """Inputs with transforms get no negative values, which Log1p may not take."""
+    inputs = [item for item in schema.dense if item.scope == scope]
+    drawn = random.standard_normal((rows, len(inputs)), dtype=np.float32)
+    has_transforms = np.array([bool(item.transforms) for item in inputs], bool)
+    return np.where(has_transforms, np.abs(drawn), drawn)
 
 
 def _random_ids(
@@ -213,10 +221,11 @@ def _as_examples(
         if lists.weights is not None:
             places = JaggedColumn(np.arange(len(lists.values)), offsets).take(repeated)
             factors[item.name] = lists.weights[keep_ids(item, places).values]
-    # Weights went into the factors; examples hold none.
+    # Weights went into the factors; examples hold none. The program transforms dense values.
+    raw = [dataclasses.replace(item, transforms=()) for item in schema.dense]
     unweighted = [dataclasses.replace(item, weighted=False) for item in schema.sparse]
     examples = Examples(
-        schema=Schema(dense=schema.dense, sparse=unweighted),
+        schema=Schema(dense=raw, sparse=unweighted),
         dense=dense,
         sparse=sparse,
         labels=np.zeros(count, np.float32),

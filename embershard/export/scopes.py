@@ -42,7 +42,7 @@ from embershard.export.item_assignment import emit_assignment, is_shared, item_a
 from embershard.export.lookup_values import OF_SPARSE, PAD_FIRST, LookupValues
 from embershard.export.tracing import line_of, refusal
 from embershard.jagged.keyed_tensor import regroup_keyed
-from embershard.modules import to_examples
+from embershard.modules import DenseTransforms, to_examples
 from embershard.package.names import name_problem
 from embershard.package.schema import Schema, Scope
 
@@ -53,6 +53,9 @@ class ScopedProgram:
 
     graph: fx.Graph
     output_scopes: dict[str, Scope]
+
+    transforms: dict[str, DenseTransforms]
+    """Submodules that the graph calls and the traced module does not have, by path."""
 
 
 def split(
@@ -83,7 +86,15 @@ class _Splitter:
         marked = any(node.target is to_examples for node in traced.nodes)
         scopes = {item.scope for item in schema.dense} | {item.scope for item in schema.sparse}
         self._any_per_request = "request" in scopes
-        self._inputs = ProgramInputs(self._graph, expand_at_entry=not marked and len(scopes) == 2)
+        paths: dict[Scope, str] = {
+            item.scope: f"embershard_{item.scope}_transforms"
+            for item in schema.dense
+            if item.transforms
+        }
+        self._transforms = {path: DenseTransforms(schema, scope) for scope, path in paths.items()}
+        self._inputs = ProgramInputs(
+            self._graph, expand_at_entry=not marked and len(scopes) == 2, transforms=paths
+        )
         self._lookups = LookupValues(self._inputs, layout, modules, self._sparse)
 
     def run(self) -> ScopedProgram:
@@ -245,7 +256,7 @@ class _Splitter:
             raise refusal(node, "forward: expected at least one output, got none")
         self._graph.output(outputs, type_expr=dict[str, torch.Tensor])
         self._graph.lint()
-        return ScopedProgram(graph=self._graph, output_scopes=scopes)
+        return ScopedProgram(graph=self._graph, output_scopes=scopes, transforms=self._transforms)
 
 
 def _users(node: fx.Node) -> set[fx.Node]:

@@ -46,6 +46,7 @@ from embershard.export.located_faults import (
 )
 from embershard.export.tracing import author_line, line_of
 from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import DenseTransforms
 from embershard.package.manifest import OutputSpec
 from embershard.package.schema import Scope
 
@@ -279,21 +280,25 @@ class _Checker:
 
     def _recorded(self, batch: Batch) -> dict[fx.Node, Tensor]:
         with given_vectors(self.modules, batch.looked_up):
-            # Copies: a forward may assign items of its inputs.
-            arguments = (batch.dense.clone(), self._lists(batch))
+            arguments = (self._dense(batch), self._lists(batch))
             return recorded(self.module, self.traced, arguments)
 
     def _of_module(self, batch: Batch) -> dict[str, Tensor]:
         examples = len(batch.dense)
         with given_vectors(self.modules, batch.looked_up):
             try:
-                given = self.module(batch.dense.clone(), self._lists(batch))
+                given = self.module(self._dense(batch), self._lists(batch))
             except Exception as error:  # The author's code may raise anything.
                 raise ExportError(
                     f"{author_line(error)}{type(self.module).__name__} fails on a batch of "
                     f"{examples} examples: {error}{failure_remedy(error)}"
                 ) from error
         return given if isinstance(given, dict) else {"score": given}
+
+    def _dense(self, batch: Batch) -> Tensor:
+        """What the module takes: a copy, since a forward may assign items of its inputs."""
+        transformed: Tensor = DenseTransforms(self.program.schema)(batch.dense.clone())
+        return transformed
 
     def _lists(self, batch: Batch) -> KeyedJaggedTensor:
         """What the embedding modules are called with: their vectors are replaced anyway.

@@ -7,6 +7,7 @@ import torch
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from embershard.kernels import FusedOptimizer
+from embershard.models.base import Loss
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
@@ -84,6 +85,8 @@ class ModelArguments(Part):
 
     tables: list[TableArguments]
     fused: FusedArguments | None = None
+    tasks: dict[str, Loss] | None = None
+    """None: one task ``score``, as in checkpoints from before there were tasks."""
 
     def of_constructor(self) -> dict[str, Any]:
         """All but the tables, by the names of the constructor's arguments."""

@@ -1,6 +1,8 @@
-"""What training and export know about a model."""
+"""The base of models: logits for training, named outputs for export."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -9,19 +11,32 @@ from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package.schema import Schema
 
+Loss: TypeAlias = Literal["bce", "mse"]
+"""How a task's logit is trained: as a probability's logit, or as the value itself."""
+
+ONE_SCORE: Mapping[str, Loss] = MappingProxyType({"score": "bce"})
+"""The tasks of a model that is told nothing about tasks."""
+
 
 class LogitModel(nn.Module):
-    """Base of models whose forward gives logits ``(B, 1)``.
+    """Base of models whose forward returns logits ``(B, T)``, one column for each task.
 
-    Training takes the logits into the loss as they are; export publishes what ``served`` gives. A
-    subclass implements ``forward(dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor``, under any
-    argument names.
+    Training takes the logits into the loss as they are; export publishes the module that ``served``
+    returns. A subclass implements ``forward(dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor``,
+    under any argument names.
+
+    Args:
+        tasks: the loss of each task, by the name of its output. None: one task ``score``.
     """
 
-    def served(self, schema: Schema) -> nn.Module:
-        """What to export in place of this model: the sigmoid of its logits, as output ``score``.
+    def __init__(self, tasks: Mapping[str, Loss] | None = None) -> None:
+        super().__init__()
+        self.tasks = dict(ONE_SCORE if tasks is None else tasks)
 
-        A subclass with more to say gives a module of its own, which shares the weights.
+    def served(self, schema: Schema) -> nn.Module:
+        """The module to export in place of this model: its logits as outputs of the tasks.
+
+        A subclass with other outputs returns a module of its own, which shares the weights.
 
         Args:
             schema: of the inputs: which are given once per request.
@@ -30,17 +45,17 @@ class LogitModel(nn.Module):
 
 
 class Score(nn.Module):
-    """The probability that a model's logits stand for.
+    """The values that a model's logits stand for.
 
     Args:
-        model: gives logits ``(B, 1)``.
+        model: returns logits ``(B, T)``.
     """
 
     def __init__(self, model: LogitModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor | dict[str, Tensor]:
         """Score examples.
 
         Args:
@@ -48,15 +63,30 @@ class Score(nn.Module):
             sparse: rows of B examples.
 
         Returns:
-            float32 ``(B,)``, each in 0..1.
+            float32 ``(B,)`` for each task, see ``outputs_of``.
         """
-        return torch.sigmoid(self.model(dense, sparse)).squeeze(1)
+        return outputs_of(self.model(dense, sparse), self.model.tasks)
 
 
-def check_one_logit(layer_sizes: Sequence[int]) -> None:
-    """Refuse last layers that do not end in one logit."""
-    if not layer_sizes or layer_sizes[-1] != 1:
+def outputs_of(logits: Tensor, tasks: Mapping[str, Loss]) -> Tensor | dict[str, Tensor]:
+    """The served values of logits ``(B, T)``, float32 ``(B,)`` each.
+
+    Returns:
+        By task: the sigmoid of the logit, in 0..1, for the loss ``bce``; the logit itself for
+        ``mse``. The one task of a model that is told nothing about tasks: its tensor.
+    """
+    if tasks == ONE_SCORE:
+        return torch.sigmoid(logits).squeeze(1)
+    return {
+        name: torch.sigmoid(logits[:, column]) if loss == "bce" else logits[:, column]
+        for column, (name, loss) in enumerate(tasks.items())
+    }
+
+
+def check_logits(layer_sizes: Sequence[int], tasks: Mapping[str, Loss]) -> None:
+    """Refuse last layers that do not end in one logit for each task."""
+    if not layer_sizes or layer_sizes[-1] != len(tasks):
         raise InputError(
-            "over_arch_layer_sizes: expected the last to be 1, for one logit an example; "
-            f"got {list(layer_sizes)}"
+            f"over_arch_layer_sizes: expected the last to be {len(tasks)}, one logit for each of "
+            f"the tasks {list(tasks)}; got {list(layer_sizes)}"
         )

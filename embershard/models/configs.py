@@ -1,7 +1,7 @@
 """Models in words: as a run's file asks for each."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from pydantic import ValidationInfo, field_validator
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models.arguments import EmbeddingDim, Layers, Part, kept
+from embershard.models.base import ONE_SCORE, Loss
 from embershard.modules import EmbeddingBagConfig
 from embershard.modules.tables import embedding_names
 from embershard.package.schema import Schema, Scope
@@ -22,17 +23,25 @@ class _Config(Part, ABC):
         *,
         schema: Schema,
         fused: FusedOptimizer | None,
+        tasks: Mapping[str, Loss] = ONE_SCORE,
     ) -> dict[str, Any]:
         """The arguments for ``build_model``, as JSON's types.
 
         Args:
             tables: of ``embedding_dim``.
+            schema: of the inputs.
             fused: how tables train in backward. None: plain tables.
+            tasks: the loss of each task, by the name of its output.
 
         Raises:
             InputError: tables or inputs that the model cannot have.
         """
-        return {**kept(tables, fused), **self._of_model(tables, schema)}
+        found = {**kept(tables, fused), **self._of_model(tables, schema)}
+        if tasks != ONE_SCORE:
+            found["tasks"] = dict(tasks)
+        if "over_arch_layer_sizes" in found:
+            found["over_arch_layer_sizes"][-1] = len(tasks)
+        return found
 
     @abstractmethod
     def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
@@ -52,7 +61,7 @@ class DLRMConfig(_Config):
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
 
     over_layers: Layers = (64, 32, 1)
-    """Layers over the interactions, at least two; the last is 1 wide."""
+    """Layers over the interactions, at least two; the last is 1 wide, one logit for each task."""
 
     @field_validator("dense_layers")
     @classmethod
@@ -98,7 +107,7 @@ class DINConfig(_Config):
     """Hidden layers of the attention, at least one."""
 
     over_layers: Layers = (64, 32, 1)
-    """Layers over everything; the last is 1 wide."""
+    """Layers over everything; the last is 1 wide, one logit for each task."""
 
     @field_validator("over_layers")
     @classmethod

@@ -13,14 +13,14 @@ As in the paper, weights are not normalized: how much a history has to say count
 padded with zero vectors, which add nothing, and so no mask is needed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models.base import LogitModel, check_one_logit
+from embershard.models.base import LogitModel, Loss, check_logits
 from embershard.modules import (
     MLP,
     EmbeddingBagCollection,
@@ -90,8 +90,10 @@ class DIN(LogitModel):
         target: key of its output that attends; lists of one id, or of none.
         dense_in_features: number of dense features, at least 1.
         attention_layer_sizes: width of each hidden layer of the attention, at least one.
-        over_arch_layer_sizes: width of each layer over everything; the last must be 1.
+        over_arch_layer_sizes: width of each layer over everything; the last must be T, the number
+            of tasks.
         dense_device: where the dense layers lie. None: torch's default.
+        tasks: as of `LogitModel`.
 
     Raises:
         InputError: sizes or names that do not fit together.
@@ -107,13 +109,14 @@ class DIN(LogitModel):
         attention_layer_sizes: Sequence[int],
         over_arch_layer_sizes: Sequence[int],
         dense_device: torch.device | str | None = None,
+        tasks: Mapping[str, Loss] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(tasks)
         names = embedding_collection.embedding_names()
         for role, name in (("history", history), ("target", target)):
             if name not in names:
                 raise InputError(f"{role}: expected one of the sequences {names}, got {name!r}")
-        check_one_logit(over_arch_layer_sizes)
+        check_logits(over_arch_layer_sizes, self.tasks)
         self.embedding_bag_collection = embedding_bag_collection
         self.embedding_collection = embedding_collection
         self.history, self.target = history, target
@@ -135,7 +138,7 @@ class DIN(LogitModel):
             sparse_features: rows of B examples.
 
         Returns:
-            Logits, float32 ``(B, 1)``.
+            Logits, float32 ``(B, T)``.
         """
         pooled = self.embedding_bag_collection(sparse_features).values()
         sequences = self.embedding_collection(sparse_features)

@@ -7,20 +7,20 @@ Recommendation Systems", arXiv 1906.00091; of the cross network arXiv 2008.13535
 ::
 
     dense  [B, n] --- dense_arch ---> [B, D] ----+
-                                                 +-- inter_arch --> over_arch --> logits [B, 1]
+                                                 +-- inter_arch --> over_arch --> logits [B, T]
     sparse KJT ------ sparse_arch --> [B, F, D] -+
 
 Names of classes, arguments and state dict keys are TorchRec's, so that its checkpoints load.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models.base import LogitModel, check_one_logit
+from embershard.models.base import LogitModel, Loss, check_logits
 from embershard.models.dlrm_parts import (
     DenseArch,
     InteractionArch,
@@ -53,7 +53,7 @@ class _Interacting(LogitModel):
             sparse_features: rows of B examples.
 
         Returns:
-            Logits, float32 ``(B, 1)``.
+            Logits, float32 ``(B, T)``.
         """
         embedded_dense = self.dense_arch(dense_features)
         embedded_sparse = self.sparse_arch(sparse_features)
@@ -68,8 +68,10 @@ class DLRM(_Interacting):
         embedding_bag_collection: all of its tables of one width, D.
         dense_in_features: number of dense features.
         dense_arch_layer_sizes: width of each layer; the last must be D.
-        over_arch_layer_sizes: width of each layer, at least two; the last must be 1.
+        over_arch_layer_sizes: width of each layer, at least two; the last must be T, the number of
+            tasks.
         dense_device: where the dense layers lie. None: torch's default.
+        tasks: as of `LogitModel`.
 
     Raises:
         InputError: sizes that do not fit together.
@@ -82,12 +84,13 @@ class DLRM(_Interacting):
         dense_arch_layer_sizes: Sequence[int],
         over_arch_layer_sizes: Sequence[int],
         dense_device: torch.device | str | None = None,
+        tasks: Mapping[str, Loss] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(tasks)
         self.sparse_arch = SparseArch(embedding_bag_collection)
         features, dim = self.sparse_arch.F, self.sparse_arch.D
         check_dense_width(dense_arch_layer_sizes, dim)
-        check_one_logit(over_arch_layer_sizes)
+        check_logits(over_arch_layer_sizes, self.tasks)
         self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
         self.inter_arch = InteractionArch(features, device=dense_device)
         self.over_arch = OverArch(
@@ -97,9 +100,9 @@ class DLRM(_Interacting):
         )
 
     def served(self, schema: Schema) -> nn.Module:
-        """The same score, of which as much as can be is computed once per request."""
+        """The same outputs; what depends on the request only is computed once per request."""
         if splits_by_scope(self.sparse_arch, schema):
-            return ServedDLRM(self.dense_arch, self.sparse_arch, self.over_arch, schema)
+            return ServedDLRM(self.dense_arch, self.sparse_arch, self.over_arch, schema, self.tasks)
         return super().served(schema)
 
 
@@ -128,7 +131,7 @@ class DLRM_DCN(_Interacting):  # noqa: N801
 
     Args:
         embedding_bag_collection, dense_in_features, dense_arch_layer_sizes, over_arch_layer_sizes,
-        dense_device: as of `DLRM`.
+        dense_device, tasks: as of `DLRM`.
         dcn_num_layers: layers of the cross network, at least 1.
         dcn_low_rank_dim: rank of their matrices, at least 1.
 
@@ -145,12 +148,13 @@ class DLRM_DCN(_Interacting):  # noqa: N801
         dcn_num_layers: int,
         dcn_low_rank_dim: int,
         dense_device: torch.device | str | None = None,
+        tasks: Mapping[str, Loss] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(tasks)
         self.sparse_arch = SparseArch(embedding_bag_collection)
         features, dim = self.sparse_arch.F, self.sparse_arch.D
         check_dense_width(dense_arch_layer_sizes, dim)
-        check_one_logit(over_arch_layer_sizes)
+        check_logits(over_arch_layer_sizes, self.tasks)
         width = (features + 1) * dim
         self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
         self.inter_arch = InteractionDCNArch(

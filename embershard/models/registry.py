@@ -37,10 +37,11 @@ def build_model(
 
     Args:
         name: one of ``model_names()``.
-        arguments: what its constructor needs, as JSON's types, as the model's config gives them:
+        arguments: what its constructor needs, as JSON's types, as the model's config returns them:
             ``tables`` (each ``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names``,
             and ``pooling`` "sum" or "mean"), ``fused`` (null for plain tables, or ``optimizer``,
-            ``learning_rate`` and ``eps`` of tables that train in backward), and of each model:
+            ``learning_rate`` and ``eps`` of tables that train in backward), ``tasks`` (the loss of
+            each task by name; without it one task ``score``), and of each model:
 
             ============= ==============================================================
             ``dlrm``      ``dense_in_features``, ``dense_arch_layer_sizes``,
@@ -97,6 +98,6 @@ _COLLECTIONS: Mapping[str, dict[str, Any]] = MappingProxyType(
 def _arguments_of(model: Callable[..., nn.Module]) -> type[ModelArguments]:
     fields = dict[str, Any]()
     for name, taken in inspect.signature(model).parameters.items():
-        if name != "dense_device":
+        if name not in ("dense_device", "tasks"):
             fields |= _COLLECTIONS.get(name, {name: (taken.annotation, ...)})
     return create_model("Arguments", __base__=ModelArguments, **fields)

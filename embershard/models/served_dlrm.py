@@ -9,13 +9,14 @@ Every number of DLRM's is there, of the same weights: the columns of its first l
 another order, and in two matrices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 
 import torch
 from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor
+from embershard.models.base import Loss, outputs_of
 from embershard.models.dlrm_parts import DenseArch, OverArch, SparseArch
 from embershard.modules import to_examples
 from embershard.package.schema import Schema
@@ -29,12 +30,13 @@ def splits_by_scope(sparse_arch: SparseArch, schema: Schema) -> bool:
 
 
 class ServedDLRM(nn.Module):
-    """The score of a DLRM whose inputs have scopes.
+    """The outputs of a DLRM whose inputs have scopes.
 
     Args:
         dense_arch, sparse_arch, over_arch: of a trained DLRM; shared, but for the first layer of
             ``over_arch``, which is copied.
         schema: of its inputs. REQUIRES: `splits_by_scope`.
+        tasks: the loss of each task, by the name of its output.
     """
 
     pairs_of_request: Tensor
@@ -46,8 +48,10 @@ class ServedDLRM(nn.Module):
         sparse_arch: SparseArch,
         over_arch: OverArch,
         schema: Schema,
+        tasks: Mapping[str, Loss],
     ) -> None:
         super().__init__()
+        self.tasks = tasks
         self.dense_arch = dense_arch
         self.embeddings = sparse_arch.embedding_bag_collection
         self.dim = sparse_arch.D
@@ -64,9 +68,9 @@ class ServedDLRM(nn.Module):
             pairs = _pairs(len(members)).to(first.linear.weight.device)
             self.register_buffer(f"pairs_of_{name}", pairs, persistent=False)
 
-    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor | dict[str, Tensor]:
         """Score B examples, ``dense`` float32 ``(B, dense features)`` and ``sparse`` rows: float32
-        ``(B,)``, each in 0..1."""
+        ``(B,)`` for each task, see ``outputs_of``."""
         pooled = self.embeddings(sparse)
         vectors = [self.dense_arch(dense), *(pooled[name] for name in self.features)]
         user = self._stacked(vectors, self.request)
@@ -82,7 +86,7 @@ class ServedDLRM(nn.Module):
             of_example.insert(0, vectors[0])
         shared = to_examples(self.of_request(of_request))
         logits = self.above(self.of_example(torch.cat(of_example, dim=1)) + shared)
-        return torch.sigmoid(logits).squeeze(1)
+        return outputs_of(logits, self.tasks)
 
     def _stacked(self, vectors: Sequence[Tensor], members: Sequence[int]) -> Tensor:
         """``(rows, members, D)``."""

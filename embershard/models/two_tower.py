@@ -10,14 +10,14 @@ Served, both vectors are outputs of their own: those of all items go into an ind
 asked for without a candidate, finds the nearest in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
-from embershard.models.base import LogitModel
+from embershard.models.base import LogitModel, Loss, outputs_of
 from embershard.modules import (
     MLP,
     EmbeddingBagCollection,
@@ -77,6 +77,7 @@ class TwoTower(LogitModel):
         item_features: outputs of the collection that are of the item.
         tower_layer_sizes: width of each layer of either tower; the last is d.
         dense_device: where the towers lie. None: torch's default.
+        tasks: as of `LogitModel`; one.
 
     Raises:
         InputError: a tower without inputs, or an output that the collection lacks.
@@ -91,8 +92,16 @@ class TwoTower(LogitModel):
         item_features: Sequence[str],
         tower_layer_sizes: Sequence[int],
         dense_device: torch.device | str | None = None,
+        tasks: Mapping[str, Loss] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(tasks)
+        if len(self.tasks) > 1:
+            raise InputError(f"two_tower: expected one task, got {list(self.tasks)}; try dlrm")
+        if clash := {"user", "item"}.intersection(self.tasks):
+            raise InputError(
+                f"two_tower: expected another name for the task, got {clash.pop()!r}, "
+                "which is the output of a tower"
+            )
         names = embedding_bag_collection.embedding_names()
         for name in (*user_features, *item_features):
             if name not in names:
@@ -153,5 +162,6 @@ class ServedTwoTower(nn.Module):
             sparse: rows of B examples.
         """
         user, item = self.model.vectors(dense, sparse)
-        score = torch.sigmoid(self.model.logits(user, item)).squeeze(1)
-        return {"score": score, "user": user, "item": item}
+        scores = outputs_of(self.model.logits(user, item), self.model.tasks)
+        named = scores if isinstance(scores, dict) else {"score": scores}
+        return {**named, "user": user, "item": item}

@@ -9,6 +9,7 @@ from embershard.modules.cross_net import (
     VectorCrossNet,
 )
 from embershard.modules.deepfm import DeepFM, FactorizationMachine
+from embershard.modules.dense_transforms import DenseTransforms
 from embershard.modules.embeddings import EmbeddingBagCollection, EmbeddingCollection
 from embershard.modules.feature_processed_bags import FeatureProcessedEmbeddingBagCollection
 from embershard.modules.fused_embeddings import (
@@ -29,6 +30,7 @@ __all__ = [
     "CrossNet",
     "DataType",
     "DeepFM",
+    "DenseTransforms",
     "EmbeddingBagCollection",
     "EmbeddingBagConfig",
     "EmbeddingCollection",

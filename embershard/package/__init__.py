@@ -14,14 +14,18 @@ from embershard.package.safetensors_file import read_vocabulary, write_vocabular
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import DenseInput, Schema, SparseInput
 from embershard.package.signing import check_signature, sign_package
+from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize, Transform
 from embershard.package.writer import PackageContents, PackageWriter
 
 __all__ = [
     "STRATEGIES",
+    "Bucketize",
+    "Clip",
     "DenseInput",
     "Hash",
     "IdMap",
     "Identity",
+    "Log1p",
     "Manifest",
     "Package",
     "PackageContents",
@@ -31,6 +35,8 @@ __all__ = [
     "SampleRequest",
     "Schema",
     "SparseInput",
+    "Standardize",
+    "Transform",
     "Vocabulary",
     "add_plan",
     "check_signature",

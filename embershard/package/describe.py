@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from embershard.formatting import count_text, devices_text, megabytes_text
 from embershard.package.input_specs import known_ids
 from embershard.package.manifest import Manifest, OutputSpec, TableSpec
-from embershard.package.manifest_inputs import Ids, InputSpec, VocabIds
+from embershard.package.manifest_inputs import Ids, InputSpec, TransformSpec, VocabIds
 from embershard.package.placement import device_bytes
 from embershard.package.plan import Plan
 from embershard.package.reader import Package
@@ -13,6 +13,7 @@ from embershard.package.safetensors_file import open_vocabulary
 
 _SHOWN_DEVICES = 4
 _SHOWN_IDS = 3
+_SHOWN_BOUNDARIES = 8
 _LARGE = 1 << 48
 
 
@@ -114,14 +115,25 @@ def _plan_line(plan: Plan, manifest: Manifest) -> list[str]:
 
 def _input_line(each: InputSpec, package: Package) -> list[str]:
     if each.kind == "dense":
-        default = "" if each.default is None else f"default {each.default:g}"
-        return [each.name, "dense", each.scope, default, ""]
+        words = [] if each.default is None else [f"default {each.default:g}"]
+        words += map(_transform, each.transforms)
+        return [each.name, "dense", each.scope, ", ".join(words), ""]
     kind = "sparse, weighted" if each.weighted else "sparse"
     ids = _ids(each.ids, package)
     if each.max_ids:
         ids += f", at most {each.max_ids} ({each.keep})"
     lookups = ", ".join(f"{lookup.pooling or 'rows'} of {lookup.table}" for lookup in each.lookups)
     return [each.name, kind, each.scope, ids, lookups]
+
+
+def _transform(spec: TransformSpec) -> str:
+    """Such as ``clip(0, 5)``."""
+    if spec.kind == "bucketize":
+        numbers = [f"{boundary:g}" for boundary in spec.boundaries[:_SHOWN_BOUNDARIES]]
+        numbers += ["..."] if len(spec.boundaries) > _SHOWN_BOUNDARIES else []
+    else:
+        numbers = [f"{value:g}" for key, value in spec if key != "kind"]
+    return f"{spec.kind}({', '.join(numbers)})"
 
 
 def _ids(ids: Ids, package: Package) -> str:

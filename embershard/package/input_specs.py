@@ -11,8 +11,9 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from embershard.package.id_maps import Hash, Identity, IdMap, UnknownIds, Vocabulary
 from embershard.package.manifest_inputs import (
@@ -28,10 +29,18 @@ from embershard.package.manifest_inputs import (
 )
 from embershard.package.safetensors_file import read_vocabulary, write_vocabulary
 from embershard.package.schema import DenseInput, Schema, SparseInput
+from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize, Transform
 from embershard.package.validation import canonical_json, parse_model, refusal
 
 ReadVocabulary: TypeAlias = Callable[[str, UnknownIds], Vocabulary]
 """From a spec's file and policy."""
+
+_TRANSFORMS: Final[Mapping[str, Callable[..., Transform]]] = {
+    "log1p": Log1p,
+    "clip": Clip,
+    "standardize": Standardize,
+    "bucketize": Bucketize,
+}
 
 
 def specs_of(
@@ -39,10 +48,7 @@ def specs_of(
 ) -> tuple[tuple[DenseInputSpec, ...], tuple[KeptSparseSpec, ...]]:
     """What JSON says of a schema's dense and sparse inputs. ``files``: of the vocabularies, by
     input."""
-    dense = tuple(
-        DenseInputSpec(kind="dense", name=item.name, scope=item.scope, default=item.default)
-        for item in schema.dense
-    )
+    dense = tuple(_dense_spec(item) for item in schema.dense)
     sparse = tuple(
         KeptSparseSpec(
             kind="sparse",
@@ -64,7 +70,7 @@ def schema_of(
     """The schema that `specs_of` was given. `InputError`: values that contradict one another, such
     as two inputs with one name."""
     return Schema(
-        dense=[DenseInput(each.name, each.scope, each.default) for each in dense],
+        dense=[_dense_input(spec) for spec in dense],
         sparse=[
             SparseInput(
                 each.name,
@@ -77,6 +83,24 @@ def schema_of(
             for each in sparse
         ],
     )
+
+
+def _dense_spec(item: DenseInput) -> DenseInputSpec:
+    fields: dict[str, Any] = {"name": item.name, "scope": item.scope, "default": item.default}
+    if item.transforms:
+        fields["transforms"] = tuple(
+            {"kind": type(transform).__name__.lower(), **asdict(transform)}
+            for transform in item.transforms
+        )
+    return DenseInputSpec(kind="dense", **fields)
+
+
+def _dense_input(spec: DenseInputSpec) -> DenseInput:
+    transforms = [
+        _TRANSFORMS[transform.kind](**transform.model_dump(exclude={"kind"}))
+        for transform in spec.transforms
+    ]
+    return DenseInput(spec.name, spec.scope, spec.default, tuple(transforms))
 
 
 def with_lookups(

@@ -1,12 +1,22 @@
 """What manifest.json says of inputs: id maps, lookups, dense and sparse inputs."""
 
-from typing import Annotated, Literal, TypeAlias
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from embershard.package.id_maps import MAX_ROWS, UnknownIds
 from embershard.package.names import FILE_PATTERN, NAME_PATTERN, name_problem
-from embershard.package.schema import DEFAULT_LIMIT, MAX_LENGTH, Keep, Scope
+from embershard.package.schema import MAX_LENGTH, Keep, Scope
+from embershard.package.transforms import NUMBER_LIMIT, SMALLEST_DEVIATION
 
 
 def _checked_name(name: str) -> str:
@@ -67,13 +77,73 @@ class Lookup(Part):
     pooling: Literal["sum", "mean"] | None
 
 
+Number: TypeAlias = Annotated[float, Field(gt=-NUMBER_LIMIT, lt=NUMBER_LIMIT)]
+
+
+class Log1pSpec(Part):
+    """log(1 + x)."""
+
+    kind: Literal["log1p"]
+
+
+class ClipSpec(Part):
+    """The nearest value of low .. high; low is below high."""
+
+    kind: Literal["clip"]
+    low: Number
+    high: Number
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError("low below high")
+        return self
+
+
+class StandardizeSpec(Part):
+    """(x - mean) / deviation."""
+
+    kind: Literal["standardize"]
+    mean: Number
+    deviation: Annotated[float, Field(ge=SMALLEST_DEVIATION, lt=NUMBER_LIMIT)]
+
+
+def _increasing(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    if not all(low < high for low, high in pairwise(numbers)):
+        raise ValueError("strictly increasing numbers")
+    return numbers
+
+
+class BucketizeSpec(Part):
+    """How many boundaries are at most x; they strictly increase."""
+
+    kind: Literal["bucketize"]
+    boundaries: Annotated[
+        tuple[Number, ...], Field(min_length=1, fail_fast=True), AfterValidator(_increasing)
+    ]
+
+
+TransformSpec: TypeAlias = Annotated[
+    Log1pSpec | ClipSpec | StandardizeSpec | BucketizeSpec, Field(discriminator="kind")
+]
+
+
 class DenseInputSpec(Part):
-    """A float per example or per request."""
+    """A float per example or per request. Its transforms, which the dense program applies, may be
+    left out if there are none."""
 
     kind: Literal["dense"]
     name: Name
     scope: Scope
-    default: Annotated[float, Field(gt=-DEFAULT_LIMIT, lt=DEFAULT_LIMIT)] | None
+    default: Number | None
+    transforms: Annotated[tuple[TransformSpec, ...], Field(min_length=1, fail_fast=True)] = ()
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_transforms(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = write(self)
+        if not self.transforms:
+            del document["transforms"]
+        return document
 
 
 class KeptSparseSpec(Part):

@@ -14,12 +14,10 @@ from typing import Final, Literal, TypeAlias, final, get_args
 from embershard.errors import InputError
 from embershard.package.id_maps import IdMap
 from embershard.package.names import name_problem
+from embershard.package.transforms import NUMBER_LIMIT, Transform
 
 Scope: TypeAlias = Literal["request", "example"]
 Keep: TypeAlias = Literal["reject", "first", "last"]
-
-DEFAULT_LIMIT: Final = 1e15
-"""A default is smaller than this, so that every reader writes it with the same digits."""
 
 MAX_LENGTH: Final = (1 << 31) - 1
 """Longest list of ids: lengths are int32 on the wire."""
@@ -32,7 +30,7 @@ class DenseInput:
 
     Raises:
         InputError: an empty or unprintable name, an unknown scope, a default that is no number,
-            not finite or not below 1e15.
+            not finite or not below 1e15, or transforms of another type.
     """
 
     name: str
@@ -43,6 +41,10 @@ class DenseInput:
     default: float | None = None
     """What a request without this input gets. None: such a request is refused."""
 
+    transforms: tuple[Transform, ...] = ()
+    """Applied to the raw value, the first one first, in training and in the served program. The
+    default is a raw value, too."""
+
     def __post_init__(self) -> None:
         check_name("DenseInput", self.name)
         where = f"DenseInput {self.name!r}"
@@ -52,8 +54,17 @@ class DenseInput:
             isinstance(default, bool) or not isinstance(default, int | float)
         ):
             raise InputError(f"{where}: default: expected a float or None, got {default!r}")
-        if default is not None and not (math.isfinite(default) and abs(default) < DEFAULT_LIMIT):
+        if default is not None and not (math.isfinite(default) and abs(default) < NUMBER_LIMIT):
             raise InputError(f"{where}: default: expected |default| < 1e15, got {default!r}")
+        if isinstance(self.transforms, Transform) or not isinstance(self.transforms, Iterable):
+            raise InputError(f"{where}: transforms: expected a tuple, got {self.transforms!r}")
+        object.__setattr__(self, "transforms", tuple(self.transforms))
+        for transform in self.transforms:
+            if not isinstance(transform, Transform):
+                raise InputError(
+                    f"{where}: transforms: expected instances of Log1p, Clip, Standardize or "
+                    f"Bucketize, got {transform!r}"
+                )
 
 
 @final

@@ -10,7 +10,12 @@ from embershard.training.checkpoint import (
 from embershard.training.config import RunConfig, read_config
 from embershard.training.dry_run_report import DryRun, dry_run
 from embershard.training.mapped_tables import MappedTables
-from embershard.training.metrics import Evaluation, area_under_curve, evaluate_logits
+from embershard.training.metrics import (
+    Evaluation,
+    RegressionEvaluation,
+    area_under_curve,
+    evaluate_logits,
+)
 from embershard.training.progress import TrainingProgress, TrainingResult
 from embershard.training.scoring import score
 from embershard.training.trainer import train
@@ -20,6 +25,7 @@ __all__ = [
     "DryRun",
     "Evaluation",
     "MappedTables",
+    "RegressionEvaluation",
     "RunConfig",
     "TrainingProgress",
     "TrainingResult",

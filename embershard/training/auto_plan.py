@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from embershard.data.row_batches import RowExamples, batches
+from embershard.data.splits import Split
 from embershard.errors import ConfigError, EmbershardError
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.memory_limit import memory_limit
@@ -30,23 +30,24 @@ from embershard.sharding.environment import from_rank_0, local_world_size
 from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig
+from embershard.training.losses import loss_of
 from embershard.training.parts import dense_optimizer
 
 BATCH_SIZE = 1 << 16
 EXAMPLES_MAX = 1 << 20
-"""Whose lookups are counted."""
+"""Lookups of this many examples are counted, rounded up to whole batches."""
 FIRST_STEPS, STEPS = 2, 5
-"""The first ones, which allocate, are not counted."""
+"""The first steps allocate memory and are not counted."""
 
 
 def auto_plan(
     config: RunConfig,
     model: nn.Module,
     sharders: Sequence[Sharder],
-    train: RowExamples,
+    train: Split,
     env: ShardingEnv,
 ) -> tuple[ShardingPlan, EmbeddingShardingPlanner | None]:
-    """Rank 0 plans by what ``train`` looks up; every rank calls this and gets the same plan.
+    """Rank 0 plans by the lookups of ``train``; every rank calls this and gets the same plan.
 
     Returns:
         The plan, and on rank 0 the planner.
@@ -70,7 +71,7 @@ def _planned(
     config: RunConfig,
     model: nn.Module,
     sharders: Sequence[Sharder],
-    train: RowExamples,
+    train: Split,
     env: ShardingEnv,
 ) -> tuple[ShardingPlan, EmbeddingShardingPlanner]:
     world_size = env.world_size
@@ -96,7 +97,7 @@ def _planned(
 
 
 def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topology:
-    """Of these ranks, as many on each host, with the memory that rank 0 has."""
+    """The topology of these ranks, equally many on each host, with the memory of rank 0."""
     own, of_host = config.sharding.memory_bytes, memory_limit() // local_size
     machine = machine_of(config)
     if env.device.type == "cpu":
@@ -116,7 +117,7 @@ def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topolog
 
 
 def machine_of(config: RunConfig) -> Machine | None:
-    """Of ``sharding.machine``. None: the costs that ship."""
+    """The machine of ``sharding.machine``. None: the costs that ship."""
     if config.sharding.machine is None:
         return None
     try:
@@ -126,7 +127,7 @@ def machine_of(config: RunConfig) -> Machine | None:
 
 
 def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology: Topology) -> float:
-    """Of the gradients of the dense part."""
+    """Seconds to average the gradients of the dense part."""
     tables = {
         id(parameter)
         for _, module, _ in shardable(model, sharders)
@@ -137,13 +138,12 @@ def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology:
 
 
 def _constraints(
-    config: RunConfig, tables: Sequence[EmbeddingConfig], train: RowExamples
+    config: RunConfig, tables: Sequence[EmbeddingConfig], train: Split
 ) -> dict[str, ParameterConstraints]:
-    """What training looks up: ids a bag, and the accesses of each row."""
+    """Lookups of training: ids of a bag, and the accesses of each row."""
     ids = {name: list[Tensor]() for table in tables for name in table.feature_names}
     examples = 0
-    for batch in batches(
-        train,
+    for batch in train.batches(
         batch_size=BATCH_SIZE,
         shuffle_seed=config.training.seed,
         id_dropout=config.training.id_dropout,
@@ -165,7 +165,7 @@ def _constraints(
 
 
 class _ZeroVectors(nn.Module):
-    """As a collection, without its tables: zero vectors that take a gradient."""
+    """A collection without tables: its vectors are zeros that take a gradient."""
 
     def __init__(self, collection: nn.Module) -> None:
         super().__init__()
@@ -193,19 +193,20 @@ def dense_step_seconds(
     config: RunConfig,
     model: nn.Module,
     sharders: Sequence[Sharder],
-    train: RowExamples,
+    train: Split,
     world_size: int,
 ) -> float:
-    """CPU seconds of a rank's step without lookups, updates and messages: its batch, the dense part
-    forward and backward, and its optimizer. The median of a few steps of a copy of the model, whose
-    collections may be on device meta."""
+    """CPU seconds of a rank's step without lookups, updates and messages.
+
+    What remains is the batch, the dense part forward and backward, and its optimizer. This is the
+    median of a few steps of a copy of the model, whose collections may be on device meta.
+    """
     twin = copy.deepcopy(model)
     for path, module, _ in list(shardable(twin, sharders)):
         twin.set_submodule(path, _ZeroVectors(module))
     settings, seconds = config.training, list[float]()
     optimizer = dense_optimizer(twin, settings)
-    found = batches(
-        train,
+    found = train.batches(
         batch_size=settings.batch_size,
         shuffle_seed=settings.seed,
         id_dropout=settings.id_dropout,
@@ -214,8 +215,8 @@ def dense_step_seconds(
     with torch.random.fork_rng(devices=[]):
         started = time.process_time()
         for _, batch in zip(range(FIRST_STEPS + STEPS), found, strict=False):
-            logits = twin(batch.dense, batch.sparse).squeeze(1)
-            loss: Tensor = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
+            logits = twin(batch.dense, batch.sparse)
+            loss = loss_of(logits, batch, config.tasks.values()) / len(logits)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

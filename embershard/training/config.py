@@ -1,7 +1,10 @@
-"""What a training run is told: one TOML file, read strictly.
+"""The configuration of a training run: one TOML file, read strictly.
 
 [data]
 name = "movielens"            # or "synthetic"
+
+[tasks.score]                 # the default: one task, named like the output that is served
+loss = "bce"                  # or "mse"
 
 [model]
 name = "dlrm"                 # or "din", or "two_tower"
@@ -24,7 +27,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -34,11 +37,14 @@ from pydantic import (
     PrivateAttr,
     Tag,
     ValidationError,
+    field_validator,
 )
 
 from embershard.data.registry import DataConfig
+from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError
 from embershard.models import MODEL_CONFIGS, DINConfig, DLRMConfig, TwoTowerConfig
+from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -103,7 +109,8 @@ class TrainingConfig(Section):
     """Steps between looks at the validation split."""
 
     patience: Positive = 8
-    """Looks without a better validation AUC before training stops."""
+    """Looks without a better result before training stops. The result is the mean validation AUC of
+    the tasks with the loss ``bce``; without such tasks, the negative validation loss."""
 
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     """Seed of initial weights, order of examples and id dropout."""
@@ -199,10 +206,20 @@ class RunConfig(Section):
         | Annotated[TwoTowerConfig, Tag("two_tower")],
         Discriminator(_model_name),
     ] = DLRMConfig()
+    tasks: dict[str, TaskConfig] = dict(DEFAULT_TASKS)
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
     sharding: ShardingConfig = ShardingConfig()
     _file: _File | None = PrivateAttr(default=None)
+
+    @field_validator("tasks")
+    @classmethod
+    def _names_outputs(cls, tasks: dict[str, TaskConfig]) -> dict[str, TaskConfig]:
+        wrong = [name for name in tasks if not re.fullmatch(NAME_PATTERN, name)]
+        if wrong or not tasks:
+            words = PATTERN_WORDS[NAME_PATTERN]
+            raise ValueError(f"expected sections [tasks.NAME], each NAME of {words}")
+        return tasks
 
     def refusal(self, *key: str, problem: str) -> ConfigError:
         """The error to raise for a value that turns out not to fit what it is used with.
@@ -265,10 +282,8 @@ def _problem(file: _File, error: ErrorDetails) -> str:
 def _known_keys(section: list[str], model_name: str) -> list[str]:
     if section == ["model"]:
         return list(MODEL_CONFIGS[model_name].model_fields)
-    model: type[BaseModel] = RunConfig
+    kind: Any = RunConfig
     for name in section:
-        annotation = model.model_fields[name].annotation
-        assert isinstance(annotation, type)
-        assert issubclass(annotation, BaseModel)
-        model = annotation
-    return list(model.model_fields)
+        is_table = get_origin(kind) is dict
+        kind = get_args(kind)[1] if is_table else kind.model_fields[name].annotation
+    return list(kind.model_fields)

@@ -1,14 +1,14 @@
-"""A run up to its first step: what it would do, without weights of tables or a file written."""
+"""A dry run: everything up to the first step, without the weights of tables; it writes no file."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from embershard.data.base import Dataset
-from embershard.data.requests import sample_requests
-from embershard.data.row_batches import batches, to_rows
+from embershard.data.row_batches import as_split
 from embershard.errors import ConfigError
 from embershard.formatting import megabytes_text, table_lines
 from embershard.jagged import KeyedJaggedTensor
@@ -47,8 +47,8 @@ class RankMemory:
     """Weights of its shards and replicas."""
 
     state: float = 0
-    """Of the tables' optimizers, with gradients of those that are trained by the dense one, and
-    access counts."""
+    """State of the tables' optimizers and access counts; gradients of tables that the dense
+    optimizer trains."""
 
     dense: float = 0
     """Parameters, gradients and optimizer of the rest."""
@@ -63,17 +63,17 @@ class RankMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What a run would do."""
+    """What a run would do, and the memory that it needs."""
 
     setup: RunSetup
     memory: list[RankMemory]
     """Of each rank."""
 
     step: int
-    """That it begins behind. 0: it begins anew."""
+    """Step to resume after; 0 starts from scratch."""
 
     def to_text(self) -> str:
-        """As a summary, and tables of tables and ranks."""
+        """A summary, a list of the tables and one of the ranks."""
         config, dataset = self.setup.config, self.setup.dataset
         per_epoch, steps = steps_of(config, len(self.setup.train))
         begins = f"resumes behind step {self.step}" if self.step else "begins anew"
@@ -103,7 +103,7 @@ class DryRun:
 
 def dry_run(
     config: RunConfig,
-    dataset: Dataset,
+    dataset: Dataset[Any],
     *,
     overwrite: bool = False,
     resume: bool = False,
@@ -126,8 +126,8 @@ def dry_run(
     from_rank_0(group, lambda: _check_folder(config), error=ConfigError)
     setup = set_up(config, dataset, env)
     setup.show_plan(planned)
-    to_rows(dataset.test)  # Refuses what a run would after training.
-    sample_requests(dataset.valid, SAMPLES)
+    as_split(dataset.test)  # A run refuses a bad test split only after training.
+    setup.valid.samples(SAMPLES)
     return DryRun(
         setup=setup,
         memory=rank_memory(setup, _run_first_batch(setup)),
@@ -144,11 +144,10 @@ def _check_folder(config: RunConfig) -> None:
 
 
 def _run_first_batch(setup: RunSetup) -> dict[str, int]:
-    """Ids of each feature in the first batch, which the dense part must take."""
+    """Number of ids of each feature in the first batch, after a forward pass of the dense part."""
     training = setup.config.training
     batch = next(
-        batches(
-            setup.train,
+        setup.train.batches(
             batch_size=training.batch_size,
             shuffle_seed=training.seed * training.epochs,
             id_dropout=training.id_dropout,
@@ -165,12 +164,14 @@ def _run_first_batch(setup: RunSetup) -> dict[str, int]:
 
 
 def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
-    """Of each rank; see docs/sharding.md, "Memory of a rank". ``ids``: of each feature in a batch
-    of all ranks."""
+    """The memory of each rank; see docs/sharding.md, "Memory of a rank".
+
+    ``ids``: number of ids of each feature in a batch of all ranks.
+    """
     settings, size = setup.config.training, 1 if setup.env is None else setup.env.world_size
     found = [RankMemory() for _ in range(size)]
     trained = (True,) * (1 + DENSE_STATES[settings.dense_optimizer])
-    """Of the dense optimizer: a gradient and its state."""
+    """Tables that the dense optimizer trains have a gradient and its state."""
     dense = [each.numel() for each in setup.module.parameters() if not each.is_meta]
     for memory in found:
         memory.dense = sum(dense) * FLOAT_BYTES * (1 + len(trained))
@@ -212,7 +213,7 @@ def _of_step(
     is_pooled: bool,
     of_id: int,
 ) -> Iterator[tuple[int, float, float]]:
-    """Of each part: its rank, bytes of ids and vectors there, and of vectors at all others."""
+    """For each part: its rank, bytes of ids and vectors there, and of vectors at all others."""
     for rank, parts in enumerate(layout.parts):
         for part in parts:
             bucket = layout.buckets[layout.streams[rank][part.stream]]

@@ -1,7 +1,9 @@
-"""How well scores rank and how well they are calibrated."""
+"""Metrics of one task on one split: how well scores rank, and how far they are off."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -9,12 +11,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
+from embershard.data.tasks import TaskConfig
 from embershard.errors import InputError
+from embershard.models.base import Loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Of one model on one split."""
+    """A task with the loss ``bce`` on one split. Every example counts once in ``auc`` and ``gauc``,
+    by its weight in the other figures."""
 
     auc: float
     """Area under the ROC curve."""
@@ -23,27 +28,133 @@ class Evaluation:
     """Mean binary cross entropy, in nats."""
 
     normalized_entropy: float
-    """Log loss over the entropy of the mean label; 1 is what a constant score reaches."""
+    """Log loss over the entropy of the mean label; a constant score reaches 1 at best."""
 
     examples: int
+    """Examples whose label counts."""
+
+    calibration: float | None = None
+    """Mean score over mean label. None: read from a checkpoint that does not have it."""
+
+    gauc: float | None = None
+    """Mean AUC within requests, weighted by their examples, over requests with both labels. None:
+    there are no such requests."""
+
+    def __str__(self) -> str:
+        parts = [f"auc {self.auc:.4f}"]
+        if self.gauc is not None:
+            parts.append(f"gauc {self.gauc:.4f}")
+        parts.append(f"normalized entropy {self.normalized_entropy:.4f}")
+        if self.calibration is not None:
+            parts.append(f"calibration {self.calibration:.4f}")
+        return "  ".join([*parts, f"{self.examples:,} examples"])
 
 
-def evaluate_logits(logits: Tensor, labels: Tensor) -> Evaluation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionEvaluation:
+    """A task with the loss ``mse`` on one split; every example counts by its weight."""
+
+    mse: float
+    """Mean squared error."""
+
+    mae: float
+    """Mean absolute error."""
+
+    examples: int
+    """Examples whose label counts."""
+
+    def __str__(self) -> str:
+        return f"mse {self.mse:.4f}  mae {self.mae:.4f}  {self.examples:,} examples"
+
+
+TaskEvaluation: TypeAlias = Evaluation | RegressionEvaluation
+
+
+def mean_auc(evaluations: Iterable[TaskEvaluation]) -> float | None:
+    """Mean AUC of the tasks that have one. None: no task has one."""
+    areas = [each.auc for each in evaluations if isinstance(each, Evaluation)]
+    return sum(areas) / len(areas) if areas else None
+
+
+def quality(evaluations: Mapping[str, TaskEvaluation], tasks: Mapping[str, TaskConfig]) -> float:
+    """The mean AUC; without tasks that have one, the negative loss."""
+    area = mean_auc(evaluations.values())
+    if area is not None:
+        return area
+    return -sum(
+        tasks[name].weight * each.mse
+        for name, each in evaluations.items()
+        if isinstance(each, RegressionEvaluation)
+    )
+
+
+def figures_of(evaluations: Mapping[str, TaskEvaluation], split: str) -> dict[str, float]:
+    """Figures as a checkpoint keeps them: ``<split>_<figure>``, or of several tasks
+    ``<split>_<task>_<figure>``."""
+    return {
+        f"{split}_{task}_{name}" if len(evaluations) > 1 else f"{split}_{name}": value
+        for task, evaluation in evaluations.items()
+        for name, value in asdict(evaluation).items()
+        if value is not None
+    }
+
+
+def evaluate_task(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    loss: Loss,
+    weights: Tensor | None = None,
+    request: Tensor | None = None,
+) -> TaskEvaluation:
+    """Evaluate the logits of one task; for arguments see ``evaluate_logits``."""
+    if loss == "bce":
+        return evaluate_logits(logits, labels, weights=weights, request=request)
+    counted = ~labels.isnan()
+    error = (logits[counted].double() - labels[counted].double()).abs()
+    # Torchmetrics takes no weights for these.
+    weight = torch.ones_like(error) if weights is None else weights[counted].double()
+    weight = weight / weight.sum()
+    return RegressionEvaluation(
+        mse=(weight * error.square()).sum().item(),
+        mae=(weight * error).sum().item(),
+        examples=len(error),
+    )
+
+
+def evaluate_logits(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    weights: Tensor | None = None,
+    request: Tensor | None = None,
+) -> Evaluation:
     """Evaluate logits against labels.
 
     Args:
         logits: float, ``(N,)``.
-        labels: float, ``(N,)``, 0 or 1.
+        labels: float, ``(N,)``, 0 or 1. NaN: this example does not count.
+        weights: float, ``(N,)``. None: all examples weigh the same.
+        request: int64, ``(N,)``: examples with equal numbers belong to one request. None: not
+            known.
 
     Raises:
-        InputError: labels of one kind only, for which neither figure exists.
+        InputError: labels of one kind only, for which no AUC exists.
 
     Source: normalized entropy as in "Practical Lessons from Predicting Clicks on Ads at
     Facebook" (He et al. 2014), section 2.
     """
-    rate = check_labels(labels)
+    if labels.isnan().any():
+        counted = ~labels.isnan()
+        logits, labels = logits[counted], labels[counted]
+        weights, request = (x if x is None else x[counted] for x in (weights, request))
+    check_labels(labels)
+    scale = None if weights is None else weights.double() / weights.double().mean()
+    rate = check_labels(labels if scale is None else labels * scale)
+    score = torch.sigmoid(logits.double())
+    mean_score = (score if scale is None else score * scale).mean().item()
     loss = torch.nn.functional.binary_cross_entropy_with_logits(
-        logits.double(), labels.double()
+        logits.double(), labels.double(), weight=scale
     ).item()
     entropy = -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
     return Evaluation(
@@ -51,7 +162,31 @@ def evaluate_logits(logits: Tensor, labels: Tensor) -> Evaluation:
         log_loss=loss,
         normalized_entropy=loss / entropy,
         examples=len(labels),
+        calibration=mean_score / rate,
+        gauc=None if request is None else _area_within_requests(logits, labels, request),
     )
+
+
+def _area_within_requests(logits: Tensor, labels: Tensor, request: Tensor) -> float | None:
+    """The ``gauc`` of an `Evaluation`."""
+    scores, is_like = logits.double().numpy(), labels.numpy() == 1
+    numbers, group = np.unique(request.numpy(), return_inverse=True)
+    order = np.lexsort((scores, group))
+    group, scores, is_like = group[order], scores[order], is_like[order]
+    is_new = (np.diff(group, prepend=-1) != 0) | (np.diff(scores, prepend=np.nan) != 0)
+    # Equal scores of a request share the mean of their places among all examples, from 1.
+    starts = np.append(np.flatnonzero(is_new), len(order))
+    place = np.repeat((starts[:-1] + starts[1:] + 1) / 2, np.diff(starts))
+    count = np.bincount(group, minlength=len(numbers))
+    likes = np.bincount(group, is_like, minlength=len(numbers))
+    place -= np.repeat(np.cumsum(count) - count, count)
+    ranks = np.bincount(group, place * is_like, minlength=len(numbers))
+    pairs = likes * (count - likes)
+    has_both = pairs > 0
+    if not has_both.any():
+        return None
+    areas = (ranks - likes * (likes + 1) / 2)[has_both] / pairs[has_both]
+    return float(np.average(areas, weights=count[has_both]))
 
 
 def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> float:
@@ -76,8 +211,8 @@ def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> 
     if (missing := score.isnan().nonzero()).numel():
         raise InputError(f"scores: expected numbers, got NaN at {int(missing[0])}")
     check_labels(label)
-    # Only the order counts. Ranks keep it and lie in 0..1, as torchmetrics asks of probabilities;
-    # a sigmoid would tie the largest scores.
+    # Only the order counts. Ranks keep it and lie in 0..1, as torchmetrics requires of
+    # probabilities; a sigmoid would tie the largest scores.
     ranks = torch.unique(score, return_inverse=True)[1].double() / len(score)
     area: float = binary_auroc(ranks, label.long()).item()
     return area
@@ -90,7 +225,7 @@ def _float64(values: Tensor | ArrayLike) -> Tensor:
 
 
 def check_labels(labels: Tensor) -> float:
-    """The mean label."""
+    """The mean label; raises InputError unless there are both kinds."""
     rate: float = labels.double().mean().item()
     if not 0 < rate < 1:
         raise InputError(f"labels: expected both 0 and 1, got a mean of {rate}")

@@ -1,14 +1,15 @@
-"""What a run is put together from: model arguments, dense optimizer, learning rates, steps."""
+"""Parts of a run: model arguments, dense optimizer, learning rates, steps."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from embershard.data.base import Dataset
-from embershard.data.row_batches import Batch
+from embershard.data.splits import Batch
+from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models import ModelConfig
@@ -25,7 +26,10 @@ from embershard.training.config import RunConfig, TrainingConfig
 
 
 def model_arguments(
-    config: ModelConfig, training: TrainingConfig, dataset: Dataset
+    config: ModelConfig,
+    training: TrainingConfig,
+    dataset: Dataset[Any],
+    tasks: Mapping[str, TaskConfig] = DEFAULT_TASKS,
 ) -> dict[str, Any]:
     """The arguments for ``build_model``: one table for each of the data set's hints."""
     ids = {item.name: item.ids for item in dataset.schema.sparse}
@@ -51,11 +55,12 @@ def model_arguments(
         fused=FusedOptimizer(
             name=training.table_optimizer, learning_rate=training.table_learning_rate
         ),
+        tasks={name: task.loss for name, task in tasks.items()},
     )
 
 
 def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.Optimizer:
-    """Of what does not train itself in backward."""
+    """The optimizer of all parameters that do not train themselves in backward."""
     parameters = [each for each in module.parameters() if each.requires_grad]
     rate = settings.dense_learning_rate
     match settings.dense_optimizer:
@@ -70,10 +75,10 @@ def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.
 def set_learning_rates(
     module: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingConfig, step: int
 ) -> None:
-    """Those of a step, counted from 0: a resumed run needs nothing else.
+    """Set the learning rates of a step, counted from 0: a resumed run needs nothing else.
 
-    ``WarmupOptimizer`` sets one learning rate in all groups and counts its own steps; a run has two
-    rates, that of tables which train in backward and that of ``optimizer``, and its step counts.
+    ``WarmupOptimizer`` does not fit: it sets one rate in all groups and counts its own steps. A run
+    has one rate for tables that train in backward and one for ``optimizer``.
     """
     if step > settings.warmup_steps or not settings.warmup_steps:
         return
@@ -92,9 +97,11 @@ def training_steps(
     optimizer: torch.optim.Optimizer,
     forward: Callable[[Batch], tuple[Tensor, Tensor]],
 ) -> Callable[[Iterator[Batch]], Tensor]:
-    """What trains the next batch by ``forward``, its loss and output, and gives the output;
-    StopIteration: there is none. Pipelined on several ranks, with the same results bit for bit: a
-    run that resumes exchanges the inputs of its first batches anew.
+    """A function that trains the next batch and returns the output of ``forward``, which computes
+    a loss and an output. It raises StopIteration after the last batch.
+
+    On several ranks it is pipelined, with the same results bit for bit: a resumed run exchanges the
+    inputs of its first batches anew.
     """
     if isinstance(module, DistributedModelParallel):
         pipeline = TrainPipelineSparseDist(
@@ -113,6 +120,6 @@ def training_steps(
 
 
 def steps_of(config: RunConfig, examples: int) -> tuple[int, int]:
-    """Steps of an epoch, and of all epochs."""
+    """Number of steps of an epoch, and of all epochs."""
     per_epoch = math.ceil(examples / config.training.batch_size)
     return per_epoch, per_epoch * config.training.epochs

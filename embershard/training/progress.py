@@ -1,10 +1,12 @@
-"""What a run tells its caller: how far it is, and what it came to."""
+"""Progress and results of a run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from embershard.errors import InputError
 from embershard.planner import MeasuredRun
-from embershard.training.metrics import Evaluation
+from embershard.training.metrics import Evaluation, TaskEvaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +18,7 @@ class TrainingProgress:
     """If it never stops early."""
 
     loss: float
-    """Mean log loss of the latest batches, in nats."""
+    """Mean loss of the latest batches, for one ``bce`` task in nats."""
 
     examples_per_second: float
     """Since the start, evaluation included."""
@@ -25,21 +27,25 @@ class TrainingProgress:
     """If it never stops early."""
 
     best_auc: float | None
-    """On validation. None: not looked at yet."""
+    """Mean AUC of the tasks on validation. None: not looked at yet, or no task has one."""
 
     stopped_early: bool = False
-    """This was the last step, for want of a better validation AUC."""
+    """This was the last step, because validation did not get better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """What a run came to."""
+    """The result of a run."""
 
     checkpoint: Path
-    """Of the step that was best on validation."""
+    """Checkpoint of the step that was best on validation."""
 
-    valid: Evaluation
-    test: Evaluation
+    valid_tasks: Mapping[str, TaskEvaluation]
+    """Of each task on the validation split, with the best weights."""
+
+    test_tasks: Mapping[str, TaskEvaluation]
+    """Of each task on the test split, with the best weights."""
+
     best_step: int
     steps: int
     stopped_early: bool
@@ -49,5 +55,22 @@ class TrainingResult:
     """What resuming did to optimizer state of another plan, a line for each column range."""
 
     measured: MeasuredRun | None = None
-    """On rank 0, of a run with ``sharding.plan = "auto"``: lookups and updates beside the plan's
-    estimate."""
+    """Measured lookups and updates beside the plan's estimate: on rank 0 of a run with
+    ``sharding.plan = "auto"``."""
+
+    @property
+    def valid(self) -> Evaluation:
+        """Of the first ``bce`` task on the validation split."""
+        return _first(self.valid_tasks)
+
+    @property
+    def test(self) -> Evaluation:
+        """Of the first ``bce`` task on the test split."""
+        return _first(self.test_tasks)
+
+
+def _first(evaluations: Mapping[str, TaskEvaluation]) -> Evaluation:
+    for evaluation in evaluations.values():
+        if isinstance(evaluation, Evaluation):
+            return evaluation
+    raise InputError(f"result: expected a task with the loss 'bce', got {list(evaluations)}")

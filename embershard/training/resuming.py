@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import nn
 
+from embershard.data.tasks import DEFAULT_TASKS
 from embershard.errors import DataError, PackageError
 from embershard.package.validation import parse_model
 from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_tensors
@@ -33,7 +34,7 @@ from embershard.training.checkpoint import (
     start_checkpoint,
 )
 from embershard.training.config import RunConfig
-from embershard.training.metrics import Evaluation
+from embershard.training.metrics import Evaluation, RegressionEvaluation
 
 LOG = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class RunState(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     config: str
-    """Of the run, as JSON: all that its weights depend on, besides the examples."""
+    """Settings of the run as JSON: all that its weights depend on, besides the examples."""
 
     data: str
     """Digest of the examples: ``Dataset.digest``."""
@@ -57,9 +58,18 @@ class RunState(BaseModel):
     step: Count
     seen: Count
     loss: float
-    best: Evaluation | None
+    best: dict[str, Evaluation | RegressionEvaluation] | None
+    """Evaluation of each task on validation, at the best step."""
+
     best_step: Count
     looks_without_gain: Count
+
+    @field_validator("best", mode="before")
+    @classmethod
+    def _of_tasks(cls, best: object) -> object:
+        """Checkpoints from before there were tasks have one evaluation."""
+        is_one = isinstance(best, dict) and isinstance(best.get("auc"), float)
+        return {"score": best} if is_one else best
 
 
 class LastCheckpoints:
@@ -200,8 +210,10 @@ def _rng_key(rank: int) -> str:
 
 
 def settings_of(config: RunConfig) -> str:
-    """All that a run's weights depend on, besides the number of ranks."""
-    return config.model_dump_json(exclude={"checkpoint": True, "sharding": True})
+    """All that a run's weights depend on, besides the number of ranks. Default tasks are left out,
+    as in checkpoints from before there were tasks."""
+    excluded = {"checkpoint", "sharding"} | ({"tasks"} if config.tasks == DEFAULT_TASKS else set())
+    return config.model_dump_json(exclude=excluded)
 
 
 def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:

@@ -6,16 +6,15 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
-from embershard.data.requests import sample_requests
-from embershard.data.row_batches import Batch, batches, to_rows
+from embershard.data.row_batches import as_split
+from embershard.data.splits import Batch
 from embershard.errors import ConfigError, DataError
 from embershard.planner import EmbeddingShardingPlanner
 from embershard.planner.comparison import FILE as MEASURED
@@ -23,8 +22,9 @@ from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, write_checkpoint
 from embershard.training.config import AUTO
+from embershard.training.losses import loss_of
 from embershard.training.measured_plan import PlanClock
-from embershard.training.metrics import Evaluation, evaluate_logits
+from embershard.training.metrics import TaskEvaluation, figures_of, mean_auc, quality
 from embershard.training.parts import (
     dense_optimizer,
     set_learning_rates,
@@ -41,13 +41,16 @@ LOG = logging.getLogger(__name__)
 
 SAMPLES = 8
 
-# Of the loss that progress shows: how much the latest step counts.
+# Weight of the latest step in the loss that progress shows.
 LOSS_SMOOTHING = 0.05
 
 
 class Run:
-    """A run on one rank, or on several of which this is one. ``data``: digest of the examples.
-    ``job``: as of ``train``. ``progress`` is called after every step."""
+    """A run in one process, or one rank of it.
+
+    ``data``: digest of the examples. ``job``: as of ``train``. ``progress`` is called after every
+    step.
+    """
 
     def __init__(
         self,
@@ -70,11 +73,11 @@ class Run:
         self._optimizer = dense_optimizer(self._module, self._settings)
         self._train_next = training_steps(self._module, self._optimizer, self._forward)
         self._score = Scorer(self._module, env)
-        self._samples = sample_requests(dataset.valid, SAMPLES)
+        self._samples = self._valid.samples(SAMPLES)
         self._per_epoch, self._steps_max = steps_of(config, len(self._train))
         self._step, self._seen, self._loss = 0, 0, math.nan
         self._started, self._seen_before = time.monotonic(), 0
-        self._best: Evaluation | None = None
+        self._best: dict[str, TaskEvaluation] | None = None
         self._best_step = 0
         self._looks_without_gain = 0
         self._last = LastCheckpoints(
@@ -83,7 +86,7 @@ class Run:
         self._notes = list[str]()
 
     def _plan_clock(self, planner: EmbeddingShardingPlanner | None) -> PlanClock | None:
-        """Of an automatic plan, on CPU: it counts CPU time."""
+        """The clock of an automatic plan, on CPU, since it counts CPU time."""
         module = self._module
         if not isinstance(module, DistributedModelParallel) or self._config.sharding.plan != AUTO:
             return None
@@ -95,17 +98,17 @@ class Run:
 
     @property
     def best_checkpoint(self) -> Path | None:
-        """Of the step that was best so far. None: not looked yet."""
+        """Checkpoint of the best step so far. None: not evaluated yet."""
         return self._folder / str(self._best_step) if self._best else None
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """To resume from. None: not saved yet."""
+        """Checkpoint to resume from. None: not saved yet."""
         return self._last.latest if self._last.has_own else None
 
     def begin_anew(self) -> None:
-        """What an earlier run left goes once this one has a checkpoint: its own checkpoints, and
-        what it measured."""
+        """Delete an earlier run's checkpoints and measurements as soon as this one has a
+        checkpoint."""
 
         def forget() -> None:
             (self._folder / MEASURED).unlink(missing_ok=True)
@@ -119,8 +122,8 @@ class Run:
             keep_job(self._config, self._job)
 
     def resume(self, found: Sequence[tuple[Path, RunState | DataError]]) -> None:
-        """Go on from the first of these checkpoints, latest first, that can be read; of those
-        before it a warning says what is wrong.
+        """Go on from the first of these checkpoints, latest first, that can be read. A warning says
+        what is wrong with those before it.
 
         Raises:
             DataError: none can be read.
@@ -156,8 +159,7 @@ class Run:
         for epoch in range(first, self._settings.epochs):
             if self._has_stopped():
                 break
-            source = batches(
-                self._train,
+            source = self._train.batches(
                 batch_size=self._settings.batch_size,
                 # Distinct for every seed and epoch.
                 shuffle_seed=self._settings.seed * self._settings.epochs + epoch,
@@ -191,16 +193,13 @@ class Run:
         measured = None
         if self._clock is not None:
             measured = self._clock.finish(self._folder, optimizer=self._settings.table_optimizer)
-        # The best checkpoint has weights alone.
+        # The best checkpoint has no optimizer state.
         load_state(self._module, checkpoint / STATE, group=self._group, strict=False)
-        test = evaluate_logits(
-            self._score(to_rows(self._dataset.test)),
-            torch.from_numpy(self._dataset.test.labels),
-        )
+        test = self._score(as_split(self._dataset.test)).evaluate(self._config.tasks)
         return TrainingResult(
             checkpoint=checkpoint,
-            valid=self._best,
-            test=test,
+            valid_tasks=self._best,
+            test_tasks=test,
             best_step=self._best_step,
             steps=self._step,
             stopped_early=self._step < self._steps_max,
@@ -210,17 +209,15 @@ class Run:
         )
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of this step's batch, and the part of it that is this rank's."""
-        logits = self._module(batch.dense, batch.sparse).squeeze(1)
-        total = nn.functional.binary_cross_entropy_with_logits(
-            logits, batch.labels, reduction="sum"
-        )
-        # Gradients are averaged over the ranks: so they are those of the mean over all examples.
+        """The loss of this step's batch, and this rank's part of it."""
+        logits = self._module(batch.dense, batch.sparse)
+        total = loss_of(logits, batch, self._config.tasks.values())
+        # Gradients are averaged over the ranks, so they are those of the mean over all examples.
         return total * (self._world_size / self._examples), total.detach()
 
     @property
     def _examples(self) -> int:
-        """Of this step, on all ranks."""
+        """Number of examples of this step, on all ranks."""
         size, at = self._settings.batch_size, self._step % self._per_epoch
         return min(size, len(self._train) - at * size)
 
@@ -259,15 +256,16 @@ class Run:
 
     def _look(self) -> None:
         """Evaluate on validation; keep the weights if they are the best so far."""
-        found = evaluate_logits(self._score(self._valid), self._valid.labels)
-        if self._best is not None and found.auc <= self._best.auc:
+        tasks = self._config.tasks
+        found = self._score(self._valid).evaluate(tasks)
+        if self._best is not None and quality(found, tasks) <= quality(self._best, tasks):
             self._looks_without_gain += 1
             return
         if self._best is None:
             self._last.wait()  # It may be this run's first checkpoint and drop the earlier run's.
         path = self._folder / str(self._step)
         write_checkpoint(path, self._module, self._contents(found), group=self._group)
-        # Only now: what `best_checkpoint` names is there, whenever Ctrl-C comes.
+        # Only now, so that `best_checkpoint` exists whenever Ctrl-C comes.
         self._best, self._best_step, self._looks_without_gain = found, self._step, 0
 
         def clean() -> None:
@@ -278,7 +276,7 @@ class Run:
         self._last.has_own = True
 
     def _delete_old(self) -> None:
-        """All but the best, and those of the checkpoints that a restart can resume from."""
+        """Delete all but the best checkpoint and those that a restart needs."""
         needed = {self._best_step} | self._last.best_steps()
         for other in checkpoints_in(self._folder):
             if int(other.name) not in needed:
@@ -301,17 +299,16 @@ class Run:
         )
         self._last.save(self._contents(self._best), state)
 
-    def _contents(self, found: Evaluation | None) -> Contents:
-        metrics = {} if found is None else asdict(found)
+    def _contents(self, found: Mapping[str, TaskEvaluation] | None) -> Contents:
         return Contents(
             model=self._model,
             schema=self._dataset.schema,
             samples=self._samples,
-            metrics={f"valid_{name}": value for name, value in metrics.items()},
+            metrics={} if found is None else figures_of(found, "valid"),
         )
 
     def _has_stopped(self) -> bool:
-        """Whether the run ends here, before its epochs do."""
+        """True if the run ends here, before its epochs do."""
         out_of_patience = self._looks_without_gain >= self._settings.patience
         return out_of_patience and self._step < self._steps_max
 
@@ -327,9 +324,9 @@ class Run:
                 step=self._step,
                 steps_max=self._steps_max,
                 loss=self._loss,
-                examples_per_second=(self._seen - self._seen_before) / seconds,
+                examples_per_second=speed,
                 seconds_left=steps_left * self._settings.batch_size / speed,
-                best_auc=self._best.auc if self._best else None,
+                best_auc=mean_auc(self._best.values()) if self._best else None,
                 stopped_early=stopped,
             )
         )

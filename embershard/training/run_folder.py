@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from embershard.data.base import Dataset
 from embershard.errors import ConfigError, DataError
@@ -39,7 +40,7 @@ def folder_of(config: RunConfig) -> Path:
 
 def begin(
     config: RunConfig,
-    dataset: Dataset,
+    dataset: Dataset[Any],
     *,
     data: str,
     overwrite: bool,
@@ -86,7 +87,7 @@ def keep_job(config: RunConfig, job: str) -> None:
     (folder / JOB).write_text(job, encoding="utf-8")
 
 
-def _lines(config: RunConfig, dataset: Dataset) -> list[str]:
+def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
     """Equal on ranks that train together."""
     keys = [
         f"{name}.{key} = {value!r}"
@@ -94,7 +95,7 @@ def _lines(config: RunConfig, dataset: Dataset) -> list[str]:
         for key, value in section.items()
     ]
     splits = {"train": dataset.train, "valid": dataset.valid, "test": dataset.test}
-    return keys + [f"{len(each.labels)} {name} examples" for name, each in splits.items()]
+    return keys + [f"{len(split)} {name} examples" for name, split in splits.items()]
 
 
 def _states_in_folder(

@@ -1,48 +1,90 @@
 """Logits of examples, by a model on one rank or several."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from embershard.data.row_batches import Batch, RowExamples, batches
+from embershard.data.splits import Batch, Split
+from embershard.data.tasks import TaskConfig
 from embershard.sharding import DistributedModelParallel, EvalPipelineSparseDist, ShardingEnv
+from embershard.training.losses import columns_of
+from embershard.training.metrics import TaskEvaluation, evaluate_task
 
 EVALUATION_BATCH = 8192
 
 
+class Scored(NamedTuple):
+    """Logits of N examples, and what evaluation compares them with, on the CPU."""
+
+    logits: Tensor
+    """float32 ``(N, T)``."""
+
+    labels: Tensor
+    """float32 ``(N, T)``. NaN: this label does not count."""
+
+    weights: Tensor | None
+    """float32 ``(N,)``."""
+
+    request: Tensor | None
+    """int64 ``(N,)``."""
+
+    def evaluate(self, tasks: Mapping[str, TaskConfig]) -> dict[str, TaskEvaluation]:
+        """The metrics of each task."""
+        return {
+            name: evaluate_task(
+                self.logits[:, column],
+                self.labels[:, column],
+                loss=task.loss,
+                weights=self.weights,
+                request=self.request,
+            )
+            for column, (name, task) in enumerate(tasks.items())
+        }
+
+
 class Scorer:
-    """Scores examples by a model, again and again while it trains. The batches of a
-    ``DistributedModelParallel`` are pipelined; each of the ranks scores a part and gets all
+    """Scores splits by a model, again and again while it trains. The batches of a
+    ``DistributedModelParallel`` are pipelined; each of the ranks scores a part and receives all
     logits."""
 
     def __init__(self, module: nn.Module, env: ShardingEnv | None = None) -> None:
         self._model, self._env = _Logits(module), env
-        self._pipeline: EvalPipelineSparseDist[Batch, Tensor] | None = None
+        self._pipeline: EvalPipelineSparseDist[Batch, Scored] | None = None
         if isinstance(module, DistributedModelParallel):
             self._pipeline = EvalPipelineSparseDist(self._model, None, module.env.device)
 
-    def __call__(self, rows: RowExamples) -> Tensor:
-        """Logits of examples, float32 ``(N,)``, in their order."""
+    def __call__(self, split: Split) -> Scored:
+        """Score all examples of a split, in their order."""
         env, was_training = self._env, self._model.module.training
         self._model.eval()
-        logits, start = torch.zeros(len(rows)), 0
         rank, world_size = (0, 1) if env is None else (env.rank, env.world_size)
-        found = batches(rows, batch_size=EVALUATION_BATCH, rank=rank, world_size=world_size)
+        source = split.batches(batch_size=EVALUATION_BATCH, rank=rank, world_size=world_size)
+        scored: Scored | None = None
+        start = 0
         with torch.no_grad():
-            for part in self._parts(found):
-                size = min(EVALUATION_BATCH, len(rows) - start)
+            for part in self._parts(source):
+                if scored is None:
+                    scored = _zeros(part, len(split))
+                size = min(EVALUATION_BATCH, len(split) - start)
                 own = start + size * rank // world_size
-                logits[own : own + len(part)] = part
+                for whole, values in zip(scored, part, strict=True):
+                    if whole is not None and values is not None:
+                        whole[own : own + len(values)] = values
                 start += size
-        if env is not None:
-            dist.all_reduce(logits, group=env.process_group)
         self._model.module.train(was_training)
-        return logits
+        if scored is None:
+            return Scored(torch.zeros(0, 1), torch.zeros(0, 1), None, None)
+        if env is not None:
+            for whole in scored:
+                if whole is not None:
+                    dist.all_reduce(whole, group=env.process_group)
+        return scored
 
-    def _parts(self, source: Iterator[Batch]) -> Iterator[Tensor]:
-        """Logits of this rank's part of each batch."""
+    def _parts(self, source: Iterator[Batch]) -> Iterator[Scored]:
+        """This rank's part of each batch."""
         if self._pipeline is None:
             yield from (self._model(batch)[1] for batch in source)
             return
@@ -54,18 +96,30 @@ class Scorer:
             yield part
 
 
-def score(module: nn.Module, rows: RowExamples, env: ShardingEnv | None = None) -> Tensor:
-    """Logits of examples, float32 ``(N,)``, in their order; for arguments see ``Scorer``."""
-    return Scorer(module, env)(rows)
+def score(module: nn.Module, split: Split, env: ShardingEnv | None = None) -> Tensor:
+    """Logits of a split's examples in their order: float32 ``(N,)``, of several tasks ``(N, T)``.
+    For arguments see ``Scorer``."""
+    logits = Scorer(module, env)(split).logits
+    return logits.squeeze(1) if logits.shape[1] == 1 else logits
+
+
+def _zeros(part: Scored, count: int) -> Scored:
+    """Room for ``count`` examples with what ``part`` has."""
+    return Scored(
+        torch.zeros(count, part.logits.shape[1]),
+        torch.zeros(count, part.labels.shape[1]),
+        None if part.weights is None else torch.zeros(count),
+        None if part.request is None else torch.zeros(count, dtype=torch.int64),
+    )
 
 
 class _Logits(nn.Module):
-    """A model as a pipeline calls it."""
+    """A model with its batch, as a pipeline calls it."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits: Tensor = self.module(batch.dense, batch.sparse).squeeze(1)
-        return logits, logits
+    def forward(self, batch: Batch) -> tuple[Tensor, Scored]:
+        logits: Tensor = self.module(batch.dense, batch.sparse)
+        return logits, Scored(logits, columns_of(batch.labels), batch.weights, batch.request)

@@ -1,8 +1,9 @@
-"""What a run begins with: its data, its model without the weights of tables, and its plan."""
+"""The setup of a run: its data, its model without the weights of tables, and its plan."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from embershard.data.base import Dataset
-from embershard.data.row_batches import RowExamples, batches, to_rows
+from embershard.data.base import Dataset, Examples
+from embershard.data.row_batches import as_split, unknown_rows
+from embershard.data.splits import Split
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.planner import EmbeddingShardingPlanner, PlanReport
@@ -40,12 +42,12 @@ class RunSetup:
     """Checked, the same on every rank."""
 
     config: RunConfig
-    dataset: Dataset
+    dataset: Dataset[Any]
     env: ShardingEnv | None
-    """The ranks. None: this process alone."""
+    """The ranks. None: this process only."""
 
-    train: RowExamples
-    valid: RowExamples
+    train: Split
+    valid: Split
     model: Mapping[str, Any]
     """Name and arguments, as a checkpoint keeps them."""
 
@@ -53,16 +55,19 @@ class RunSetup:
     """Its tables are on device meta."""
 
     collections: Mapping[str, Collection]
-    """Of the module, by path."""
+    """Collections of the module, by path."""
 
     sharders: Sequence[Sharder]
     plan: ShardingPlan
     planner: EmbeddingShardingPlanner | None
-    """On rank 0, of an automatic plan."""
+    """The planner of an automatic plan, on rank 0."""
 
     def show_plan(self, planned: Callable[[PlanReport], None] | None) -> None:
-        """Call ``planned`` on rank 0 if the plan is automatic. Every rank calls this. Raises
-        ConfigError if it raised: the same message on every rank."""
+        """Call ``planned`` on rank 0 if the plan is automatic. Every rank calls this.
+
+        Raises:
+            ConfigError: ``planned`` raised; the same message on every rank.
+        """
 
         def show() -> None:
             if self.planner is not None and planned is not None:
@@ -72,7 +77,7 @@ class RunSetup:
             from_rank_0(self.env.process_group, show, error=ConfigError)
 
     def build(self) -> nn.Module:
-        """The module with new weights: sharded, or whole in a process alone."""
+        """The module with new weights: sharded, or whole in a process without ranks."""
         settings = self.config.training
         if self.env is None:
             fill_whole(self.module, self.collections, _optimizer(self.config), settings.seed)
@@ -87,7 +92,7 @@ class RunSetup:
         )
 
 
-def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunSetup:
+def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) -> RunSetup:
     """Check the settings of a run with its data, and plan it. Every rank calls this.
 
     Raises:
@@ -95,11 +100,11 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
         InputError: examples that cannot be looked up.
     """
     group = None if env is None else env.process_group
-    train, valid = agree(group, lambda: _rows(config, dataset), error=ConfigError)
+    train, valid = agree(group, lambda: _splits(config, dataset), error=ConfigError)
     _check(config, train, env)
     name, seed = config.model.name, config.training.seed
     try:
-        arguments = model_arguments(config.model, config.training, dataset)
+        arguments = model_arguments(config.model, config.training, dataset, config.tasks)
         torch.manual_seed(seed)
         module, collections = meta_model(name, arguments)
     except ConfigError:
@@ -145,27 +150,42 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
     )
 
 
-def _rows(config: RunConfig, dataset: Dataset) -> tuple[RowExamples, RowExamples]:
-    """What is trained on, and what training looks at."""
-    _check_splits(config, dataset)
-    return to_rows(dataset.train), to_rows(dataset.valid)
-
-
-def _check_splits(config: RunConfig, dataset: Dataset) -> None:
+def _splits(config: RunConfig, dataset: Dataset[Any]) -> tuple[Split, Split]:
+    """The splits for training and for validation."""
     for name in ("train", "valid", "test"):
-        labels = getattr(dataset, name).labels
-        kinds = {0.0, 1.0} if name != "train" else set[float]()  # Those an AUC is made of.
-        if not len(labels) or not kinds <= set(np.unique(labels).tolist()):
-            problem = f"expected examples with labels 0 and 1 in the {name} split, got "
-            got = f"{len(labels)} examples of mean {labels.mean()}" if len(labels) else "none"
-            raise config.refusal("data", problem=problem + got)
+        _check_labels(config, name, getattr(dataset, name))
+    return as_split(dataset.train), as_split(dataset.valid)
 
 
-def _check(config: RunConfig, train: RowExamples, env: ShardingEnv | None) -> None:
+def _check_labels(config: RunConfig, name: str, split: Examples | Split) -> None:
+    """Refuse a split without labels to train on, or to compute an AUC of."""
+    means = split.label_means()
+    if len(means) != len(config.tasks):
+        expected = f"expected labels of tasks {list(config.tasks)} in the {name} split"
+        raise config.refusal("tasks", problem=f"{expected}, got {len(means)} columns")
+    for column, (task_name, task) in enumerate(config.tasks.items()):
+        of_task = f" of task {task_name!r}" if len(config.tasks) > 1 else ""
+        mean, is_binary = means[column], task.loss == "bce"
+        if is_binary and isinstance(split, Examples):
+            labels = split.labels.reshape(-1, len(means))[:, column]
+            other = labels[(labels != 0) & (labels != 1) & ~np.isnan(labels)]
+            if len(other):
+                problem = f"expected labels 0 and 1{of_task} in the {name} split, got {other[0]}"
+                raise config.refusal("data", problem=problem)
+        needs_both = is_binary and name != "train"
+        if (0 < mean < 1) if needs_both else not math.isnan(mean):
+            continue
+        kinds = "labels 0 and 1" if is_binary else "labels"
+        problem = f"expected examples with {kinds}{of_task} in the {name} split, got "
+        got = f"{len(split)} examples of mean {mean}" if len(split) else "none"
+        raise config.refusal("data", problem=problem + got)
+
+
+def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
     settings = config.training
     for name, share in settings.id_dropout.items():
         try:
-            batches(train, batch_size=1, shuffle_seed=0, id_dropout={name: share})
+            unknown_rows(train.schema, {name: share})
         except InputError as error:
             problem = str(error).partition(": ")[2]
             raise config.refusal("training", "id_dropout", name, problem=problem) from error
@@ -182,7 +202,7 @@ def _check(config: RunConfig, train: RowExamples, env: ShardingEnv | None) -> No
 
 
 def _check_ignored(config: RunConfig, collections: Mapping[str, Collection]) -> None:
-    """The ``[sharding]`` section of a process alone."""
+    """Check the ``[sharding]`` section of a process without ranks, which ignores it."""
     if not config.sharding.model_fields_set:
         return
     if config.sharding.plan == AUTO:

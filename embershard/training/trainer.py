@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ from embershard.training.setup import set_up
 
 def train(
     config: RunConfig,
-    dataset: Dataset,
+    dataset: Dataset[Any],
     *,
     overwrite: bool = False,
     resume: bool = False,

@@ -99,13 +99,17 @@ def test_take_nothing():
             {"labels": np.array([0, 1, 1])},
             rf"labels: expected float32 \[3\], got int64 \[3\]; {ASTYPE}",
         ),
+        "labels-of-no-task": (
+            {"labels": np.zeros((3, 0), np.float32)},
+            r"labels: expected float32 \[3\], got float32 \[3, 0\]$",
+        ),
         "labels-of-two-tasks": (
-            {"labels": np.zeros((3, 2), np.float32)},
-            r"labels: expected float32 \[3\], got float32 \[3, 2\]$",
+            {"labels": labels([0, 1], [np.inf, 1], [1, 1])},
+            r"labels: expected finite numbers or NaN, got inf in example 1, column 0$",
         ),
         "one-label": (
             {"labels": np.array(1, np.float32)},
-            r"labels: expected float32 \[N\], got array\(1., dtype=float32\)$",
+            r"labels: expected float32 \[N\] or \[N, T\], got array\(1., dtype=float32\)$",
         ),
         "rating": ({"labels": labels(0, 1, 4)}, f"{LABELS}, got 4.0 in example 2{THRESHOLD}"),
         "negative-label": (
@@ -175,3 +179,10 @@ def test_lists_of_strings_become_the_ids_that_clients_send():
 def test_lists_of_both_kinds_of_ids_are_refused():
     with pytest.raises(InputError, match="string"):
         JaggedColumn.of_lists([[1], ["a"]])
+
+
+def test_labels_of_tasks_have_a_column_each():
+    several = labels([0, 2.5], [1, np.nan], [np.nan, -1])
+    taken = examples(labels=several).take(np.array([1])).labels
+    assert taken[0, 0] == 1
+    assert np.isnan(taken[0, 1])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from embershard.data import DataConfig, load_dataset, movielens_folder
+from embershard.data import DataConfig, TaskConfig, load_dataset, movielens_folder
 from embershard.errors import DataError, InputError
 from tests.cases import cases
 from tests.data.small_movielens import HEADERS, recbole_files, write
@@ -67,3 +67,11 @@ def test_the_criteo_shape_has_its_inputs():
     assert (len(dataset.schema.dense), len(dataset.schema.sparse)) == (13, 26)
     rows = [item.ids.num_rows for item in dataset.schema.sparse]
     assert (rows[0], rows[1], rows[5], max(rows)) == (100_000, 36_746, 3, 100_000)
+
+
+def test_built_in_data_has_labels_for_one_task():
+    config = DataConfig(name="synthetic", examples=50)
+    several = {"click": TaskConfig(), "buy": TaskConfig(label="bought")}
+    with pytest.raises(InputError, match=r"expected one task without label and mask, got .*buy"):
+        load_dataset(config, tasks=several)
+    assert len(load_dataset(config, tasks={"like": TaskConfig()}).train)

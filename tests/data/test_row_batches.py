@@ -1,13 +1,16 @@
 """Batches carry every example once, as rows of tables, and forget ids only when asked to."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from embershard.data import Examples, JaggedColumn, batches, to_rows
+from embershard.data import Examples, JaggedColumn, batches, sample_requests, to_rows
 from embershard.errors import InputError
 from embershard.package.id_maps import Identity, Vocabulary
 from embershard.package.schema import DenseInput, Schema, SparseInput
+from embershard.package.transforms import Clip, Log1p, Standardize
 from tests.cases import cases
 
 
@@ -48,6 +51,26 @@ def test_batches_keep_the_order_and_map_ids_to_rows():
     assert second.labels.tolist() == [0, 1]
     assert first.dense.dtype == first.labels.dtype == torch.float32
     assert first.sparse.values().dtype == torch.int64
+
+
+def with_transforms(*transforms):
+    """`make`'s five examples, whose dense values 0 .. 4 are transformed."""
+    examples = make()
+    dense = [replace(examples.schema.dense[0], transforms=transforms)]
+    return replace(examples, schema=Schema(dense=dense, sparse=examples.schema.sparse))
+
+
+def test_batches_hold_transformed_values_and_examples_raw_ones():
+    examples = with_transforms(Standardize(1, 2), Clip(0, 1))
+    (batch,) = batches(examples, batch_size=5)
+    assert batch.dense[:, 0].tolist() == [0, 0, 0.5, 1, 1]
+    assert sample_requests(examples, 9)[4].example_dense.tolist() == [[4]]
+
+
+def test_a_value_without_a_finite_transform_is_refused():
+    message = "dense 'number': .* got 0 in example 0; put a Clip first"
+    with pytest.raises(InputError, match=message):
+        batches(with_transforms(Standardize(3, 1), Log1p()), batch_size=5)
 
 
 def test_several_inputs_are_concatenated_in_schema_order():
@@ -167,3 +190,16 @@ def test_id_dropout_needs_a_policy_for_unknown_ids():
 def test_ids_that_the_schema_rejects_are_refused(column, message):
     with pytest.raises(InputError, match=message):
         to_rows(make(column))
+
+
+def test_rows_in_memory_are_a_split():
+    one = make()
+    labels = np.array([[0, 4], [1, np.nan], [np.nan, 5], [1, 6], [1, np.nan]], np.float32)
+    split = to_rows(replace(one, labels=labels, request=np.array([7, 7, 8, 8, 9])))
+
+    assert split.label_means() == [0.75, 5]
+    batch = next(split.batches(batch_size=2, rank=1, world_size=2, first=1))
+    assert batch.labels.tolist() == [[1, 6]]
+    assert batch.request.tolist() == [8]
+    assert len(split.samples(2)) == 2
+    assert to_rows(replace(one, labels=labels[:, 1:])).labels.shape == (5,)

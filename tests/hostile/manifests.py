@@ -34,6 +34,11 @@ def field(case: str, *path: str | int, value: Any, at: str = "") -> tuple[Any, .
     return case, FILE, at or ".".join(map(str, path)), put(*path, value=value)
 
 
+def transforms(case: str, *, value: Any, at: str) -> tuple[Any, ...]:
+    """A case that gives an input transforms, and is refused for what lies ``at`` below them."""
+    return field(case, "inputs", 0, "transforms", value=value, at=f"inputs.0.transforms{at}")
+
+
 COMPILED = {
     "kind": "aotinductor",
     "target": "x86_64-avx2",
@@ -165,6 +170,25 @@ FIELDS = [
     field("input-scope-unknown", "inputs", 0, "scope", value="user"),
     field("input-default-too-large", "inputs", 1, "default", value=1e15),
     field("input-default-text", "inputs", 1, "default", value="0"),
+    transforms("no-transforms", value=[], at=""),
+    transforms("transform-unknown", value=[{"kind": "sqrt"}], at=".0.kind"),
+    transforms("transform-with-more", value=[{"kind": "log1p", "base": 2}], at=".0.base"),
+    transforms("clip-without-high", value=[{"kind": "clip", "low": 0}], at=".0.high"),
+    transforms("clip-of-nothing", value=[{"kind": "clip", "low": 2, "high": 2}], at=".0"),
+    transforms("clip-too-large", value=[{"kind": "clip", "low": 0, "high": 1e15}], at=".0.high"),
+    transforms(
+        "deviation-zero",
+        value=[{"kind": "log1p"}, {"kind": "standardize", "mean": 0, "deviation": 0}],
+        at=".1.deviation",
+    ),
+    transforms(
+        "boundaries-equal",
+        value=[{"kind": "bucketize", "boundaries": [0, 1, 1]}],
+        at=".0.boundaries",
+    ),
+    transforms(
+        "no-boundaries", value=[{"kind": "bucketize", "boundaries": []}], at=".0.boundaries"
+    ),
     field("max-ids-negative", "inputs", 2, "max_ids", value=-1),
     field("max-ids-2-to-the-31", "inputs", 2, "max_ids", value=1 << 31),
     field("keep-unknown", "inputs", 2, "keep", value="middle"),

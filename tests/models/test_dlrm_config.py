@@ -58,6 +58,14 @@ def test_arguments_are_json_and_say_all_that_was_chosen():
     }
 
 
+def test_several_tasks_are_kept_and_widen_the_last_layer():
+    tasks = {"click": "bce", "seconds": "mse"}
+    arguments = CONFIG.arguments(TABLES, schema=SCHEMA, fused=None, tasks=tasks)
+    assert arguments["tasks"] == tasks
+    assert arguments["over_arch_layer_sizes"] == [6, 2]
+    assert CONFIG.over_layers == (6, 1)
+
+
 @cases(
     ("fused", "kind"),
     {

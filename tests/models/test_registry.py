@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM, DLRM_DCN, build_model, model_names
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection, PoolingType
 from tests.cases import cases
@@ -60,6 +61,22 @@ def test_dlrm_dcn_has_the_cross_layers_asked_for():
     width = 4 * (1 + 3)  # The dense vector, user, item and history.
     kernels = [tuple(w.shape) for w in model.inter_arch.crossnet.W_kernels]
     assert kernels == [(width, 5), (width, 5)]
+
+
+@cases(
+    ("name", "more"),
+    {"dlrm": ("dlrm", {}), "dcn": ("dlrm_dcn", {"dcn_num_layers": 1, "dcn_low_rank_dim": 2})},
+)
+def test_a_model_has_a_logit_for_each_task(name, more):
+    tasks = {"buy": "bce", "click": "bce", "seconds": "mse"}
+    layers = {"over_arch_layer_sizes": [5, 3]}
+    model = build_model(name, json.loads(json.dumps(ARGUMENTS | more | layers | {"tasks": tasks})))
+    assert list(model.tasks.items()) == list(tasks.items())
+    sparse = KeyedJaggedTensor(
+        ["user", "item", "history"], torch.zeros(6, dtype=torch.int64), lengths=torch.ones(6).long()
+    )
+    assert model(torch.ones(2, 3), sparse).shape == (2, 3)
+    assert build_model("dlrm", ARGUMENTS).tasks == {"score": "bce"}
 
 
 def test_fused_dlrm_has_the_optimizer_asked_for():
@@ -120,6 +137,16 @@ def test_a_fused_state_dict_loads_into_the_plain_model():
             "dlrm",
             {"fused": {"optimizer": "adam", "learning_rate": 0.1}},
             "one of rowwise_adagrad, adagrad, sgd, .*; got 'adam'",
+        ),
+        "unknown-loss": (
+            "dlrm",
+            {"tasks": {"click": "hinge"}},
+            r"argument 'tasks\.click': .*'bce' or 'mse'; got 'hinge'",
+        ),
+        "tasks-without-logits": (
+            "dlrm",
+            {"tasks": {"click": "bce", "buy": "bce"}},
+            r"expected the last to be 2, one logit for each of the tasks \['click', 'buy'\]",
         ),
         "no-tables": ("dlrm", {"tables": []}, "tables: expected at least one"),
     },

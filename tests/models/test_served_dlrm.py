@@ -54,6 +54,22 @@ def test_the_score_is_the_models(model, schema):
         assert_close(served(dense, sparse), Score(model)(dense, sparse))
 
 
+def test_each_task_has_its_output():
+    torch.manual_seed(2)
+    tasks = {"click": "bce", "seconds": "mse"}
+    model = DLRM(EmbeddingBagCollection(WIDE_TABLES), 1, [5, 4], [6, 3, 2], tasks=tasks).eval()
+    dense, sparse = Case(model, DENSE_OF_REQUEST, seed=4).module_inputs()
+
+    served = model.served(DENSE_OF_REQUEST)
+
+    assert isinstance(served, ServedDLRM)
+    with torch.no_grad():
+        logits, outputs = model(dense, sparse), served(dense, sparse)
+    assert list(outputs) == ["click", "seconds"]
+    assert_close(outputs["click"], torch.sigmoid(logits[:, 0]))
+    assert_close(outputs["seconds"], logits[:, 1])
+
+
 def test_each_layer_takes_the_columns_of_its_scope():
     served = wide_dlrm().served(DENSE_OF_REQUEST)
 

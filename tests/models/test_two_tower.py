@@ -9,6 +9,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.models import TwoTowerConfig, build_model
 from embershard.modules import EmbeddingBagConfig
 from embershard.package import DenseInput, Schema, SparseInput
+from tests.cases import cases
 
 SCHEMA = Schema(
     dense=[DenseInput("a", scope="request"), DenseInput("b"), DenseInput("c", scope="request")],
@@ -22,10 +23,10 @@ TABLES = [
 ]
 
 
-def towers():
+def towers(**tasks):
     torch.manual_seed(3)
     arguments = TwoTowerConfig(embedding_dim=4, tower_layers=(6, 2)).arguments(
-        TABLES, schema=SCHEMA, fused=None
+        TABLES, schema=SCHEMA, fused=None, **tasks
     )
     model = build_model("two_tower", arguments)
     with torch.no_grad():
@@ -78,3 +79,24 @@ def test_a_schema_without_a_user_side_is_refused():
     arguments = TwoTowerConfig(embedding_dim=4).arguments(TABLES[1:], schema=schema, fused=None)
     with pytest.raises(InputError, match="tower: expected at least one dense or sparse input"):
         build_model("two_tower", arguments)
+
+
+def test_one_task_of_any_name_is_served():
+    plain, model = towers(), towers(tasks={"seconds": "mse"})
+    dense, sparse = asked()
+    served = model.served(SCHEMA)(dense, sparse)
+    assert list(served) == ["seconds", "user", "item"]
+    assert torch.equal(served["seconds"], plain(dense, sparse)[:, 0])
+
+
+@cases(
+    ("tasks", "message"),
+    {
+        "two": ({"click": "bce", "buy": "bce"}, r"expected one task, got \['click', 'buy'\]"),
+        "tower": ({"item": "bce"}, "expected another name for the task, got 'item'"),
+    },
+)
+def test_tasks_that_two_towers_cannot_have_are_refused(tasks, message):
+    config = TwoTowerConfig(embedding_dim=4)
+    with pytest.raises(InputError, match=message):
+        build_model("two_tower", config.arguments(TABLES, schema=SCHEMA, fused=None, tasks=tasks))

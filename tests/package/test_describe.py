@@ -2,7 +2,7 @@
 
 from embershard.package import Package, PackageWriter, describe_package
 from tests.cases import cases
-from tests.hostile.draft import GOLDEN
+from tests.hostile.draft import GOLDEN, Draft
 from tests.package.building import ROWS, fill, publish
 
 
@@ -37,6 +37,22 @@ def test_every_kind_of_input_is_described():
     assert "tags sparse, weighted request hash to 7, at most 3 (last) sum of tags" in lines
     assert "item sparse example identity of 600, unknown: reject mean of items" in lines
     assert "profile request [1, 2]" in lines
+
+
+def test_transforms_are_described(tmp_path):
+    draft = Draft(tmp_path / "1")
+    boundaries = [0.5, 1, 2, 3, 4, 5, 6, 7, 8]
+    transforms = [
+        {"kind": "clip", "low": 0, "high": 2.5},
+        {"kind": "log1p"},
+        {"kind": "bucketize", "boundaries": boundaries},
+    ]
+    draft.edit_manifest(lambda document: document["inputs"][1].update(transforms=transforms))
+
+    assert (
+        "price dense example default 0.25, clip(0, 2.5), log1p(), "
+        "bucketize(0.5, 1, 2, 3, 4, 5, 6, 7, ...)"
+    ) in lines_of(Package.open(draft.folder))
 
 
 @cases(

@@ -8,11 +8,15 @@ import pytest
 
 from embershard.errors import InputError, PackageError
 from embershard.package import (
+    Bucketize,
+    Clip,
     DenseInput,
     Hash,
     Identity,
+    Log1p,
     Schema,
     SparseInput,
+    Standardize,
     Vocabulary,
     read_vocabulary,
     schema_from_json,
@@ -24,7 +28,10 @@ from tests.cases import cases
 
 ITEMS = Vocabulary([30, -4, 2**62], unknown="zero")
 SCHEMA = Schema(
-    dense=[DenseInput("age", scope="request", default=0.5), DenseInput("price")],
+    dense=[
+        DenseInput("age", scope="request", default=0.5),
+        DenseInput("price", transforms=(Clip(0, 9), Log1p(), Standardize(1, 2), Bucketize([0, 1]))),
+    ],
     sparse=[
         SparseInput("item", ids=ITEMS),
         SparseInput("liked/by me", "request", Vocabulary(ITEMS.ids, unknown="oov"), max_ids=9),
@@ -47,7 +54,10 @@ def test_a_schema_reads_back(tmp_path):
 
 def test_inputs_are_written_as_in_a_manifest(tmp_path):
     schema = Schema(
-        dense=[DenseInput("age", scope="request", default=0.5)],
+        dense=[
+            DenseInput("age", scope="request", default=0.5),
+            DenseInput("price", transforms=(Log1p(), Standardize(1, 2.5), Bucketize([0, 1.5]))),
+        ],
         sparse=[
             SparseInput("user", "request", Vocabulary([5, 6], "oov"), max_ids=9, keep="last"),
             SparseInput("raw", weighted=True),
@@ -55,7 +65,20 @@ def test_inputs_are_written_as_in_a_manifest(tmp_path):
     )
 
     assert schema_to_json(schema, tmp_path / "ids") == {
-        "dense": [{"kind": "dense", "name": "age", "scope": "request", "default": 0.5}],
+        "dense": [
+            {"kind": "dense", "name": "age", "scope": "request", "default": 0.5},
+            {
+                "kind": "dense",
+                "name": "price",
+                "scope": "example",
+                "default": None,
+                "transforms": [
+                    {"kind": "log1p"},
+                    {"kind": "standardize", "mean": 1, "deviation": 2.5},
+                    {"kind": "bucketize", "boundaries": [0, 1.5]},
+                ],
+            },
+        ],
         "sparse": [
             {
                 "kind": "sparse",

@@ -45,6 +45,20 @@ def with_sequences() -> dict[str, Any]:
     return document
 
 
+def with_transforms() -> dict[str, Any]:
+    """The golden manifest, its dense inputs with every kind of transform."""
+    document: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_bytes())
+    document["inputs"][0]["transforms"] = [
+        {"kind": "clip", "low": 0, "high": 5e-5},
+        {"kind": "log1p"},
+    ]
+    document["inputs"][1]["transforms"] = [
+        {"kind": "standardize", "mean": -0.5, "deviation": 1e-15},
+        {"kind": "bucketize", "boundaries": [-3, 0.25, 999999999999999.9]},
+    ]
+    return document
+
+
 def with_compiled() -> dict[str, Any]:
     """The golden manifest with a compiled program, whose file is one that plays no other part."""
     document: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_bytes())
@@ -132,6 +146,11 @@ def test_both_readers_take_sequences(draft: Draft) -> None:
     assert (python_verdict(draft.folder), cpp_verdict(draft.folder)) == (ACCEPTED, ACCEPTED)
 
 
+def test_both_readers_take_transforms(draft: Draft) -> None:
+    replace_manifest(draft, with_transforms())
+    assert (python_verdict(draft.folder), cpp_verdict(draft.folder)) == (ACCEPTED, ACCEPTED)
+
+
 def test_both_readers_take_a_compiled_program(draft: Draft) -> None:
     (draft.folder / SPARE).write_bytes(b"")
     replace_manifest(draft, with_compiled())
@@ -212,6 +231,7 @@ def test_the_cpp_reader_refuses_a_hostile_package_for_the_same_field(
     mutations(json.loads((GOLDEN / "manifest.json").read_bytes()))
     | mutations(with_sequences())
     | mutations(with_compiled())
+    | mutations(with_transforms())
 )
 def test_both_readers_judge_a_changed_manifest_alike(document: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

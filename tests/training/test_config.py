@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from embershard.data import DataConfig
+from embershard.data import DataConfig, TaskConfig
 from embershard.errors import ConfigError
 from embershard.training import read_config
 from tests.cases import cases
@@ -99,6 +99,7 @@ def test_every_key_is_read(tmp_path):
             "seed": 11,
             "threads": 1,
         },
+        "tasks": {"score": {"label": None, "loss": "bce", "weight": 1.0, "mask": None}},
         "checkpoint": {"folder": "there", "last_every_steps": 5, "keep_last": 3},
         "sharding": {
             "tables": {"user": "row_wise"},
@@ -285,3 +286,26 @@ def test_a_plan_among_the_patterns_of_tables_is_told_its_place(tmp_path):
     )
     with pytest.raises(ConfigError, match=r"run.toml:6: .*'plan' belongs under \[sharding\]"):
         read_config(file)
+
+
+def test_tasks_are_read_in_order(tmp_path):
+    text = SMALLEST + '[tasks.click]\nlabel = "c"\n[tasks.stay]\nloss = "mse"\nweight = 0.5\n'
+    tasks = read(text, tmp_path).tasks
+    assert list(tasks) == ["click", "stay"]
+    assert tasks["click"] == TaskConfig(label="c", loss="bce", weight=1.0, mask=None)
+    assert tasks["stay"] == TaskConfig(loss="mse", weight=0.5)
+    assert list(read(SMALLEST, tmp_path).tasks) == ["score"]
+
+
+@cases(
+    "text, message",
+    {
+        "empty": ("[tasks]\n", r":7: key 'tasks': expected sections \[tasks.NAME\]"),
+        "key": ("[tasks.a]\nlable = 1\n", r":8: key 'tasks.a.lable': .*did you mean 'label'"),
+        "loss": ("[tasks.a]\nloss = 'l1'\n", r":8: key 'tasks.a.loss': expected 'bce' or 'mse'"),
+        "weight": ("[tasks.a]\nweight = 0.0\n", r":8: key 'tasks.a.weight': .*greater than 0"),
+    },
+)
+def test_wrong_tasks_are_refused(text, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        read(SMALLEST + text, tmp_path)

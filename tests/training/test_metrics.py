@@ -1,13 +1,21 @@
-"""AUC and normalized entropy, against values by hand and a look at every pair."""
+"""Metrics, against values by hand and a look at every pair."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
+from torchmetrics.functional import mean_squared_error
 
+from embershard.data import TaskConfig
 from embershard.errors import InputError
-from embershard.training import area_under_curve, evaluate_logits
+from embershard.training import (
+    Evaluation,
+    RegressionEvaluation,
+    area_under_curve,
+    evaluate_logits,
+)
+from embershard.training.metrics import evaluate_task, quality
 from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 
@@ -82,3 +90,77 @@ def test_scores_without_an_area_are_refused(scores, labels, message):
 def test_labels_of_one_kind_are_refused(label):
     with pytest.raises(InputError, match=f"both 0 and 1, got a mean of {label}"):
         evaluate_logits(torch.zeros(3), torch.full((3,), label))
+
+
+def test_calibration_is_the_mean_score_over_the_mean_label():
+    logits = torch.tensor([math.log(3), 0.0, -math.log(3)])  # Scores 0.75, 0.5 and 0.25.
+    found = evaluate_logits(logits, torch.tensor([1.0, 0.0, 0.0]))
+    assert found.calibration == pytest.approx(0.5 / (1 / 3))
+
+
+def test_weights_count_like_repeated_examples():
+    logits = torch.tensor([1.0, -1.0, 0.5, 0.2])
+    labels = torch.tensor([1.0, 0.0, 0.0, 1.0])
+    repeats = torch.tensor([1, 3, 2, 1])
+    weighted = evaluate_logits(logits, labels, weights=repeats.float() * 0.5)
+    repeated = evaluate_logits(logits.repeat_interleave(repeats), labels.repeat_interleave(repeats))
+    for name in ("log_loss", "normalized_entropy", "calibration"):
+        assert getattr(weighted, name) == pytest.approx(getattr(repeated, name)), name
+    assert weighted.auc == evaluate_logits(logits, labels).auc
+    assert weighted.examples == 4
+
+
+def test_labels_that_do_not_count_are_left_out():
+    logits, labels = torch.tensor([2.0, 9.0, 0.0]), torch.tensor([1.0, math.nan, 0.0])
+    request = torch.tensor([4, 4, 4])
+    found = evaluate_logits(logits, labels, weights=torch.tensor([1.0, 7.0, 1.0]), request=request)
+    assert found == evaluate_logits(logits[[0, 2]], labels[[0, 2]], request=request[:2])
+    assert (found.examples, found.gauc) == (2, 1.0)
+
+
+def test_gauc_is_the_mean_of_the_requests_weighted_by_examples():
+    # Requests: 5 with AUC 1 of 2 examples, 3 with a tie and an inversion of 3, 9 with likes only.
+    request = torch.tensor([5, 3, 3, 5, 3, 9])
+    logits = torch.tensor([1.0, 2.0, 2.0, 0.0, 3.0, 8.0])
+    labels = torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0, 1.0])
+    found = evaluate_logits(logits, labels, request=request)
+    assert found.gauc == pytest.approx((2 * 1 + 3 * 0.25) / 5)
+    assert evaluate_logits(logits, labels, request=torch.arange(6)).gauc is None
+    assert evaluate_logits(logits, labels).gauc is None
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 6], ids=["many-ties", "some-ties", "few-ties"])
+def test_gauc_is_the_auc_of_each_request(decimals):
+    random = np.random.default_rng(decimals)
+    request = random.integers(0, 60, 1000) * 7 - 100
+    labels = (random.random(1000) < 0.2).astype(np.float32)
+    logits = np.round(random.normal(labels, 1.5), decimals).astype(np.float32)
+    areas, sizes = [], []
+    for number in np.unique(request):
+        own = request == number
+        if 0 < labels[own].mean() < 1:
+            areas.append(share_of_ordered_pairs(logits[own], labels[own]))
+            sizes.append(own.sum())
+    found = evaluate_logits(
+        *(torch.from_numpy(each) for each in (logits, labels)), request=torch.from_numpy(request)
+    )
+    assert found.gauc == pytest.approx(np.average(areas, weights=sizes))
+
+
+def test_a_result_is_as_good_as_its_mean_auc_or_its_negative_loss():
+    one, other = (
+        Evaluation(auc=auc, log_loss=1, normalized_entropy=1, examples=2) for auc in (0.5, 0.75)
+    )
+    value = RegressionEvaluation(mse=4, mae=1, examples=2)
+    tasks = {"a": TaskConfig(), "b": TaskConfig(), "v": TaskConfig(loss="mse", weight=0.5)}
+    assert quality({"a": one, "b": other, "v": value}, tasks) == 0.625
+    assert quality({"v": value}, tasks) == -2
+
+
+def test_errors_of_values_are_those_of_torchmetrics_and_by_hand():
+    values, labels = torch.tensor([1.0, 2.0, 7.0, 4.0]), torch.tensor([2.0, 2.0, 4.0, math.nan])
+    found = evaluate_task(values, labels, loss="mse")
+    assert (found.mse, found.mae, found.examples) == pytest.approx((10 / 3, 4 / 3, 3))
+    assert found.mse == pytest.approx(mean_squared_error(values[:3], labels[:3]).item())
+    weighted = evaluate_task(values, labels, loss="mse", weights=torch.tensor([3.0, 1, 1, 9]))
+    assert (weighted.mse, weighted.mae) == pytest.approx((12 / 5, 6 / 5))

@@ -51,4 +51,7 @@ def test_sharded_scores_are_those_of_one_process_also_between_steps(workers, tmp
     for found, is_training in workers.run(2, scored, settings):
         assert is_training
         for each in found:
-            torch.testing.assert_close(each, expected)
+            torch.testing.assert_close(each.logits.squeeze(1), expected)
+            assert torch.equal(each.labels.squeeze(1), torch.from_numpy(DATA.test.labels))
+            assert torch.equal(each.request, torch.from_numpy(DATA.test.request))
+            assert each.weights is None

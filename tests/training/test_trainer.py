@@ -17,6 +17,7 @@ from embershard.training import (
     dry_run,
     evaluate_logits,
     load_checkpoint,
+    metrics,
     read_config,
     resuming,
     score,
@@ -25,6 +26,7 @@ from embershard.training import (
 from embershard.training import run as run_module
 from embershard.training.parts import model_arguments, set_learning_rates
 from embershard.training.run_folder import locked_folder
+from embershard.training.scoring import Scorer
 from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
@@ -85,16 +87,16 @@ def test_the_same_seed_gives_the_same_numbers(threads, tmp_path):
 
 
 def test_the_result_is_that_of_the_checkpoint(tmp_path):
-    result = train(config(tmp_path), DATA)
+    run = config(tmp_path)
+    result = train(run, DATA)
 
     kept = load_checkpoint(result.checkpoint)
+    for split, found in ((DATA.test, result.test), (DATA.valid, result.valid)):
+        assert Scorer(kept.module)(to_rows(split)).evaluate(run.tasks) == {"score": found}
     logits = score(kept.module, to_rows(DATA.test))
-    assert evaluate_logits(logits, torch.from_numpy(DATA.test.labels)) == result.test
     assert result.test.auc == pytest.approx(
         share_of_ordered_pairs(logits.numpy(), DATA.test.labels), abs=1e-6
     )
-    logits = score(kept.module, to_rows(DATA.valid))
-    assert evaluate_logits(logits, torch.from_numpy(DATA.valid.labels)) == result.valid
     assert kept.metrics["valid_auc"] == result.valid.auc
     assert kept.schema == DATA.schema
 
@@ -146,10 +148,10 @@ class Looks:
     def __init__(self, monkeypatch, aucs):
         self._aucs = iter(aucs)
         self.on_test = 0
-        monkeypatch.setattr(run_module, "evaluate_logits", self)
+        monkeypatch.setattr(metrics, "evaluate_logits", self)
 
-    def __call__(self, logits, labels):
-        found = evaluate_logits(logits, labels)
+    def __call__(self, logits, labels, **options):
+        found = evaluate_logits(logits, labels, **options)
         if len(labels) == len(DATA.test) and torch.equal(
             labels, torch.from_numpy(DATA.test.labels)
         ):
@@ -467,15 +469,6 @@ def test_threads_are_applied(tmp_path):
         progress=lambda p: seen.append(torch.get_num_threads()),
     )
     assert set(seen) == {2}
-
-
-def test_a_table_has_the_rows_of_its_id_map(tmp_path):
-    arguments = model_arguments(config("x").model, config("x").training, DATA)
-    assert [(t["name"], t["num_embeddings"], t["pooling"]) for t in arguments["tables"]] == [
-        ("user", 60, "sum"),
-        ("history", 30, "mean"),
-        ("item", 40, "sum"),
-    ]
 
 
 @cases(

@@ -1,6 +1,7 @@
 #include "package/manifest_fields.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "package/names.h"
 
@@ -12,7 +13,8 @@ constexpr int64_t kRowsMax = int64_t{1} << 40;  // Of one table.
 constexpr int64_t kDimMax = 1 << 16;
 constexpr int64_t kChunkAlign = 4096;
 constexpr int64_t kChunkBytesMax = int64_t{1} << 30;
-constexpr double kDefaultLimit = 1e15;  // So that every reader writes it with the same digits.
+constexpr double kNumberLimit = 1e15;  // So that every reader writes it with the same digits.
+constexpr double kDeviationMin = 1e-15;
 
 void CheckError(const JsonValue& value) {
   if (value.Number() < 0) value.Refuse("at least 0");
@@ -46,18 +48,65 @@ Scope ReadScope(const JsonValue& value) {
   return value.Choice<Scope>({{"request", Scope::kRequest}, {"example", Scope::kExample}});
 }
 
+double ReadNumber(const JsonValue& value) {
+  const double number = value.Number();
+  if (number <= -kNumberLimit || number >= kNumberLimit) {
+    value.Refuse("a number between -1e15 and 1e15");
+  }
+  return number;
+}
+
+void CheckBoundaries(const JsonValue& value) {
+  std::vector<double> boundaries;
+  for (const JsonValue& boundary : value.Elements(1)) boundaries.push_back(ReadNumber(boundary));
+  const auto bad = std::adjacent_find(boundaries.begin(), boundaries.end(), std::greater_equal<>());
+  if (bad != boundaries.end()) {
+    value.Refuse("strictly increasing numbers");
+  }
+}
+
+// The dense program applies the transforms, so that nothing is kept of them.
+void CheckTransform(const JsonValue& value) {
+  enum class Kind { kLog1p, kClip, kStandardize, kBucketize };
+  if (!value.ExpectObject()) return;
+  switch (value["kind"].Choice<Kind>({{"log1p", Kind::kLog1p},
+                                      {"clip", Kind::kClip},
+                                      {"standardize", Kind::kStandardize},
+                                      {"bucketize", Kind::kBucketize}})) {
+    case Kind::kLog1p:
+      value.ExpectKeys({"kind"});
+      break;
+    case Kind::kClip:
+      value.ExpectKeys({"kind", "low", "high"});
+      if (ReadNumber(value["low"]) >= ReadNumber(value["high"])) value.Refuse("low below high");
+      break;
+    case Kind::kStandardize:
+      value.ExpectKeys({"kind", "mean", "deviation"});
+      ReadNumber(value["mean"]);
+      if (ReadNumber(value["deviation"]) < kDeviationMin) {
+        value["deviation"].Refuse("at least 1e-15");
+      }
+      break;
+    case Kind::kBucketize:
+      value.ExpectKeys({"kind", "boundaries"});
+      CheckBoundaries(value["boundaries"]);
+      break;
+  }
+}
+
 DenseInput ReadDense(const JsonValue& value) {
-  value.ExpectKeys({"kind", "name", "scope", "default"});
+  if (value.Has("transforms")) {
+    value.ExpectKeys({"kind", "name", "scope", "default", "transforms"});
+    for (const JsonValue& transform : value["transforms"].Elements(1)) CheckTransform(transform);
+  } else {
+    value.ExpectKeys({"kind", "name", "scope", "default"});
+  }
   DenseInput input;
   input.name = ReadInputName(value["name"]);
   input.scope = ReadScope(value["scope"]);
   const JsonValue default_value = value["default"];
   if (!default_value.is_null()) {
-    const double number = default_value.Number();
-    if (number <= -kDefaultLimit || number >= kDefaultLimit) {
-      default_value.Refuse("a number between -1e15 and 1e15");
-    }
-    input.default_value = static_cast<float>(number);
+    input.default_value = static_cast<float>(ReadNumber(default_value));
   }
   return input;
 }

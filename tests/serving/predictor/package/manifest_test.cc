@@ -162,6 +162,17 @@ TEST(Manifest, TakesTheDigestOfTheNumbersAsTheyAreWritten) {
   EXPECT_EQ(manifest->schema.dense[0].default_value, -1.0F);
 }
 
+TEST(Manifest, TakesTransforms) {
+  const std::string text = EditedManifest([](Json& document) {
+    document["inputs"][0]["transforms"] = Json::parse(R"([
+        {"kind": "clip", "low": 0, "high": 5e-5}, {"kind": "log1p"},
+        {"kind": "standardize", "mean": -0.5, "deviation": 2.0},
+        {"kind": "bucketize", "boundaries": [0, 0.25]}])");
+  });
+  const Result<Manifest> manifest = ParseManifest(text);
+  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
+}
+
 struct BadField {
   const char* name;  // Of the case.
   const char* message;

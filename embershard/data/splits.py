@@ -1,0 +1,68 @@
+"""Splits: the form in which training and evaluation read a data set."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from embershard.jagged import KeyedJaggedTensor
+from embershard.package.samples import SampleRequest
+from embershard.package.schema import Schema
+
+
+class Batch(NamedTuple):
+    """B examples, each of them its own request."""
+
+    dense: Tensor
+    """float32 ``[B, F]``, transformed, columns in ``schema.dense`` order."""
+
+    sparse: KeyedJaggedTensor
+    """Table rows, keys in ``schema.sparse`` order, B lists each."""
+
+    labels: Tensor
+    """float32 ``[B]``, or ``[B, T]`` of T > 1 tasks. NaN: this label does not count."""
+
+    weights: Tensor | None = None
+    """float32 ``[B]``: weight of each example's losses. None: 1 each."""
+
+    request: Tensor | None = None
+    """int64 ``[B]``: examples with equal numbers belong to one request. None: not known."""
+
+
+class Split(Protocol):
+    """One split of a data set, as training and evaluation read it."""
+
+    @property
+    def schema(self) -> Schema:
+        """Inputs and id maps."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        ...
+
+    def batches(
+        self,
+        *,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        id_dropout: Mapping[str, float] | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        first: int = 0,
+    ) -> Iterator[Batch]:
+        """One pass over the split; arguments are those of ``embershard.data.batches``.
+
+        Batch k of all ranks together has ``n = min(batch_size, len - k * batch_size)`` examples.
+        Rank r gets the part ``[n * r // world_size, n * (r + 1) // world_size)`` of them. The part
+        may be empty, but every rank gets equally many batches.
+        """
+        ...
+
+    def label_means(self) -> list[float]:
+        """Mean label of each task, over labels that count; NaN if there are none."""
+        ...
+
+    def samples(self, count: int) -> list[SampleRequest]:
+        """The first ``count`` requests, as packages keep them, without outputs."""
+        ...

@@ -1,0 +1,283 @@
+"""Runs with several tasks: losses, outputs and evaluation of each, on one rank and on two."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from embershard.commands.train import _show_result
+from embershard.data import Dataset, TaskConfig, sample_requests, to_rows
+from embershard.data.synthetic import SyntheticConfig, planted_click_log
+from embershard.errors import ConfigError, InputError
+from embershard.export import export_checkpoint
+from embershard.models import DINConfig, DLRMConfig, TwoTowerConfig
+from embershard.serving import LocalPredictor
+from embershard.training import evaluate_logits, load_checkpoint, score, train
+from embershard.training.config import CheckpointConfig
+from tests.cases import cases
+from tests.training.runs import INPUTS, config, dataset
+
+DATA = dataset()
+TASKS = {"click": TaskConfig(), "buy": TaskConfig(weight=2.0), "seconds": TaskConfig(loss="mse")}
+SPLITS = ("train", "valid", "test")
+ALIKE = [replace(each, ids=40) for each in INPUTS]
+
+
+def with_tasks(examples, count=3):
+    """A purchase is known after a click only; seconds are a dense input, unknown now and then."""
+    clicks = examples.labels
+    buys = np.where(clicks == 1, examples.dense[:, 0] > 0, np.nan)
+    seconds = np.where(np.arange(len(clicks)) % 5 > 0, 3 + examples.dense[:, 1], np.nan)
+    columns = np.stack([clicks, buys, seconds], axis=1)[:, :count].astype(np.float32)
+    return replace(examples, labels=columns)
+
+
+def data_of(count=3):
+    return replace(DATA, **{name: with_tasks(getattr(DATA, name), count) for name in SPLITS})
+
+
+def run_of(folder, tasks=TASKS, model=None, **settings):
+    changes = {"tasks": tasks} | ({} if model is None else {"model": model})
+    return config(folder, **settings).model_copy(update=changes)
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A split of which only the protocol is known, with weights."""
+
+    rows: object
+    weight: float | None = None
+
+    @property
+    def schema(self):
+        return self.rows.schema
+
+    def __len__(self):
+        return len(self.rows)
+
+    def batches(self, **options):
+        for batch in self.rows.batches(**options):
+            weights = (
+                None if self.weight is None else torch.full_like(batch.dense[:, 0], self.weight)
+            )
+            yield batch._replace(weights=weights, request=None)
+
+    def label_means(self):
+        return self.rows.label_means()
+
+    def samples(self, count):
+        return self.rows.samples(count)
+
+
+class StreamedDataset(Dataset):
+    def digest(self):
+        return "digest"
+
+
+def streamed(data, weight=None):
+    splits = {name: Streamed(to_rows(getattr(data, name)), weight) for name in SPLITS}
+    return StreamedDataset(name="streamed", schema=data.schema, tables=data.tables, **splits)
+
+
+def arguments_in(checkpoint):
+    return json.loads((checkpoint / "checkpoint.json").read_text())["model"]["arguments"]
+
+
+def weights_of(result):
+    return load_checkpoint(result.checkpoint).module.state_dict()
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(run_of(tmp_path_factory.mktemp("tasks")), data_of())
+
+
+def test_each_task_is_evaluated_on_the_labels_that_count(trained):
+    kept = load_checkpoint(trained.checkpoint)
+    test = data_of().test
+    logits = score(kept.module, to_rows(test))
+    assert logits.shape == (len(test), 3)
+    assert list(trained.test_tasks) == list(trained.valid_tasks) == ["click", "buy", "seconds"]
+    labels, request = torch.from_numpy(test.labels), torch.from_numpy(test.request)
+    for column, name in enumerate(("click", "buy")):
+        expected = evaluate_logits(logits[:, column], labels[:, column], request=request)
+        assert trained.test_tasks[name] == expected
+    assert trained.test == trained.test_tasks["click"]
+    known = ~np.isnan(test.labels[:, 2])
+    error = logits[known, 2].double().numpy() - test.labels[known, 2]
+    assert trained.test_tasks["seconds"].mse == pytest.approx(np.mean(error**2))
+    assert trained.test_tasks["seconds"].mae == pytest.approx(np.mean(np.abs(error)))
+    assert trained.test_tasks["seconds"].examples == known.sum() < len(test)
+    assert kept.metrics["valid_buy_auc"] == trained.valid_tasks["buy"].auc
+
+
+def test_the_result_has_a_line_for_each_task_and_split(trained, capsys):
+    _show_result(trained)
+    lines = capsys.readouterr().out.splitlines()
+    starts = [f"{split:10}  {task}  " for split in ("validation", "test") for task in TASKS]
+    assert [line[: len(start)] for line, start in zip(lines[1:], starts, strict=False)] == starts
+    assert f"mse {trained.test_tasks['seconds'].mse:.4f}" in lines[6]
+
+
+@cases(
+    "model",
+    {
+        "dlrm": DLRMConfig(embedding_dim=4, dense_layers=(4,), over_layers=(8, 1)),
+        "din": DINConfig(embedding_dim=4, over_layers=(8, 1)),
+    },
+)
+def test_served_outputs_are_those_of_the_trained_model(model, tmp_path):
+    data = planted_click_log(SyntheticConfig(examples=500, inputs=ALIKE)).dataset
+    splits = {name: with_tasks(getattr(data, name)) for name in SPLITS}
+    result = train(run_of(tmp_path / "run", model=model, epochs=1), replace(data, **splits))
+    module = load_checkpoint(result.checkpoint).module
+    package = export_checkpoint(result.checkpoint, tmp_path / "ranker" / "1", weights="fp32")
+    test = splits["test"]
+    answers = LocalPredictor(package).predict_merged(sample_requests(test, 1000))
+    # Requests come in the order of their first examples.
+    order = np.concatenate(
+        [np.flatnonzero(test.request == number) for number in dict.fromkeys(test.request)]
+    )
+    logits = score(module, to_rows(test.take(order)))
+    expected = {
+        "click": torch.sigmoid(logits[:, 0]),
+        "buy": torch.sigmoid(logits[:, 1]),
+        "seconds": logits[:, 2],
+    }
+    for name, values in expected.items():
+        served = np.concatenate([answer.outputs[name] for answer in answers])
+        np.testing.assert_allclose(served, values.numpy(), rtol=1e-5, atol=1e-6)
+    assert set(answers[0].outputs) == set(expected)
+
+
+def trained_on_ranks(env, folder):
+    result = train(run_of(folder, epochs=1, batch_size=63), data_of(), env=env)
+    return result.test_tasks, {name: each.clone() for name, each in weights_of(result).items()}
+
+
+def test_two_ranks_train_like_one(workers, tmp_path):
+    evaluations, weights = trained_on_ranks(None, tmp_path / "alone")
+    for found, theirs in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
+        assert found["click"].auc == pytest.approx(evaluations["click"].auc, abs=1e-4)
+        assert found["seconds"].mse == pytest.approx(evaluations["seconds"].mse, rel=1e-4)
+        assert found["buy"].examples == evaluations["buy"].examples
+        assert theirs.keys() == weights.keys()
+        for name, expected in weights.items():
+            torch.testing.assert_close(theirs[name], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_streamed_split_trains_like_rows_in_memory(tmp_path):
+    data = data_of()
+    in_memory = train(run_of(tmp_path / "memory"), data)
+    found = train(run_of(tmp_path / "streamed"), streamed(data))
+    assert_same(weights_of(found), weights_of(in_memory))
+    assert found.test.auc == in_memory.test.auc
+    assert found.test.gauc is None
+    assert in_memory.test.gauc is not None
+
+
+def test_row_weights_and_task_weights_are_factors_of_the_loss(tmp_path):
+    halves = {
+        name: task.model_copy(update={"weight": task.weight / 2}) for name, task in TASKS.items()
+    }
+    expected = train(run_of(tmp_path / "whole"), data_of())
+    found = train(run_of(tmp_path / "halves", halves), streamed(data_of(), weight=2.0))
+    assert_same(weights_of(found), weights_of(expected))
+
+
+def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
+    data = replace(
+        DATA,
+        **{
+            name: replace(each, labels=each.dense[:, :1].copy())
+            for name in SPLITS
+            for each in [getattr(DATA, name)]
+        },
+    )
+    steps = []
+    run = run_of(tmp_path, {"value": TaskConfig(loss="mse")}, epochs=20, dense_learning_rate=0.3)
+    result = train(run, data, progress=lambda now: steps.append((now.step, now.best_auc)))
+    kept = load_checkpoint(result.checkpoint)
+    logits = score(kept.module, to_rows(data.valid)).double().numpy()
+    found = np.mean((logits - data.valid.labels[:, 0]) ** 2)
+    assert result.valid_tasks["value"].mse == pytest.approx(found)
+    assert found < np.var(data.valid.labels)
+    assert {auc for _, auc in steps} == {None}
+    assert kept.metrics["valid_mse"] == result.valid_tasks["value"].mse
+    with pytest.raises(InputError, match=r"expected a task with the loss 'bce', got \['value'\]"):
+        _ = result.valid
+
+
+def test_a_checkpoint_keeps_the_tasks_in_order(trained):
+    arguments = arguments_in(trained.checkpoint)
+    assert list(arguments["tasks"].items()) == [(name, task.loss) for name, task in TASKS.items()]
+    assert arguments["over_arch_layer_sizes"] == [8, 3]
+    assert list(load_checkpoint(trained.checkpoint).module.tasks) == list(TASKS)
+
+
+@cases(
+    ("tasks", "columns", "message"),
+    {
+        "too-few-columns": (TASKS, 2, "key 'tasks': expected labels of tasks .*, got 2 columns"),
+        "no-such-labels": (
+            {"click": TaskConfig(), "buy": TaskConfig(), "seconds": TaskConfig()},
+            3,
+            "expected labels 0 and 1 of task 'seconds' in the train split, got [0-9.]+$",
+        ),
+    },
+)
+def test_labels_that_do_not_fit_the_tasks_are_refused(tasks, columns, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        train(run_of(tmp_path / "run", tasks), data_of(columns))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_whose_labels_never_count_is_refused(tmp_path):
+    data = data_of(2)
+    labels = data.valid.labels.copy()
+    labels[:, 1] = math.nan
+    data = replace(data, valid=replace(data.valid, labels=labels))
+    tasks = {"click": TaskConfig(), "buy": TaskConfig()}
+    with pytest.raises(ConfigError, match=r"of task 'buy' in the valid split, got .* of mean nan$"):
+        train(run_of(tmp_path / "run", tasks), data)
+
+
+def test_two_towers_refuse_a_second_task(tmp_path):
+    run = run_of(tmp_path / "run", model=TwoTowerConfig(embedding_dim=4))
+    with pytest.raises(ConfigError, match=r"key 'model': two_tower: expected one task, got "):
+        train(run, data_of())
+
+
+def test_a_run_of_before_there_were_tasks_goes_on(tmp_path):
+    def settings(folder):
+        kept = CheckpointConfig(folder=str(folder), last_every_steps=5)
+        return config(folder).model_copy(update={"checkpoint": kept})
+
+    def stop(now):
+        if now.step == 27:
+            raise KeyboardInterrupt
+
+    expected = train(settings(tmp_path / "whole"), DATA)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings(tmp_path / "old"), DATA, progress=stop)
+    file = tmp_path / "old" / "last" / "25" / "training.json"
+    state = json.loads(file.read_text())
+    assert "tasks" not in json.loads(state["config"])
+    assert "tasks" not in arguments_in(file.parent)
+    best = state["best"]["score"]
+    state["best"] = {
+        name: best[name] for name in ("auc", "log_loss", "normalized_entropy", "examples")
+    }
+    file.write_text(json.dumps(state))
+    found = train(settings(tmp_path / "old"), DATA, resume=True)
+    assert_same(weights_of(found), weights_of(expected))
+    assert found.test == expected.test
