@@ -45,6 +45,16 @@ Layers = Annotated[
 """The width of each layer, at least one."""
 
 
+def _ends_in_a_logit(layers: tuple[int, ...]) -> tuple[int, ...]:
+    if layers[-1] != 1:
+        raise ValueError("expected a last layer 1 wide")
+    return layers
+
+
+LogitLayers = Annotated[Layers, AfterValidator(_ends_in_a_logit)]
+"""The width of each layer; the last is 1."""
+
+
 class Part(BaseModel):
     """Base of what is read from a file: strict, frozen, without unknown keys."""
 

@@ -90,3 +90,10 @@ def check_logits(layer_sizes: Sequence[int], tasks: Mapping[str, Loss]) -> None:
             f"over_arch_layer_sizes: expected the last to be {len(tasks)}, one logit for each of "
             f"the tasks {list(tasks)}; got {list(layer_sizes)}"
         )
+
+
+def check_sequences(names: Sequence[str], **roles: str) -> None:
+    """Refuse roles, such as ``history``, whose sequence the collection lacks."""
+    for role, name in roles.items():
+        if name not in names:
+            raise InputError(f"{role}: expected one of the sequences {list(names)}, got {name!r}")

@@ -9,7 +9,7 @@ from pydantic import ValidationInfo, field_validator
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
-from embershard.models.arguments import EmbeddingDim, Layers, Part, kept
+from embershard.models.arguments import EmbeddingDim, Layers, LogitLayers, Part, kept
 from embershard.models.base import ONE_SCORE, Loss
 from embershard.modules import EmbeddingBagConfig
 from embershard.modules.tables import embedding_names
@@ -17,6 +17,12 @@ from embershard.package.schema import Schema, Scope
 
 
 class _Config(Part, ABC):
+    name: str
+    """The model."""
+
+    embedding_dim: EmbeddingDim = 16
+    """Columns of every table."""
+
     def arguments(
         self,
         tables: Sequence[EmbeddingBagConfig],
@@ -48,15 +54,7 @@ class _Config(Part, ABC):
         """All but the tables' own, by the names of the constructor's arguments."""
 
 
-class DLRMConfig(_Config):
-    """What a person chooses of a DLRM; the section ``[model]`` of a run's file."""
-
-    name: Literal["dlrm"] = "dlrm"
-    """The model."""
-
-    embedding_dim: EmbeddingDim = 16
-    """Columns of every table."""
-
+class _DLRMConfig(_Config):
     dense_layers: Layers = (32, 16)
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
 
@@ -88,37 +86,23 @@ class DLRMConfig(_Config):
         }
 
 
-class DINConfig(_Config):
-    """What a person chooses of a DIN; the section ``[model]`` of a run's file."""
+class DLRMConfig(_DLRMConfig):
+    """What a person chooses of a DLRM; the section ``[model]`` of a run's file."""
 
-    name: Literal["din"] = "din"
+    name: Literal["dlrm"] = "dlrm"
     """The model."""
 
-    embedding_dim: EmbeddingDim = 16
-    """Columns of every table."""
 
+class _HistoryConfig(_Config):
     history: str = "history"
     """The sparse input that is attended to: its ids are those of ``target``."""
 
     target: str = "item"
     """The sparse input that attends: one id an example. It is looked up once more, pooled."""
 
-    attention_layers: Layers = (32,)
-    """Hidden layers of the attention, at least one."""
-
-    over_layers: Layers = (64, 32, 1)
-    """Layers over everything; the last is 1 wide, one logit for each task."""
-
-    @field_validator("over_layers")
-    @classmethod
-    def _ends_in_a_score(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
-        if layers[-1:] != (1,):
-            raise ValueError("expected a last layer 1 wide")
-        return layers
-
-    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+    def _of_sequences(self, tables: Sequence[EmbeddingBagConfig]) -> dict[str, Any]:
         """``history`` leaves the table it is pooled in, and shares a new one with ``target``."""
-        rows = {name: _rows(tables, name) for name in (self.history, self.target)}
+        rows = {name: self._rows(tables, name) for name in (self.history, self.target)}
         if len(set(rows.values())) > 1:
             raise InputError(
                 f"history and target: expected ids of one kind, got tables of {rows} rows"
@@ -131,7 +115,7 @@ class DINConfig(_Config):
             )
         pooled = []
         for table in tables:
-            features = [each for each in table.feature_names if each != self.history]
+            features = [feature for feature in table.feature_names if feature != self.history]
             if features:
                 pooled.append(replace(table, feature_names=features))
         return {
@@ -146,6 +130,33 @@ class DINConfig(_Config):
             ],
             "history": self.history,
             "target": self.target,
+        }
+
+    def _rows(self, tables: Sequence[EmbeddingBagConfig], feature: str) -> int:
+        for table in tables:
+            if feature in table.feature_names:
+                return table.num_embeddings
+        known = [feature for table in tables for feature in table.feature_names]
+        raise InputError(
+            f"model {self.name}: expected one of the sparse inputs {known}, got {feature!r}"
+        )
+
+
+class DINConfig(_HistoryConfig):
+    """What a person chooses of a DIN; the section ``[model]`` of a run's file."""
+
+    name: Literal["din"] = "din"
+    """The model."""
+
+    attention_layers: Layers = (32,)
+    """Hidden layers of the attention, at least one."""
+
+    over_layers: LogitLayers = (64, 32, 1)
+    """Layers over everything; the last is 1 wide, one logit for each task."""
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        return {
+            **self._of_sequences(tables),
             "dense_in_features": len(schema.dense),
             "attention_layer_sizes": list(self.attention_layers),
             "over_arch_layer_sizes": list(self.over_layers),
@@ -160,9 +171,6 @@ class TwoTowerConfig(_Config):
 
     name: Literal["two_tower"] = "two_tower"
     """The model."""
-
-    embedding_dim: EmbeddingDim = 16
-    """Columns of every table."""
 
     tower_layers: Layers = (64, 32)
     """Layers of either tower; the last is as wide as the vectors, and linear."""
@@ -187,11 +195,3 @@ class TwoTowerConfig(_Config):
             "item_features": outputs("example"),
             "tower_layer_sizes": list(self.tower_layers),
         }
-
-
-def _rows(tables: Sequence[EmbeddingBagConfig], feature: str) -> int:
-    for table in tables:
-        if feature in table.feature_names:
-            return table.num_embeddings
-    known = [feature for table in tables for feature in table.feature_names]
-    raise InputError(f"model din: expected one of the sparse inputs {known}, got {feature!r}")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models.base import LogitModel, Loss, check_logits
+from embershard.models.base import LogitModel, Loss, check_logits, check_sequences
 from embershard.modules import (
     MLP,
     EmbeddingBagCollection,
@@ -29,6 +29,7 @@ from embershard.modules import (
     FusedEmbeddingCollection,
     to_examples,
 )
+from embershard.modules.tables import pooled_width
 
 
 class TargetAttention(nn.Module):
@@ -112,22 +113,19 @@ class DIN(LogitModel):
         tasks: Mapping[str, Loss] | None = None,
     ) -> None:
         super().__init__(tasks)
-        names = embedding_collection.embedding_names()
-        for role, name in (("history", history), ("target", target)):
-            if name not in names:
-                raise InputError(f"{role}: expected one of the sequences {names}, got {name!r}")
+        check_sequences(embedding_collection.embedding_names(), history=history, target=target)
         check_logits(over_arch_layer_sizes, self.tasks)
         self.embedding_bag_collection = embedding_bag_collection
         self.embedding_collection = embedding_collection
         self.history, self.target = history, target
         dim = embedding_collection.embedding_configs()[0].embedding_dim
-        pooled = sum(
-            table.embedding_dim * len(table.feature_names)
-            for table in embedding_bag_collection.embedding_bag_configs()
-        )
+        pooled = pooled_width(embedding_bag_collection.embedding_bag_configs())
         self.attention = TargetAttention(dim, attention_layer_sizes, device=dense_device)
         self.over_arch = MLP(
-            dense_in_features + pooled + 2 * dim, over_arch_layer_sizes, device=dense_device
+            dense_in_features + pooled + 2 * dim,
+            over_arch_layer_sizes,
+            device=dense_device,
+            activate_last=False,
         )
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:

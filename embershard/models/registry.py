@@ -16,7 +16,11 @@ from embershard.models.arguments import (
     build_bags,
     build_sequences,
 )
-from embershard.models.configs import DINConfig, DLRMConfig, TwoTowerConfig
+from embershard.models.configs import (
+    DINConfig,
+    DLRMConfig,
+    TwoTowerConfig,
+)
 from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
 from embershard.models.two_tower import TwoTower
@@ -25,7 +29,11 @@ ModelConfig: TypeAlias = DLRMConfig | DINConfig | TwoTowerConfig
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 
 MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
-    {"dlrm": DLRMConfig, "din": DINConfig, "two_tower": TwoTowerConfig}
+    {
+        "dlrm": DLRMConfig,
+        "din": DINConfig,
+        "two_tower": TwoTowerConfig,
+    }
 )
 """By name."""
 
@@ -82,7 +90,12 @@ def model_names() -> list[str]:
 
 
 _MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
-    {"dlrm": DLRM, "dlrm_dcn": DLRM_DCN, "din": DIN, "two_tower": TwoTower}
+    {
+        "dlrm": DLRM,
+        "dlrm_dcn": DLRM_DCN,
+        "din": DIN,
+        "two_tower": TwoTower,
+    }
 )
 
 _COLLECTIONS: Mapping[str, dict[str, Any]] = MappingProxyType(

@@ -115,6 +115,11 @@ def check_one_dim(tables: Sequence[EmbeddingConfig]) -> None:
         raise InputError(f"tables: expected one embedding_dim for all of them, got {dims}")
 
 
+def pooled_width(tables: Sequence[EmbeddingConfig]) -> int:
+    """Columns of all outputs of a collection of these tables."""
+    return sum(table.embedding_dim * len(table.feature_names) for table in tables)
+
+
 def embedding_names(tables: Sequence[EmbeddingConfig]) -> list[str]:
     """Key of each output, per table in order, per its features in order: the feature, or
     ``feature@table`` where several tables look it up."""

@@ -43,7 +43,12 @@ from pydantic import (
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError
-from embershard.models import MODEL_CONFIGS, DINConfig, DLRMConfig, TwoTowerConfig
+from embershard.models import (
+    MODEL_CONFIGS,
+    DINConfig,
+    DLRMConfig,
+    TwoTowerConfig,
+)
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 
 if TYPE_CHECKING:
