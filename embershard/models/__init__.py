@@ -4,6 +4,7 @@ from embershard.models.base import LogitModel, Score
 from embershard.models.configs import (
     DINConfig,
     DLRMConfig,
+    DLRMDCNConfig,
     TwoTowerConfig,
 )
 from embershard.models.din import DIN, TargetAttention
@@ -19,6 +20,7 @@ __all__ = [
     "MODEL_CONFIGS",
     "DINConfig",
     "DLRMConfig",
+    "DLRMDCNConfig",
     "DLRMTrain",
     "DenseArch",
     "InteractionArch",

@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
@@ -91,6 +91,26 @@ class DLRMConfig(_DLRMConfig):
 
     name: Literal["dlrm"] = "dlrm"
     """The model."""
+
+
+class DLRMDCNConfig(_DLRMConfig):
+    """What a person chooses of a DLRM_DCN; the section ``[model]`` of a run's file."""
+
+    name: Literal["dlrm_dcn"] = "dlrm_dcn"
+    """The model."""
+
+    cross_layers: Annotated[int, Field(ge=1)] = 3
+    """Layers of the cross network."""
+
+    cross_rank: Annotated[int, Field(ge=1)] = 16
+    """Rank of the cross network's matrices."""
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        return {
+            **super()._of_model(tables, schema),
+            "dcn_num_layers": self.cross_layers,
+            "dcn_low_rank_dim": self.cross_rank,
+        }
 
 
 class _HistoryConfig(_Config):

@@ -19,18 +19,20 @@ from embershard.models.arguments import (
 from embershard.models.configs import (
     DINConfig,
     DLRMConfig,
+    DLRMDCNConfig,
     TwoTowerConfig,
 )
 from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
 from embershard.models.two_tower import TwoTower
 
-ModelConfig: TypeAlias = DLRMConfig | DINConfig | TwoTowerConfig
+ModelConfig: TypeAlias = DLRMConfig | DLRMDCNConfig | DINConfig | TwoTowerConfig
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 
 MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
     {
         "dlrm": DLRMConfig,
+        "dlrm_dcn": DLRMDCNConfig,
         "din": DINConfig,
         "two_tower": TwoTowerConfig,
     }

@@ -47,6 +47,7 @@ from embershard.models import (
     MODEL_CONFIGS,
     DINConfig,
     DLRMConfig,
+    DLRMDCNConfig,
     TwoTowerConfig,
 )
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
@@ -207,6 +208,7 @@ class RunConfig(Section):
     data: DataConfig
     model: Annotated[
         Annotated[DLRMConfig, Tag("dlrm")]
+        | Annotated[DLRMDCNConfig, Tag("dlrm_dcn")]
         | Annotated[DINConfig, Tag("din")]
         | Annotated[TwoTowerConfig, Tag("two_tower")],
         Discriminator(_model_name),

@@ -23,6 +23,7 @@ INPUTS = (
 SECTIONS = {
     **{name: {"name": name, "embedding_dim": 4} for name in MODEL_CONFIGS},
     "dlrm": {"name": "dlrm", "embedding_dim": 4, "dense_layers": [4]},
+    "dlrm_dcn": {"name": "dlrm_dcn", "embedding_dim": 4, "dense_layers": [4]},
 }
 TWO_TASKS = {"click": "bce", "price": "mse"}
 
