@@ -2,11 +2,13 @@
 
 from embershard.models.base import LogitModel, Score
 from embershard.models.configs import (
+    DeepFMConfig,
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
     TwoTowerConfig,
 )
+from embershard.models.deepfm import DeepFMRanker
 from embershard.models.din import DIN, TargetAttention
 from embershard.models.dlrm import DLRM, DLRM_DCN, DLRMTrain, InteractionDCNArch
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, SparseArch
@@ -22,6 +24,8 @@ __all__ = [
     "DLRMConfig",
     "DLRMDCNConfig",
     "DLRMTrain",
+    "DeepFMConfig",
+    "DeepFMRanker",
     "DenseArch",
     "InteractionArch",
     "InteractionDCNArch",

@@ -113,6 +113,30 @@ class DLRMDCNConfig(_DLRMConfig):
         }
 
 
+class DeepFMConfig(_Config):
+    """What a person chooses of a DeepFM; the section ``[model]`` of a run's file."""
+
+    name: Literal["deepfm"] = "deepfm"
+    """The model."""
+
+    over_layers: LogitLayers = (64, 32, 1)
+    """Layers of the deep part; the last is 1 wide, one logit for each task."""
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        """Each table gets a second one, 1 wide, for the weights of first order."""
+        first = [
+            replace(table, name=f"{table.name}_first_order", embedding_dim=1) for table in tables
+        ]
+        every = [*tables, *first]
+        outputs = sum(len(table.feature_names) for table in tables)
+        return {
+            "tables": kept(every, None)["tables"],
+            "first_order_features": embedding_names(every)[outputs:],
+            "dense_in_features": len(schema.dense),
+            "over_arch_layer_sizes": list(self.over_layers),
+        }
+
+
 class _HistoryConfig(_Config):
     history: str = "history"
     """The sparse input that is attended to: its ids are those of ``target``."""

@@ -17,22 +17,25 @@ from embershard.models.arguments import (
     build_sequences,
 )
 from embershard.models.configs import (
+    DeepFMConfig,
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
     TwoTowerConfig,
 )
+from embershard.models.deepfm import DeepFMRanker
 from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
 from embershard.models.two_tower import TwoTower
 
-ModelConfig: TypeAlias = DLRMConfig | DLRMDCNConfig | DINConfig | TwoTowerConfig
+ModelConfig: TypeAlias = DLRMConfig | DLRMDCNConfig | DeepFMConfig | DINConfig | TwoTowerConfig
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 
 MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
     {
         "dlrm": DLRMConfig,
         "dlrm_dcn": DLRMDCNConfig,
+        "deepfm": DeepFMConfig,
         "din": DINConfig,
         "two_tower": TwoTowerConfig,
     }
@@ -57,6 +60,8 @@ def build_model(
             ``dlrm``      ``dense_in_features``, ``dense_arch_layer_sizes``,
                           ``over_arch_layer_sizes``
             ``dlrm_dcn``  those of ``dlrm``, ``dcn_num_layers``, ``dcn_low_rank_dim``
+            ``deepfm``    ``first_order_features``, ``dense_in_features``,
+                          ``over_arch_layer_sizes``
             ``din``       ``sequence_tables`` (as ``tables``, without ``pooling``),
                           ``history``, ``target``, ``dense_in_features``,
                           ``attention_layer_sizes``, ``over_arch_layer_sizes``
@@ -95,6 +100,7 @@ _MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
     {
         "dlrm": DLRM,
         "dlrm_dcn": DLRM_DCN,
+        "deepfm": DeepFMRanker,
         "din": DIN,
         "two_tower": TwoTower,
     }

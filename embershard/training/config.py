@@ -45,6 +45,7 @@ from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError
 from embershard.models import (
     MODEL_CONFIGS,
+    DeepFMConfig,
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
@@ -209,6 +210,7 @@ class RunConfig(Section):
     model: Annotated[
         Annotated[DLRMConfig, Tag("dlrm")]
         | Annotated[DLRMDCNConfig, Tag("dlrm_dcn")]
+        | Annotated[DeepFMConfig, Tag("deepfm")]
         | Annotated[DINConfig, Tag("din")]
         | Annotated[TwoTowerConfig, Tag("two_tower")],
         Discriminator(_model_name),

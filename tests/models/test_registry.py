@@ -39,6 +39,7 @@ def test_every_name_is_listed():
     assert model_names() == [
         "dlrm",
         "dlrm_dcn",
+        "deepfm",
         "din",
         "two_tower",
     ]
