@@ -6,12 +6,14 @@ from embershard.models.configs import (
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
+    MaskNetConfig,
     TwoTowerConfig,
 )
 from embershard.models.deepfm import DeepFMRanker
 from embershard.models.din import DIN, TargetAttention
 from embershard.models.dlrm import DLRM, DLRM_DCN, DLRMTrain, InteractionDCNArch
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, SparseArch
+from embershard.models.masknet import MaskBlock, MaskNet
 from embershard.models.registry import MODEL_CONFIGS, ModelConfig, build_model, model_names
 from embershard.models.two_tower import ServedTwoTower, Tower, TwoTower
 
@@ -30,6 +32,9 @@ __all__ = [
     "InteractionArch",
     "InteractionDCNArch",
     "LogitModel",
+    "MaskBlock",
+    "MaskNet",
+    "MaskNetConfig",
     "ModelConfig",
     "OverArch",
     "Score",

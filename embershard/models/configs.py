@@ -137,6 +137,34 @@ class DeepFMConfig(_Config):
         }
 
 
+class MaskNetConfig(_Config):
+    """What a person chooses of a MaskNet; the section ``[model]`` of a run's file."""
+
+    name: Literal["masknet"] = "masknet"
+    """The model."""
+
+    block_layers: Layers = (64, 64, 64)
+    """Output width of each block."""
+
+    reduction_factor: Annotated[float, Field(gt=0, le=16)] = 1.0
+    """Width of a mask's hidden layer, as a multiple of the width of all features."""
+
+    parallel: bool = True
+    """true: every block reads the features. false: each block reads the block before it."""
+
+    over_layers: LogitLayers = (64, 32, 1)
+    """Layers above the blocks; the last is 1 wide, one logit for each task."""
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        return {
+            "dense_in_features": len(schema.dense),
+            "block_sizes": list(self.block_layers),
+            "reduction_factor": self.reduction_factor,
+            "parallel": self.parallel,
+            "over_arch_layer_sizes": list(self.over_layers),
+        }
+
+
 class _HistoryConfig(_Config):
     history: str = "history"
     """The sparse input that is attended to: its ids are those of ``target``."""

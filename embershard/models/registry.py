@@ -21,14 +21,18 @@ from embershard.models.configs import (
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
+    MaskNetConfig,
     TwoTowerConfig,
 )
 from embershard.models.deepfm import DeepFMRanker
 from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
+from embershard.models.masknet import MaskNet
 from embershard.models.two_tower import TwoTower
 
-ModelConfig: TypeAlias = DLRMConfig | DLRMDCNConfig | DeepFMConfig | DINConfig | TwoTowerConfig
+ModelConfig: TypeAlias = (
+    DLRMConfig | DLRMDCNConfig | DeepFMConfig | MaskNetConfig | DINConfig | TwoTowerConfig
+)
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 
 MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
@@ -36,6 +40,7 @@ MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
         "dlrm": DLRMConfig,
         "dlrm_dcn": DLRMDCNConfig,
         "deepfm": DeepFMConfig,
+        "masknet": MaskNetConfig,
         "din": DINConfig,
         "two_tower": TwoTowerConfig,
     }
@@ -62,6 +67,8 @@ def build_model(
             ``dlrm_dcn``  those of ``dlrm``, ``dcn_num_layers``, ``dcn_low_rank_dim``
             ``deepfm``    ``first_order_features``, ``dense_in_features``,
                           ``over_arch_layer_sizes``
+            ``masknet``   ``dense_in_features``, ``block_sizes``, ``reduction_factor``,
+                          ``parallel``, ``over_arch_layer_sizes``
             ``din``       ``sequence_tables`` (as ``tables``, without ``pooling``),
                           ``history``, ``target``, ``dense_in_features``,
                           ``attention_layer_sizes``, ``over_arch_layer_sizes``
@@ -101,6 +108,7 @@ _MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "dlrm": DLRM,
         "dlrm_dcn": DLRM_DCN,
         "deepfm": DeepFMRanker,
+        "masknet": MaskNet,
         "din": DIN,
         "two_tower": TwoTower,
     }

@@ -49,6 +49,7 @@ from embershard.models import (
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
+    MaskNetConfig,
     TwoTowerConfig,
 )
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
@@ -211,6 +212,7 @@ class RunConfig(Section):
         Annotated[DLRMConfig, Tag("dlrm")]
         | Annotated[DLRMDCNConfig, Tag("dlrm_dcn")]
         | Annotated[DeepFMConfig, Tag("deepfm")]
+        | Annotated[MaskNetConfig, Tag("masknet")]
         | Annotated[DINConfig, Tag("din")]
         | Annotated[TwoTowerConfig, Tag("two_tower")],
         Discriminator(_model_name),

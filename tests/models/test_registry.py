@@ -40,6 +40,7 @@ def test_every_name_is_listed():
         "dlrm",
         "dlrm_dcn",
         "deepfm",
+        "masknet",
         "din",
         "two_tower",
     ]

@@ -24,6 +24,7 @@ SECTIONS = {
     **{name: {"name": name, "embedding_dim": 4} for name in MODEL_CONFIGS},
     "dlrm": {"name": "dlrm", "embedding_dim": 4, "dense_layers": [4]},
     "dlrm_dcn": {"name": "dlrm_dcn", "embedding_dim": 4, "dense_layers": [4]},
+    "masknet-serial": {"name": "masknet", "embedding_dim": 4, "parallel": False},
 }
 TWO_TASKS = {"click": "bce", "price": "mse"}
 
