@@ -7,6 +7,7 @@ from embershard.models.configs import (
     DLRMConfig,
     DLRMDCNConfig,
     MaskNetConfig,
+    PLEConfig,
     TwoTowerConfig,
 )
 from embershard.models.deepfm import DeepFMRanker
@@ -14,6 +15,7 @@ from embershard.models.din import DIN, TargetAttention
 from embershard.models.dlrm import DLRM, DLRM_DCN, DLRMTrain, InteractionDCNArch
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, SparseArch
 from embershard.models.masknet import MaskBlock, MaskNet
+from embershard.models.ple import PLE, ExtractionLevel
 from embershard.models.registry import MODEL_CONFIGS, ModelConfig, build_model, model_names
 from embershard.models.two_tower import ServedTwoTower, Tower, TwoTower
 
@@ -22,6 +24,7 @@ __all__ = [
     "DLRM",
     "DLRM_DCN",
     "MODEL_CONFIGS",
+    "PLE",
     "DINConfig",
     "DLRMConfig",
     "DLRMDCNConfig",
@@ -29,6 +32,7 @@ __all__ = [
     "DeepFMConfig",
     "DeepFMRanker",
     "DenseArch",
+    "ExtractionLevel",
     "InteractionArch",
     "InteractionDCNArch",
     "LogitModel",
@@ -37,6 +41,7 @@ __all__ = [
     "MaskNetConfig",
     "ModelConfig",
     "OverArch",
+    "PLEConfig",
     "Score",
     "ServedTwoTower",
     "SparseArch",

@@ -165,6 +165,41 @@ class MaskNetConfig(_Config):
         }
 
 
+class PLEConfig(_Config):
+    """What a person chooses of a PLE; the section ``[model]`` of a run's file.
+
+    MMoE is ``levels = 1`` with ``task_experts = 0``.
+    """
+
+    name: Literal["ple"] = "ple"
+    """The model."""
+
+    levels: Annotated[int, Field(ge=1)] = 2
+    """Levels of experts."""
+
+    task_experts: Annotated[int, Field(ge=0)] = 2
+    """Experts of each task and level. 0, with ``levels = 1``: the model is MMoE."""
+
+    shared_experts: Annotated[int, Field(ge=0)] = 2
+    """Experts of each level that all tasks use."""
+
+    expert_layers: Layers = (64,)
+    """Layers of each expert."""
+
+    tower_layers: LogitLayers = (32, 1)
+    """Layers of each task's tower; the last is 1 wide."""
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        return {
+            "dense_in_features": len(schema.dense),
+            "levels": self.levels,
+            "task_experts": self.task_experts,
+            "shared_experts": self.shared_experts,
+            "expert_layer_sizes": list(self.expert_layers),
+            "tower_layer_sizes": list(self.tower_layers),
+        }
+
+
 class _HistoryConfig(_Config):
     history: str = "history"
     """The sparse input that is attended to: its ids are those of ``target``."""

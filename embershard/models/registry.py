@@ -22,16 +22,24 @@ from embershard.models.configs import (
     DLRMConfig,
     DLRMDCNConfig,
     MaskNetConfig,
+    PLEConfig,
     TwoTowerConfig,
 )
 from embershard.models.deepfm import DeepFMRanker
 from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
 from embershard.models.masknet import MaskNet
+from embershard.models.ple import PLE
 from embershard.models.two_tower import TwoTower
 
 ModelConfig: TypeAlias = (
-    DLRMConfig | DLRMDCNConfig | DeepFMConfig | MaskNetConfig | DINConfig | TwoTowerConfig
+    DLRMConfig
+    | DLRMDCNConfig
+    | DeepFMConfig
+    | MaskNetConfig
+    | PLEConfig
+    | DINConfig
+    | TwoTowerConfig
 )
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 
@@ -41,6 +49,7 @@ MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
         "dlrm_dcn": DLRMDCNConfig,
         "deepfm": DeepFMConfig,
         "masknet": MaskNetConfig,
+        "ple": PLEConfig,
         "din": DINConfig,
         "two_tower": TwoTowerConfig,
     }
@@ -69,6 +78,9 @@ def build_model(
                           ``over_arch_layer_sizes``
             ``masknet``   ``dense_in_features``, ``block_sizes``, ``reduction_factor``,
                           ``parallel``, ``over_arch_layer_sizes``
+            ``ple``       ``dense_in_features``, ``levels``, ``task_experts``,
+                          ``shared_experts``, ``expert_layer_sizes``,
+                          ``tower_layer_sizes``
             ``din``       ``sequence_tables`` (as ``tables``, without ``pooling``),
                           ``history``, ``target``, ``dense_in_features``,
                           ``attention_layer_sizes``, ``over_arch_layer_sizes``
@@ -109,6 +121,7 @@ _MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "dlrm_dcn": DLRM_DCN,
         "deepfm": DeepFMRanker,
         "masknet": MaskNet,
+        "ple": PLE,
         "din": DIN,
         "two_tower": TwoTower,
     }

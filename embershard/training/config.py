@@ -50,6 +50,7 @@ from embershard.models import (
     DLRMConfig,
     DLRMDCNConfig,
     MaskNetConfig,
+    PLEConfig,
     TwoTowerConfig,
 )
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
@@ -213,6 +214,7 @@ class RunConfig(Section):
         | Annotated[DLRMDCNConfig, Tag("dlrm_dcn")]
         | Annotated[DeepFMConfig, Tag("deepfm")]
         | Annotated[MaskNetConfig, Tag("masknet")]
+        | Annotated[PLEConfig, Tag("ple")]
         | Annotated[DINConfig, Tag("din")]
         | Annotated[TwoTowerConfig, Tag("two_tower")],
         Discriminator(_model_name),

@@ -41,6 +41,7 @@ def test_every_name_is_listed():
         "dlrm_dcn",
         "deepfm",
         "masknet",
+        "ple",
         "din",
         "two_tower",
     ]

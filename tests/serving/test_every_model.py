@@ -25,6 +25,7 @@ SECTIONS = {
     "dlrm": {"name": "dlrm", "embedding_dim": 4, "dense_layers": [4]},
     "dlrm_dcn": {"name": "dlrm_dcn", "embedding_dim": 4, "dense_layers": [4]},
     "masknet-serial": {"name": "masknet", "embedding_dim": 4, "parallel": False},
+    "mmoe": {"name": "ple", "embedding_dim": 4, "levels": 1, "task_experts": 0},
 }
 TWO_TASKS = {"click": "bce", "price": "mse"}
 
