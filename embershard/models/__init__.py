@@ -8,6 +8,7 @@ from embershard.models.configs import (
     DLRMDCNConfig,
     MaskNetConfig,
     PLEConfig,
+    SASRecConfig,
     TwoTowerConfig,
 )
 from embershard.models.deepfm import DeepFMRanker
@@ -17,6 +18,7 @@ from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, S
 from embershard.models.masknet import MaskBlock, MaskNet
 from embershard.models.ple import PLE, ExtractionLevel
 from embershard.models.registry import MODEL_CONFIGS, ModelConfig, build_model, model_names
+from embershard.models.sasrec import CausalBlock, SASRec
 from embershard.models.two_tower import ServedTwoTower, Tower, TwoTower
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "DLRM_DCN",
     "MODEL_CONFIGS",
     "PLE",
+    "CausalBlock",
     "DINConfig",
     "DLRMConfig",
     "DLRMDCNConfig",
@@ -42,6 +45,8 @@ __all__ = [
     "ModelConfig",
     "OverArch",
     "PLEConfig",
+    "SASRec",
+    "SASRecConfig",
     "Score",
     "ServedTwoTower",
     "SparseArch",

@@ -270,6 +270,35 @@ class DINConfig(_HistoryConfig):
         }
 
 
+class SASRecConfig(_HistoryConfig):
+    """What a person chooses of a SASRec; the section ``[model]`` of a run's file."""
+
+    name: Literal["sasrec"] = "sasrec"
+    """The model."""
+
+    blocks: Annotated[int, Field(ge=1)] = 2
+    """Blocks of self-attention over the history, whose length is the input's ``max_ids``."""
+
+    over_layers: LogitLayers = (64, 32, 1)
+    """Layers over everything else; the last is 1 wide, one logit for each task."""
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        sequences = self._of_sequences(tables)
+        history_max = next(item.max_ids for item in schema.sparse if item.name == self.history)
+        if not history_max:
+            raise InputError(
+                f"model sasrec: expected max_ids of the sparse input {self.history!r}, the number "
+                "of its positions; got no limit"
+            )
+        return {
+            **sequences,
+            "history_max": history_max,
+            "blocks": self.blocks,
+            "dense_in_features": len(schema.dense),
+            "over_arch_layer_sizes": list(self.over_layers),
+        }
+
+
 class TwoTowerConfig(_Config):
     """What a person chooses of two towers; the section ``[model]`` of a run's file.
 

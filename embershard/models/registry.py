@@ -23,6 +23,7 @@ from embershard.models.configs import (
     DLRMDCNConfig,
     MaskNetConfig,
     PLEConfig,
+    SASRecConfig,
     TwoTowerConfig,
 )
 from embershard.models.deepfm import DeepFMRanker
@@ -30,6 +31,7 @@ from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
 from embershard.models.masknet import MaskNet
 from embershard.models.ple import PLE
+from embershard.models.sasrec import SASRec
 from embershard.models.two_tower import TwoTower
 
 ModelConfig: TypeAlias = (
@@ -39,6 +41,7 @@ ModelConfig: TypeAlias = (
     | MaskNetConfig
     | PLEConfig
     | DINConfig
+    | SASRecConfig
     | TwoTowerConfig
 )
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
@@ -51,6 +54,7 @@ MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
         "masknet": MaskNetConfig,
         "ple": PLEConfig,
         "din": DINConfig,
+        "sasrec": SASRecConfig,
         "two_tower": TwoTowerConfig,
     }
 )
@@ -84,6 +88,8 @@ def build_model(
             ``din``       ``sequence_tables`` (as ``tables``, without ``pooling``),
                           ``history``, ``target``, ``dense_in_features``,
                           ``attention_layer_sizes``, ``over_arch_layer_sizes``
+            ``sasrec``    ``sequence_tables``, ``history``, ``target``, ``history_max``,
+                          ``blocks``, ``dense_in_features``, ``over_arch_layer_sizes``
             ``two_tower`` ``user_columns``, ``user_features``, ``item_columns``,
                           ``item_features``, ``tower_layer_sizes``
             ============= ==============================================================
@@ -123,6 +129,7 @@ _MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "masknet": MaskNet,
         "ple": PLE,
         "din": DIN,
+        "sasrec": SASRec,
         "two_tower": TwoTower,
     }
 )

@@ -51,6 +51,7 @@ from embershard.models import (
     DLRMDCNConfig,
     MaskNetConfig,
     PLEConfig,
+    SASRecConfig,
     TwoTowerConfig,
 )
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
@@ -216,6 +217,7 @@ class RunConfig(Section):
         | Annotated[MaskNetConfig, Tag("masknet")]
         | Annotated[PLEConfig, Tag("ple")]
         | Annotated[DINConfig, Tag("din")]
+        | Annotated[SASRecConfig, Tag("sasrec")]
         | Annotated[TwoTowerConfig, Tag("two_tower")],
         Discriminator(_model_name),
     ] = DLRMConfig()

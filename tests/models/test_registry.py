@@ -43,6 +43,7 @@ def test_every_name_is_listed():
         "masknet",
         "ple",
         "din",
+        "sasrec",
         "two_tower",
     ]
 
