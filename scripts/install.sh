@@ -173,8 +173,8 @@ use_torch() {
   build=build/torch-$1
   venv=$build/venv
   stamps=$venv/stamps
-  # FBGEMM 1.6 pairs with torch 2.11, 1.7 with 2.12, and so on.
-  other_pins=(--expression="s/^torch==.*/torch==$1/"
+  # FBGEMM 1.6 pairs with torch 2.11, 1.7 with 2.12, and so on. Torch 2.11 needs setuptools below 82.
+  other_pins=(--expression="s/^torch==.*/torch==$1/" --expression="/^setuptools==/d"
     --expression="s/^fbgemm-gpu-cpu==.*/fbgemm-gpu-cpu==1.$((BASH_REMATCH[1] - 5)).*/")
 }
 

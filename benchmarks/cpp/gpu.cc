@@ -4,8 +4,8 @@
 //
 // prints Markdown rows: examples a second and the latency of a batch for several batch sizes, with
 // each of 1 .. `slots` batches at once (default: 3), and the share of the time that copies to and
-// from the device would take at the rate that one large copy reaches. Ids are drawn at random; a
-// list has the input's max_ids, 20 at most, or 1 id.
+// from the device would take at the rate that one large copy reaches. Ids are drawn at random.
+// Lists are as long as those of the package's first sample.
 //
 // It links no gRPC: it runs on a machine that has torch and FBGEMM but not the rest.
 
@@ -24,13 +24,15 @@
 #include "base/clock.h"
 #include "device/torch_device.h"
 #include "model/model.h"
+#include "package/samples.h"
 
 namespace embershard {
 namespace {
 
-constexpr std::chrono::seconds kMeasured{2};
+constexpr std::chrono::seconds kMeasured{1};
 constexpr size_t kBatchSizes[] = {1, 16, 64, 256, 1024, 4096};
-constexpr size_t kBatches = 8;  // In turn, of each thread.
+constexpr size_t kBatches = 8;  // Each thread runs them in turn.
+constexpr size_t kWarmUp = 2;
 
 [[noreturn]] void Fail(const std::string& message) {
   std::cerr << "gpu: " << message << '\n';
@@ -43,6 +45,19 @@ T ValueOrFail(Result<T> result) {
   return std::move(*result);
 }
 
+// The length of an input's lists, for each input.
+std::vector<size_t> ListLengths(const Model& model) {
+  if (model.samples().empty()) Fail("expected a package with samples, got one without");
+  const SampleRequest& sample = model.samples().front();
+  std::vector<size_t> lengths;
+  size_t list = 0;
+  for (const SparseInput& input : model.manifest().schema.sparse) {
+    lengths.push_back(static_cast<size_t>(sample.lengths[list]));
+    list += input.scope == Scope::kRequest ? 1 : sample.num_examples;
+  }
+  return lengths;
+}
+
 // One request of `examples` examples.
 Slot DrawBatch(const Model& model, size_t slot_number, size_t examples, std::mt19937_64* random) {
   const Manifest& manifest = model.manifest();
@@ -53,12 +68,14 @@ Slot DrawBatch(const Model& model, size_t slot_number, size_t examples, std::mt1
   slot.request_dense.assign(schema.request_dense_columns, 0.5F);
   slot.example_dense.assign(examples * schema.example_dense_columns, 0.5F);
   slot.request_of_example.assign(examples, 0);
-  for (const SparseInput& input : schema.sparse) {
+  const std::vector<size_t> lengths = ListLengths(model);
+  for (size_t i = 0; i < schema.sparse.size(); ++i) {
+    const SparseInput& input = schema.sparse[i];
     const size_t table =
         input.lookups.empty() ? input.sequence_tables.front() : input.lookups.front().table;
     std::uniform_int_distribution<int64_t> draw(0, manifest.tables[table].rows - 1);
     const size_t bags = input.scope == Scope::kRequest ? 1 : examples;
-    const size_t length = input.max_ids > 0 ? std::min<size_t>(input.max_ids, 20) : 1;
+    const size_t length = lengths[i];
     SlotSparse& lists = slot.sparse.emplace_back();
     for (size_t bag = 0; bag <= bags; ++bag) {
       lists.offsets.push_back(static_cast<int64_t>(bag * length));
@@ -87,15 +104,21 @@ void RunOrFail(Model* model, Slot* batch) {
   if (!status.ok()) Fail(status.message());
 }
 
-Measured Measure(Model* model, size_t threads, size_t examples) {
-  std::vector<std::vector<Slot>> batches(threads);
-  for (size_t number = 0; number < threads; ++number) {
+// kBatches for each slot, which have warmed up.
+std::vector<std::vector<Slot>> DrawBatches(Model* model, size_t slots, size_t examples) {
+  std::vector<std::vector<Slot>> batches(slots);
+  for (size_t number = 0; number < slots; ++number) {
     std::mt19937_64 random(number);
     for (size_t i = 0; i < kBatches; ++i) {
       batches[number].push_back(DrawBatch(*model, number, examples, &random));
-      RunOrFail(model, &batches[number][i]);  // Warms up.
+      if (i < kWarmUp) RunOrFail(model, &batches[number][i]);
     }
   }
+  return batches;
+}
+
+// Runs the batches of the first `threads` slots at once.
+Measured Measure(Model* model, size_t threads, std::vector<std::vector<Slot>>& batches) {
   std::vector<std::vector<double>> seconds(threads);
   std::vector<std::thread> running;
   const uint64_t copied_before = CopiedBytes(*model);
@@ -115,8 +138,8 @@ Measured Measure(Model* model, size_t threads, size_t examples) {
   std::vector<double> all;
   for (const std::vector<double>& some : seconds) all.insert(all.end(), some.begin(), some.end());
   std::ranges::sort(all);
-  const auto batches = static_cast<double>(all.size());
-  return {.examples_per_second = batches * static_cast<double>(examples) / passed,
+  const size_t examples = all.size() * batches[0][0].examples;
+  return {.examples_per_second = static_cast<double>(examples) / passed,
           .p50_ms = 1000 * all[all.size() / 2],
           .p99_ms = 1000 * all[all.size() * 99 / 100],
           .copied_bytes = (CopiedBytes(*model) - copied_before) / all.size()};
@@ -156,8 +179,9 @@ void Run(const std::string& package, const std::string& plan, size_t slots) {
   std::printf("| examples a batch | batches at once | examples/s | p50 ms | p99 ms | copies |\n");
   std::printf("|---|---|---|---|---|---|\n");
   for (const size_t examples : kBatchSizes) {
+    std::vector<std::vector<Slot>> batches = DrawBatches(model.get(), slots, examples);
     for (size_t threads = 1; threads <= slots; ++threads) {
-      const Measured measured = Measure(model.get(), threads, examples);
+      const Measured measured = Measure(model.get(), threads, batches);
       const double batches_per_second =
           measured.examples_per_second / static_cast<double>(examples);
       const double copying = static_cast<double>(measured.copied_bytes) * batches_per_second / rate;
@@ -166,6 +190,7 @@ void Run(const std::string& package, const std::string& plan, size_t slots) {
       std::fflush(stdout);
     }
   }
+  std::printf("\n");
 }
 
 }  // namespace

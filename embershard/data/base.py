@@ -181,18 +181,18 @@ class Dataset(Generic[AnySplit]):
     def digest(self) -> str:
         """SHA-256 of the examples of all splits, in hex. A data set with other splits overrides
         it."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for split in (self.train, self.valid, self.test):
             if not isinstance(split, Examples):
                 raise TypeError(f"digest: expected Examples, got {type(split).__name__}")
             arrays: list[NDArray[Any]] = [split.labels, split.request, split.dense]
             for name in sorted(split.sparse):
-                found.update(name.encode())
+                digest.update(name.encode())
                 arrays += split.sparse[name].values, split.sparse[name].offsets
             for array in arrays:
-                found.update(str(array.shape).encode())
-                found.update(np.ascontiguousarray(array).data)
-        return found.hexdigest()
+                digest.update(str(array.shape).encode())
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
 
 def _check_array(name: str, array: object, dtype: type[np.generic], shape: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Data sets by name, as a configuration file asks for them."""
+"""Data sets by their names in a configuration file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_CACHE = Path("~/.cache/embershard")
 
 
 class DataConfig(BaseModel):
-    """Which data set, and where it comes from; the section ``[data]`` of a run's file.
+    """Name and source of a data set; the section ``[data]`` of a run's file.
 
     A setting that the named data set does not have is refused.
     """
@@ -60,7 +60,7 @@ class DataConfig(BaseModel):
     @field_validator("path", "examples", "seed", mode="before")
     @classmethod
     def _is_of_this_data_set(cls, value: object, info: ValidationInfo) -> object:
-        name: str | None = info.data.get("name")  # Not there if it was refused itself.
+        name: str | None = info.data.get("name")  # Missing if the name was refused.
         if value is not None and name and info.field_name not in DATASETS[name].keys:
             raise ValueError(f"expected none for {name}")
         return value
@@ -108,7 +108,7 @@ def _check_tasks(config: DataConfig, tasks: Mapping[str, TaskConfig]) -> None:
 
 
 def movielens_folder(path: Path | None, cache: Path = DEFAULT_CACHE) -> Path:
-    """Where MovieLens-100K lies: ``path``, or the cache, into which it is fetched if needed."""
+    """The folder of MovieLens-100K: ``path``, or the cache, into which it is fetched if needed."""
     if path is not None:
         return path.expanduser()
     return fetch_movielens(cache.expanduser() / "movielens-100k")
@@ -117,7 +117,7 @@ def movielens_folder(path: Path | None, cache: Path = DEFAULT_CACHE) -> Path:
 class _Source(NamedTuple):
     load: Callable[[DataConfig, Path], Dataset[Any]]
     keys: frozenset[str]
-    """Of `DataConfig`, those that mean something to it."""
+    """Keys of `DataConfig` that this data set has."""
 
 
 def _movielens(config: DataConfig, cache: Path) -> Dataset[Any]:

@@ -1,4 +1,4 @@
-"""Tables and their optimizer as a checkpoint says them, and collections built of them."""
+"""Tables and their optimizer in a checkpoint, and collections built from them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
@@ -23,11 +23,11 @@ EmbeddingDim = Annotated[int, Field(ge=1, le=DIM_MAX)]
 
 
 LAYER_MAX = 65536
-"""Of a layer's width."""
+"""Largest width of a layer."""
 
 
 def _as_tuple(value: object) -> object:
-    """For fields that TOML and JSON give as lists."""
+    """Convert a field that is a list in TOML and JSON."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -77,13 +77,13 @@ class SequenceTableArguments(Part):
 
 
 class TableArguments(SequenceTableArguments):
-    """A table whose lookups are."""
+    """A table whose lookups are pooled."""
 
     pooling: Literal["sum", "mean"] = "sum"
 
 
 class FusedArguments(Part):
-    """How tables train in backward."""
+    """The optimizer of tables that train in backward."""
 
     optimizer: str
     learning_rate: float
@@ -91,7 +91,7 @@ class FusedArguments(Part):
 
 
 class ModelArguments(Part):
-    """What a checkpoint says of a model; a subclass adds what the model's constructor takes."""
+    """A model in a checkpoint; a subclass adds the arguments of the model's constructor."""
 
     tables: list[TableArguments]
     fused: FusedArguments | None = None
@@ -104,8 +104,8 @@ class ModelArguments(Part):
 
 
 def kept(tables: Iterable[EmbeddingBagConfig], fused: FusedOptimizer | None) -> dict[str, Any]:
-    """What JSON says of tables and of their optimizer in backward. How their rows begin is not
-    kept: a checkpoint has them."""
+    """Tables and their optimizer in backward, as JSON. The initial values of rows are left out,
+    since a checkpoint has the rows."""
     return {
         "tables": [
             {

@@ -12,7 +12,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.package.schema import Schema
 
 Loss: TypeAlias = Literal["bce", "mse"]
-"""How a task's logit is trained: as a probability's logit, or as the value itself."""
+"""``bce`` trains the logit of a probability, ``mse`` the value itself."""
 
 ONE_SCORE: Mapping[str, Loss] = MappingProxyType({"score": "bce"})
 """The tasks of a model that is told nothing about tasks."""

@@ -1,4 +1,4 @@
-"""DIN: what a user did before, weighted by how it bears on the candidate.
+"""DIN: a user's history, weighted by its relevance for the candidate.
 
 Source: Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", arXiv 1706.06978.
 
@@ -35,9 +35,9 @@ from embershard.modules.tables import pooled_width
 class TargetAttention(nn.Module):
     """A weight for each position of a history, given a target.
 
-    An MLP over (key, query, key - query, key * query), as in the paper. Of its first layer the
-    part that sees keys alone is computed once per request: key - query is linear in both, and
-    folds into the other two.
+    An MLP over (key, query, key - query, key * query), as in the paper. The part
+    of its first layer that sees keys only is computed once per request: key - query is linear in
+    both, and folds into the other two.
 
     Args:
         dim: D.
@@ -94,7 +94,7 @@ class DIN(LogitModel):
         over_arch_layer_sizes: width of each layer over everything; the last must be T, the number
             of tasks.
         dense_device: where the dense layers lie. None: torch's default.
-        tasks: as of `LogitModel`.
+        tasks: see `LogitModel`.
 
     Raises:
         InputError: sizes or names that do not fit together.

@@ -1,5 +1,5 @@
-"""DLRM: dot products between all pairs of embedded features; and with a deep cross network in place
-of them, as MLPerf's DLRM-v2 has it.
+"""DLRM: dot products between all pairs of embedded features. DLRM_DCN: a deep cross network in
+their place, as in MLPerf's DLRM-v2.
 
 Source: Naumov et al., "Deep Learning Recommendation Model for Personalization and
 Recommendation Systems", arXiv 1906.00091; of the cross network arXiv 2008.13535.
@@ -38,7 +38,7 @@ from embershard.package.schema import Schema
 
 
 class _Interacting(LogitModel):
-    """What both do: features to vectors, vectors to interactions, these to logits."""
+    """The common forward: features to vectors, vectors to interactions, these to logits."""
 
     sparse_arch: SparseArch
     dense_arch: DenseArch
@@ -71,7 +71,7 @@ class DLRM(_Interacting):
         over_arch_layer_sizes: width of each layer, at least two; the last must be T, the number of
             tasks.
         dense_device: where the dense layers lie. None: torch's default.
-        tasks: as of `LogitModel`.
+        tasks: see `LogitModel`.
 
     Raises:
         InputError: sizes that do not fit together.
@@ -131,7 +131,7 @@ class DLRM_DCN(_Interacting):  # noqa: N801
 
     Args:
         embedding_bag_collection, dense_in_features, dense_arch_layer_sizes, over_arch_layer_sizes,
-        dense_device, tasks: as of `DLRM`.
+        dense_device, tasks: see `DLRM`.
         dcn_num_layers: layers of the cross network, at least 1.
         dcn_low_rank_dim: rank of their matrices, at least 1.
 
@@ -165,7 +165,7 @@ class DLRM_DCN(_Interacting):  # noqa: N801
 
 
 class TrainingBatch(Protocol):
-    """What `DLRMTrain` reads of a batch."""
+    """The part of a batch that `DLRMTrain` reads."""
 
     dense_features: Tensor
     sparse_features: KeyedJaggedTensor

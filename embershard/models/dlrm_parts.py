@@ -1,4 +1,4 @@
-"""What DLRM, DLRM_DCN and the served DLRM are put together from.
+"""Parts of DLRM, DLRM_DCN and the served DLRM.
 
 Names of classes, arguments and state dict keys are TorchRec's, so that its checkpoints load. No
 size of a batch is read in forward: a trace of it serves every batch.
@@ -115,7 +115,7 @@ class InteractionArch(nn.Module):
         """
         vectors = torch.cat([dense_features.unsqueeze(1), sparse_features], dim=1)
         traced: object = vectors
-        # A symbolic trace follows torch's operators alone.
+        # A symbolic trace follows torch's operators only.
         if not isinstance(traced, Proxy) and vectors.requires_grad:
             products = _PairProducts.apply(vectors, self.pairs, self.pair_of)  # type: ignore[no-untyped-call]
         else:
@@ -128,8 +128,8 @@ def _pair_products(vectors: Tensor, pairs: Tensor) -> Tensor:
 
 
 class _PairProducts(torch.autograd.Function):
-    """One matrix product in backward, where torch needs two: a pair's gradient is that of both of
-    its products."""
+    """Pair products with one matrix product in backward; torch's own needs two. Both products of a
+    pair have the pair's gradient."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, pairs: Tensor, pair_of: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ class OverArch(nn.Module):
 
     @property
     def layers(self) -> list[Perceptron]:
-        """All but the last."""
+        """All layers but the last."""
         hidden = self.model[0]
         assert isinstance(hidden, MLP)
         return hidden.layers

@@ -1,12 +1,12 @@
-"""DLRM as it is served: what two vectors of the request scope give each other, once per request.
+"""The served DLRM: products of two vectors of the request scope are computed once per request.
 
     vectors   request scope U [R, u, D]        example scope V [B, v, D]
     products  U . U  [R, u * (u - 1) / 2]      V . V  [B, v * (v - 1) / 2]      V . U  [B, v * u]
     first     its columns for U . U, [R, n],   its columns for the others, [B, n]
     layer     then each example gets its request's, and the two are added
 
-Every number of DLRM's is there, of the same weights: the columns of its first layer stand in
-another order, and in two matrices.
+The weights are those of DLRM: the columns of its first layer stand in another order, and in two
+matrices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ from embershard.package.schema import Schema
 
 
 def splits_by_scope(sparse_arch: SparseArch, schema: Schema) -> bool:
-    """Whether a ServedDLRM of these spares anything: two vectors of the request scope, and one
-    that is not."""
+    """True if a ServedDLRM saves work: there are two vectors of the request scope, and one that
+    is not."""
     request, example = _by_scope(sparse_arch.sparse_feature_names, schema)
     return len(request) > 1 and len(example) > 0
 
@@ -106,7 +106,7 @@ def _by_scope(features: Sequence[str], schema: Schema) -> tuple[list[int], list[
 def _columns(
     dim: int, request: Sequence[int], example: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Which inputs of DLRM's first layer above the interactions each of the two gets, in order."""
+    """Inputs of DLRM's first layer above the interactions, by scope: of requests, of examples."""
     pairs = combinations(range(len(request) + len(example)), 2)
     column = {pair: place for place, pair in enumerate(pairs, dim)}
     of_request = [column[pair] for pair in combinations(request, 2)]
@@ -119,7 +119,7 @@ def _columns(
 
 
 def _pairs(members: int) -> Tensor:
-    """Where the products of two different vectors lie in a flat matrix of all; int64."""
+    """Places of the products of two different vectors in a flat matrix of all; int64."""
     first, second = torch.triu_indices(members, members, offset=1)
     pairs: Tensor = first * members + second
     return pairs

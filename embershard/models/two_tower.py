@@ -6,8 +6,8 @@
                                                  +-- dot product + bias --> logits [B, 1]
     item inputs --- item tower --> item [B, d] --+
 
-Served, both vectors are outputs of their own: those of all items go into an index, and a user's,
-asked for without a candidate, finds the nearest in it.
+Served, both vectors are outputs of their own. Vectors of all items go into an index. A request
+without candidates returns the vector of its user, to find the nearest items.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ class Tower(nn.Module):
 
 
 class TwoTower(LogitModel):
-    """The model. Served, it gives ``score`` [B], ``user`` [R, d] and ``item`` [B, d].
+    """The model. Its served outputs are the task's [B], ``user`` [R, d] and ``item`` [B, d].
 
     Args:
         embedding_bag_collection: all of its tables of one width.
@@ -77,7 +77,7 @@ class TwoTower(LogitModel):
         item_features: outputs of the collection that are of the item.
         tower_layer_sizes: width of each layer of either tower; the last is d.
         dense_device: where the towers lie. None: torch's default.
-        tasks: as of `LogitModel`; one.
+        tasks: see `LogitModel`; one task.
 
     Raises:
         InputError: a tower without inputs, or an output that the collection lacks.
@@ -122,7 +122,7 @@ class TwoTower(LogitModel):
         return self.user_tower(dense_features, pooled), self.item_tower(dense_features, pooled)
 
     def logits(self, user: Tensor, item: Tensor) -> Tensor:
-        """Of vectors ``(R, d)`` and ``(B, d)``, float32 ``(B, 1)``."""
+        """Logits of vectors ``(R, d)`` and ``(B, d)``, float32 ``(B, 1)``."""
         return (to_examples(user) * item).sum(dim=1, keepdim=True) + self.bias
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
@@ -139,12 +139,12 @@ class TwoTower(LogitModel):
         return self.logits(user, item)
 
     def served(self, schema: Schema) -> nn.Module:
-        """The score and both vectors."""
+        """A module that returns the task's value and both vectors."""
         return ServedTwoTower(self)
 
 
 class ServedTwoTower(nn.Module):
-    """What a server gives of two towers.
+    """Two towers as a server runs them.
 
     Args:
         model: trained; shared, not copied.
@@ -155,7 +155,7 @@ class ServedTwoTower(nn.Module):
         self.model = model
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
-        """Score examples: ``score`` ``(B,)`` in 0..1, ``user`` ``(R, d)``, ``item`` ``(B, d)``.
+        """Score examples: the task's output ``(B,)``, ``user`` ``(R, d)``, ``item`` ``(B, d)``.
 
         Args:
             dense: float32 ``(B, dense features)``.

@@ -15,11 +15,13 @@ FILE_PATTERN: Final = f"^{_PART}(/{_PART}){{0,7}}$"
 """Paths inside a package: relative, and no part begins with a dot."""
 
 DIGEST_PATTERN: Final = "^[0-9a-f]{64}$"
+DEVICE_PATTERN: Final = r"^(cpu|cuda|torch-cpu):(0|[1-9][0-9]{0,3})$"
 
 PATTERN_WORDS: Final = {
     NAME_PATTERN: "letters, digits, _ . -, not first a dot, at most 128",
     FILE_PATTERN: "a path inside the package, of letters, digits, _ . -",
     DIGEST_PATTERN: "64 hex digits",
+    DEVICE_PATTERN: "a device like cpu:0 or cuda:0, with a number of at most 9999",
 }
 """The patterns in words, for messages."""
 

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from embershard.errors import InputError
 from embershard.package.manifest import FORMAT_VERSION, TableSpec
-from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
+from embershard.package.names import DEVICE_PATTERN, NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import Plan, has_packed_rows, place_tables
 from embershard.package.reader import Package
 from embershard.package.rectangles import Shard, cut_evenly
@@ -95,9 +95,12 @@ def make_plan(package: Package, devices: Sequence[str], *, name: str, strategy: 
         strategy: the rule.
 
     Raises:
-        InputError: no such strategy, or a name that no plan may have.
+        InputError: no such strategy or device, or a name that no plan may have.
     """
     check_plan_name(name)
+    for device in devices:
+        if not re.fullmatch(DEVICE_PATTERN, device):
+            raise InputError(f"devices: expected {PATTERN_WORDS[DEVICE_PATTERN]}, got {device!r}")
     if strategy not in STRATEGIES:
         raise InputError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
     shards = STRATEGIES[strategy](package.manifest.tables, devices)

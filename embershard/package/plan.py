@@ -10,10 +10,11 @@ from pydantic import Field
 from embershard.errors import InputError
 from embershard.package.manifest import FORMAT_VERSION, TableSpec
 from embershard.package.manifest_inputs import Part, PlainName
+from embershard.package.names import DEVICE_PATTERN
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
 from embershard.package.validation import parse_model, refusal
 
-Device: TypeAlias = Annotated[str, Field(pattern=r"^(cpu|cuda|torch-cpu):(0|[1-9][0-9]{0,3})$")]
+Device: TypeAlias = Annotated[str, Field(pattern=DEVICE_PATTERN)]
 
 DEVICE_KINDS = ("cpu", "cuda", "torch-cpu")
 """The last runs torch's kernels on a processor, so that plans for GPUs can be tried without one."""

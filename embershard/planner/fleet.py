@@ -18,6 +18,9 @@ from embershard.sharding.shard_memory import FLOAT_BYTES
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
+MEMORY_BYTES_MAX = 10**15
+"""No device has more memory; it is a typing error."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
@@ -123,9 +126,9 @@ def parse_fleet(text: str) -> Fleet:
         return Fleet(devices=devices, memory_bytes=None)
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGT]?I?B)", size.upper())
     memory = int(float(match[1]) * UNITS[match[2]]) if match and match[2] in UNITS else 0
-    if memory < 1:
+    if not 1 <= memory <= MEMORY_BYTES_MAX:
         raise InputError(
-            f"devices: {head}: memory: expected bytes above 0 with a unit (B, MB, GB, GiB), as in "
+            f"devices: {head}: memory: expected 1B .. 1000TB, with a unit (B, MB, GB, GiB), as in "
             f"{head}:80GB, got {size[:40]!r}"
         )
     return Fleet(devices=devices, memory_bytes=memory)

@@ -109,7 +109,7 @@ def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topolog
         env.world_size,
         "cuda",
         hbm_cap=own or free,
-        # Beside tables in unified memory lie the data and the copy of an asynchronous checkpoint.
+        # The data and the copy of an asynchronous checkpoint need memory besides the tables.
         ddr_cap=int(of_host * (1 - STORAGE_RESERVATION)),
         local_world_size=local_size,
         machine=machine or default_machine("cuda", total),
@@ -148,9 +148,9 @@ def _constraints(
         shuffle_seed=config.training.seed,
         id_dropout=config.training.id_dropout,
     ):
-        for name, found in ids.items():
+        for name, parts in ids.items():
             values = batch.sparse[name].values()
-            found.append(values[values >= 0])
+            parts.append(values[values >= 0])
         examples += len(batch.labels)
         if examples >= EXAMPLES_MAX:
             break
@@ -177,16 +177,16 @@ class _ZeroVectors(nn.Module):
         lookups = [(table, name) for table in self._configs for name in table.feature_names]
         if self._is_pooled:
             dims = [table.embedding_dim for table, _ in lookups]
-            vectors = torch.zeros(features.stride(), sum(dims), requires_grad=True)
-            return KeyedTensor(names, dims, vectors)
+            pooled = torch.zeros(features.stride(), sum(dims), requires_grad=True)
+            return KeyedTensor(names, dims, pooled)
         lists = [(features[name], table.embedding_dim) for table, name in lookups]
-        found = [
+        vectors = [
             JaggedTensor(
                 torch.zeros(len(each.values()), dim, requires_grad=True), lengths=each.lengths()
             )
             for each, dim in lists
         ]
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, vectors, strict=True))
 
 
 def dense_step_seconds(
@@ -206,7 +206,7 @@ def dense_step_seconds(
         twin.set_submodule(path, _ZeroVectors(module))
     settings, seconds = config.training, list[float]()
     optimizer = dense_optimizer(twin, settings)
-    found = train.batches(
+    source = train.batches(
         batch_size=settings.batch_size,
         shuffle_seed=settings.seed,
         id_dropout=settings.id_dropout,
@@ -214,7 +214,7 @@ def dense_step_seconds(
     )
     with torch.random.fork_rng(devices=[]):
         started = time.process_time()
-        for _, batch in zip(range(FIRST_STEPS + STEPS), found, strict=False):
+        for _, batch in zip(range(FIRST_STEPS + STEPS), source, strict=False):
             logits = twin(batch.dense, batch.sparse)
             loss = loss_of(logits, batch, config.tasks.values()) / len(logits)
             optimizer.zero_grad()

@@ -67,7 +67,7 @@ DEFAULT_MODEL = "dlrm"
 
 
 def _model_name(section: object) -> str:
-    """Which of the models a ``[model]`` is; an unknown name is refused as that of the default."""
+    """Name of the model of a ``[model]``; the default's section refuses an unknown name."""
     given = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
     return given if isinstance(given, str) and given in MODEL_CONFIGS else DEFAULT_MODEL
 
@@ -81,7 +81,7 @@ class Section(BaseModel):
 
 
 class TrainingConfig(Section):
-    """How weights are found."""
+    """Settings of the optimizers and of the steps."""
 
     batch_size: Positive = 512
     """Examples a step, of all ranks together."""
@@ -108,7 +108,7 @@ class TrainingConfig(Section):
     """Part of the learning rates that the first step takes, with ``warmup_steps``."""
 
     count_accesses: bool = False
-    """Whether lookups of each row are counted and kept in checkpoints, 8 bytes a row, so that
+    """Count lookups of each row and keep them in checkpoints, 8 bytes a row, so that
     ``embershard export --min-accesses`` can leave out seldom used rows. Under torchrun."""
 
     id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
@@ -131,7 +131,7 @@ class TrainingConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """Where the best weights are kept."""
+    """The folder of a run and the checkpoints in it."""
 
     folder: Annotated[str, Field(min_length=1)]
     """Folder of the checkpoints, one folder each, named after its step; only the best of the run is
@@ -143,7 +143,7 @@ class CheckpointConfig(Section):
     and how far the run is. 0: none."""
 
     keep_last: Positive = 2
-    """How many checkpoints in ``<folder>/last`` are kept."""
+    """Number of checkpoints in ``<folder>/last`` that are kept."""
 
 
 Cut = Literal[
@@ -181,7 +181,7 @@ class ShardingConfig(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A TOML file as it was read, to say on which line a key stands."""
+    """The text of a TOML file, which tells the line of a key."""
 
     path: Path
     text: str
@@ -192,18 +192,18 @@ class _File:
 
     def _line_of(self, names: Sequence[str]) -> int:
         """Line of the innermost part of a key that stands in the file, from 1."""
-        section, found = "", 1
+        section, line_found = "", 1
         for number, line in enumerate(self.text.splitlines(), start=1):
             if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
                 section = header[1]
                 if section == ".".join(names[: section.count(".") + 1]):
-                    found = number
+                    line_found = number
             elif assignment := re.match(r"\s*([A-Za-z0-9_.\-\"']+)\s*=", line):
                 key = assignment[1].strip("\"'")
                 full = f"{section}.{key}" if section else key
                 if full == ".".join(names[: full.count(".") + 1]):
                     return number
-        return found
+        return line_found
 
 
 class RunConfig(Section):
@@ -264,8 +264,8 @@ def read_config(path: Path) -> RunConfig:
     try:
         config = RunConfig.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"at line (\d+)", str(error))
-        line = found[1] if found else len(text.splitlines())  # "at end of document"
+        match = re.search(r"at line (\d+)", str(error))
+        line = match[1] if match else len(text.splitlines())  # "at end of document"
         raise ConfigError(f"{path}:{line}: expected TOML, got: {error}") from error
     except ValidationError as error:
         raise ConfigError(_problem(file, error.errors()[0])) from error

@@ -63,11 +63,11 @@ class RankMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What a run would do, and the memory that it needs."""
+    """The plan of a run, and the memory that it needs."""
 
     setup: RunSetup
     memory: list[RankMemory]
-    """Of each rank."""
+    """The memory of each rank."""
 
     step: int
     """Step to resume after; 0 starts from scratch."""
@@ -76,7 +76,7 @@ class DryRun:
         """A summary, a list of the tables and one of the ranks."""
         config, dataset = self.setup.config, self.setup.dataset
         per_epoch, steps = steps_of(config, len(self.setup.train))
-        begins = f"resumes behind step {self.step}" if self.step else "begins anew"
+        begins = f"resumes after step {self.step}" if self.step else "begins anew"
         sizes = (len(split) for split in (dataset.train, dataset.valid, dataset.test))
         lines = [
             "data        {:,} training, {:,} validation, {:,} test examples".format(*sizes),
@@ -113,7 +113,7 @@ def dry_run(
 ) -> DryRun:
     """Check all that a run needs before its first step; arguments and errors are those of
     ``train``."""
-    found = begin(
+    checkpoints = begin(
         config,
         dataset,
         data=dataset.digest(),
@@ -131,7 +131,7 @@ def dry_run(
     return DryRun(
         setup=setup,
         memory=rank_memory(setup, _run_first_batch(setup)),
-        step=next((state.step for _, state in found if isinstance(state, RunState)), 0),
+        step=next((state.step for _, state in checkpoints if isinstance(state, RunState)), 0),
     )
 
 
@@ -169,11 +169,11 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
     ``ids``: number of ids of each feature in a batch of all ranks.
     """
     settings, size = setup.config.training, 1 if setup.env is None else setup.env.world_size
-    found = [RankMemory() for _ in range(size)]
+    ranks = [RankMemory() for _ in range(size)]
     trained = (True,) * (1 + DENSE_STATES[settings.dense_optimizer])
     """Tables that the dense optimizer trains have a gradient and its state."""
     dense = [each.numel() for each in setup.module.parameters() if not each.is_meta]
-    for memory in found:
+    for memory in ranks:
         memory.dense = sum(dense) * FLOAT_BYTES * (1 + len(trained))
     for path, module in setup.collections.items():
         plan, tables = setup.plan.plan[path], tables_of(module)
@@ -184,8 +184,8 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
             for shard in plan[table.name].sharding_spec:
                 rows, columns = (b - a for a, b in (shard.rows, shard.columns))
                 for rank in shard.devices:
-                    found[rank].tables += weight_bytes(rows, columns, table.data_type)
-                    found[rank].state += state_bytes(
+                    ranks[rank].tables += weight_bytes(rows, columns, table.data_type)
+                    ranks[rank].state += state_bytes(
                         rows,
                         columns,
                         optimizer.state_columns if optimizer else trained,
@@ -198,10 +198,10 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
         for at, received, sent in _of_step(
             layout, settings, ids, ahead, is_pooled=is_pooled, of_id=id_bytes(module)
         ):
-            found[at].step += received
-            for memory in found:
+            ranks[at].step += received
+            for memory in ranks:
                 memory.step += sent / size
-    return found
+    return ranks
 
 
 def _of_step(

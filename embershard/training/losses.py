@@ -18,20 +18,24 @@ def columns_of(labels: Tensor) -> Tensor:
 def loss_of(logits: Tensor, batch: Batch, tasks: Iterable[TaskConfig]) -> Tensor:
     """Sum over labels that count: task weight x row weight x loss.
 
-    A label that does not count has no part in the gradient either, so its logit may be anything.
+    A label that does not count adds nothing to the gradient either.
 
     Args:
         logits: float32 ``(B, T)``.
         batch: what the logits are for.
         tasks: T tasks, in the order of the columns.
     """
-    total = logits.new_zeros(())
     labels = columns_of(batch.labels)
+    unknown = labels.isnan()
+    has_unknown = bool(unknown.any())
+    known_labels = labels.nan_to_num() if has_unknown else labels
+    total = torch.zeros((), device=logits.device)
     for column, task in enumerate(tasks):
-        label = labels[:, column]
         loss_function = binary_cross_entropy_with_logits if task.loss == "bce" else mse_loss
-        losses = loss_function(logits[:, column], label.nan_to_num(), reduction="none")
+        losses = loss_function(logits[:, column], known_labels[:, column], reduction="none")
+        if has_unknown:
+            losses = torch.where(unknown[:, column], 0.0, losses)
         if batch.weights is not None:
             losses = losses * batch.weights
-        total = total + task.weight * torch.where(label.isnan(), 0.0, losses).sum()
+        total = total + task.weight * losses.sum()
     return total

@@ -173,7 +173,7 @@ def _area_within_requests(logits: Tensor, labels: Tensor, request: Tensor) -> fl
     numbers, group = np.unique(request.numpy(), return_inverse=True)
     order = np.lexsort((scores, group))
     group, scores, is_like = group[order], scores[order], is_like[order]
-    is_new = (np.diff(group, prepend=-1) != 0) | (np.diff(scores, prepend=np.nan) != 0)
+    is_new = (np.diff(group, prepend=-1) != 0) | np.append(True, scores[1:] != scores[:-1])
     # Equal scores of a request share the mean of their places among all examples, from 1.
     starts = np.append(np.flatnonzero(is_new), len(order))
     place = np.repeat((starts[:-1] + starts[1:] + 1) / 2, np.diff(starts))

@@ -11,7 +11,7 @@ from embershard.training.metrics import Evaluation, TaskEvaluation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProgress:
-    """How far a run is."""
+    """Progress of a run after a step."""
 
     step: int
     steps_max: int
@@ -41,10 +41,10 @@ class TrainingResult:
     """Checkpoint of the step that was best on validation."""
 
     valid_tasks: Mapping[str, TaskEvaluation]
-    """Of each task on the validation split, with the best weights."""
+    """Evaluation of each task on the validation split, with the best weights."""
 
     test_tasks: Mapping[str, TaskEvaluation]
-    """Of each task on the test split, with the best weights."""
+    """Evaluation of each task on the test split, with the best weights."""
 
     best_step: int
     steps: int
@@ -52,7 +52,7 @@ class TrainingResult:
     examples_per_second: float
 
     notes: tuple[str, ...] = ()
-    """What resuming did to optimizer state of another plan, a line for each column range."""
+    """Changes to optimizer state of another plan on resuming, a line for each column range."""
 
     measured: MeasuredRun | None = None
     """Measured lookups and updates beside the plan's estimate: on rank 0 of a run with
@@ -60,12 +60,12 @@ class TrainingResult:
 
     @property
     def valid(self) -> Evaluation:
-        """Of the first ``bce`` task on the validation split."""
+        """Evaluation of the first ``bce`` task on the validation split."""
         return _first(self.valid_tasks)
 
     @property
     def test(self) -> Evaluation:
-        """Of the first ``bce`` task on the test split."""
+        """Evaluation of the first ``bce`` task on the test split."""
         return _first(self.test_tasks)
 
 

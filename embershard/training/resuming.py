@@ -44,7 +44,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class RunState(BaseModel):
-    """How far a run is."""
+    """Progress of a run, as training.json keeps it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,7 +114,7 @@ class LastCheckpoints:
 
         Raises:
             OSError: it cannot be written, or the one before could not, on some rank.
-            DataError: likewise.
+            DataError: rank 0 cannot write what lies beside the weights.
         """
         self._writer.wait()
         path = self._folder / str(state.step)
@@ -200,7 +200,7 @@ class LastCheckpoints:
             for old in checkpoints_in(self._folder)[: -self._keep]:
                 shutil.rmtree(old)
 
-        # Until rank 0 has: what an interrupted rank then says of the folder, all say.
+        # All ranks wait for rank 0, so that interrupted ranks report the same checkpoint.
         from_rank_0(self._checkpoint_group, publish, error=DataError)
         self.has_own = True
 
@@ -217,7 +217,7 @@ def settings_of(config: RunConfig) -> str:
 
 
 def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:
-    """How far the run of a checkpoint is. ``data``: digest of the examples.
+    """Read the progress of the run of a checkpoint. ``data``: digest of the examples.
 
     Raises:
         DataError: it does not say so.
@@ -255,11 +255,11 @@ def _difference(own: str, other: str) -> str:
             if others[name].get(key) != value
         )
     except (ValueError, KeyError, AttributeError, TypeError, StopIteration):
-        return "these settings, got others"  # Of another version.
+        return "these settings, got others"  # Another version wrote them.
 
 
 def _state_of(path: Path) -> RunState | None:
-    """How far the run of a checkpoint is. None: it is damaged, and nobody resumes from it."""
+    """Progress of the run of a checkpoint. None: it is damaged, and nobody resumes from it."""
     try:
         return _read(path / TRAINING)
     except DataError:

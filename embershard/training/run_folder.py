@@ -1,4 +1,4 @@
-"""The folder of a run: whose checkpoints it holds, and which one to go on from."""
+"""The folder of a run: the run that it belongs to, and the checkpoint to go on from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB = ".job"
 
 
 def folder_of(config: RunConfig) -> Path:
-    """Where a run keeps its checkpoints. Raises ConfigError if no file system has such a path."""
+    """The folder of a run's checkpoints; raises ConfigError if no file system has such a path."""
     try:
         folder = Path(config.checkpoint.folder).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -58,12 +58,12 @@ def begin(
     Raises:
         ConfigError: ``resume`` with ``overwrite``, ranks of other settings or data, a plan that
             cannot be read, or checkpoints that are not this run's: the same message on every rank.
-        DataError: checkpoints of which none can be read, likewise.
+        DataError: no checkpoint can be read: the same message on every rank.
     """
     group = None if env is None else env.process_group
     agree(
         group,
-        # One process cuts no table, yet a plan that is not there is an error.
+        # A missing plan is an error even in one process, which cuts no table.
         lambda: (read_plan(config),),
         lambda _: _lines(config, dataset),
         what="configuration and data",
@@ -101,7 +101,7 @@ def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
 def _states_in_folder(
     config: RunConfig, data: str, *, overwrite: bool, resume: bool, job: str | None
 ) -> list[tuple[Path, RunState | DataError]]:
-    """The checkpoints to resume from. An earlier run's are not ours to delete."""
+    """The checkpoints to resume from; refuses those of an earlier run, which are not ours."""
     if overwrite and resume:
         raise ConfigError("expected resume (--resume) or overwrite (--overwrite), got both")
     folder = folder_of(config)
@@ -133,8 +133,9 @@ def _state_or_error(path: Path, config: RunConfig, data: str) -> RunState | Data
 
 @contextmanager
 def locked_folder(config: RunConfig) -> Iterator[None]:
-    """A block of one run at a time: flock(2) of the run's folder itself, which is made. The lock
-    ends with the process, however that ends. A folder that was made and stayed empty goes.
+    """Make the folder of a run and lock it, so that one run at a time uses it.
+
+    flock(2) ends with the process, however that ends. A new folder that stays empty is removed.
 
     Raises:
         ConfigError: another run has it, or it cannot be made.

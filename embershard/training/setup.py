@@ -131,10 +131,10 @@ def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) ->
     except ConfigError:
         raise
     except InputError as error:
-        given = config.sharding.plan
-        if given in (None, AUTO):
+        plan_file = config.sharding.plan
+        if plan_file in (None, AUTO):
             raise config.refusal("sharding", problem=str(error)) from error
-        raise config.refusal("sharding", "plan", problem=f"{given}: {error}") from error
+        raise config.refusal("sharding", "plan", problem=f"{plan_file}: {error}") from error
     return RunSetup(
         config=config,
         dataset=dataset,

@@ -1,4 +1,4 @@
-"""One training run: fit, look at validation, keep the best, score test once."""
+"""One training run: fit, evaluate on validation, keep the best weights, score test once."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -34,16 +34,17 @@ def train(
     The test split is scored once, with the weights that were best on validation.
 
     Args:
-        config: ``config.data`` is not looked at: ``dataset`` is what it names.
-        dataset: what to train on.
-        overwrite: whether the checkpoints of an earlier run in the same folder may go. They do
-            once this run has one of its own.
-        resume: whether to go on from the last checkpoint in the folder, if there is one; from the
-            one before if the last is damaged, of which a warning is logged.
-        env: the ranks that train together; every one of them calls this. None: this process alone.
-        job: names what started the ranks. ``<folder>/.job`` keeps it; if it stands there already,
-            the folder's checkpoints are this job's, to resume from and to replace. None: no job.
-        progress: called after every step. Of use on one rank.
+        config: settings; ``dataset`` takes the place of ``config.data``.
+        dataset: the data of ``config.data``.
+        overwrite: delete the checkpoints of an earlier run in the same folder, as soon as this run
+            has one of its own.
+        resume: go on from the last checkpoint in the folder, if there is one. If the last is
+            damaged, go on from the one before and log a warning.
+        env: the ranks that train together; every one of them calls this. None: this process only.
+        job: name of the job that started the ranks. ``<folder>/.job`` keeps it. If it stands there
+            already, the folder's checkpoints are this job's, to resume from and to replace. None:
+            no job.
+        progress: called after every step, on each rank that passes it.
         planned: called once on rank 0 if ``sharding.plan`` is ``auto``, before the first step.
 
     Raises:
@@ -61,7 +62,7 @@ def train(
         with ExitStack() as held:
             folder = locked_folder(config)
             from_rank_0(group, lambda: held.enter_context(folder), error=ConfigError)
-            found = begin(
+            checkpoints = begin(
                 config, dataset, data=data, overwrite=overwrite, resume=resume, env=env, job=job
             )
             if config.training.threads:
@@ -70,8 +71,8 @@ def train(
             setup.show_plan(planned)
             run = Run(setup, progress, data=data, job=job)
             held.callback(run.close)
-            if found:
-                run.resume(found)
+            if checkpoints:
+                run.resume(checkpoints)
             else:
                 run.begin_anew()
             run.fit()

@@ -91,3 +91,13 @@ def test_a_plan_of_a_package_has_its_name_and_devices():
 def test_what_is_no_strategy_or_name_is_refused(strategy, name, words):
     with pytest.raises(InputError, match=words):
         make_plan(Package.open(GOLDEN), ["cpu:0"], name=name, strategy=strategy)
+
+
+@pytest.mark.parametrize("device", ["cuda:10000", "cuda:01", "cuda", "tpu:0"])
+def test_a_plan_for_what_is_no_device_is_refused(device):
+    with pytest.raises(InputError) as caught:
+        make_plan(Package.open(GOLDEN), [device], name="p", strategy="table")
+    assert str(caught.value) == (
+        "devices: expected a device like cpu:0 or cuda:0, with a number of at most 9999, got "
+        f"'{device}'"
+    )

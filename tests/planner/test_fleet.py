@@ -35,12 +35,18 @@ def test_devices_and_their_memory_are_read(text, devices, memory):
             id="gpu-without-memory",
         ),
         pytest.param(
-            "2xcpu:0GB", "2xcpu: memory: expected bytes above 0 .* got '0GB'", id="no-memory"
+            "2xcpu:0GB", "2xcpu: memory: expected 1B .. 1000TB, .* got '0GB'", id="no-memory"
         ),
         pytest.param(
-            "2xcpu:-1GB", "2xcpu: memory: expected bytes above 0 .* got '-1GB'", id="negative"
+            "2xcpu:-1GB", "2xcpu: memory: expected 1B .. 1000TB, .* got '-1GB'", id="negative"
         ),
-        pytest.param("2xcpu:80", "2xcpu: memory: expected bytes above 0 .* got '80'", id="no-unit"),
+        pytest.param(
+            "1xcuda:999999999TB",
+            "^devices: 1xcuda: memory: expected 1B .. 1000TB, with a unit .B, MB, GB, GiB., as in "
+            "1xcuda:80GB, got '999999999TB'$",
+            id="absurd",
+        ),
+        pytest.param("2xcpu:80", "2xcpu: memory: expected 1B .. 1000TB, .* got '80'", id="no-unit"),
         pytest.param(
             "2xtpu",
             "devices: expected KIND or NxKIND of cpu, cuda, torch-cpu, N of 1 .. 1024, such as "

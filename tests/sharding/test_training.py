@@ -219,17 +219,17 @@ def explain_planned(env, folder, table):
     return said.getvalue()
 
 
-def without_labels_on_rank_1(env, folder):
+def with_nan_on_rank_1(env, folder):
     data = dataset()
     if env.rank == 1:
-        data.train.labels[:] = np.nan
+        data.train.dense[:] = np.nan
     with pytest.raises(ConfigError) as raised:
         train(sharded_config(folder, "row_wise"), data, env=env)
     return str(raised.value)
 
 
 def test_a_loss_that_is_not_finite_names_the_rank(workers, tmp_path):
-    assert set(workers.run(2, without_labels_on_rank_1, tmp_path)) == {
+    assert set(workers.run(2, with_nan_on_rank_1, tmp_path)) == {
         "training: step 1: expected a finite loss, got nan (from rank 1); "
         "try smaller learning rates"
     }

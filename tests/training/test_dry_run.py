@@ -38,7 +38,7 @@ def test_a_run_that_would_resume_says_behind_which_step(tmp_path):
     train(settings, DATA)
     before = sorted(tmp_path.rglob("*"))
     assert dry_run(settings, DATA, resume=True).step == 10
-    assert "resumes behind step 10" in dry_run(settings, DATA, resume=True).to_text()
+    assert "resumes after step 10" in dry_run(settings, DATA, resume=True).to_text()
     assert dry_run(settings, DATA, overwrite=True).step == 0
     with pytest.raises(ConfigError, match="holds checkpoints of an earlier run"):
         dry_run(settings, DATA)

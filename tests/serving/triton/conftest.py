@@ -45,13 +45,14 @@ def movielens():
 
 @pytest.fixture(scope="session")
 def movielens_package(movielens, tmp_path_factory) -> Path:
-    """Of the demo's model, with plans for one and two devices: `default` and `two`."""
+    """The demo's model with the plans `default`, `two` (devices) and `torch` (torch's kernels)."""
     config = read_config(CONFIG)
     folder = str(tmp_path_factory.mktemp("checkpoints"))
     checkpoint = config.checkpoint.model_copy(update={"folder": folder})
     trained = train(config.model_copy(update={"checkpoint": checkpoint}), movielens.dataset)
     out = tmp_path_factory.mktemp("movielens") / "movielens" / "1"
     export_checkpoint(trained.checkpoint, out, weights="int8")
-    two = make_plan(Package.open(out), parse_devices("2xcpu"), name="two", strategy="table")
-    add_plan(out, two)
+    for name, devices in {"two": "2xcpu", "torch": "1xtorch-cpu"}.items():
+        plan = make_plan(Package.open(out), parse_devices(devices), name=name, strategy="table")
+        add_plan(out, plan)
     return out

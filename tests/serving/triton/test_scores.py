@@ -20,10 +20,16 @@ TOLERANCE = 1e-6
 WAIT_SECONDS = 60
 
 
-@pytest.fixture(scope="module", params=["default", "two"], ids=["1-device", "2-devices"])
+@pytest.fixture(
+    scope="module",
+    params=[("default", "default"), ("two", "two"), ("torch", "default")],
+    ids=["1-device", "2-devices", "torch-cpu"],
+)
 def both(request, movielens_package):
-    """Clients of our server and of Triton, of one package by one plan."""
-    repository, plan = movielens_package.parents[1], request.param
+    """Clients of our server and of Triton, which serve one package. Torch's kernels are compared
+    with our own."""
+    repository = movielens_package.parents[1]
+    plan, our_plan = request.param
     # So that requests which come together are merged, however quick the model is.
     options = TritonOptions(
         plan=plan, threads=1, max_queue_delay_us=20_000, default_timeout_ms=60_000
@@ -32,7 +38,7 @@ def both(request, movielens_package):
     with (
         Server(
             repository,
-            options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000, plan=plan),
+            options=ServerOptions(port=0, threads=1, default_timeout_ms=60_000, plan=our_plan),
         ) as ours,
         serving(repository, "movielens") as theirs,
         triton.InferenceServerClient(ours.address) as our_client,

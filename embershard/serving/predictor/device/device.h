@@ -34,7 +34,7 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
 
   // Nanoseconds from an earlier event of the same stream. REQUIRES: the stream has reached both.
-  virtual uint64_t NanosecondsSince(const DeviceEvent& earlier) const = 0;
+  virtual Result<uint64_t> NanosecondsSince(const DeviceEvent& earlier) const = 0;
 };
 
 struct MemoryRange {

@@ -73,9 +73,11 @@ at::Tensor BytesAt(const std::byte* bytes, size_t size, c10::Device device) {
 class CudaEvent final : public DeviceEvent {
  public:
   c10::Event& event() { return event_; }
-  uint64_t NanosecondsSince(const DeviceEvent& earlier) const override {
+  Result<uint64_t> NanosecondsSince(const DeviceEvent& earlier) const override {
     const auto& begin = static_cast<const CudaEvent&>(earlier).event_;
-    return static_cast<uint64_t>(begin.elapsedTime(event_) * 1e6);
+    double milliseconds = 0;
+    RETURN_IF_ERROR(Caught("event", [&] { milliseconds = begin.elapsedTime(event_); }));
+    return static_cast<uint64_t>(milliseconds * 1e6);
   }
 
  private:
@@ -225,7 +227,7 @@ class CudaDevice final : public TorchDevice {
 class CpuEvent final : public DeviceEvent {
  public:
   void Record() { time_ = Clock::now(); }
-  uint64_t NanosecondsSince(const DeviceEvent& earlier) const override {
+  Result<uint64_t> NanosecondsSince(const DeviceEvent& earlier) const override {
     const auto passed = time_ - static_cast<const CpuEvent&>(earlier).time_;
     return static_cast<uint64_t>(std::chrono::nanoseconds(passed).count());
   }

@@ -401,20 +401,23 @@ class DeviceModel final : public Model {
     }
   }
 
-  // Counts the time that each device took. REQUIRES: the batch has ended without an error.
+  // Counts the time that each device took. REQUIRES: the batch has ended without an error. A time
+  // that cannot be read is not counted: if the device is lost, the next batch reports it.
   void CountTimes(const Lane& lane, size_t home, Slot* slot) {
     for (size_t i = 0; i < devices_.size(); ++i) {
       const DeviceLane& device = lane.devices[i];
       if (!device.in_use) continue;
-      const uint64_t nanoseconds = device.looked_up->NanosecondsSince(*device.begun);
-      devices_[i]->lookup_ns += nanoseconds;
+      const Result<uint64_t> nanoseconds = device.looked_up->NanosecondsSince(*device.begun);
+      if (!nanoseconds.ok()) continue;
+      devices_[i]->lookup_ns += *nanoseconds;
       ++devices_[i]->batches;
-      if (i == home) slot->lookup_us = static_cast<uint32_t>(nanoseconds / 1000);
+      if (i == home) slot->lookup_us = static_cast<uint32_t>(*nanoseconds / 1000);
     }
     const DeviceLane& at_home = lane.devices[home];
-    const uint64_t nanoseconds = at_home.finished->NanosecondsSince(*at_home.placed);
-    devices_[home]->dense_ns += nanoseconds;
-    slot->dense_us = static_cast<uint32_t>(nanoseconds / 1000);
+    const Result<uint64_t> nanoseconds = at_home.finished->NanosecondsSince(*at_home.placed);
+    if (!nanoseconds.ok()) return;
+    devices_[home]->dense_ns += *nanoseconds;
+    slot->dense_us = static_cast<uint32_t>(*nanoseconds / 1000);
   }
 
   const std::shared_ptr<const Package> package_;

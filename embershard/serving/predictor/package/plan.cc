@@ -27,7 +27,8 @@ bool IsDevice(std::string_view text) {
 std::vector<std::string> ReadDevices(const JsonValue& value) {
   std::vector<std::string> devices;
   for (const JsonValue& device : value.Elements(1)) {
-    std::string text = device.TextThat(IsDevice, "a device like cpu:0 or cuda:0");
+    std::string text =
+        device.TextThat(IsDevice, "a device like cpu:0 or cuda:0, with a number of at most 9999");
     if (std::find(devices.begin(), devices.end(), text) != devices.end()) {
       device.Refuse("distinct devices", text + " twice");
     }

@@ -193,6 +193,54 @@ TEST(DeviceModel, ALostDeviceRefusesEveryLaterBatch) {
   }
 }
 
+uint64_t Times(const Model& model) {
+  uint64_t nanoseconds = 0;
+  for (const DeviceLoad& load : model.device_loads()) nanoseconds += load.lookup_ns + load.dense_ns;
+  return nanoseconds;
+}
+
+TEST(DeviceModel, AnUnreadableTimeIsNotCountedAndItsBatchAnswered) {
+  const ScratchFolder folder;
+  const std::shared_ptr<const Package> package = OpenCut(2, folder.path());
+  TestDevices plain({.immediate = true});
+  const std::unique_ptr<Model> expected = MakeModel(package, &plain, 1);
+  std::mt19937 random(6);
+  for (size_t time = 0; time < 3; ++time) {  // Lookups of two devices, the dense program.
+    TestDevices devices({.fault = TestFault::kTime, .fault_at = time});
+    const std::unique_ptr<Model> model = MakeModel(package, &devices, 1);
+    devices.Arm();
+    Slot slot;
+    Slot other;
+    FillSlot(package->schema(), 7, &random, &slot);
+    CopyInputs(slot, &other);
+    ASSERT_TRUE(expected->Run(other).ok());
+    const Status status = model->Run(slot);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(devices.failed());
+    EXPECT_TRUE(SameBits(slot, other));
+    EXPECT_EQ(Times(*model), 2000U);  // Two times of 1000 ns.
+  }
+}
+
+TEST(DeviceModel, ADeviceLostAfterABatchRefusesTheNext) {
+  const ScratchFolder folder;
+  const std::shared_ptr<const Package> package = OpenCut(2, folder.path());
+  size_t answered = 0;
+  for (size_t at = 0;; ++at) {
+    TestDevices devices({.fault = TestFault::kLost, .fault_at = at});
+    const std::unique_ptr<Model> model = MakeModel(package, &devices, 1);
+    devices.Arm();
+    std::mt19937 random(7);
+    Slot slot;
+    FillSlot(package->schema(), 7, &random, &slot);
+    const Status first = model->Run(slot);
+    if (!devices.failed()) break;
+    if (first.ok()) ++answered;
+    EXPECT_EQ(model->Run(slot).reason(), StatusReason::kDeviceLost) << at;
+  }
+  EXPECT_EQ(answered, 3U);  // It was lost when one of three times was read.
+}
+
 TEST(DeviceModel, TooLittleMemoryNamesDeviceAndLargestTables) {
   const ScratchFolder folder;
   const std::shared_ptr<const Package> package = OpenCut(2, folder.path());

@@ -150,7 +150,13 @@ class HostMemory final : public DeviceMemory {
 
 class TestEvent final : public DeviceEvent {
  public:
-  uint64_t NanosecondsSince(const DeviceEvent&) const override { return 1000; }
+  explicit TestEvent(State* state) : state_(state) {}
+
+  Result<uint64_t> NanosecondsSince(const DeviceEvent&) const override {
+    RETURN_IF_ERROR(state_->Count(TestFault::kLost));
+    RETURN_IF_ERROR(state_->Count(TestFault::kTime));
+    return uint64_t{1000};
+  }
 
   // The stream's thread has come to it that often; the work before it, as of the last Record().
   std::mutex mutex;
@@ -158,6 +164,9 @@ class TestEvent final : public DeviceEvent {
   uint64_t recorded = 0;
   uint64_t reached = 0;
   StreamClock clock;
+
+ private:
+  State* const state_;
 };
 
 // Plain loops, on packed rows.
@@ -438,7 +447,7 @@ class TestDevice final : public Device {
     return std::unique_ptr<DeviceStream>(std::make_unique<TestStream>(state_, number, &kernels_));
   }
   Result<std::unique_ptr<DeviceEvent>> MakeEvent() override {
-    return std::unique_ptr<DeviceEvent>(std::make_unique<TestEvent>());
+    return std::unique_ptr<DeviceEvent>(std::make_unique<TestEvent>(state_));
   }
   Status Load(const std::byte* weights, size_t, ProgramBytes, const Schema& schema) override {
     kernels_ = std::make_unique<LoopKernels>(position_, layout_, weights, schema);

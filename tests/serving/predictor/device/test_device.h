@@ -18,7 +18,7 @@
 
 namespace embershard::testing {
 
-enum class TestFault { kCopy, kLaunch, kMemory, kLost };
+enum class TestFault { kCopy, kLaunch, kMemory, kTime, kLost };
 
 struct TestDeviceOptions {
   // Work runs when it is enqueued, without threads.

@@ -108,7 +108,8 @@ TEST(Plan, RefusesDevicesThatCannotBe) {
     const Json plan = {
         {"format_version", 0}, {"name", "p"}, {"devices", {device}}, {"shards", Json::array()}};
     EXPECT_EQ(ParsePlan(plan.dump(), "p", {}).status().message(),
-              std::string("plans/p.json: devices.0: expected a device like cpu:0 or cuda:0, got ") +
+              std::string("plans/p.json: devices.0: expected a device like cpu:0 or cuda:0, with a "
+                          "number of at most 9999, got ") +
                   device);
   }
 }
