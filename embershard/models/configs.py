@@ -1,4 +1,4 @@
-"""Models in words: as a run's file asks for each."""
+"""The section ``[model]`` of a run's file, a class for each model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class _Config(Part, ABC):
 
     @abstractmethod
     def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
-        """All but the tables' own, by the names of the constructor's arguments."""
+        """The arguments of the constructor except tables and their optimizer."""
 
 
 class _DLRMConfig(_Config):
@@ -87,14 +87,14 @@ class _DLRMConfig(_Config):
 
 
 class DLRMConfig(_DLRMConfig):
-    """What a person chooses of a DLRM; the section ``[model]`` of a run's file."""
+    """Settings of a DLRM; the section ``[model]`` of a run's file."""
 
     name: Literal["dlrm"] = "dlrm"
     """The model."""
 
 
 class DLRMDCNConfig(_DLRMConfig):
-    """What a person chooses of a DLRM_DCN; the section ``[model]`` of a run's file."""
+    """Settings of a DLRM_DCN; the section ``[model]`` of a run's file."""
 
     name: Literal["dlrm_dcn"] = "dlrm_dcn"
     """The model."""
@@ -114,7 +114,7 @@ class DLRMDCNConfig(_DLRMConfig):
 
 
 class DeepFMConfig(_Config):
-    """What a person chooses of a DeepFM; the section ``[model]`` of a run's file."""
+    """Settings of a DeepFM; the section ``[model]`` of a run's file."""
 
     name: Literal["deepfm"] = "deepfm"
     """The model."""
@@ -138,7 +138,7 @@ class DeepFMConfig(_Config):
 
 
 class MaskNetConfig(_Config):
-    """What a person chooses of a MaskNet; the section ``[model]`` of a run's file."""
+    """Settings of a MaskNet; the section ``[model]`` of a run's file."""
 
     name: Literal["masknet"] = "masknet"
     """The model."""
@@ -166,7 +166,7 @@ class MaskNetConfig(_Config):
 
 
 class PLEConfig(_Config):
-    """What a person chooses of a PLE; the section ``[model]`` of a run's file.
+    """Settings of a PLE; the section ``[model]`` of a run's file.
 
     MMoE is ``levels = 1`` with ``task_experts = 0``.
     """
@@ -202,10 +202,10 @@ class PLEConfig(_Config):
 
 class _HistoryConfig(_Config):
     history: str = "history"
-    """The sparse input that is attended to: its ids are those of ``target``."""
+    """The sparse input of the user's history. Its ids are those of ``target``."""
 
     target: str = "item"
-    """The sparse input that attends: one id an example. It is looked up once more, pooled."""
+    """The sparse input of the candidate, one id an example. It is also looked up pooled."""
 
     def _of_sequences(self, tables: Sequence[EmbeddingBagConfig]) -> dict[str, Any]:
         """``history`` leaves the table it is pooled in, and shares a new one with ``target``."""
@@ -250,7 +250,7 @@ class _HistoryConfig(_Config):
 
 
 class DINConfig(_HistoryConfig):
-    """What a person chooses of a DIN; the section ``[model]`` of a run's file."""
+    """Settings of a DIN; the section ``[model]`` of a run's file."""
 
     name: Literal["din"] = "din"
     """The model."""
@@ -271,7 +271,7 @@ class DINConfig(_HistoryConfig):
 
 
 class SASRecConfig(_HistoryConfig):
-    """What a person chooses of a SASRec; the section ``[model]`` of a run's file."""
+    """Settings of a SASRec; the section ``[model]`` of a run's file."""
 
     name: Literal["sasrec"] = "sasrec"
     """The model."""
@@ -300,7 +300,7 @@ class SASRecConfig(_HistoryConfig):
 
 
 class TwoTowerConfig(_Config):
-    """What a person chooses of two towers; the section ``[model]`` of a run's file.
+    """Settings of two towers; the section ``[model]`` of a run's file.
 
     Inputs of the request scope are the user's, those of the example scope the item's.
     """

@@ -40,8 +40,8 @@ class DeepFMRanker(LogitModel):
         dense_in_features: n, number of dense features.
         over_arch_layer_sizes: width of each layer of the deep part; the last must be T, the number
             of tasks.
-        dense_device: where the dense layers lie. None: torch's default.
-        tasks: as of `LogitModel`.
+        dense_device: device of the dense layers; torch's default if None.
+        tasks: see `LogitModel`.
 
     Raises:
         InputError: sizes or names that do not fit together.

@@ -11,7 +11,7 @@ Instance-Guided Mask", arXiv 2102.07619.
 
     parallel: every block reads the features; their outputs stand side by side
     serial:   every block reads the output of the block before it
-    both:     an MLP turns the outputs into logits [B, T]
+    then an MLP turns the outputs into logits [B, T]
 
 The blocks are those of Twitter's ranker: one LayerNorm spans all features, and a block ends in its
 LayerNorm. The paper normalizes each feature alone, and ends a block in a ReLU.
@@ -37,8 +37,8 @@ class MaskBlock(nn.Module):
         mask_in_features: W, width of the features that the mask is computed from.
         aggregation_size: width of the mask's hidden layer.
         output_size: width of the output.
-        normalize_input: whether the input passes a LayerNorm.
-        device: where the layers lie. None: torch's default.
+        normalize_input: true if the input passes a LayerNorm first.
+        device: device of the layers; torch's default if None.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class MaskNet(LogitModel):
         parallel: true if every block reads the features; false if each reads the block before it.
         over_arch_layer_sizes: width of each layer above the blocks; the last must be T, the number
             of tasks.
-        dense_device: where the dense layers lie. None: torch's default.
-        tasks: as of `LogitModel`.
+        dense_device: device of the dense layers; torch's default if None.
+        tasks: see `LogitModel`.
 
     Raises:
         InputError: sizes that do not fit together.

@@ -30,10 +30,10 @@ class Experts(nn.ModuleList):
     """Some experts with one input: MLPs of which every layer ends in a ReLU.
 
     Args:
-        experts: how many, 0 or more.
+        experts: number of experts, 0 or more.
         in_features: width of the input.
         layer_sizes: width of each layer of an expert.
-        device: where the layers lie. None: torch's default.
+        device: device of the layers; torch's default if None.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class ExtractionLevel(nn.Module):
         task_experts: experts of each task.
         shared_experts: experts that every task uses.
         expert_layer_sizes: width of each layer of an expert.
-        shared_output: whether the shared experts get a gate and an output of their own.
-        device: where the layers lie. None: torch's default.
+        shared_output: true if the level has a gate and an output over all experts.
+        device: device of the layers; torch's default if None.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class PLE(LogitModel):
         shared_experts: experts of each level that every task uses.
         expert_layer_sizes: width of each layer of an expert.
         tower_layer_sizes: width of each layer of a task's tower; the last must be 1.
-        dense_device: where the dense layers lie. None: torch's default.
-        tasks: as of `LogitModel`.
+        dense_device: device of the dense layers; torch's default if None.
+        tasks: see `LogitModel`.
 
     Raises:
         InputError: sizes that do not fit together.

@@ -11,10 +11,10 @@ Source: Kang and McAuley, "Self-Attentive Sequential Recommendation", arXiv 1808
     state . target [B, D] ------------------------------+
     dense [B, n], pooled [B, P], state * target -- MLP -+-- sum: logits [B, T]
 
-The sum's second line is ours: a ranker has more features than a history. Positions count back from
-the last id of a list, as in the paper, whose lists are padded in front. Here padding stands behind,
-where no place before it sees it, and so the causal mask is all the mask there is. As in the
-authors' code, a LayerNorm follows the last block. There is no dropout.
+The MLP is not in the paper: a ranker has more features than a history. Positions count back from
+the last id of a list, as in the paper, which pads lists in front. This module pads after the last
+id, so that the causal mask hides the padding, too. A LayerNorm follows the last block, as in the
+authors' code. There is no dropout.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class CausalBlock(nn.Module):
 
     Args:
         dim: D.
-        device: where the layers lie. None: torch's default.
+        device: device of the layers; torch's default if None.
     """
 
     def __init__(self, dim: int, device: torch.device | str | None = None) -> None:
@@ -75,13 +75,13 @@ class SASRec(LogitModel):
         embedding_collection: has the features ``history`` and ``target``, as a rule in one table.
         history: key of its output that is attended over, the latest id last.
         target: key of its output that is scored; lists of one id, or of none.
-        history_max: L, at least 1. Of a longer list the first L ids count.
+        history_max: L, at least 1. Only the first L ids of a longer list count.
         blocks: number of blocks, at least 1.
         dense_in_features: number of dense features.
         over_arch_layer_sizes: width of each layer over everything else; the last must be T, the
             number of tasks.
-        dense_device: where the dense layers lie. None: torch's default.
-        tasks: as of `LogitModel`.
+        dense_device: device of the dense layers; torch's default if None.
+        tasks: see `LogitModel`.
 
     Raises:
         InputError: sizes or names that do not fit together.
@@ -152,7 +152,7 @@ class SASRec(LogitModel):
         return score + rest
 
     def _last_state(self, history: JaggedTensor) -> Tensor:
-        """``(R, D)``; of an empty list the bias of the last LayerNorm."""
+        """``(R, D)``; an empty list has the bias of the last LayerNorm."""
         items = history.to_padded_dense(self.history_max)
         before_end = history.lengths().clamp(max=self.history_max).unsqueeze(1) - 1 - self.places
         back = before_end.clamp(min=0)  # [R, L]: 0 at the last id.

@@ -11,7 +11,7 @@ class SwishLayerNorm(nn.Module):
 
     Args:
         input_dims: sizes of the last dimensions, which are normalized together.
-        device: where the weights lie. None: torch's default.
+        device: device of the weights; torch's default if None.
     """
 
     def __init__(

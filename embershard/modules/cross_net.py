@@ -31,7 +31,7 @@ class CrossNet(nn.Module):
     Args:
         in_features: N.
         num_layers: at least 1.
-        device: where the weights lie. None: torch's default.
+        device: device of the weights; torch's default if None.
 
     Raises:
         InputError: a size under 1.
@@ -63,8 +63,8 @@ class LowRankCrossNet(nn.Module):
     Args:
         in_features: N.
         num_layers: at least 1.
-        low_rank: r, at least 1; pays where it is below N / 2.
-        device: where the weights lie. None: torch's default.
+        low_rank: r, at least 1; saves time if it is below N / 2.
+        device: device of the weights; torch's default if None.
 
     Raises:
         InputError: a size under 1.
@@ -104,7 +104,7 @@ class VectorCrossNet(nn.Module):
     Args:
         in_features: N.
         num_layers: at least 1.
-        device: where the weights lie. None: torch's default.
+        device: device of the weights; torch's default if None.
 
     Raises:
         InputError: a size under 1.
@@ -144,7 +144,7 @@ class LowRankMixtureCrossNet(nn.Module):
         num_experts: K, at least 1.
         low_rank: r, at least 1.
         activation: g, a module or a function.
-        device: where the weights lie. None: torch's default.
+        device: device of the weights; torch's default if None.
 
     Raises:
         InputError: a size under 1.

@@ -1,16 +1,16 @@
 """Every built-in model, by its name in a run's file: trained, exported and served."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from embershard.data import to_rows
-from embershard.data.requests import sample_requests
+from embershard.data import sample_requests, to_rows
 from embershard.data.synthetic import PlantedInput, SyntheticConfig, planted_click_log
-from embershard.export import export_checkpoint, export_model
-from embershard.models import MODEL_CONFIGS, build_model
-from embershard.modules import EmbeddingBagConfig
+from embershard.export import export_checkpoint
+from embershard.models import MODEL_CONFIGS
 from embershard.serving import LocalPredictor
 from embershard.training import RunConfig, load_checkpoint, score, train
 from tests.cases import cases
@@ -27,7 +27,6 @@ SECTIONS = {
     "masknet-serial": {"name": "masknet", "embedding_dim": 4, "parallel": False},
     "mmoe": {"name": "ple", "embedding_dim": 4, "levels": 1, "task_experts": 0},
 }
-TWO_TASKS = {"click": "bce", "price": "mse"}
 
 
 @pytest.fixture(scope="module")
@@ -35,56 +34,55 @@ def dataset():
     return planted_click_log(SyntheticConfig(examples=1000, inputs=INPUTS)).dataset
 
 
-def served(package, samples):
-    """By output: the values of all examples of the requests, in order."""
-    answers = LocalPredictor(package, threads=1).predict_merged(samples)
-    return {
-        name: np.concatenate([answer.outputs[name] for answer in answers])
-        for name in answers[0].outputs
-    }
+@pytest.fixture(scope="module")
+def two_tasks(dataset):
+    """The same, with a price that is a dense input as second label."""
+
+    def labelled(examples):
+        return replace(examples, labels=np.stack([examples.labels, examples.dense[:, 1]], axis=1))
+
+    splits = {name: labelled(getattr(dataset, name)) for name in ("train", "valid", "test")}
+    return replace(dataset, **splits)
 
 
-@cases("section", SECTIONS)
-def test_a_trained_model_is_served_as_its_module_scores(section, dataset, tmp_path):
+def trained(dataset, folder, section, tasks):
+    """The checkpoint's module, and the served outputs of the first test requests."""
     config = RunConfig.model_validate(
         {
             "data": {"name": "synthetic"},
             "model": section,
+            "tasks": tasks,
             "training": {"epochs": 1, "batch_size": 200, "evaluate_every_steps": 2, "threads": 1},
-            "checkpoint": {"folder": str(tmp_path / "checkpoints")},
+            "checkpoint": {"folder": str(folder / "checkpoints")},
         }
     )
-    trained = train(config, dataset)
-    package = export_checkpoint(trained.checkpoint, tmp_path / "m" / "1", weights="fp32")
+    checkpoint = train(config, dataset).checkpoint
+    package = export_checkpoint(checkpoint, folder / "m" / "1", weights="fp32")
+    samples = sample_requests(dataset.test, 20)
+    answers = LocalPredictor(package, threads=1).predict_merged(samples)
+    outputs = {
+        name: torch.from_numpy(np.concatenate([answer.outputs[name] for answer in answers]))
+        for name in answers[0].outputs
+    }
+    return load_checkpoint(checkpoint).module, outputs
 
-    scores = served(package, sample_requests(dataset.test, 20))["score"]
 
-    module = load_checkpoint(trained.checkpoint).module
-    expected = torch.sigmoid(score(module, to_rows(dataset.test)).flatten())
-    assert_close(torch.tensor(scores), expected[: len(scores)], rtol=0, atol=1e-5)
+@cases("section", SECTIONS)
+def test_a_trained_model_is_served_as_its_module_scores(section, dataset, tmp_path):
+    module, outputs = trained(dataset, tmp_path, section, {"score": {}})
+
+    served = outputs["score"]
+    expected = score(module, to_rows(dataset.test)).flatten().sigmoid()
+    assert_close(served, expected[: len(served)], rtol=0, atol=1e-5)
 
 
 @cases("section", {name: each for name, each in SECTIONS.items() if name != "two_tower"})
-def test_each_of_two_tasks_is_served_under_its_name(section, dataset, tmp_path):
-    config = MODEL_CONFIGS[section["name"]].model_validate(section)
-    tables = [
-        EmbeddingBagConfig(
-            name=item.name, num_embeddings=item.ids, embedding_dim=4, feature_names=[item.name]
-        )
-        for item in INPUTS
-    ]
-    arguments = config.arguments(tables, schema=dataset.schema, fused=None, tasks=TWO_TASKS)
-    torch.manual_seed(0)
-    module = build_model(section["name"], arguments)
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    package = export_model(module, dataset.schema, tmp_path / "m" / "1", weights="fp32")
+def test_each_of_two_tasks_is_served_under_its_name(section, two_tasks, tmp_path):
+    tasks = {"click": {}, "price": {"loss": "mse"}}
+    module, outputs = trained(two_tasks, tmp_path, section, tasks)
 
-    outputs = served(package, sample_requests(dataset.test, 5))
-
-    [batch] = to_rows(dataset.test).batches(batch_size=len(dataset.test))
-    logits = module(batch.dense, batch.sparse).detach()
-    assert (logits != 0).all()  # No activation follows the last layer.
     count = len(outputs["click"])
-    assert_close(torch.tensor(outputs["click"]), logits.sigmoid()[:count, 0], rtol=0, atol=1e-5)
-    assert_close(torch.tensor(outputs["price"]), logits[:count, 1], rtol=1e-5, atol=1e-5)
+    logits = score(module, to_rows(two_tasks.test))[:count]
+    assert (logits != 0).all()  # No activation follows the last layer.
+    assert_close(outputs["click"], logits[:, 0].sigmoid(), rtol=0, atol=1e-5)
+    assert_close(outputs["price"], logits[:, 1], rtol=1e-5, atol=1e-5)
