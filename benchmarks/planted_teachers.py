@@ -1,0 +1,267 @@
+"""Each built-in model beside a DLRM, on data of a teacher planted with the structure it is for.
+
+    python -m benchmarks.planted_teachers                             every model, 4 seeds
+    python -m benchmarks.planted_teachers --models sasrec --seeds 2
+
+Every seed draws a new teacher, its examples and the initial weights. Both models get the same
+width of tables, upper layers, optimizers and batches. Each counts as it is after its best epoch on
+the validation split. The table shows the loss on the test split, relative to that of the best
+constant and averaged over tasks, and the gain with its standard error over seeds.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from embershard.data import Examples, JaggedColumn, batches, to_rows
+from embershard.kernels import FusedOptimizer
+from embershard.models import MODEL_CONFIGS, build_model
+from embershard.models.base import Loss
+from embershard.modules import EmbeddingBagConfig, PoolingType
+from embershard.package import DenseInput, Identity, Schema, SparseInput
+
+DIM, BATCH, EPOCHS = 8, 256, 8
+TRAIN, HELD_OUT = 20_000, 5_000
+OVER = (64, 32, 1)
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+
+@dataclass
+class Planted:
+    """Examples of one teacher."""
+
+    ids: Mapping[str, Ids]
+    """By input: ``[N]``, or ``[N, L]`` of lists."""
+
+    rows: Mapping[str, int]
+    """Number of ids of each input."""
+
+    logits: Floats
+    """``[N]`` or ``[N, T]``; of an mse task the label's expectation."""
+
+    dense: Floats
+    """``[N, n]``."""
+
+    losses: Mapping[str, Loss] = field(default_factory=lambda: {"score": "bce"})
+    """Of each task."""
+
+
+def _unit(values: Floats, spread: float) -> Floats:
+    scaled: Floats = spread * (values - values.mean(0)) / values.std(0)
+    return scaled
+
+
+def _sum_of_weights(rng: np.random.Generator, fields: Iterable[Ids], width: int) -> Floats:
+    """A new weight vector of each id, summed over fields: ``[N, width]``."""
+    weights = [rng.normal(size=(rows.max() + 1, width))[rows] for rows in fields]
+    total: Floats = np.sum(weights, axis=0)
+    return total
+
+
+def _fields(rng: np.random.Generator, count: int, fields: int, ids: int) -> dict[str, Ids]:
+    return {f"f{place}": rng.integers(0, ids, count) for place in range(fields)}
+
+
+def factors(rng: np.random.Generator, count: int) -> Planted:
+    """DeepFM: a weight of each id, and a product of each pair of fields' vectors."""
+    ids = _fields(rng, count, 16, 20)
+    vectors = np.stack([rng.normal(size=(20, 4))[rows] for rows in ids.values()])
+    first_order = _sum_of_weights(rng, ids.values(), 1)[:, 0]
+    pairs = vectors.sum(0) ** 2 - (vectors**2).sum(0)
+    logits = _unit(first_order, 1.5) + _unit(pairs.sum(1), 1.5)
+    return Planted(ids, dict.fromkeys(ids, 20), logits, rng.normal(size=(count, 2)))
+
+
+def field_pairs(rng: np.random.Generator, count: int) -> Planted:
+    """DLRM_DCN: every pair of fields has vectors of its own."""
+    ids = _fields(rng, count, 5, 20)
+    total = np.zeros(count)
+    for left, right in combinations(ids.values(), 2):
+        u, v = rng.normal(size=(2, 20, 2))
+        total += (u[left] * v[right]).sum(1)
+    return Planted(ids, dict.fromkeys(ids, 20), _unit(total, 2.5), rng.normal(size=(count, 2)))
+
+
+def gates(rng: np.random.Generator, count: int) -> Planted:
+    """MaskNet: a sum over three fields says which column of the other fields' vectors counts."""
+    ids = _fields(rng, count, 7, 20)
+    first, others = list(ids.values())[:3], list(ids.values())[3:]
+    total = _unit(_sum_of_weights(rng, first, 1)[:, 0], 1.0)
+    column = np.digitize(total, [-0.67, 0.0, 0.67])  # Quarters.
+    vectors = _sum_of_weights(rng, others, 4)
+    logits = np.take_along_axis(vectors, column[:, None], axis=1)[:, 0]
+    return Planted(ids, dict.fromkeys(ids, 20), _unit(logits, 2.5), rng.normal(size=(count, 2)))
+
+
+def conflict(rng: np.random.Generator, count: int) -> Planted:
+    """PLE: a click and a noisy amount, which bend the same sums of features in unlike ways."""
+    ids = _fields(rng, count, 4, 50)
+    dense = rng.normal(size=(count, 6))
+    sums = dense @ rng.normal(size=(6, 2)) + _sum_of_weights(rng, ids.values(), 2)
+    sums = _unit(sums, 1.0)
+    click = 2.5 * np.sin(3 * sums[:, 0]) + sums[:, 1]
+    amount = 3 * np.abs(sums[:, 0] - sums[:, 1]) + np.cos(3 * sums[:, 1])
+    logits = np.stack([click, amount], axis=1)
+    return Planted(ids, dict.fromkeys(ids, 50), logits, dense, {"click": "bce", "amount": "mse"})
+
+
+def interests(rng: np.random.Generator, count: int) -> Planted:
+    """DIN: only the items of the candidate's group bear on it; there are many groups."""
+    groups, items, length = 40, 400, 12
+    item = rng.integers(0, items, count)
+    history = rng.integers(0, items, (count, length))
+    akin = (item[:, None] + groups * rng.integers(0, items // groups, history.shape)) % items
+    history = np.where(rng.random(history.shape) < 0.1, akin, history)
+    quality = rng.normal(size=items)
+    same = (history - item[:, None]) % groups == 0
+    logits = (same * (1.0 + quality[history])).sum(1)
+    ids = {"history": history, "item": item}
+    return Planted(ids, dict.fromkeys(ids, items), _unit(logits, 2.5), rng.normal(size=(count, 2)))
+
+
+def order(rng: np.random.Generator, count: int) -> Planted:
+    """SASRec: a candidate is wanted if its group is that of the last item or of the one before."""
+    groups, items, length = 10, 100, 10
+    history = rng.integers(0, items, (count, length))
+    item = rng.integers(0, items, count)
+    group = rng.integers(0, groups, items)
+    same = group[history] == group[item][:, None]
+    logits = 2.0 * same[:, -1] + same[:, -2] + 0.3 * rng.normal(size=items)[item]
+    ids = {"history": history, "item": item}
+    return Planted(ids, dict.fromkeys(ids, items), _unit(logits, 2.5), rng.normal(size=(count, 2)))
+
+
+TEACHERS: Mapping[str, Callable[[np.random.Generator, int], Planted]] = {
+    "deepfm": factors,
+    "dlrm_dcn": field_pairs,
+    "masknet": gates,
+    "ple": conflict,
+    "din": interests,
+    "sasrec": order,
+}
+
+
+def _splits(planted: Planted, rng: np.random.Generator) -> tuple[Schema, list[Any]]:
+    """Rows of training, validation and test."""
+    logits = planted.logits.reshape(len(planted.dense), -1)
+    labels = np.empty(logits.shape, np.float32)
+    for column, loss in enumerate(planted.losses.values()):
+        clicks = rng.random(len(logits)) < 1 / (1 + np.exp(-logits[:, column]))
+        noisy = logits[:, column] + rng.normal(0, 3, len(logits))
+        labels[:, column] = clicks if loss == "bce" else noisy
+    schema = Schema(
+        dense=[DenseInput(f"x{place}") for place in range(planted.dense.shape[1])],
+        sparse=[
+            SparseInput(name, ids=Identity(planted.rows[name]), max_ids=ids[0].size)
+            for name, ids in planted.ids.items()
+        ],
+    )
+    examples = Examples(
+        schema=schema,
+        dense=planted.dense.astype(np.float32),
+        sparse={
+            name: JaggedColumn(ids.ravel(), np.arange(len(ids) + 1) * ids[0].size)
+            for name, ids in planted.ids.items()
+        },
+        labels=labels,
+        request=np.arange(len(logits)),
+    )
+    cuts = (0, TRAIN, TRAIN + HELD_OUT, TRAIN + 2 * HELD_OUT)
+    return schema, [to_rows(examples.take(np.arange(first, end))) for first, end in pairwise(cuts)]
+
+
+def _losses(logits: Tensor, labels: Tensor, kinds: Mapping[str, Loss]) -> list[Tensor]:
+    """Mean loss of each task."""
+    pairs = zip(logits.unbind(1), labels.reshape(logits.shape).unbind(1), strict=True)
+    return [
+        nn.functional.binary_cross_entropy_with_logits(logit, label)
+        if kind == "bce"
+        else nn.functional.mse_loss(logit, label)
+        for (logit, label), kind in zip(pairs, kinds.values(), strict=True)
+    ]
+
+
+def _held_out(model: nn.Module, rows: Any, kinds: Mapping[str, Loss]) -> float:
+    """Loss relative to that of each task's best constant, averaged over tasks."""
+    with torch.no_grad():
+        [batch] = batches(rows, batch_size=len(rows))
+        losses = _losses(model(batch.dense, batch.sparse), batch.labels, kinds)
+        means = batch.labels.reshape(len(rows), -1).mean(0)
+        constants = [
+            mean.logit() if kind == "bce" else mean
+            for mean, kind in zip(means, kinds.values(), strict=True)
+        ]
+        floor = _losses(torch.stack(constants).expand(len(rows), -1), batch.labels, kinds)
+    return statistics.mean(float(a / b) for a, b in zip(losses, floor, strict=True))
+
+
+def _trained(name: str, section: Mapping[str, Any], planted: Planted, seed: int) -> float:
+    """The test loss of a new model after its best epoch."""
+    schema, (train, valid, test) = _splits(planted, np.random.default_rng([seed, 1]))
+    tables = [
+        EmbeddingBagConfig(
+            name=feature,
+            num_embeddings=planted.rows[feature],
+            embedding_dim=DIM,
+            feature_names=[feature],
+            pooling=PoolingType.MEAN if ids.ndim > 1 else PoolingType.SUM,
+        )
+        for feature, ids in planted.ids.items()
+    ]
+    fused = FusedOptimizer(name="rowwise_adagrad", learning_rate=0.05)
+    config = MODEL_CONFIGS[name].model_validate({"name": name, "embedding_dim": DIM, **section})
+    torch.manual_seed(seed)
+    arguments = config.arguments(tables, schema=schema, fused=fused, tasks=planted.losses)
+    model = build_model(name, arguments)
+    dense = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam(dense, lr=2e-3)
+    best, at_best = float("inf"), float("inf")
+    for epoch in range(EPOCHS):
+        for batch in batches(train, batch_size=BATCH, shuffle_seed=seed * 100 + epoch):
+            logits = model(batch.dense, batch.sparse)
+            loss = torch.stack(_losses(logits, batch.labels, planted.losses)).sum()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        if (now := _held_out(model, valid, planted.losses)) < best:
+            best, at_best = now, _held_out(model, test, planted.losses)
+    return at_best
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=TEACHERS, default=list(TEACHERS))
+    parser.add_argument("--seeds", type=int, default=4)
+    args = parser.parse_args(arguments)
+    dlrm = {"dense_layers": (32, DIM), "over_layers": OVER}
+    print("| model | loss of DLRM | loss | gain | standard error | gain in standard errors |")
+    print("|---|---|---|---|---|---|")
+    for name in args.models:
+        pairs = []
+        for seed in range(args.seeds):
+            planted = TEACHERS[name](np.random.default_rng([seed, 0]), TRAIN + 2 * HELD_OUT)
+            section = dlrm if name == "dlrm_dcn" else {} if name == "ple" else {"over_layers": OVER}
+            pairs.append(
+                (_trained("dlrm", dlrm, planted, seed), _trained(name, section, planted, seed))
+            )
+        gains = [of_dlrm - own for of_dlrm, own in pairs]
+        error = statistics.stdev(gains) / len(gains) ** 0.5
+        of_dlrm, own = (statistics.mean(side) for side in zip(*pairs, strict=True))
+        gain = statistics.mean(gains)
+        row = [f"{value:.4f}" for value in (of_dlrm, own, gain, error)]
+        print(f"| {name} | {' | '.join(row)} | {gain / error:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

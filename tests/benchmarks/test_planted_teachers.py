@@ -1,0 +1,16 @@
+"""The comparison of models on planted teachers, on a few examples."""
+
+from benchmarks import planted_teachers
+
+
+def test_every_model_is_compared_with_a_dlrm(monkeypatch, capsys):
+    for name, small in {"TRAIN": 200, "HELD_OUT": 100, "EPOCHS": 1}.items():
+        monkeypatch.setattr(planted_teachers, name, small)
+
+    planted_teachers.main(["--seeds", "2"])
+
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split(" | ")[0] for row in rows] == [
+        f"| {name}" for name in ("deepfm", "dlrm_dcn", "masknet", "ple", "din", "sasrec")
+    ]
+    assert all(0.5 < float(row.split(" | ")[1]) < 2 for row in rows)
