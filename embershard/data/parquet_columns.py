@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from embershard.data.id_lists import IdLists
-from embershard.data.parquet_config import ParquetConfig, SparseColumn
+from embershard.data.parquet_config import DenseColumn, ParquetConfig, SparseColumn
 from embershard.data.tasks import TaskConfig
 from embershard.errors import DataError
 from embershard.ids import hash_utf8
@@ -135,15 +135,17 @@ def column_kind(path: str, schema: pa.Schema, needed: NeededColumn) -> str:
     return kind
 
 
-def dense_matrix(rows: Rows, config: ParquetConfig) -> NDArray[np.float32]:
+def dense_matrix(rows: Rows, inputs: Mapping[str, DenseColumn]) -> NDArray[np.float32]:
     """Raw values of all dense inputs, float32 ``[N, F]``."""
-    matrix = np.empty((len(rows.numbers), len(config.dense)), np.float32)
-    for place, (name, spec) in enumerate(config.dense.items()):
+    matrix = np.empty((len(rows.numbers), len(inputs)), np.float32)
+    for place, (name, spec) in enumerate(inputs.items()):
         column = spec.column or name
         values, nulls = _numbers(rows.batch.column(column))
         if nulls is not None:
             if spec.null is None:
-                problem = f"expected a number, got null; set null in [data.dense.{name}]"
+                problem = (
+                    f"expected a number, got null; dense input {name!r} declares no value for null"
+                )
                 raise rows.refusal(column, int(np.argmax(nulls)), problem)
             values = np.where(nulls, spec.null, values)
         with np.errstate(over="ignore"):  # The result is infinite, and refused.

@@ -272,7 +272,7 @@ class _Pass:
     def _add(self, rows: Rows, splits: NDArray[np.int64]) -> None:
         """Checks all values, and counts those of the training split."""
         config, trains = self._config, splits == 0
-        dense = transformed(rows, config, self._transforms, dense_matrix(rows, config))
+        dense = transformed(rows, config, self._transforms, dense_matrix(rows, config.dense))
         self._moments.add(dense[trains])
         for name, spec in config.sparse.items():
             raw = raw_lists(rows, name, spec)

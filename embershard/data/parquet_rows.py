@@ -152,7 +152,7 @@ class RowMapper:
         """The same rows, transformed and mapped."""
         config = self._config
         return TableRows(
-            dense=transformed(rows, config, transforms, dense_matrix(rows, config)),
+            dense=transformed(rows, config, transforms, dense_matrix(rows, config.dense)),
             sparse=[self._mapped(rows, place) for place in range(len(self._tables))],
             labels=label_matrix(rows, self._tasks),
             weights=None if config.weight is None else row_weights(rows, config.weight),

@@ -107,7 +107,7 @@ class ParquetSplit:
         own = np.arange(len(rows.numbers))
         examples = Examples(
             schema=self.schema,
-            dense=dense_matrix(rows, config),
+            dense=dense_matrix(rows, config.dense),
             sparse={
                 name: raw_lists(rows, name, spec).ids().column()
                 for name, spec in config.sparse.items()

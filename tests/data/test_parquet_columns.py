@@ -171,7 +171,7 @@ def test_max_ids_keeps_one_end_of_a_list(tmp_path, keep, expected):
             {"x": pa.array([1.0, None])},
             {"dense": {"x": {}}},
             r"1\.parquet: row group 0: column 'x': row 1: expected a number, got null; "
-            r"set null in \[data.dense.x\]",
+            "dense input 'x' declares no value for null",
         ),
         "nan": (
             {"x": pa.array([1.0, float("nan")])},
