@@ -1,5 +1,6 @@
-"""The command line: `embershard train | calibrate | export | plan | fetch | inspect | verify |
-sign | triton-config | serve | label | load | unload | predict | explain | bench`.
+"""The command line: `embershard data | train | calibrate | export | plan | fetch | inspect |
+verify | sign | triton-config | serve | label | load | unload | predict | score | vectors |
+explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -19,12 +20,14 @@ from embershard.commands import (
     bench,
     calibrate,
     control,
+    data,
     explain,
     export,
     fetch,
     packages,
     plan,
     predict,
+    score,
     serve,
     train,
     triton_config,
@@ -38,8 +41,8 @@ INSTRUCTION_SETS = ("avx2", "avx512")
 PRINT_RESULTS = {"bench", "explain", "inspect", "plan", "predict", "verify"}
 """Commands whose result is what they print."""
 
-TRAINING_ONLY = {"fbgemm_gpu", "torchmetrics"}
-"""What a server is installed without."""
+EXTRAS = {"fbgemm_gpu": "cpu", "torchmetrics": "cpu", "pyarrow": "parquet"}
+"""Modules that a server is installed without, and the extra that installs each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,9 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _failed(args, error, signals.words, signals.exit_code)
         if isinstance(error, ModuleNotFoundError):
             missing = (error.name or "").partition(".")[0]
-            if missing not in TRAINING_ONLY:
+            if missing not in EXTRAS:
                 raise
-            said = f"it needs {missing}, which is not installed: pip install 'embershard[cpu]'"
+            extra = EXTRAS[missing]
+            said = f"it needs {missing}, which is not installed: pip install 'embershard[{extra}]'"
         elif isinstance(error, EmbershardError | OSError | MemoryError):
             said = f"{type(error).__name__}: {error}"
         else:
@@ -137,7 +141,8 @@ class _Command(Parser):
     _inside = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self._inside:  # `parse_known_intermixed_args` comes by here too.
+        # `parse_known_intermixed_args` calls this method, and takes no commands of commands.
+        if self._inside or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         self._inside = True
         try:
@@ -166,6 +171,7 @@ def parser() -> argparse.ArgumentParser:
         dest="command", required=True, metavar="COMMAND", parser_class=_Command
     )
     for add in (
+        data.add_data,
         train.add_train,
         export.add_export,
         plan.add_plan_command,
@@ -180,6 +186,8 @@ def parser() -> argparse.ArgumentParser:
         control.add_load,
         control.add_unload,
         predict.add_predict,
+        score.add_score,
+        score.add_vectors,
         explain.add_explain,
         bench.add_bench,
     ):

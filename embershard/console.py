@@ -77,6 +77,20 @@ def bytes_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def rows_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
+    """Rows that are done, on standard error."""
+    with _bar(verb, title) as (progress, task):
+
+        def show(done: int, total: int) -> None:
+            detail = f"{done:,} of {total:,} rows"
+            progress.update(
+                task, total=total, completed=done, share=_percent(done, total), detail=detail
+            )
+
+        yield show
+
+
+@contextmanager
 def _bar(verb: str, title: str) -> Iterator[tuple[Progress, TaskID]]:
     columns = (
         TextColumn("{task.description}", markup=False),

@@ -137,7 +137,7 @@ from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
-print(*project["dependencies"], *extras[sys.argv[1]], *extras["fetch"], *extras["dev"], sep="\n")
+print(*project["dependencies"], *extras[sys.argv[1]], *extras["fetch"], *extras["parquet"], *extras["dev"], sep="\n")
 PYTHON
     "${pip[@]}" -r $venv/requirements.txt
     done_now python "$key"

@@ -23,15 +23,28 @@ is refused, such as a number out of range, ends with 1.
 
 def cli_page() -> str:
     """The page: a section for each command, a table for each group of its arguments."""
-    (commands,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
-    summary = {each.dest: each.help for each in commands._choices_actions}
+    commands = dict(commands_of(parser()))
     parts = [HEAD, "| command | what it does |\n|---|---|"]
-    parts += [f"| [`{name}`](#embershard-{name}) | {summary[name]} |" for name in commands.choices]
-    for name, command in commands.choices.items():
-        parts.append(f"\n## embershard {name}\n\n{_sentence(command.description or summary[name])}")
+    for name, (_, summary) in commands.items():
+        parts.append(f"| [`{name}`](#embershard-{name.replace(' ', '-')}) | {summary} |")
+    for name, (command, summary) in commands.items():
+        parts.append(f"\n## embershard {name}\n\n{_sentence(command.description or summary)}")
         for group in command._action_groups:
             parts += _group(command, group)
     return "\n".join(parts) + "\n"
+
+
+def commands_of(
+    program: argparse.ArgumentParser, prefix: str = ""
+) -> Iterator[tuple[str, tuple[argparse.ArgumentParser, str]]]:
+    """Every command that does something, such as ``train`` and ``data init``, with its summary."""
+    (found,) = (a for a in program._actions if isinstance(a, argparse._SubParsersAction))
+    summary = {choice.dest: choice.help or "" for choice in found._choices_actions}
+    for name, command in found.choices.items():
+        if command._subparsers is None:
+            yield prefix + name, (command, summary[name])
+        else:
+            yield from commands_of(command, f"{prefix}{name} ")
 
 
 def _group(command: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> Iterator[str]:

@@ -10,6 +10,12 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from embershard.data.parquet_config import (
+    DenseColumn,
+    ParquetConfig,
+    SparseColumn,
+    SplitConfig,
+)
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import TaskConfig
 from embershard.models import MODEL_CONFIGS
@@ -34,7 +40,7 @@ BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt
 
 def configuration_page() -> str:
     """The page: a table of keys for each section and model."""
-    parts = [HEAD, *_section("`[data]`", DataConfig)]
+    parts = [HEAD, *_data()]
     parts += _section("`[tasks.NAME]`", TaskConfig, note=TASKS)
     for name, model in MODEL_CONFIGS.items():
         parts += _section(f"`[model]` with `name = {json.dumps(name)}`", model)
@@ -44,13 +50,34 @@ def configuration_page() -> str:
     return "\n".join(parts)
 
 
+def _data() -> Iterator[str]:
+    yield from _section("`[data]` with built-in data", DataConfig)
+    note = "[data.md](data.md) says how to use it.\n\n"
+    yield from _section('`[data]` with `name = "parquet"`', ParquetConfig, note=note)
+    yield from _section("`[data.split]`", SplitConfig, note=_note(SplitConfig))
+    yield from _section("`[data.dense.NAME]`", DenseColumn, note=_note(DenseColumn))
+    yield from _section("`[data.sparse.NAME]`", SparseColumn, note=_note(SparseColumn))
+
+
+def _note(section: type[BaseModel]) -> str:
+    return f"{section.__doc__}\n\n"
+
+
 def _section(title: str, section: type[BaseModel], *, note: str = "") -> Iterator[str]:
     yield f"## {title}\n\n{note}| key | type | default | meaning |\n|---|---|---|---|"
     for name, field in section.model_fields.items():
+        if _is_section(field.annotation):
+            continue
         meaning = " ".join((field.description or "").split()).replace("``", "`")
         cells = (f"`{name}`", _type(field), _default(field), meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
+
+
+def _is_section(annotation: object) -> bool:
+    """True for keys that have tables of their own on the page."""
+    kind = typing.get_args(annotation)[1] if typing.get_origin(annotation) is dict else annotation
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _type(field: FieldInfo) -> str:

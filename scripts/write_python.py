@@ -74,6 +74,7 @@ AUTHORS: Documented = {
     es.FusedEmbeddingBagCollection: ("set_learning_rate",),
     es.FusedEmbeddingCollection: (),
     es.to_examples: (),
+    data.ParquetBatches: (),
     data.Examples: (),
     data.JaggedColumn: ("of_lists",),
     data.batches: (),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from embershard.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
+    from embershard.data.parquet_config import ParquetConfig
     from embershard.data.registry import DataConfig
     from embershard.planner import PlanReport
     from embershard.training import RunConfig, TrainingResult
@@ -33,7 +34,7 @@ def add_train(commands: Any) -> None:
         type=Path,
         metavar="FOLDER",
         help="where movielens lies, in place of the file's data.path; other data sets have no "
-        "folder, and data of your own needs a training loop of your own",
+        "such folder, and Parquet files stand in the file's data.files",
     )
     command.add_argument(
         "--overwrite",
@@ -69,7 +70,8 @@ def add_train(commands: Any) -> None:
         "--dry-run",
         action="store_true",
         help="check file, data, model, plan and checkpoint folder for these ranks and print what "
-        "would run: steps, plan, memory; train nothing and write nothing but the data's download",
+        "would run: steps, plan, memory; train nothing and write nothing but the data's download "
+        "or preparation",
     )
     command.set_defaults(run=_train)
 
@@ -89,14 +91,16 @@ def _train(args: argparse.Namespace) -> None:
         _train_on(ranks, config, data, args)
 
 
-def _read(args: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig]:
+def _read(args: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig | ParquetConfig]:
+    from embershard.data.registry import DataConfig
     from embershard.training import read_config
     from embershard.training.config import AUTO
 
     config = read_config(args.config)
     data = config.data.at(args.data) if args.data else config.data
-    if data.path and not args.data and not data.path.expanduser().is_dir():
-        absolute = data.path.expanduser().absolute()
+    path = data.path if isinstance(data, DataConfig) and not args.data else None
+    if path and not path.expanduser().is_dir():
+        absolute = path.expanduser().absolute()
         raise config.refusal("data", "path", problem=f"expected a folder, found none at {absolute}")
     page = args.plan_report
     if page is not None and not page.parent.is_dir():
@@ -120,7 +124,9 @@ def _show_plan(report: PlanReport, *, page: Path | None, explained: str | None) 
         page.write_text(report.to_html(title="Plan of training"), encoding="utf-8")
 
 
-def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, args: argparse.Namespace) -> None:
+def _train_on(
+    ranks: Ranks, config: RunConfig, data: DataConfig | ParquetConfig, args: argparse.Namespace
+) -> None:
     from embershard.console import training_bar
     from embershard.data import DEFAULT_CACHE, load_dataset
     from embershard.training import dry_run, train

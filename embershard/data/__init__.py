@@ -1,11 +1,12 @@
-"""Data sets in one in-memory form: MovieLens-100K, click logs with a known teacher."""
+"""Data sets: Parquet files, examples in memory, MovieLens-100K, click logs of a known teacher."""
 
 from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint
-from embershard.data.fetch import fetch_movielens
+from embershard.data.fetch import DEFAULT_CACHE, fetch_movielens
 from embershard.data.movielens import MovieLens, RankingRequest, load_movielens
+from embershard.data.parquet_batches import ParquetBatches
+from embershard.data.parquet_config import ParquetConfig
 from embershard.data.registry import (
     DATASETS,
-    DEFAULT_CACHE,
     DataConfig,
     load_dataset,
     movielens_folder,
@@ -31,6 +32,8 @@ __all__ = [
     "Examples",
     "JaggedColumn",
     "MovieLens",
+    "ParquetBatches",
+    "ParquetConfig",
     "PlantedClickLog",
     "PlantedInput",
     "RankingRequest",

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from embershard.errors import DataError
 
+DEFAULT_CACHE = Path("~/.cache/embershard")
+"""Folder of fetched and prepared data."""
+
 RECBOLE = "recbole==1.2.1"
 FOLDER_IN_WHEEL = "recbole/dataset_example/ml-100k/"
 FILES = ("ml-100k.inter", "ml-100k.user", "ml-100k.item")

@@ -11,8 +11,10 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from embershard.data.base import Dataset
-from embershard.data.fetch import fetch_movielens
+from embershard.data.fetch import DEFAULT_CACHE, fetch_movielens
 from embershard.data.movielens import load_movielens
+from embershard.data.parquet_batches import load_parquet
+from embershard.data.parquet_config import ParquetConfig
 from embershard.data.synthetic import (
     CRITEO_DENSE,
     CRITEO_INPUTS,
@@ -23,11 +25,9 @@ from embershard.data.synthetic import (
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import InputError
 
-DEFAULT_CACHE = Path("~/.cache/embershard")
-
 
 class DataConfig(BaseModel):
-    """Name and source of a data set; the section ``[data]`` of a run's file.
+    """Name and source of a built-in data set; the section ``[data]`` of a run's file.
 
     A setting that the named data set does not have is refused.
     """
@@ -54,7 +54,7 @@ class DataConfig(BaseModel):
     @classmethod
     def _is_known(cls, name: str) -> str:
         if name not in DATASETS:
-            raise ValueError(f"expected one of {', '.join(DATASETS)}")
+            raise ValueError(f"expected one of {', '.join((*DATASETS, 'parquet'))}")
         return name
 
     @field_validator("path", "examples", "seed", mode="before")
@@ -77,7 +77,7 @@ class DataConfig(BaseModel):
 
 
 def load_dataset(
-    config: DataConfig,
+    config: DataConfig | ParquetConfig,
     *,
     tasks: Mapping[str, TaskConfig] = DEFAULT_TASKS,
     cache: Path = DEFAULT_CACHE,
@@ -87,12 +87,15 @@ def load_dataset(
     Args:
         config: name and settings of the data set.
         tasks: what its labels are for. Those of the built-in data sets are for one task.
-        cache: where fetched data is kept, in a folder of its own name. ``~`` is the home folder.
+        cache: where fetched and prepared data is kept, in a folder of its own name. ``~`` is
+            the home folder.
 
     Raises:
         InputError: settings that make no data set, or tasks that it has no labels for.
         DataError: its files cannot be fetched or read.
     """
+    if isinstance(config, ParquetConfig):
+        return load_parquet(config, tasks, cache)
     _check_tasks(config, tasks)
     return DATASETS[config.name].load(config, cache)
 

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self, TypeAlias, final, get_args
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
-from embershard.ids import ids_from
+from embershard.ids import hash_ids, ids_from
 
 ZERO_ROW: Final = -1
 """Stands for a zero vector, which still counts in a mean's divisor."""
@@ -117,13 +116,8 @@ class Hash:
         return self.buckets
 
     def lookup(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of each id (int64, any shape). Equal ids are hashed once."""
-        distinct, places = np.unique(ids, return_inverse=True)
-        data = distinct.astype("<i8").tobytes()
-        digest = xxhash.xxh3_64_intdigest
-        hashes = (digest(data[at : at + 8], self.seed) for at in range(0, len(data), 8))
-        rows = np.fromiter(hashes, np.uint64, len(distinct)) % np.uint64(self.buckets)
-        return rows.astype(np.int64)[places].reshape(ids.shape)
+        """The row of each id (int64, any shape)."""
+        return (hash_ids(ids, self.seed) % np.uint64(self.buckets)).astype(np.int64)
 
     def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of each id. Never refuses. See `Vocabulary.rows_of`."""

@@ -1,7 +1,7 @@
 """The configuration of a training run: one TOML file, read strictly.
 
 [data]
-name = "movielens"            # or "synthetic"
+name = "movielens"            # or "synthetic", or "parquet"
 
 [tasks.score]                 # the default: one task, named like the output that is served
 loss = "bce"                  # or "mse"
@@ -24,9 +24,10 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
@@ -40,6 +41,7 @@ from pydantic import (
     field_validator,
 )
 
+from embershard.data.parquet_config import ParquetConfig
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError
@@ -70,6 +72,17 @@ def _model_name(section: object) -> str:
     """Name of the model of a ``[model]``; the default's section refuses an unknown name."""
     given = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
     return given if isinstance(given, str) and given in MODEL_CONFIGS else DEFAULT_MODEL
+
+
+DATA_CONFIGS: Mapping[str, type[BaseModel]] = MappingProxyType(
+    {"built-in": DataConfig, "parquet": ParquetConfig}
+)
+
+
+def _data_kind(section: object) -> str:
+    """Which class reads ``[data]``; an unknown name is refused by the one of built-in data."""
+    name = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
+    return "parquet" if name == "parquet" else "built-in"
 
 
 class Section(BaseModel):
@@ -209,7 +222,10 @@ class _File:
 class RunConfig(Section):
     """A whole training run."""
 
-    data: DataConfig
+    data: Annotated[
+        Annotated[DataConfig, Tag("built-in")] | Annotated[ParquetConfig, Tag("parquet")],
+        Discriminator(_data_kind),
+    ]
     model: Annotated[
         Annotated[DLRMConfig, Tag("dlrm")]
         | Annotated[DLRMDCNConfig, Tag("dlrm_dcn")]
@@ -268,7 +284,9 @@ def read_config(path: Path) -> RunConfig:
         line = match[1] if match else len(text.splitlines())  # "at end of document"
         raise ConfigError(f"{path}:{line}: expected TOML, got: {error}") from error
     except ValidationError as error:
-        raise ConfigError(_problem(file, error.errors()[0])) from error
+        unknown = [fault for fault in error.errors() if fault["type"] == "extra_forbidden"]
+        # A misspelled key is also a missing one, but says more.
+        raise ConfigError(_problem(file, [*unknown, *error.errors()][0])) from error
     config._file = file
     return config
 
@@ -276,10 +294,10 @@ def read_config(path: Path) -> RunConfig:
 def _problem(file: _File, error: ErrorDetails) -> str:
     """ "<file>:<line>: key '<key>': expected ..., got ..."."""
     names = [str(part) for part in error["loc"]]
-    model = names.pop(1) if names[0] == "model" and len(names) > 1 else DEFAULT_MODEL
+    kind = names.pop(1) if names[0] in ("data", "model") and len(names) > 1 else ""
     where = file.where(names)
     if error["type"] == "extra_forbidden":
-        known = _known_keys(names[:-1], model)
+        known = _known_keys(names[:-1], kind)
         close = difflib.get_close_matches(names[-1], known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"{where}: expected one of {', '.join(known)}{hint}"
@@ -294,11 +312,14 @@ def _problem(file: _File, error: ErrorDetails) -> str:
     return f"{where}: {message}, got {list(got) if isinstance(got, tuple) else got!r}"
 
 
-def _known_keys(section: list[str], model_name: str) -> list[str]:
-    if section == ["model"]:
-        return list(MODEL_CONFIGS[model_name].model_fields)
-    kind: Any = RunConfig
-    for name in section:
-        is_table = get_origin(kind) is dict
-        kind = get_args(kind)[1] if is_table else kind.model_fields[name].annotation
-    return list(kind.model_fields)
+def _known_keys(section: list[str], kind: str) -> list[str]:
+    """The keys of a section. ``kind``: of ``[data]`` or ``[model]``, which have several."""
+    model: Any = RunConfig
+    for depth, name in enumerate(section):
+        if depth == 0 and name in ("data", "model"):
+            model = (DATA_CONFIGS if name == "data" else MODEL_CONFIGS)[kind]
+        elif get_origin(model) is dict:
+            model = get_args(model)[1]
+        else:
+            model = model.model_fields[name].annotation
+    return list(model.model_fields)

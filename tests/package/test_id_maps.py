@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embershard.errors import InputError
-from embershard.ids import hash_string
+from embershard.ids import hash_ids, hash_string
 from embershard.package.id_maps import MAX_ROWS, Hash, Identity, Vocabulary
 from tests.cases import cases
 
@@ -66,6 +66,13 @@ def test_reject_names_the_first_unknown_id(ids, message):
 
 def test_identity_does_not_know_its_oov_row_as_an_id():
     assert Identity(3, unknown="oov").lookup(int64(3)).tolist() == [-1]
+
+
+@given(st.lists(INT64), st.integers(0, 2**64 - 1))
+def test_hashes_are_those_of_the_reference(ids, seed):
+    data = [each.to_bytes(8, "little", signed=True) for each in ids]
+    expected = [xxhash.xxh3_64_intdigest(each, seed=seed) for each in data]
+    assert hash_ids(int64(*ids), seed).tolist() == expected
 
 
 def test_hash_is_xxh3_of_eight_little_endian_bytes():

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from embershard.cli import parser
-from scripts.write_cli import PAGE, cli_page
+from scripts.write_cli import PAGE, cli_page, commands_of
 from scripts.write_configuration import PAGE as CONFIGURATION_PAGE
 from scripts.write_configuration import configuration_page
 from scripts.write_python import PAGE as PYTHON_PAGE
@@ -30,9 +30,8 @@ IN_WORDS = ["fetch version 0", "load version 0", "unload version 0", "predict ve
 
 def test_cli_page_has_every_default():
     """So that one that changes changes the page."""
-    (commands,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
     absent = []
-    for name, command in commands.choices.items():
+    for name, (command, _) in commands_of(parser()):
         for action in command._actions:
             default, text = action.default, command._get_formatter()._expand_help(action)
             shown = f"{default:.16g}" if isinstance(default, float) else f"{default}"

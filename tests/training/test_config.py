@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from embershard.data import DataConfig, TaskConfig
+from embershard.data import DataConfig, ParquetConfig, TaskConfig
 from embershard.errors import ConfigError
 from embershard.training import read_config
 from tests.cases import cases
@@ -121,6 +121,127 @@ def test_the_example_that_the_demo_trains_is_read():
     assert config.training.id_dropout == {"user": 0.9, "zip3": 0.9}
 
 
+PARQUET = """
+[data]
+name = "parquet"
+files = ["clicks/*.parquet"]
+[data.split]
+by = "time"
+column = "timestamp"
+[data.dense.price]
+null = 0.0
+transforms = ["log1p", { clip = [0, 5.0] }, "standardize", { bucketize = [1.0, 2.0] }]
+[data.sparse.item]
+column = "item_id"
+min_count = 2
+[data.sparse.history]
+table = "item"
+min_count = 2
+max_ids = 50
+keep = "last"
+[tasks.click]
+label = "click"
+[checkpoint]
+folder = "here"
+"""
+
+
+def test_parquet_files_are_read_from_a_file(tmp_path):
+    data = read(PARQUET, tmp_path).data
+    assert isinstance(data, ParquetConfig)
+    assert data.files == ("clicks/*.parquet",)
+    assert (data.split.by, data.split.column, data.split.valid) == ("time", "timestamp", 0.1)
+    assert data.dense["price"].transforms == (
+        "log1p",
+        {"clip": (0.0, 5.0)},
+        "standardize",
+        {"bucketize": (1.0, 2.0)},
+    )
+    assert list(data.sparse) == ["item", "history"]
+    assert (data.sparse["item"].column, data.sparse["history"].max_ids) == ("item_id", 50)
+    assert data.shuffle_rows == 262_144
+
+
+@cases(
+    ("old", "new", "message"),
+    {
+        "data": ("files =", "file =", ":4: key 'data.file': .*; did you mean 'files'[?]$"),
+        "split": ("by =", "bye =", ":6: key 'data.split.bye': .*; did you mean 'by'[?]$"),
+        "dense": (
+            "null =",
+            "nulls =",
+            ":9: key 'data.dense.price.nulls': expected one of column, scope, null, transforms; "
+            "did you mean 'null'[?]$",
+        ),
+        "sparse": (
+            'column = "item_id"',
+            'colum = "item_id"',
+            ":12: key 'data.sparse.item.colum': expected one of column, .*; did you mean 'column'",
+        ),
+        "type": ("max_ids = 50", 'max_ids = "50"', ":17: key 'data.sparse.history.max_ids': .*int"),
+        "transform": (
+            '"log1p"',
+            '"log"',
+            ":10: key 'data.dense.price.transforms': expected 'log1p', 'standardize', .* with "
+            "rising numbers, found 'log'",
+        ),
+        "clip": ("[0, 5.0]", "[5.0, 0]", ":10: .*rising numbers, found {'clip': .5.0, 0.}"),
+        "two-standardize": ('"log1p"', '"standardize"', ":10: .*'standardize' at most once"),
+        "no-column": (
+            'column = "timestamp"',
+            "",
+            ":5: key 'data.split.column': expected a column with by = \"time\", got None",
+        ),
+        "files-and-column": (
+            '"time"',
+            '"files"',
+            ":7: key 'data.split.column': expected none with by = \"files\", got 'timestamp'",
+        ),
+        "shares": (
+            'column = "timestamp"',
+            "column = 'time'\nvalid = 0.5\ntest = 0.5",
+            ":9: key 'data.split.test': expected valid and test to be less than 1 together",
+        ),
+        "files-of-a-split-by-time": (
+            'column = "timestamp"',
+            "column = 'time'\ntest_files = ['a']",
+            ":8: key 'data.split.test_files': expected none with by = \"time\"",
+        ),
+        "no-buckets": (
+            'column = "item_id"\nmin_count = 2',
+            'ids = "hash"',
+            ":11: key 'data.sparse.item.buckets': expected a number of rows with ids = \"hash\"",
+        ),
+        "rows": (
+            'column = "item_id"',
+            "rows = 5",
+            ":12: key 'data.sparse.item.rows': expected none with ids = \"vocabulary\", got 5",
+        ),
+        "min-count": (
+            'column = "item_id"',
+            'ids = "hash"\nbuckets = 4',
+            ":14: key 'data.sparse.item.min_count': expected none with ids = \"hash\", got 2",
+        ),
+        "shared-table": (
+            'table = "item"\nmin_count = 2',
+            'table = "item"',
+            ":[0-9]+: key 'data.sparse': expected the same min_count for inputs 'item' and "
+            "'history' of table 'item'",
+        ),
+        "no-split": (
+            '[data.split]\nby = "time"\ncolumn = "timestamp"',
+            "",
+            "key 'data.split': expected a value, got none",
+        ),
+        "no-files": ('["clicks/*.parquet"]', "[]", ":4: key 'data.files': "),
+    },
+)
+def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, message):
+    assert old in PARQUET
+    with pytest.raises(ConfigError, match="run.toml" + message if message[0] == ":" else message):
+        read(PARQUET.replace(old, new), tmp_path)
+
+
 @cases(
     ("text", "message"),
     {
@@ -149,6 +270,7 @@ def test_the_example_that_the_demo_trains_is_read():
         "unknown-data-set": (
             '[data]\nname = "netflix"\n',
             "run.toml:2: key 'data.name': expected one of movielens, synthetic, synthetic_criteo, "
+            "parquet, "
             "got 'netflix'",
         ),
         "key-of-another-data-set": (

@@ -1,0 +1,272 @@
+"""Describes what training will see: each split's labels, dense inputs and ids, and their drift.
+
+Drift is the population stability index between the training split and another one:
+
+    sum over buckets of (q - p) * ln(q / p)     p, q: shares of the bucket in the two splits
+
+Buckets of a dense input are deciles of the training split; those of a sparse input are its 99 most
+frequent rows and all others together. Below 0.1 little has moved, above 0.25 much has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.data.splits import Split
+from embershard.formatting import table_lines
+from embershard.package.id_maps import ZERO_ROW, Identity, Vocabulary
+from embershard.package.schema import Schema, SparseInput
+
+LARGE_DRIFT = 0.25
+
+TOP_ROWS = 99
+BATCH = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDescription:
+    """Labels of one task in one split."""
+
+    mean: float
+    """Mean label; NaN if no label counts."""
+
+    counted: int
+    """Labels that count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseDescription:
+    """One dense input in one split, after its transforms."""
+
+    mean: float
+    deviation: float
+    minimum: float
+    maximum: float
+    drift: float
+    """From the training split; 0 for that split itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseDescription:
+    """One sparse input in one split, after its id map."""
+
+    ids_per_row: float
+    longest: int
+    empty: float
+    """Share of rows without an id."""
+
+    unknown: float
+    """Share of ids that the map does not know."""
+
+    drift: float
+    """From the training split; 0 for that split itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitDescription:
+    """One split, by the rows that were read of it."""
+
+    rows: int
+    read: int
+    tasks: Mapping[str, TaskDescription]
+    dense: Mapping[str, DenseDescription]
+    sparse: Mapping[str, SparseDescription]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDescription:
+    """All splits of a data set."""
+
+    name: str
+    schema: Schema
+    splits: Mapping[str, SplitDescription]
+    """``train``, ``valid`` and ``test``."""
+
+    def moved(self) -> list[str]:
+        """Inputs with large drift, as "<input> (<split> <drift>)"."""
+        drifts = [
+            (name, split, item.drift)
+            for split, described in self.splits.items()
+            for name, item in _inputs(described)
+        ]
+        return [f"{name} ({split} {at:.2f})" for name, split, at in drifts if at > LARGE_DRIFT]
+
+    def to_text(self) -> str:
+        """Tables of rows, tasks, dense and sparse inputs; then the inputs that moved."""
+        names, splits = list(self.splits), list(self.splits.values())
+        rows = ", ".join(f"{name} {split.rows:,}" for name, split in self.splits.items())
+        lines = [f"{self.name}: {rows} rows"]
+        if any(split.read < split.rows for split in splits):
+            read = ", ".join(f"{split.read:,}" for split in splits)
+            lines.append(f"described by {read} of them")
+        lines += ["", *table_lines(["task", *(f"mean label, {name}" for name in names)], (
+            [task, *(_task_text(split.tasks[task]) for split in splits)]
+            for task in splits[0].tasks
+        ))]  # fmt: skip
+        drift = [f"drift, {name}" for name in names[1:]]
+        if self.schema.dense:
+            lines += ["", *table_lines(["dense input", "mean", "deviation", "range", *drift], (
+                self._dense_cells(item.name) for item in self.schema.dense
+            ))]  # fmt: skip
+        if self.schema.sparse:
+            unknown = [f"unknown, {name}" for name in names]
+            heading = ["sparse input", "rows", "ids a row", "longest", "empty", *unknown, *drift]
+            lines += ["", *table_lines(heading, map(self._sparse_cells, self.schema.sparse))]
+        moved = self.moved()
+        verdict = f"moved since training: {', '.join(moved)}" if moved else "no input moved much"
+        return "\n".join([*lines, "", f"{verdict} (drift above {LARGE_DRIFT} is large)"]) + "\n"
+
+    def _dense_cells(self, name: str) -> list[str]:
+        train, *others = (split.dense[name] for split in self.splits.values())
+        extent = f"{train.minimum:.4g} .. {train.maximum:.4g}"
+        drifts = [f"{other.drift:.3f}" for other in others]
+        return [name, f"{train.mean:.4g}", f"{train.deviation:.4g}", extent, *drifts]
+
+    def _sparse_cells(self, item: SparseInput) -> list[str]:
+        splits = [split.sparse[item.name] for split in self.splits.values()]
+        rows = "-" if item.ids is None else f"{item.ids.num_rows:,}"
+        return [
+            item.name,
+            rows,
+            f"{splits[0].ids_per_row:.3g}",
+            f"{splits[0].longest}",
+            f"{splits[0].empty:.1%}",
+            *(f"{split.unknown:.1%}" for split in splits),
+            *(f"{split.drift:.3f}" for split in splits[1:]),
+        ]
+
+
+def _inputs(split: SplitDescription) -> list[tuple[str, DenseDescription | SparseDescription]]:
+    return [*split.dense.items(), *split.sparse.items()]
+
+
+def describe_splits(
+    name: str, schema: Schema, splits: Mapping[str, Split], tasks: Sequence[str], *, rows: int
+) -> DataDescription:
+    """Read at most ``rows`` rows of each split, drawn over the whole of it, and describe them.
+
+    Args:
+        name: of the data set.
+        schema: of its inputs.
+        splits: ``train`` first; the others are compared with it.
+        tasks: names of the columns of labels.
+        rows: most rows to read of each split, at least 1.
+    """
+    described, reference = dict[str, SplitDescription](), None
+    for split_name, split in splits.items():
+        read = _read(split, schema, rows)
+        reference = read if reference is None else reference
+        described[split_name] = _described(len(split), read, reference, schema, tasks)
+    return DataDescription(name=name, schema=schema, splits=described)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Rows of one split, as the model sees them."""
+
+    dense: NDArray[np.float32]
+    labels: NDArray[np.float32]
+    """``[N, T]``."""
+
+    values: Mapping[str, NDArray[np.int64]]
+    lengths: Mapping[str, NDArray[np.int64]]
+
+
+def _read(split: Split, schema: Schema, rows: int) -> _Rows:
+    names = schema.sparse_names()
+    dense, labels = list[NDArray[np.float32]](), list[NDArray[np.float32]]()
+    values: dict[str, list[NDArray[np.int64]]] = {name: [] for name in names}
+    lengths: dict[str, list[NDArray[np.int64]]] = {name: [] for name in names}
+    read = 0
+    for batch in split.batches(batch_size=BATCH, shuffle_seed=0 if len(split) > rows else None):
+        dense.append(batch.dense.numpy())
+        labels.append(batch.labels.reshape(len(batch.labels), -1).numpy())
+        for name, jagged in batch.sparse.to_dict().items():
+            values[name].append(jagged.values().numpy())
+            lengths[name].append(jagged.lengths().numpy())
+        read += len(batch.labels)
+        if read >= rows:
+            break
+    return _Rows(
+        dense=np.concatenate(dense),
+        labels=np.concatenate(labels),
+        values={name: np.concatenate(values[name]) for name in names},
+        lengths={name: np.concatenate(lengths[name]) for name in names},
+    )
+
+
+def _described(
+    rows: int, own: _Rows, train: _Rows, schema: Schema, tasks: Sequence[str]
+) -> SplitDescription:
+    return SplitDescription(
+        rows=rows,
+        read=len(own.dense),
+        tasks={task: _task(own.labels[:, at]) for at, task in enumerate(tasks)},
+        dense={
+            item.name: _dense(own.dense[:, at], train.dense[:, at])
+            for at, item in enumerate(schema.dense)
+        },
+        sparse={item.name: _sparse(item, own, train) for item in schema.sparse},
+    )
+
+
+def _task(labels: NDArray[np.float32]) -> TaskDescription:
+    counted = labels[~np.isnan(labels)]
+    mean = float(counted.mean(dtype=np.float64)) if len(counted) else float("nan")
+    return TaskDescription(mean=mean, counted=len(counted))
+
+
+def _task_text(task: TaskDescription) -> str:
+    return f"{task.mean:.4g} of {task.counted:,}"
+
+
+def _dense(own: NDArray[np.float32], train: NDArray[np.float32]) -> DenseDescription:
+    edges = np.unique(np.quantile(train, np.linspace(0.1, 0.9, 9)))
+    shares = [
+        np.bincount(np.searchsorted(edges, v), minlength=len(edges) + 1) for v in (train, own)
+    ]
+    return DenseDescription(
+        mean=float(own.mean(dtype=np.float64)),
+        deviation=float(own.std(dtype=np.float64)),
+        minimum=float(own.min()),
+        maximum=float(own.max()),
+        drift=_stability_index(*shares),
+    )
+
+
+def _sparse(item: SparseInput, own: _Rows, train: _Rows) -> SparseDescription:
+    values, lengths = own.values[item.name], own.lengths[item.name]
+    kinds, counts = np.unique(train.values[item.name], return_counts=True)
+    top = np.sort(kinds[np.argsort(-counts, kind="stable")[:TOP_ROWS]])
+    shares = [_shares(top, rows.values[item.name]) for rows in (train, own)]
+    return SparseDescription(
+        ids_per_row=float(lengths.mean()),
+        longest=int(lengths.max()),
+        empty=float((lengths == 0).mean()),
+        unknown=float(_is_unknown(item, values).mean()) if len(values) else 0.0,
+        drift=_stability_index(*shares),
+    )
+
+
+def _shares(top: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each of ``top`` (rising) stands in ``values``, then how often all others do."""
+    places = np.searchsorted(top, values)
+    known = np.append(top, ZERO_ROW - 1)[places] == values
+    return np.bincount(np.where(known, places, len(top)), minlength=len(top) + 1)
+
+
+def _is_unknown(item: SparseInput, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    oov: NDArray[np.bool_] = rows == ZERO_ROW
+    if isinstance(item.ids, Identity | Vocabulary) and item.ids.unknown == "oov":
+        oov |= rows == item.ids.num_rows - 1
+    return oov
+
+
+def _stability_index(train: NDArray[np.int64], other: NDArray[np.int64]) -> float:
+    """Counts of each bucket in two splits; half a count is added to each, so that none is 0."""
+    p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (train, other))
+    return float(((q - p) * np.log(q / p)).sum())

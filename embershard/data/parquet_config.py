@@ -1,0 +1,299 @@
+"""The section ``[data]`` of a run on Parquet files; docs/data.md explains its keys.
+
+pyarrow is not imported here: a file can be checked without it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Never
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from embershard.errors import InputError
+from embershard.package.id_maps import MAX_ROWS
+from embershard.package.names import name_problem
+from embershard.package.schema import MAX_LENGTH, Keep, Scope
+
+SPLITS: Final = ("train", "valid", "test")
+SHUFFLE_ROWS: Final = 262_144
+
+
+def _as_tuple(value: object) -> object:
+    """TOML has lists; sections that nothing changes have tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_name(name: str) -> str:
+    if problem := name_problem(name):
+        raise ValueError(f"expected {problem}")
+    return name
+
+
+def _check_transforms(value: object) -> object:
+    """Transforms as TOML has them, with tuples for lists."""
+    if not isinstance(value, list | tuple):
+        raise ValueError("expected a list of transforms")
+    transforms = [_checked_transform(transform) for transform in value]
+    if transforms.count("standardize") > 1:
+        raise ValueError("expected 'standardize' at most once")
+    return tuple(transforms)
+
+
+def _checked_transform(transform: Any) -> object:
+    match transform:
+        case "log1p" | "standardize":
+            return transform
+        case {"clip": [low, high]} if len(transform) == 1 and _rising([low, high]):
+            return {"clip": (float(low), float(high))}
+        case {"bucketize": [_, *_] as boundaries} if len(transform) == 1 and _rising(boundaries):
+            return {"bucketize": tuple(float(boundary) for boundary in boundaries)}
+    raise ValueError(
+        "expected 'log1p', 'standardize', { clip = [low, high] } or { bucketize = [boundaries] } "
+        f"with rising numbers, found {transform!r}"
+    )
+
+
+def _rising(numbers: list[object]) -> bool:
+    floats = [
+        float(number)
+        for number in numbers
+        if isinstance(number, int | float) and not isinstance(number, bool)
+    ]
+    finite = len(floats) == len(numbers) and all(map(math.isfinite, floats))
+    return finite and all(low < high for low, high in itertools.pairwise(floats))
+
+
+Text = Annotated[str, Field(min_length=1)]
+InputName = Annotated[str, AfterValidator(_check_name)]
+Files = Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Transforms = Annotated[
+    tuple[str | dict[str, tuple[float, ...]], ...], BeforeValidator(_check_transforms)
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+class SplitConfig(_Section):
+    """Which rows train the model, and which measure it."""
+
+    by: Literal["time", "hash", "files"]
+    """``time``: the newest rows are the test split, those before them the validation split.
+    ``hash``: rows with equal values of a column stay together. ``files``: the files of each split
+    are listed."""
+
+    column: Annotated[Text | None, Field(validate_default=True)] = None
+    """``time``: a column of timestamps, dates or numbers. ``hash``: a column of integers or
+    strings, such as the user's id."""
+
+    valid: Share = 0.1
+    """``time`` and ``hash``: the share of rows in the validation split."""
+
+    test: Share = 0.1
+    """``time`` and ``hash``: the share of rows in the test split."""
+
+    valid_files: Files = ()
+    """``files``: files of the validation split, given as in ``data.files``. They do not train the
+    model even if they are in ``data.files``."""
+
+    test_files: Files = ()
+    """``files``: files of the test split."""
+
+    @field_validator("column")
+    @classmethod
+    def _check_column(cls, column: str | None, info: ValidationInfo) -> str | None:
+        by = info.data.get("by")
+        if by == "files" and column is not None:
+            raise ValueError('expected none with by = "files"')
+        if by in ("time", "hash") and column is None:
+            raise ValueError(f'expected a column with by = "{by}"')
+        return column
+
+    @field_validator("test")
+    @classmethod
+    def _leave_rows_to_train(cls, test: float, info: ValidationInfo) -> float:
+        if info.data.get("valid", 0.0) + test >= 1:
+            raise ValueError("expected valid and test to be less than 1 together")
+        return test
+
+    @field_validator("valid_files", "test_files", "valid", "test", mode="before")
+    @classmethod
+    def _is_of_this_kind(cls, value: object, info: ValidationInfo) -> object:
+        by = info.data.get("by")
+        names_files = str(info.field_name).endswith("_files")
+        if by is not None and names_files != (by == "files"):
+            raise ValueError(f'expected none with by = "{by}"')
+        return value
+
+
+class DenseColumn(_Section):
+    """A dense input: one number a row."""
+
+    column: Text | None = None
+    """The column; without it the column with the input's name. Integers, floats, decimals and
+    bool (0 and 1)."""
+
+    scope: Scope = "example"
+    """``request``: all candidates of a request share the value. ``example``: each has its own."""
+
+    null: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """The value that replaces null, also in requests that leave the input out. Without it a null
+    is an error."""
+
+    transforms: Transforms = ()
+    """Applied in this order in training and in serving: ``"log1p"``, ``{ clip = [low, high] }``,
+    ``"standardize"`` (by mean and deviation of the training split) and
+    ``{ bucketize = [boundaries] }`` (the number of boundaries up to the value)."""
+
+
+class SparseColumn(_Section):
+    """A sparse input: a list of ids a row, looked up in a table."""
+
+    column: Text | None = None
+    """The column; without it the column with the input's name. Integers or strings, one or a list
+    of them in each row."""
+
+    scope: Scope = "example"
+    """``request``: all candidates of a request share the list. ``example``: each has its own."""
+
+    ids: Literal["vocabulary", "hash", "identity"] = "vocabulary"
+    """``vocabulary``: each id of the training split has a row, all others share one.  ``hash``: an
+    id's row is its hash. ``identity``: the id is the row."""
+
+    buckets: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_ROWS)] | None, Field(validate_default=True)
+    ] = None
+    """With ``ids = "hash"``: rows of the table."""
+
+    rows: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_ROWS)] | None, Field(validate_default=True)
+    ] = None
+    """With ``ids = "identity"``: rows of the table. Other ids than 0 to rows - 1 are an error."""
+
+    min_count: Annotated[int, Field(ge=1)] = 1
+    """With ``ids = "vocabulary"``: ids that the training split has less often share the row of
+    unknown ids."""
+
+    max_size: Annotated[int, Field(ge=1)] | None = None
+    """With ``ids = "vocabulary"``: most ids with a row of their own, the most frequent ones.
+    Without it there is no limit."""
+
+    null: Literal["empty", "error"] = "empty"
+    """``empty``: a null stands for no id, also in a list. ``error``: it is an error."""
+
+    max_ids: Annotated[int, Field(ge=0, le=MAX_LENGTH)] = 0
+    """Most ids of one list that count. 0: no limit."""
+
+    keep: Keep = "reject"
+    """Of a longer list: its first ``max_ids`` ids, its last, or it is an error."""
+
+    table: InputName | None = None
+    """The table that the ids are looked up in; without it a table with the input's name. Inputs
+    that name one table share its rows."""
+
+    pooling: Literal["sum", "mean"] | None = None
+    """How the vectors of a list become one. Without it ``mean`` for a table with a column of
+    lists, ``sum`` for others."""
+
+    @field_validator("buckets", "rows")
+    @classmethod
+    def _has_rows(cls, value: int | None, info: ValidationInfo) -> int | None:
+        owner = {"buckets": "hash", "rows": "identity"}[str(info.field_name)]
+        ids = info.data.get("ids", owner)
+        if value is None and ids == owner:
+            raise ValueError(f'expected a number of rows with ids = "{owner}"')
+        if value is not None and ids != owner:
+            raise ValueError(f'expected none with ids = "{ids}"')
+        return value
+
+    @field_validator("min_count", "max_size", mode="before")
+    @classmethod
+    def _is_of_a_vocabulary(cls, value: object, info: ValidationInfo) -> object:
+        ids = info.data.get("ids", "vocabulary")
+        if ids != "vocabulary":
+            raise ValueError(f'expected none with ids = "{ids}"')
+        return value
+
+
+class ParquetConfig(_Section):
+    """Parquet files, and the columns of them that a model reads."""
+
+    name: Literal["parquet"]
+    """The data set's name."""
+
+    files: Annotated[Files, Field(min_length=1)]
+    """Files, folders, globs (``**`` goes through folders) and URLs that fsspec knows, such as
+    ``s3://``. A folder stands for all files in it and below that end in ``.parquet``. Relative
+    paths count from the current folder."""
+
+    weight: Text | None = None
+    """Column with the weight of each row's losses."""
+
+    request: Text | None = None
+    """Column of integers or strings; rows with equal values belong to one request."""
+
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    """Seed of the split by ``hash``."""
+
+    shuffle_rows: Annotated[int, Field(ge=1, le=1 << 26)] = SHUFFLE_ROWS
+    """Rows that are held in memory and shuffled together, in each process."""
+
+    split: SplitConfig
+    """The splits."""
+
+    dense: dict[InputName, DenseColumn] = {}
+    """A section for each dense input, in the order of the model's columns."""
+
+    sparse: dict[InputName, SparseColumn] = {}
+    """A section for each sparse input, in the order of the model's keys."""
+
+    @field_validator("sparse")
+    @classmethod
+    def _check_inputs(
+        cls, sparse: dict[str, SparseColumn], info: ValidationInfo
+    ) -> dict[str, SparseColumn]:
+        if both := sparse.keys() & info.data.get("dense", {}).keys():
+            raise ValueError(
+                f"expected other names than those of dense inputs, found {min(both)!r}"
+            )
+        for table, names in tables_of(sparse).items():
+            first, *others = (sparse[name] for name in names)
+            for name, other in zip(names[1:], others, strict=True):
+                for key in ("ids", "buckets", "rows", "min_count", "max_size"):
+                    if getattr(first, key) != getattr(other, key):
+                        raise ValueError(
+                            f"expected the same {key} for inputs {names[0]!r} and {name!r} of "
+                            f"table {table!r}"
+                        )
+            poolings = {sparse[name].pooling for name in names}
+            if len(poolings - {None}) > 1:
+                raise ValueError(f"expected one pooling for the inputs of table {table!r}")
+        return sparse
+
+    def at(self, path: Path) -> Never:
+        """Refuses another folder: ``files`` says where the data lies."""
+        raise InputError(f"data set 'parquet': expected no folder, got {path}; set data.files")
+
+
+def tables_of(sparse: Mapping[str, SparseColumn]) -> dict[str, list[str]]:
+    """Names of the inputs that share each table, in order."""
+    tables: dict[str, list[str]] = {}
+    for name, column in sparse.items():
+        tables.setdefault(column.table or name, []).append(name)
+    return tables

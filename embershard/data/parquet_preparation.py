@@ -1,0 +1,354 @@
+"""One pass over a data set's files, before anything is trained: it checks every value, and finds
+what the schema and the order of rows depend on. The result is kept in the cache, under a digest of
+the configuration and of path, size and time of change of each file.
+
+    groups        rows of each row group in each split
+    label means   of each task in each split
+    vocabularies  ids of the training split, the most frequent first
+    moments       mean and deviation of standardized inputs in the training split
+    cuts          first times of the validation and test split
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from embershard.data.parquet_columns import (
+    NeededColumn,
+    RawLists,
+    Rows,
+    column_kind,
+    dense_matrix,
+    label_matrix,
+    needed_columns,
+    raw_lists,
+    row_keys,
+    row_times,
+    row_weights,
+)
+from embershard.data.parquet_config import SPLITS, ParquetConfig, tables_of
+from embershard.data.parquet_files import (
+    SourceFile,
+    find_files,
+    footer_of,
+    in_parallel,
+    record_batches,
+)
+from embershard.data.parquet_rows import LastDictionary, transformed
+from embershard.data.parquet_rule import SplitRule, time_cuts
+from embershard.data.parquet_schema import Learned, transforms_before
+from embershard.data.parquet_statistics import IdCounts, Moments
+from embershard.data.prefetch import prefetched
+from embershard.data.tasks import TaskConfig
+from embershard.errors import DataError
+from embershard.modules import DenseTransforms
+
+LOG = logging.getLogger(__name__)
+
+VERSION: Final = 1
+"""Changes with the meaning of what is kept."""
+
+BATCH_ROWS: Final = 65_536
+"""Rows that are decoded at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A prepared data set."""
+
+    digest: str
+    files: Sequence[SourceFile]
+    file_splits: NDArray[np.int64]
+    """``[files]``: 0 is training, 1 validation, 2 test; -1 if rows decide."""
+
+    groups: NDArray[np.int64]
+    """``[row groups, 7]``: place in ``files``, number in the file, first row in the file, rows, and
+    rows of each of the three splits."""
+
+    label_means: NDArray[np.float64]
+    """``[3, T]``: per split, over labels that count; NaN if there are none."""
+
+    cuts: tuple[int, int] | None
+    learned: Learned
+
+    def rule(self, config: ParquetConfig) -> SplitRule:
+        """The split of each row, unless data is split by files."""
+        return SplitRule(config.split, config.seed, self.cuts)
+
+
+def prepare(config: ParquetConfig, tasks: Mapping[str, TaskConfig], cache: Path) -> Prepared:
+    """Read the files, or what an earlier call found in them.
+
+    Of several processes with the same cache folder, one reads; the others wait for it.
+
+    Raises:
+        DataError: files that are missing or damaged, a value that the configuration does not take,
+            or a split without rows.
+    """
+    files, file_splits = _files_of_splits(config)
+    digest = _digest(config, tasks, files, file_splits)
+    folder = cache.expanduser() / "parquet"
+    kept = folder / f"{digest}.npz"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / f"{digest}.lock"):
+        if not kept.exists():
+            arrays = _Pass(config, tasks, files, file_splits).run()
+            partial_file = folder / f"{digest}.partial"
+            with partial_file.open("wb") as stream:
+                np.savez(stream, allow_pickle=False, **arrays)
+            os.replace(partial_file, kept)
+            pa.default_memory_pool().release_unused()
+    return _loaded(kept, digest, files, file_splits)
+
+
+def _files_of_splits(config: ParquetConfig) -> tuple[list[SourceFile], NDArray[np.int64]]:
+    """All files, each once, and the split of each; -1 if rows decide."""
+    splits: dict[SourceFile, int] = {}
+    is_by_files = config.split.by == "files"
+    for file in find_files(config.files, "data.files"):
+        splits[file] = 0 if is_by_files else -1
+    for split, key in ((1, "valid_files"), (2, "test_files")):
+        for file in find_files(getattr(config.split, key), f"data.split.{key}"):
+            if splits.get(file, 0) > 0:
+                raise DataError(
+                    f"data.split.{key}: expected files of one split, "
+                    f"got {file.path} in valid_files as well"
+                )
+            splits[file] = split
+    return list(splits), np.array(list(splits.values()), np.int64)
+
+
+def _digest(
+    config: ParquetConfig,
+    tasks: Mapping[str, TaskConfig],
+    files: Sequence[SourceFile],
+    file_splits: NDArray[np.int64],
+) -> str:
+    parts = [
+        VERSION,
+        config.model_dump(mode="json", exclude={"shuffle_rows"}),
+        [[name, task.label, task.mask, task.loss] for name, task in tasks.items()],
+        files,
+        file_splits.tolist(),
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+
+
+def _loaded(
+    kept: Path, digest: str, files: Sequence[SourceFile], file_splits: NDArray[np.int64]
+) -> Prepared:
+    with np.load(kept) as arrays:
+        cuts = arrays["cuts"].tolist()
+        return Prepared(
+            digest=digest,
+            files=files,
+            file_splits=file_splits,
+            groups=arrays["groups"],
+            label_means=arrays["label_means"],
+            cuts=(cuts[0], cuts[1]) if cuts else None,
+            learned=Learned.of_arrays(arrays),
+        )
+
+
+class _Pass:
+    """The pass itself."""
+
+    def __init__(
+        self,
+        config: ParquetConfig,
+        tasks: Mapping[str, TaskConfig],
+        files: Sequence[SourceFile],
+        file_splits: NDArray[np.int64],
+    ) -> None:
+        self._config, self._tasks = config, tasks
+        self._files, self._file_splits = files, file_splits
+        self._needed = list(needed_columns(config, tasks))
+        self._list_inputs: set[str] = set()
+        self._before = transforms_before(config.dense)
+        self._transforms = DenseTransforms(self._before)
+        self._moments = Moments(len(config.dense))
+        self._tables = {name: spec.table or name for name, spec in config.sparse.items()}
+        self._counts = {table: IdCounts() for table in self._tables.values()}
+        self._dictionaries = {name: LastDictionary(np.asarray) for name in config.sparse}
+        self._label_sums = np.zeros((len(SPLITS), len(tasks)))
+        self._label_counts = np.zeros((len(SPLITS), len(tasks)), np.int64)
+
+    def run(self) -> dict[str, NDArray[Any]]:
+        """Arrays to keep."""
+        groups = self._row_groups()
+        LOG.info("data: reading %s rows of %s files", groups[:, 3].sum(), len(self._files))
+        rule = SplitRule(self._config.split, self._config.seed, self._time_cuts(groups))
+        columns = sorted({needed.name for needed in self._needed})
+        for place, rows in prefetched(self._rows(groups, columns), depth=2):
+            splits = self._splits(rule, groups[place], rows)
+            groups[place, 4:] += np.bincount(splits, minlength=len(SPLITS))
+            self._add(rows, splits)
+        _check_splits(self._config, groups[:, 4:].sum(axis=0))
+        with np.errstate(invalid="ignore"):
+            means = self._label_sums / self._label_counts
+        learned = Learned(
+            list_inputs=frozenset(self._list_inputs),
+            moments=self._moments_of_inputs(),
+            vocabularies=self._vocabularies(),
+        )
+        return {
+            "groups": groups,
+            "label_means": means,
+            "cuts": np.array(rule.cuts or (), np.int64),
+            **learned.arrays(),
+        }
+
+    def _row_groups(self) -> NDArray[np.int64]:
+        """The row groups of all files, whose columns are checked; splits have no rows yet."""
+        surveys = in_parallel(partial(_survey, needed=self._needed), self._files)
+        groups = []
+        for place, (group_rows, kinds) in enumerate(surveys):
+            for needed, kind, expected in zip(self._needed, kinds, surveys[0][1], strict=True):
+                if kind != expected:
+                    raise DataError(
+                        f"{self._files[place].path}: column {needed.name!r}: expected {expected} "
+                        f"as in {self._files[0].path}, got {kind}"
+                    )
+            first = 0
+            for number, rows in enumerate(group_rows):
+                groups.append((place, number, first, rows, 0, 0, 0))
+                first += rows
+        self._list_inputs = {
+            name
+            for name, spec in self._config.sparse.items()
+            for needed, kind in zip(self._needed, surveys[0][1], strict=True)
+            if needed.use == "ids" and needed.name == (spec.column or name)
+            if kind.startswith("lists")
+        }
+        return np.array(groups, np.int64).reshape(-1, 7)
+
+    def _rows(
+        self, groups: NDArray[np.int64], columns: Sequence[str]
+    ) -> Generator[tuple[int, Rows], None, None]:
+        """All rows, each part with the place of its row group."""
+        for place, (file, number, first, *_) in enumerate(groups.tolist()):
+            source = self._files[file]
+            for batch in record_batches(source, number, columns, BATCH_ROWS):
+                numbers = np.arange(first, first + batch.num_rows)
+                yield place, Rows(batch, source.path, number, numbers)
+                first += batch.num_rows
+
+    def _time_cuts(self, groups: NDArray[np.int64]) -> tuple[int, int] | None:
+        split, total = self._config.split, int(groups[:, 3].sum())
+        if split.by != "time" or not total:
+            return None
+        column = str(split.column)
+        times = (row_times(rows, column) for _, rows in self._rows(groups, [column]))
+        return time_cuts(split, times, total)
+
+    def _splits(self, rule: SplitRule, group: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+        file_split = self._file_splits[group[0]]
+        if file_split >= 0:
+            return np.full(len(rows.numbers), file_split)
+        return rule.splits(rows)
+
+    def _add(self, rows: Rows, splits: NDArray[np.int64]) -> None:
+        """Checks all values, and counts those of the training split."""
+        config, trains = self._config, splits == 0
+        dense = transformed(rows, config, self._transforms, dense_matrix(rows, config.dense))
+        self._moments.add(dense[trains])
+        for name, spec in config.sparse.items():
+            raw = raw_lists(rows, name, spec)
+            if spec.ids == "vocabulary" and trains.any():
+                self._count(name, raw, trains)
+        labels = label_matrix(rows, self._tasks)
+        for split in range(len(SPLITS)):
+            chosen = labels[splits == split]
+            self._label_sums[split] += np.nansum(chosen, axis=0, dtype=np.float64)
+            self._label_counts[split] += (~np.isnan(chosen)).sum(axis=0)
+        if config.weight is not None:
+            row_weights(rows, config.weight)
+        if config.request is not None:
+            row_keys(rows, config.request)
+
+    def _count(self, name: str, raw: RawLists, trains: NDArray[np.bool_]) -> None:
+        (values, _), dictionary = raw
+        if not trains.all():
+            values = values[np.repeat(trains, raw.lists.lengths)]
+        if dictionary is None:
+            counted = pc.value_counts(pa.array(values))
+            ids, counts = (counted.field(place).to_numpy() for place in range(2))
+        else:
+            per_place = np.bincount(values, minlength=len(dictionary))
+            seen = np.flatnonzero(per_place)
+            ids, counts = self._dictionaries[name].values(dictionary)[seen], per_place[seen]
+        self._counts[self._tables[name]].add(ids, counts)
+
+    def _moments_of_inputs(self) -> dict[str, tuple[float, float]]:
+        moments = {}
+        for place, (name, spec) in enumerate(self._config.dense.items()):
+            if "standardize" in spec.transforms:
+                mean, deviation = self._moments.mean(place), self._moments.deviation(place)
+                if not deviation > 0:
+                    raise DataError(
+                        f"dense input {name!r}: expected values that differ for 'standardize', "
+                        f"got {mean:g} in every training row; leave the input out"
+                    )
+                moments[name] = mean, deviation
+        return moments
+
+    def _vocabularies(self) -> dict[str, NDArray[np.int64]]:
+        vocabularies = {}
+        for table, names in tables_of(self._config.sparse).items():
+            spec = self._config.sparse[names[0]]
+            if spec.ids != "vocabulary":
+                continue
+            ids = self._counts[table].most_frequent(
+                min_count=spec.min_count, max_size=spec.max_size
+            )
+            if not len(ids):
+                raise DataError(
+                    f"table {table!r}: expected ids that the training split has at least "
+                    f"{spec.min_count} times, found none"
+                )
+            vocabularies[table] = ids
+        return vocabularies
+
+
+def _survey(file: SourceFile, needed: Sequence[NeededColumn]) -> tuple[list[int], list[str]]:
+    """Rows of each row group, and kinds of the columns."""
+    footer = footer_of(file)
+    kinds = [column_kind(file.path, footer.schema, column) for column in needed]
+    return footer.group_rows(), kinds
+
+
+def _check_splits(config: ParquetConfig, rows: NDArray[np.int64]) -> None:
+    split = config.split
+    wanted = {
+        "train": True,
+        "valid": bool(split.valid_files) if split.by == "files" else split.valid > 0,
+        "test": bool(split.test_files) if split.by == "files" else split.test > 0,
+    }
+    for name, count in zip(SPLITS, rows.tolist(), strict=True):
+        if wanted[name] and not count:
+            raise DataError(
+                f"data.split: expected rows in the {name} split, got none of {rows.sum()} rows "
+                f"split by {split.by}"
+            )

@@ -1,0 +1,61 @@
+"""Which split a row belongs to, by its time or by the hash of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.data.parquet_columns import Rows, row_keys, row_times
+from embershard.data.parquet_config import SplitConfig
+from embershard.ids import hash_ids
+
+TIMES_MAX: Final = 1 << 24
+"""Times that quantiles are taken from. Of more rows, only every k-th row's time is read."""
+
+
+class SplitRule(NamedTuple):
+    """The split of each row of a data set that is not split by files."""
+
+    config: SplitConfig
+    seed: int
+    cuts: tuple[int, int] | None
+    """``time``: first times of the validation and of the test split."""
+
+    def splits(self, rows: Rows) -> NDArray[np.int64]:
+        """int64 ``[N]``: 0 is training, 1 validation, 2 test."""
+        column = str(self.config.column)
+        if self.cuts is not None:
+            return np.searchsorted(self.cuts, row_times(rows, column), side="right")
+        hashes = hash_ids(row_keys(rows, column), self.seed)
+        shares = (hashes >> np.uint64(11)) * 2.0**-53
+        bounds = 1 - self.config.valid - self.config.test, 1 - self.config.test
+        return np.searchsorted(bounds, shares, side="right")
+
+
+def time_cuts(
+    config: SplitConfig, times: Iterable[NDArray[np.int64]], total: int
+) -> tuple[int, int]:
+    """The first times of the validation and of the test split.
+
+    Args:
+        times: those of all rows, in any order.
+        total: number of all rows, at least 1.
+    """
+    step = -(-total // TIMES_MAX)
+    chosen = np.empty(-(-total // step), np.int64)
+    seen = kept = 0
+    for part in times:
+        part_chosen = part[-seen % step :: step]
+        chosen[kept : kept + len(part_chosen)] = part_chosen
+        seen, kept = seen + len(part), kept + len(part_chosen)
+    chosen.sort()
+    end = int(chosen[-1]) + 1
+
+    def cut(share_before: float) -> int:
+        place = round(len(chosen) * share_before)
+        return int(chosen[place]) if place < len(chosen) else end
+
+    return cut(1 - config.valid - config.test), cut(1 - config.test)

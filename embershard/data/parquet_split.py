@@ -1,0 +1,250 @@
+"""A split of Parquet files, read anew in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.data.base import Examples
+from embershard.data.id_lists import IdLists
+from embershard.data.parquet_columns import (
+    SPLIT_OWNER,
+    Rows,
+    dense_matrix,
+    needed_columns,
+    raw_lists,
+    row_keys,
+)
+from embershard.data.parquet_config import SPLITS, ParquetConfig
+from embershard.data.parquet_files import record_batches
+from embershard.data.parquet_order import LANES, EpochOrder, RankPart, Windows
+from embershard.data.parquet_preparation import Prepared
+from embershard.data.parquet_rows import RowLookup, RowMapper, TableRows
+from embershard.data.prefetch import prefetched
+from embershard.data.requests import sample_requests
+from embershard.data.row_batches import unknown_rows
+from embershard.data.splits import Batch
+from embershard.data.tasks import TaskConfig
+from embershard.errors import InputError
+from embershard.modules import DenseTransforms
+from embershard.package.samples import SampleRequest
+from embershard.package.schema import Schema
+
+BATCHES_AHEAD: Final = 4
+DECODED_ROWS: Final = 32_768
+"""Rows of a lane that are decoded at once."""
+
+ORDERED: Final = 65_536
+"""Rows of a window that is not shuffled."""
+
+SAMPLE_ROWS: Final = 16_384
+"""Rows that sample requests are taken from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetSplit:
+    """One split; a `Split`."""
+
+    config: ParquetConfig
+    tasks: Mapping[str, TaskConfig]
+    prepared: Prepared
+    schema: Schema
+    name: str
+    """``train``, ``valid`` or ``test``."""
+
+    def __len__(self) -> int:
+        return int(self.prepared.groups[:, 4 + self._place].sum())
+
+    @property
+    def _place(self) -> int:
+        return SPLITS.index(self.name)
+
+    def label_means(self) -> list[float]:
+        """Mean label of each task, over labels that count; NaN if there are none."""
+        means: list[float] = self.prepared.label_means[self._place].tolist()
+        return means
+
+    def batches(
+        self,
+        *,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        id_dropout: Mapping[str, float] | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        first: int = 0,
+    ) -> Iterator[Batch]:
+        """One pass over the split, read ahead on threads.
+
+        Ranks get rows of different places of the files, so that the parts of a batch are not those
+        that one process would cut; but all ranks together use each row once.
+        """
+        if batch_size < 1:
+            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+        if id_dropout and shuffle_seed is None:
+            raise InputError("id_dropout: expected shuffle_seed with it, got None")
+        dropped = unknown_rows(self.schema, id_dropout or {})
+        reader = _RankReader(
+            split=self,
+            part=RankPart.of(len(self), batch_size, rank, world_size),
+            seed=shuffle_seed,
+            rank=rank,
+            dropout={
+                self.schema.sparse_names().index(name): ((id_dropout or {})[name], row)
+                for name, row in dropped.items()
+            },
+        )
+        return prefetched(reader.batches(first), BATCHES_AHEAD)
+
+    def samples(self, count: int) -> list[SampleRequest]:
+        """The first ``count`` requests, as packages keep them, without outputs."""
+        rows = next(self.rows(EpochOrder.of(self.group_rows(), None), 0, len(self), SAMPLE_ROWS))
+        config = self.config
+        own = np.arange(len(rows.numbers))
+        examples = Examples(
+            schema=self.schema,
+            dense=dense_matrix(rows, config.dense),
+            sparse={
+                name: raw_lists(rows, name, spec).ids().column()
+                for name, spec in config.sparse.items()
+            },
+            labels=np.zeros(len(rows.numbers), np.float32),
+            request=own if config.request is None else row_keys(rows, config.request),
+        )
+        return sample_requests(examples, count)
+
+    def group_rows(self) -> NDArray[np.int64]:
+        """Rows of the split in each row group."""
+        return self.prepared.groups[:, 4 + self._place]
+
+    def rows(self, order: EpochOrder, begin: int, end: int, rows_max: int) -> Iterator[Rows]:
+        """The rows at the positions ``begin`` .. ``end`` of an epoch, at most ``rows_max`` at
+        once."""
+        first_place = int(np.searchsorted(order.starts, begin, side="right")) - 1
+        for place in range(first_place, len(order.groups)):
+            start, stop = (int(edge) for edge in order.starts[place : place + 2])
+            if start >= end:
+                return
+            position = start
+            for rows in self._group(int(order.groups[place]), rows_max):
+                chosen = rows.part(max(begin - position, 0), max(end - position, 0))
+                position += len(rows.numbers)
+                if len(chosen.numbers):
+                    yield chosen
+                if position >= min(stop, end):
+                    break
+
+    def _group(self, group: int, rows_max: int) -> Iterator[Rows]:
+        """The rows of the split in one row group."""
+        file, number, first, total = self.prepared.groups[group, :4].tolist()
+        is_whole = int(self.group_rows()[group]) == total
+        columns = {
+            needed.name
+            for needed in needed_columns(self.config, self.tasks)
+            if not (is_whole and needed.owner == SPLIT_OWNER)
+        }
+        rule = self.prepared.rule(self.config)
+        source = self.prepared.files[file]
+        for batch in record_batches(source, number, sorted(columns), rows_max):
+            numbers = np.arange(first, first + batch.num_rows)
+            first += batch.num_rows
+            rows = Rows(batch, source.path, number, numbers)
+            if is_whole:
+                yield rows
+            else:
+                yield rows.take(np.flatnonzero(rule.splits(rows) == self._place))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RankReader:
+    """One epoch of one rank."""
+
+    split: ParquetSplit
+    part: RankPart
+    seed: int | None
+    rank: int
+    dropout: Mapping[int, tuple[float, int]]
+    """See `TableRows.without_ids`."""
+
+    def batches(self, first: int) -> Generator[Batch, None, None]:
+        """The rank's batches but the first ones."""
+        order = EpochOrder.of(self.split.group_rows(), self.seed)
+        lanes = order.lanes(self.part.begin, self.part.end, 1 if self.seed is None else LANES)
+        rows_max = self.split.config.shuffle_rows
+        windows = Windows.of(lanes, rows_max if self.seed is not None else min(rows_max, ORDERED))
+        number, used = windows.at(int(self.part.sizes[:first].sum()))
+        keys = self.split.schema.sparse_names()
+        source = prefetched(self._windows(order, lanes, windows, number), depth=1)
+        window, used_before = self._no_rows(), used
+        try:
+            used = len(window)
+            for size in self.part.sizes[first:].tolist():
+                parts = []
+                while used + size > len(window):
+                    parts.append(window.part(used, len(window)))
+                    size -= len(window) - used
+                    window, used, used_before = next(source), used_before, 0
+                parts.append(window.part(used, used + size))
+                used += size
+                yield TableRows.joined(parts).to_batch(keys)
+        finally:
+            source.close()
+
+    def _windows(
+        self, order: EpochOrder, lanes: Sequence[tuple[int, int]], windows: Windows, first: int
+    ) -> Generator[TableRows, None, None]:
+        split = self.split
+        transforms = DenseTransforms(split.schema)
+        tables = [RowLookup(item.ids) for item in split.schema.sparse if item.ids is not None]
+        readers = [
+            _Lane(
+                split.rows(order, begin + int(before), end, DECODED_ROWS),
+                RowMapper(split.config, split.tasks, tables),
+            )
+            for (begin, end), before in zip(lanes, windows.edges(first), strict=True)
+        ]
+        for window in range(first, windows.number):
+            counts = windows.edges(window + 1) - windows.edges(window)
+            rows = TableRows.joined(
+                [
+                    part
+                    for lane, count in zip(readers, counts.tolist(), strict=True)
+                    for part in lane.take(count, transforms)
+                ]
+            )
+            if self.seed is not None:
+                rng = np.random.default_rng([self.seed, self.rank, window])
+                rows = rows.take(rng.permutation(len(rows))).without_ids(self.dropout, rng)
+            yield rows
+
+    def _no_rows(self) -> TableRows:
+        config, schema = self.split.config, self.split.schema
+        nothing = IdLists(np.empty(0, np.int64), None)
+        return TableRows(
+            dense=np.empty((0, len(schema.dense)), np.float32),
+            sparse=[nothing] * len(schema.sparse),
+            labels=np.empty((0, len(self.split.tasks)), np.float32),
+            weights=None if config.weight is None else np.empty(0, np.float32),
+            request=None if config.request is None else np.empty(0, np.int64),
+        )
+
+
+class _Lane:
+    """One of the places where a rank reads."""
+
+    def __init__(self, rows: Iterator[Rows], mapper: RowMapper) -> None:
+        self._rows, self._mapper = rows, mapper
+        self._rest: Rows | None = None
+
+    def take(self, count: int, transforms: DenseTransforms) -> Iterator[TableRows]:
+        """The next ``count`` rows."""
+        while count:
+            rows = next(self._rows) if self._rest is None else self._rest
+            taken = min(count, len(rows.numbers))
+            self._rest = rows.part(taken, len(rows.numbers)) if taken < len(rows.numbers) else None
+            count -= taken
+            yield self._mapper.map(rows.part(0, taken), transforms)

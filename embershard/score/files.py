@@ -1,0 +1,263 @@
+"""Scores Parquet files into Parquet files.
+
+    OUT/<file>        kept columns and a column for each output, in the order of the rows
+    OUT/_bad/<file>   rows without scores: number of the row, reason, kept columns
+
+A file appears whole or not at all. Its metadata says what it was made of, so that a run that was
+ended goes on with the files that are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from embershard.data.parquet_columns import Rows
+from embershard.data.parquet_files import (
+    Footer,
+    SourceFile,
+    find_files,
+    read_footers,
+    record_batches,
+)
+from embershard.data.prefetch import prefetched
+from embershard.errors import DataError, InputError
+from embershard.score.batch_scorer import BatchScorer, PreparedRows, Scores, output_column
+
+BATCH_ROWS = 8192
+BATCHES_AHEAD = 2
+BAD_FOLDER = "_bad"
+MADE_OF = b"embershard.scores"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredFiles:
+    """What a call of `score_files` did."""
+
+    files: int
+    """Files that were scored."""
+
+    skipped: int
+    """Files whose scores were there already."""
+
+    rows: int
+    bad_rows: int
+
+
+def score_files(
+    scorer: BatchScorer,
+    patterns: Sequence[str],
+    out: Path,
+    *,
+    keep: Sequence[str] | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ScoredFiles:
+    """Score every row of Parquet files.
+
+    Args:
+        scorer: the package, and the columns of its inputs.
+        patterns: files, folders, globs and URLs of Parquet files.
+        out: folder to write to; made if it is not there.
+        keep: columns to carry along. None: all.
+        overwrite: whether scores of other files or of another package may be replaced.
+        progress: called with the rows done and the rows of all files.
+
+    Raises:
+        DataError: no files, a damaged one, one that changed meanwhile, or a column that is missing
+            or of another type.
+        InputError: ``out`` has scores that were made of something else.
+    """
+    files = find_files(patterns, "--data")
+    footers = read_footers(files)
+    targets = _targets([file.path for file in files])
+    for file, footer in zip(files, footers, strict=True):
+        scorer.check_columns(file.path, footer.schema)
+        _check_kept(scorer, file.path, footer.schema, keep)
+    out.mkdir(parents=True, exist_ok=True)
+    total = sum(footer.metadata.num_rows for footer in footers)
+    done, skipped, bad_rows = 0, 0, 0
+
+    def report(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, total)
+
+    for file, footer, target in zip(files, footers, targets, strict=True):
+        kept = list(footer.schema.names) if keep is None else list(keep)
+        made_of = _made_of(scorer, file, kept)
+        if _is_done(out / target, made_of, overwrite):
+            skipped += 1
+            report(footer.metadata.num_rows)
+            continue
+        bad_rows += _score_file(scorer, file, footer, out, target, kept, made_of, report)
+    return ScoredFiles(files=len(files) - skipped, skipped=skipped, rows=total, bad_rows=bad_rows)
+
+
+def _targets(paths: Sequence[str]) -> list[str]:
+    """Each file's path below the folder that all have in common."""
+    folders = [os.path.dirname(path) for path in paths]
+    common = os.path.commonpath(folders) if len(set(folders)) > 1 else folders[0]
+    return [path.removeprefix(common).lstrip("/") for path in paths]
+
+
+def _check_kept(
+    scorer: BatchScorer, path: str, schema: pa.Schema, keep: Sequence[str] | None
+) -> None:
+    kept = schema.names if keep is None else keep
+    for name in kept:
+        if name not in schema.names:
+            raise DataError(f"{path}: expected a column {name!r} to keep, found none")
+        if name in scorer.outputs:
+            raise InputError(
+                f"--keep: column {name!r} has the name of an output; name the columns to keep"
+            )
+
+
+def _made_of(scorer: BatchScorer, file: SourceFile, kept: Sequence[str]) -> bytes:
+    """What decides the bytes of a file of scores."""
+    manifest = scorer.package.manifest
+    said = {
+        "source": list(file),
+        "package": [manifest.model, manifest.version, scorer.package_digest],
+        "outputs": scorer.outputs,
+        "columns": scorer.columns,
+        "keep": list(kept),
+    }
+    return json.dumps(said).encode()
+
+
+def _is_done(target: Path, made_of: bytes, overwrite: bool) -> bool:
+    if not target.exists():
+        return False
+    try:
+        metadata = pq.read_schema(target).metadata or {}
+    except (OSError, pa.ArrowException) as error:
+        if overwrite:
+            return False
+        raise InputError(f"{target}: expected scores, got: {error}; pass --overwrite") from error
+    if metadata.get(MADE_OF) == made_of:
+        return True
+    if overwrite:
+        return False
+    raise InputError(
+        f"{target}: expected scores of this file by this package, got others; choose another "
+        "--out or pass --overwrite"
+    )
+
+
+def _score_file(
+    scorer: BatchScorer,
+    file: SourceFile,
+    footer: Footer,
+    out: Path,
+    target: str,
+    kept: Sequence[str],
+    made_of: bytes,
+    report: Callable[[int], None],
+) -> int:
+    """Returns the number of bad rows."""
+    good = _NewFile(out / target, {MADE_OF: made_of})
+    bad = _NewFile(out / BAD_FOLDER / target, {MADE_OF: made_of})
+    try:
+        batches = prefetched(_prepared(scorer, file, footer, kept), BATCHES_AHEAD)
+        for batch, prepared in batches:
+            scores = scorer.run(prepared)
+            good.write(_good_rows(batch.select(kept), scores))
+            if scores.bad_rows:
+                bad.write(_bad_rows(batch.select(kept), prepared, scores))
+            report(len(batch))
+        if not footer.metadata.num_rows:
+            good.write(_empty(footer.schema, kept, scorer))
+        bad.publish()
+        good.publish()
+    finally:
+        good.discard()
+        bad.discard()
+    return bad.rows
+
+
+def _prepared(
+    scorer: BatchScorer, file: SourceFile, footer: Footer, kept: Sequence[str]
+) -> Generator[tuple[pa.RecordBatch, PreparedRows], None, None]:
+    columns = list(dict.fromkeys([*scorer.columns, *kept]))
+    number = 0
+    for group in range(footer.metadata.num_row_groups):
+        for batch in record_batches(file, group, columns, BATCH_ROWS):
+            numbers = np.arange(number, number + len(batch))
+            number += len(batch)
+            yield batch, scorer.prepare(Rows(batch, file.path, group, numbers))
+
+
+def _good_rows(kept: pa.RecordBatch, scores: Scores) -> pa.Table:
+    table = pa.Table.from_batches([kept])
+    for name, values in scores.outputs.items():
+        table = table.append_column(name, output_column(values))
+    if not scores.bad_rows:
+        return table
+    is_good = np.ones(len(table), np.bool_)
+    is_good[[bad.row for bad in scores.bad_rows]] = False
+    return table.filter(pa.array(is_good))
+
+
+def _bad_rows(kept: pa.RecordBatch, prepared: PreparedRows, scores: Scores) -> pa.Table:
+    places = [bad.row for bad in scores.bad_rows]
+    table = pa.table(
+        {
+            "row": pa.array(prepared.rows.numbers[places]),
+            "reason": pa.array([bad.reason for bad in scores.bad_rows]),
+        }
+    )
+    for name in kept.schema.names:
+        table = table.append_column(name, kept.column(name).take(pa.array(places)))
+    return table
+
+
+def _empty(schema: pa.Schema, kept: Sequence[str], scorer: BatchScorer) -> pa.Table:
+    table = schema.empty_table().select(list(kept))
+    for name, shape in scorer.output_shapes.items():
+        table = table.append_column(name, output_column(np.empty((0, *shape), np.float32)))
+    return table
+
+
+class _NewFile:
+    """A Parquet file that appears when it is published. Without rows there is none."""
+
+    def __init__(self, path: Path, metadata: Mapping[bytes, bytes]) -> None:
+        self._path, self._metadata = path, dict(metadata)
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._writer: pq.ParquetWriter | None = None
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        table = table.replace_schema_metadata(self._metadata)
+        if self._writer is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._partial, table.schema)
+        self._writer.write_table(table.cast(self._writer.schema))
+        self.rows += len(table)
+
+    def publish(self) -> None:
+        if self._writer is None:
+            self._path.unlink(missing_ok=True)
+            return
+        self._writer.close()
+        self._writer = None
+        with open(self._partial, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(self._partial, self._path)
+
+    def discard(self) -> None:
+        """Deletes what was not published."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._partial.unlink(missing_ok=True)

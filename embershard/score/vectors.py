@@ -1,0 +1,73 @@
+"""Vectors of all ids of a data set, for an index of nearest neighbours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from embershard.errors import DataError, InputError
+from embershard.score.batch_scorer import BatchScorer, output_column
+from embershard.score.files import BAD_FOLDER, score_files
+
+FILES = ("vectors.parquet", "vectors.npy", "ids.npy")
+
+
+def write_vectors(
+    scorer: BatchScorer, patterns: Sequence[str], out: Path, *, key: str, overwrite: bool = False
+) -> tuple[int, int]:
+    """Write the vector of each id: ``vectors.parquet`` (columns ``id`` and ``vector``),
+    ``vectors.npy`` (float32 ``[ids, width]``) and ``ids.npy``, in the order of the rows.
+
+    Args:
+        scorer: has one output, the vector.
+        patterns: Parquet files with a row, or more, for each id; the first row counts.
+        out: folder to write to.
+        key: column of the ids.
+        overwrite: whether vectors may be replaced that lie there.
+
+    Returns:
+        Number of ids, and the width of a vector.
+
+    Raises:
+        InputError: the output is no vector, or vectors lie in ``out``.
+        DataError: as of `score_files`, or a row that cannot be scored.
+    """
+    [(name, shape)] = scorer.output_shapes.items()
+    if len(shape) != 1:
+        raise InputError(f"--output: expected a vector, got {name!r} of shape {list(shape)}")
+    present = [file for file in FILES if (out / file).exists()]
+    if present and not overwrite:
+        raise InputError(
+            f"--out: expected no vectors in {out}, found {present[0]}; pass --overwrite"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".vectors.", dir=out) as folder:
+        scored = score_files(scorer, patterns, Path(folder) / "scores", keep=[key])
+        if scored.bad_rows:
+            first = ds.dataset(Path(folder) / "scores" / BAD_FOLDER).head(1)["reason"][0]
+            raise DataError(f"{scored.bad_rows:,} rows have no vector; the first: {first}")
+        table = ds.dataset(Path(folder) / "scores", exclude_invalid_files=False).to_table()
+        ids = table[key].combine_chunks()
+        _, first_rows = np.unique(
+            ids.dictionary_encode().indices.to_numpy(zero_copy_only=False), return_index=True
+        )
+        rows = np.sort(first_rows)
+        ids = ids.take(pa.array(rows))
+        flat = table[name].combine_chunks().flatten().to_numpy()
+        vectors = flat.reshape(-1, shape[0])[rows]
+        whole = Path(folder)
+        pq.write_table(
+            pa.table({"id": ids, "vector": output_column(vectors)}), whole / "vectors.parquet"
+        )
+        np.save(whole / "vectors.npy", vectors)
+        np.save(whole / "ids.npy", ids.to_numpy(zero_copy_only=False))
+        for file in FILES:
+            os.replace(whole / file, out / file)
+    return len(rows), shape[0]

@@ -1,0 +1,143 @@
+"""A run's file proposed from a sample of Parquet rows."""
+
+import tomllib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from embershard.data.proposal import Proposal, propose
+from embershard.errors import InputError
+
+ROWS = 400
+AT = np.arange(ROWS)
+
+
+def table(**columns: Any) -> pa.Table:
+    """Four hundred rows with a label, and ``columns``."""
+    return pa.table({"click": (AT % 5 == 0).astype(np.int8), **columns})
+
+
+def proposed(sample: pa.Table, **options: Any) -> Proposal:
+    return propose(sample, files=["logs/*.parquet"], rows=10 * len(sample), **options)
+
+
+def parsed(sample: pa.Table, **options: Any) -> dict[str, Any]:
+    return tomllib.loads(proposed(sample, **options).toml)
+
+
+def kinds(proposal: Proposal) -> dict[str, str]:
+    return {column.name: column.kind for column in proposal.columns}
+
+
+def test_types_and_names_decide_what_a_column_becomes() -> None:
+    proposal = proposed(
+        table(
+            when=pa.array(AT * 1000, pa.timestamp("ms")),
+            score=AT / 7,
+            item_count=AT % 31,
+            shop=[f"s{at % 9}" for at in AT],
+            code=AT % 12,
+            history=[[1, 2, int(at) % 40] for at in AT],
+            row=AT,
+            same=np.ones(ROWS),
+            payload=[{"a": 1}] * ROWS,
+            vector=[[0.5, 0.5]] * ROWS,
+        )
+    )
+
+    assert kinds(proposal) == {
+        "click": "label",
+        "when": "split",
+        "score": "dense",
+        "item_count": "dense",
+        "shop": "sparse",
+        "code": "sparse",
+        "history": "sparse",
+        "row": "left out",
+        "same": "left out",
+        "payload": "left out",
+        "vector": "left out",
+    }
+    assert "#   row: int64, 400 distinct, another value in nearly every row" in proposal.toml
+
+
+def test_heavy_tails_get_a_logarithm_and_nulls_the_median() -> None:
+    tail = np.where(AT % 20 == 0, 5000.0, 1.0)
+    file = parsed(table(price=tail, level=pa.array([None, 1.0, 2.0, 3.0] * 100)))
+
+    dense = file["data"]["dense"]
+    assert dense["price"] == {"transforms": ["log1p", "standardize"]}
+    assert dense["level"] == {"null": 2.0, "transforms": ["standardize"]}
+
+
+def test_a_list_shares_the_table_of_the_column_with_its_ids() -> None:
+    items = 3 * (AT % 200)
+    lists = [[int(items[at]), int(items[at - 1])] for at in AT]
+    file = parsed(table(item=items, user=AT % 7, history=lists))
+
+    assert file["data"]["sparse"]["history"] == {
+        "ids": "vocabulary", "max_ids": 2, "keep": "last", "table": "item",
+    }  # fmt: skip
+
+
+def test_rows_of_a_request_with_equal_values_give_its_scope() -> None:
+    request = AT // 4
+    file = parsed(
+        table(
+            request_id=request,
+            user=[f"u{at % 30}" for at in request],
+            history=[[int(at) % 50, 9] for at in request],
+            item=AT % 90,
+        )
+    )
+
+    assert file["data"]["request"] == "request_id"
+    sparse = file["data"]["sparse"]
+    scopes = {name: section.get("scope") for name, section in sparse.items()}
+    assert scopes == {"user": "request", "history": "request", "item": None}
+    assert file["data"]["split"] == {
+        "by": "hash", "column": "request_id", "valid": 0.1, "test": 0.1,
+    }  # fmt: skip
+
+
+def test_lists_that_differ_in_order_are_not_equal() -> None:
+    lists = [[1, 2], [2, 1]] * (ROWS // 2)
+    file = parsed(table(request_id=AT // 2, history=lists, item=AT % 90))
+
+    assert "scope" not in file["data"]["sparse"]["history"]
+
+
+def test_labels_that_are_named_become_tasks() -> None:
+    sample = table(item=AT % 9, seen=(AT % 2).astype(np.int32), price=AT / 3)
+
+    assert list(parsed(sample)["tasks"]) == ["click"]
+    assert list(parsed(sample, labels=["seen", "click"])["tasks"]) == ["click", "seen"]
+
+
+def test_a_label_that_is_a_float_gets_the_squared_error() -> None:
+    file = parsed(table(item=AT % 9, watched=AT / 3), labels=["watched"])
+
+    assert file["tasks"]["watched"] == {"label": "watched", "loss": "mse"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ({"item": AT % 9}, {"labels": ["bought"]}, "--label: expected one of the columns"),
+        ({"item": AT % 9}, {"time": "when"}, "--time: expected one of the columns"),
+        ({"item": AT % 9}, {"request": "session"}, "--request: expected one of the columns"),
+        ({}, {}, "expected columns besides"),
+    ],
+)
+def test_refuses(columns: dict[str, Any], options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        proposed(table(**columns), **options)
+
+
+def test_refuses_files_without_a_label_or_rows() -> None:
+    with pytest.raises(InputError, match="--label"):
+        proposed(pa.table({"item": AT % 9}))
+    with pytest.raises(InputError, match="expected rows"):
+        proposed(table(item=AT % 9).slice(0, 0))

@@ -1,0 +1,141 @@
+"""Scores of Parquet files."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from embershard.errors import DataError, InputError
+from embershard.score import BatchScorer, ScoredFiles, score_files
+from embershard.score.vectors import write_vectors
+from tests.score.conftest import ITEMS, ROWS, rows
+
+
+@pytest.fixture(scope="module")
+def scorer(package: Path) -> BatchScorer:
+    return BatchScorer(package)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two folders with a file of one name, in row groups of 60 rows."""
+    folder = tmp_path_factory.mktemp("data")
+    for day, first in (("monday", 0), ("tuesday", ROWS // 2)):
+        (folder / day).mkdir()
+        part = rows().slice(first, ROWS // 2)
+        pq.write_table(part, folder / day / "part.parquet", row_group_size=60)
+    return folder
+
+
+def test_files_keep_their_rows_order_and_columns(
+    scorer: BatchScorer, data: Path, tmp_path: Path
+) -> None:
+    scored = score_files(scorer, [str(data)], tmp_path / "out", keep=["key", "item"])
+
+    assert scored == ScoredFiles(files=2, skipped=0, rows=ROWS, bad_rows=0)
+    assert not (tmp_path / "out" / "_bad").exists()
+    expected = scorer(rows())
+    for day, first in (("monday", 0), ("tuesday", ROWS // 2)):
+        table = pq.read_table(tmp_path / "out" / day / "part.parquet")
+        assert table.column_names == ["key", "item", "score", "vector"]
+        part = expected.slice(first, ROWS // 2)
+        assert table["key"].to_pylist() == part["key"].to_pylist()
+        np.testing.assert_allclose(
+            table["score"].to_numpy(), part["score"].to_numpy(), rtol=0, atol=1e-6
+        )
+
+
+def test_bad_rows_go_to_a_file_of_their_own(scorer: BatchScorer, tmp_path: Path) -> None:
+    item = rows()["item"].to_numpy().copy()
+    item[[5, 6, 200]] = ITEMS + 1
+    price = rows()["price"].to_numpy().copy()
+    price[7] = np.nan
+    pq.write_table(rows(item=item, price=price), tmp_path / "a.parquet")
+
+    scored = score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out", keep=["key"])
+
+    assert scored.bad_rows == 4
+    good = pq.read_table(tmp_path / "out" / "a.parquet")
+    assert good["key"].to_pylist() == [key for key in range(ROWS) if key not in (5, 6, 7, 200)]
+    bad = pq.read_table(tmp_path / "out" / "_bad" / "a.parquet").to_pydict()
+    assert bad["row"] == bad["key"] == [5, 6, 7, 200]
+    assert "id 51" in bad["reason"][0]
+    assert "column 'price': row 7: expected a finite number, got nan" in bad["reason"][2]
+
+
+def test_a_run_that_was_ended_goes_on_where_it_was(
+    scorer: BatchScorer, data: Path, tmp_path: Path
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    score_files(scorer, [str(data)], whole)
+    for moment in range(10):
+        shutil.rmtree(parts, ignore_errors=True)
+        calls = 0
+
+        def end(done: int, total: int, moment: int = moment) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > moment % 6:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            score_files(scorer, [str(data)], parts, progress=end)
+        assert not list(parts.rglob("*.partial"))
+        score_files(scorer, [str(data)], parts)
+        for file in whole.rglob("*.parquet"):
+            assert (parts / file.relative_to(whole)).read_bytes() == file.read_bytes()
+
+
+def test_scores_that_are_there_are_skipped(
+    scorer: BatchScorer, package: Path, data: Path, tmp_path: Path
+) -> None:
+    score_files(scorer, [str(data)], tmp_path)
+
+    assert score_files(scorer, [str(data)], tmp_path).skipped == 2
+    other = BatchScorer(package, outputs=["score"])
+    with pytest.raises(InputError, match="expected scores of this file by this package"):
+        score_files(other, [str(data)], tmp_path)
+    assert score_files(other, [str(data)], tmp_path, overwrite=True).files == 2
+
+
+def test_a_file_without_rows_gives_one_without_rows(scorer: BatchScorer, tmp_path: Path) -> None:
+    pq.write_table(rows().slice(0, 0), tmp_path / "a.parquet")
+
+    score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out", keep=["key"])
+
+    table = pq.read_table(tmp_path / "out" / "a.parquet")
+    assert (table.column_names, len(table)) == (["key", "score", "vector"], 0)
+
+
+def test_a_column_that_cannot_be_kept_is_refused_first(
+    scorer: BatchScorer, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="expected a column 'kee' to keep"):
+        score_files(scorer, [str(data)], tmp_path / "out", keep=["kee"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_id_gets_the_vector_of_its_first_row(
+    package: Path, data: Path, tmp_path: Path
+) -> None:
+    scorer = BatchScorer(package, outputs=["vector"])
+
+    count, width = write_vectors(scorer, [str(data)], tmp_path, key="item")
+
+    items = list(dict.fromkeys(rows()["item"].to_pylist()))
+    assert (count, width) == (len(items), 8)
+    table = pq.read_table(tmp_path / "vectors.parquet")
+    assert table["id"].to_pylist() == items
+    assert np.load(tmp_path / "ids.npy").tolist() == items
+    vectors = np.load(tmp_path / "vectors.npy")
+    np.testing.assert_array_equal(np.stack(table["vector"].to_numpy()), vectors)
+    scored = scorer(rows())
+    first = rows()["item"].to_pylist().index(items[-1])
+    np.testing.assert_array_equal(vectors[-1], scored["vector"][first].as_py())
+
+
+def test_vectors_need_an_output_that_is_one(package: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a vector, got 'score'"):
+        write_vectors(BatchScorer(package, outputs=["score"]), [str(data)], tmp_path, key="item")
