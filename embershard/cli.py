@@ -1,6 +1,6 @@
 """The command line: `embershard data | train | calibrate | export | plan | fetch | inspect |
 verify | sign | triton-config | serve | label | load | unload | predict | score | vectors |
-explain | bench`.
+skew | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -38,7 +38,7 @@ from embershard.version import __version__
 INSTRUCTION_SETS = ("avx2", "avx512")
 """What EMBERSHARD_ISA may name: the widest that is used."""
 
-PRINT_RESULTS = {"bench", "explain", "inspect", "plan", "predict", "verify"}
+PRINT_RESULTS = {"bench", "explain", "inspect", "plan", "predict", "skew", "verify"}
 """Commands whose result is what they print."""
 
 EXTRAS = {"fbgemm_gpu": "cpu", "torchmetrics": "cpu", "pyarrow": "parquet"}
@@ -52,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name. None: those of the process.
 
     Returns:
-        0; 1 where the command failed with a message on standard error; 3 where `bench --slo` found
-        no rate that meets the objective; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP; 141
-        if the reader closed standard output, as `head` does.
+        0; 1 if the command failed with a message on standard error; 3 if `bench --slo` found no
+        rate that meets the objective, or `skew --fail-above` a larger drift; 130 after Ctrl-C, 143
+        after SIGTERM, 129 after SIGHUP; 141 if the reader closed standard output, as `head` does.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What gRPC logs, our messages say.
     args = parser().parse_args(arguments)
@@ -188,6 +188,7 @@ def parser() -> argparse.ArgumentParser:
         predict.add_predict,
         score.add_score,
         score.add_vectors,
+        score.add_skew,
         explain.add_explain,
         bench.add_bench,
     ):

@@ -1,17 +1,19 @@
 """Reads what ``embershard serve --record`` wrote: ``proto/embershard/v1/recording.proto``;
-also as a package's samples, for what they look up."""
+also as requests of a package."""
 
 import itertools
+import math
 import os
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from embershard._proto import predictor_pb2 as pb
@@ -19,6 +21,7 @@ from embershard._proto import recording_pb2
 from embershard.errors import InputError, PackageError
 from embershard.package import Manifest, SampleRequest
 from embershard.package.samples import check_samples
+from embershard.package.schema import Scope
 
 MAGIC: Final = "embershard recording"
 FORMAT: Final = 2
@@ -146,9 +149,16 @@ def _call(path: Path, place: int, message: memoryview) -> recording_pb2.Recorded
 OK = 0
 
 
-def recorded_samples(path: Path, manifest: Manifest) -> list[SampleRequest]:
-    """Read the requests that were answered. Dense inputs and weights are left at 0. ``manifest``:
-    of a package with the schema of the recorded one."""
+def recorded_samples(
+    path: Path, manifest: Manifest, *, most: int | None = None
+) -> list[SampleRequest]:
+    """Read the requests that were answered, with their outputs. Weights are left at 0.
+
+    Args:
+        path: what ``embershard serve --record`` wrote.
+        manifest: of a package with the schema of the recorded one.
+        most: requests to return, spread evenly over the recording. None: all.
+    """
     recording = read_recording(path)
     if recording.fingerprint != int(manifest.fingerprint, 16):
         raise InputError(
@@ -156,12 +166,11 @@ def recorded_samples(path: Path, manifest: Manifest) -> list[SampleRequest]:
             f"{manifest.fingerprint} of the package, got {recording.fingerprint:016x}"
         )
     samples = list[SampleRequest]()
-    for place, call in enumerate(recording.calls, 1):
-        if call.code != OK:
-            continue
+    answered = [(place, call) for place, call in enumerate(recording.calls, 1) if call.code == OK]
+    step = 1 if most is None else max(1, math.ceil(len(answered) / most))
+    for place, call in answered[::step]:
         try:
-            message = pb.PredictRequest.FromString(call.request)
-            sample = _sample(message, manifest)
+            sample = _sample(call, manifest)
             check_samples([sample], manifest, file=str(path), outputs=False)
         except (DecodeError, ValueError, PackageError) as error:
             raise InputError(
@@ -174,41 +183,59 @@ def recorded_samples(path: Path, manifest: Manifest) -> list[SampleRequest]:
     return samples
 
 
-def _sample(message: pb.PredictRequest, manifest: Manifest) -> SampleRequest:
-    examples = message.num_examples
-    counts = {"request": 1, "example": examples}
-    named = {each.name: each for each in message.sparse}
-    if message.HasField("packed"):
-        lengths = np.frombuffer(message.packed.lengths, "<i4")
-        values = np.frombuffer(message.packed.values, "<i8")
-    else:
-        empty = pb.SparseValues()
-        found = [named.get(each.name, empty) for each in manifest.sparse]
-        lengths = np.concatenate(
-            [
-                np.frombuffer(each.lengths, "<i4")
-                if each.lengths
-                else np.zeros(counts[spec.scope], np.int32)
-                for each, spec in zip(found, manifest.sparse, strict=True)
-            ]
-            or [np.zeros(0, np.int32)]
-        )
-        values = np.concatenate(
-            [np.frombuffer(each.values, "<i8") for each in found] or [np.zeros(0, np.int64)]
-        )
-    lists = np.split(lengths, np.cumsum([counts[each.scope] for each in manifest.sparse]))
+def _sample(call: recording_pb2.RecordedCall, manifest: Manifest) -> SampleRequest:
+    message = pb.PredictRequest.FromString(call.request)
+    counts: dict[Scope, int] = {"request": 1, "example": message.num_examples}
+    lengths, values = _lists(message, manifest, counts)
+    lists = np.split(lengths, np.cumsum([counts[spec.scope] for spec in manifest.sparse]))
     weighted_ids = sum(
-        int(of_input.sum())
-        for of_input, each in zip(lists, manifest.sparse, strict=False)
-        if each.weighted
+        int(list_lengths.sum())
+        for list_lengths, spec in zip(lists, manifest.sparse, strict=False)
+        if spec.weighted
     )
-    dense = {scope: sum(each.scope == scope for each in manifest.dense) for scope in counts}
+    outputs = pb.PredictResponse.FromString(call.response).outputs
     return SampleRequest(
-        num_examples=examples,
-        request_dense=np.zeros(dense["request"], np.float32),
-        example_dense=np.zeros((examples, dense["example"]), np.float32),
+        num_examples=message.num_examples,
+        request_dense=_dense(message, manifest, "request", 1)[0],
+        example_dense=_dense(message, manifest, "example", message.num_examples),
         lengths=lengths.astype(np.int32),
         values=values.astype(np.int64),
         weights=np.zeros(weighted_ids, np.float32),
-        outputs={},
+        outputs={
+            output.name: np.frombuffer(output.values, "<f4").reshape(tuple(output.shape))
+            for output in outputs
+        },
     )
+
+
+def _dense(
+    message: pb.PredictRequest, manifest: Manifest, scope: Scope, rows: int
+) -> NDArray[np.float32]:
+    """Dense inputs of one scope, ``[rows, F]``."""
+    specs = [spec for spec in manifest.dense if spec.scope == scope]
+    if message.HasField("packed"):
+        packed = message.packed
+        values = packed.request_dense if scope == "request" else packed.example_dense
+        return np.frombuffer(values, "<f4").reshape(rows, len(specs))
+    named = {item.name: np.frombuffer(item.values, "<f4") for item in message.dense}
+    dense = np.empty((rows, len(specs)), np.float32)
+    for column, spec in enumerate(specs):
+        dense[:, column] = named.get(spec.name, spec.default or 0.0)
+    return dense
+
+
+def _lists(
+    message: pb.PredictRequest, manifest: Manifest, counts: Mapping[Scope, int]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Lengths and values of all sparse inputs. ``counts``: the lists of an input of each scope."""
+    if message.HasField("packed"):
+        packed = message.packed
+        return np.frombuffer(packed.lengths, "<i4"), np.frombuffer(packed.values, "<i8")
+    named = {item.name: item for item in message.sparse}
+    inputs = [named.get(spec.name, pb.SparseValues()) for spec in manifest.sparse]
+    lengths, values = [np.zeros(0, "<i4")], [np.zeros(0, "<i8")]
+    for item, spec in zip(inputs, manifest.sparse, strict=True):
+        own = np.frombuffer(item.lengths, "<i4")
+        lengths.append(own if item.lengths else np.zeros(counts[spec.scope], "<i4"))
+        values.append(np.frombuffer(item.values, "<i8"))
+    return np.concatenate(lengths), np.concatenate(values)

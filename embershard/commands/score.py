@@ -1,4 +1,4 @@
-"""`embershard score` and `embershard vectors`."""
+"""`embershard score`, `embershard vectors` and `embershard skew`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embershard.commands.packages import add_package, package_folder
+from embershard.commands.parser import nonempty_path
 from embershard.errors import InputError
 from embershard.formatting import count_text, rate_text
+
+DRIFTED = 3
+"""Exit status of `skew` if something's drift is above --fail-above."""
 
 if TYPE_CHECKING:
     from embershard.score import BatchScorer
@@ -17,7 +21,9 @@ if TYPE_CHECKING:
 
 def add_score(commands: Any) -> None:
     command = commands.add_parser("score", help="score the rows of Parquet files with a package")
+    add_package(command)
     _add_data(command)
+    _add_out(command)
     command.add_argument(
         "--keep",
         action="append",
@@ -38,7 +44,9 @@ def add_vectors(commands: Any) -> None:
     command = commands.add_parser(
         "vectors", help="write one vector for each id of Parquet files, such as all items"
     )
+    add_package(command)
     _add_data(command)
+    _add_out(command)
     command.add_argument(
         "--key",
         required=True,
@@ -51,21 +59,53 @@ def add_vectors(commands: Any) -> None:
     command.set_defaults(run=_vectors)
 
 
+def add_skew(commands: Any) -> None:
+    command = commands.add_parser(
+        "skew", help="compare served requests with training data, and say what moved"
+    )
+    command.add_argument(
+        "recording", type=Path, metavar="RECORDING", help="what `embershard serve --record` wrote"
+    )
+    command.add_argument(
+        "--package",
+        type=nonempty_path,
+        required=True,
+        metavar="PACKAGE",
+        help="folder of a version with the schema of the recorded one: it names the inputs of the "
+        "recording, and scores the training data",
+    )
+    _add_data(command)
+    command.add_argument(
+        "--rows",
+        type=int,
+        default=200_000,
+        metavar="N",
+        help="most rows to read, spread over the files (default: %(default)s)",
+    )
+    command.add_argument(
+        "--requests",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="most requests to compare, spread over the recording (default: %(default)s)",
+    )
+    command.add_argument(
+        "--fail-above",
+        type=float,
+        metavar="DRIFT",
+        help="exit with status 3 if anything's drift is above this (default: 0.25 is large, and "
+        "the status is 0)",
+    )
+    command.set_defaults(run=_skew)
+
+
 def _add_data(command: argparse.ArgumentParser) -> None:
-    add_package(command)
     command.add_argument(
         "--data",
         nargs="+",
         required=True,
         metavar="FILES",
         help="files, folders, globs or URLs of Parquet files",
-    )
-    command.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="folder to write to; files whose scores are there already are skipped",
     )
     command.add_argument(
         "--column",
@@ -77,6 +117,16 @@ def _add_data(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--plan", default="", metavar="NAME", help="the package's plan (default: its first)"
+    )
+
+
+def _add_out(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder to write to; files whose scores are there already are skipped",
     )
     command.add_argument(
         "--overwrite",
@@ -119,6 +169,24 @@ def _vectors(args: argparse.Namespace) -> None:
     )
     print(f"wrote {count:,} vectors of {width} numbers to {args.out}: vectors.parquet, "
           "vectors.npy, ids.npy")  # fmt: skip
+
+
+def _skew(args: argparse.Namespace) -> int:
+    from embershard.data.drift import LARGE_DRIFT
+    from embershard.score.skew import compare
+
+    for flag, count in (("--rows", args.rows), ("--requests", args.requests)):
+        if count < 1:
+            raise InputError(f"{flag}: expected at least 1, got {count}")
+    fails = args.fail_above is not None
+    limit = args.fail_above if fails else LARGE_DRIFT
+    if not limit >= 0:
+        raise InputError(f"--fail-above: expected a drift of at least 0, got {limit}")
+    skew = compare(
+        _scorer(args, []), args.recording, args.data, requests=args.requests, rows=args.rows
+    )
+    print(skew.to_text(limit), end="")
+    return DRIFTED if fails and skew.moved(limit) else 0
 
 
 def _scorer(args: argparse.Namespace, outputs: list[str]) -> BatchScorer:

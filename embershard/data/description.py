@@ -1,11 +1,6 @@
 """Describes what training will see: each split's labels, dense inputs and ids, and their drift.
 
-Drift is the population stability index between the training split and another one:
-
-    sum over buckets of (q - p) * ln(q / p)     p, q: shares of the bucket in the two splits
-
-Buckets of a dense input are deciles of the training split; those of a sparse input are its 99 most
-frequent rows and all others together. Below 0.1 little has moved, above 0.25 much has.
+Drift is that of `embershard.data.drift`, from the training split to another one.
 """
 
 from __future__ import annotations
@@ -16,14 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from embershard.data.drift import LARGE_DRIFT, id_drift, value_drift
 from embershard.data.splits import Split
 from embershard.formatting import table_lines
 from embershard.package.id_maps import ZERO_ROW, Identity, Vocabulary
 from embershard.package.schema import Schema, SparseInput
 
-LARGE_DRIFT = 0.25
-
-TOP_ROWS = 99
 BATCH = 8192
 
 
@@ -225,38 +218,24 @@ def _task_text(task: TaskDescription) -> str:
 
 
 def _dense(own: NDArray[np.float32], train: NDArray[np.float32]) -> DenseDescription:
-    edges = np.unique(np.quantile(train, np.linspace(0.1, 0.9, 9)))
-    shares = [
-        np.bincount(np.searchsorted(edges, v), minlength=len(edges) + 1) for v in (train, own)
-    ]
     return DenseDescription(
         mean=float(own.mean(dtype=np.float64)),
         deviation=float(own.std(dtype=np.float64)),
         minimum=float(own.min()),
         maximum=float(own.max()),
-        drift=_stability_index(*shares),
+        drift=value_drift(train, own),
     )
 
 
 def _sparse(item: SparseInput, own: _Rows, train: _Rows) -> SparseDescription:
     values, lengths = own.values[item.name], own.lengths[item.name]
-    kinds, counts = np.unique(train.values[item.name], return_counts=True)
-    top = np.sort(kinds[np.argsort(-counts, kind="stable")[:TOP_ROWS]])
-    shares = [_shares(top, rows.values[item.name]) for rows in (train, own)]
     return SparseDescription(
         ids_per_row=float(lengths.mean()),
         longest=int(lengths.max()),
         empty=float((lengths == 0).mean()),
         unknown=float(_is_unknown(item, values).mean()) if len(values) else 0.0,
-        drift=_stability_index(*shares),
+        drift=id_drift(train.values[item.name], values),
     )
-
-
-def _shares(top: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each of ``top`` (rising) stands in ``values``, then how often all others do."""
-    places = np.searchsorted(top, values)
-    known = np.append(top, ZERO_ROW - 1)[places] == values
-    return np.bincount(np.where(known, places, len(top)), minlength=len(top) + 1)
 
 
 def _is_unknown(item: SparseInput, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -264,9 +243,3 @@ def _is_unknown(item: SparseInput, rows: NDArray[np.int64]) -> NDArray[np.bool_]
     if isinstance(item.ids, Identity | Vocabulary) and item.ids.unknown == "oov":
         oov |= rows == item.ids.num_rows - 1
     return oov
-
-
-def _stability_index(train: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    """Counts of each bucket in two splits; half a count is added to each, so that none is 0."""
-    p, q = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in (train, other))
-    return float(((q - p) * np.log(q / p)).sum())

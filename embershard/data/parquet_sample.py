@@ -1,11 +1,20 @@
 """A sample of the rows of Parquet files, spread over all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import ceil
 
+import numpy as np
 import pyarrow as pa
 
-from embershard.data.parquet_files import find_files, read_footers, record_batches
+from embershard.data.parquet_columns import Rows
+from embershard.data.parquet_files import (
+    Footer,
+    SourceFile,
+    find_files,
+    read_footers,
+    record_batches,
+)
 from embershard.errors import DataError
 
 BATCH_ROWS = 8192
@@ -23,24 +32,40 @@ def sample_rows(patterns: Sequence[str], rows: int) -> tuple[pa.Table, int]:
     for file, footer in zip(files, footers, strict=True):
         if footer.schema.names != columns:
             raise DataError(f"{file.path}: expected columns {columns}, got {footer.schema.names}")
-    groups = [
-        (file, group, count)
-        for file, footer in zip(files, footers, strict=True)
-        for group, count in enumerate(footer.group_rows())
-        if count
-    ]
-    total = sum(count for _, _, count in groups)
-    batches = list[pa.RecordBatch]()
-    step = max(1, ceil(len(groups) * BATCH_ROWS / rows))
-    share = rows / total if total else 0
-    for file, group, count in groups[::step]:
-        wanted = ceil(min(1, share * step) * count)
-        for batch in record_batches(file, group, columns, BATCH_ROWS):
-            batches.append(batch.slice(0, wanted))
-            wanted -= len(batches[-1])
-            if wanted <= 0:
-                break
-    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    total = sum(footer.metadata.num_rows for footer in footers)
+    tables = [pa.Table.from_batches([part.batch]) for part in sample_parts(files, columns, rows)]
     if not tables:
         return footers[0].schema.empty_table(), 0
     return pa.concat_tables(tables, promote_options="permissive"), total
+
+
+def sample_parts(files: Sequence[SourceFile], columns: Sequence[str], rows: int) -> Iterator[Rows]:
+    """The first rows of evenly spread row groups, about ``rows`` in all, a few thousand at once.
+
+    Raises:
+        DataError: a file that is no Parquet file, is damaged, or has changed.
+    """
+    groups = [
+        (file, group, first, count)
+        for file, footer in zip(files, read_footers(files), strict=True)
+        for group, (first, count) in enumerate(_extents(footer))
+        if count
+    ]
+    total = sum(count for *_, count in groups)
+    step = max(1, ceil(min(len(groups) * BATCH_ROWS, total) / rows))
+    share = rows / total if total else 0
+    for file, group, first, count in groups[::step]:
+        wanted = ceil(min(1, share * step) * count)
+        for batch in record_batches(file, group, columns, BATCH_ROWS):
+            part = batch.slice(0, wanted)
+            yield Rows(part, file.path, group, np.arange(first, first + len(part)))
+            wanted -= len(part)
+            first += len(part)
+            if wanted <= 0:
+                break
+
+
+def _extents(footer: Footer) -> list[tuple[int, int]]:
+    """The first row and the number of rows of each row group."""
+    counts = footer.group_rows()
+    return list(zip(accumulate(counts, initial=0), counts, strict=False))

@@ -339,6 +339,35 @@ def pack_requests(
     ]
 
 
+def unpack_requests(
+    schema: Schema, requests: Sequence[SampleRequest]
+) -> tuple[NDArray[np.float32], list[JaggedColumn]]:
+    """Rows of requests, the inverse of `pack_requests`: what a request shares is repeated.
+
+    Returns:
+        Dense inputs, float32 ``[N, F]``, and N lists for each sparse input.
+    """
+    sizes = np.array([request.num_examples for request in requests], np.int64)
+    starts = offsets_of(sizes)[:-1]
+    request_of_row = np.repeat(np.arange(len(sizes)), sizes)
+    place_in_request = np.arange(len(request_of_row)) - starts[request_of_row]
+    dense = np.empty((len(request_of_row), len(schema.dense)), np.float32)
+    of_request = np.array([item.scope == "request" for item in schema.dense], np.bool_)
+    dense[:, of_request] = np.stack([r.request_dense for r in requests])[request_of_row]
+    dense[:, ~of_request] = np.concatenate([r.example_dense for r in requests])
+    lengths = np.concatenate([request.lengths for request in requests])
+    values = np.concatenate([request.values for request in requests])
+    lists = JaggedColumn(values, offsets_of(lengths))
+    is_shared = [item.scope == "request" for item in schema.sparse]
+    edges = offsets_of(sum(is_shared) + sizes * (len(is_shared) - sum(is_shared)))
+    columns, place = [], edges[:-1]
+    for shared in is_shared:
+        rows = place[request_of_row]
+        columns.append(lists.take(rows if shared else rows + place_in_request))
+        place = place + (1 if shared else sizes)
+    return dense, columns
+
+
 def output_column(values: NDArray[np.float32]) -> pa.Array:
     """float32 ``[N]`` as a column of float, ``[N, ...]`` as one of lists of one size."""
     if values.ndim == 1:

@@ -34,7 +34,7 @@ ALLOWED = {
     "training": {*LIBRARY, "data"},
     "export": {*LIBRARY, "data", "training"},
     "console": {"export", "training"},
-    "score": {*LIBRARY, "data", "serving"},
+    "score": {*LIBRARY, "data", "serving", "bench"},
     "serving": {"_proto", "client", "package"},
     "client": {"_proto"},
     "bench": {"_proto", "client", "package"},
