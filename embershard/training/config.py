@@ -135,6 +135,9 @@ class TrainingConfig(Section):
     """Looks without a better result before training stops. The result is the mean validation AUC of
     the tasks with the loss ``bce``; without such tasks, the negative validation loss."""
 
+    rank_at: Positive = 10
+    """Examples of a request that NDCG and recall look at, those with the highest scores."""
+
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     """Seed of initial weights, order of examples and id dropout."""
 

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
@@ -15,11 +15,13 @@ from embershard.data.tasks import TaskConfig
 from embershard.errors import InputError
 from embershard.models.base import Loss
 
+RANK_AT: Final = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A task with the loss ``bce`` on one split. Every example counts once in ``auc`` and ``gauc``,
-    by its weight in the other figures."""
+    """A task with the loss ``bce`` on one split. Every example counts once in ``auc``, ``gauc``,
+    ``ndcg`` and ``recall``, by its weight in the other figures."""
 
     auc: float
     """Area under the ROC curve."""
@@ -40,10 +42,24 @@ class Evaluation:
     """Mean AUC within requests, weighted by their examples, over requests with both labels. None:
     there are no such requests."""
 
+    rank_at: int | None = None
+    """Examples of a request that ``ndcg`` and ``recall`` look at, those with the highest scores."""
+
+    ndcg: float | None = None
+    """Mean normalized discounted cumulative gain within requests with a positive label. None: there
+    are no such requests."""
+
+    recall: float | None = None
+    """Mean share of a request's positive labels that are among its ``rank_at`` highest scores, over
+    requests with a positive label. None: there are no such requests."""
+
     def __str__(self) -> str:
         parts = [f"auc {self.auc:.4f}"]
         if self.gauc is not None:
             parts.append(f"gauc {self.gauc:.4f}")
+        for name, value in (("ndcg", self.ndcg), ("recall", self.recall)):
+            if value is not None:
+                parts.append(f"{name}@{self.rank_at} {value:.4f}")
         parts.append(f"normalized entropy {self.normalized_entropy:.4f}")
         if self.calibration is not None:
             parts.append(f"calibration {self.calibration:.4f}")
@@ -106,10 +122,11 @@ def evaluate_task(
     loss: Loss,
     weights: Tensor | None = None,
     request: Tensor | None = None,
+    rank_at: int = RANK_AT,
 ) -> TaskEvaluation:
     """Evaluate the logits of one task; for arguments see ``evaluate_logits``."""
     if loss == "bce":
-        return evaluate_logits(logits, labels, weights=weights, request=request)
+        return evaluate_logits(logits, labels, weights=weights, request=request, rank_at=rank_at)
     counted = ~labels.isnan()
     error = (logits[counted].double() - labels[counted].double()).abs()
     # Torchmetrics takes no weights for these.
@@ -128,6 +145,7 @@ def evaluate_logits(
     *,
     weights: Tensor | None = None,
     request: Tensor | None = None,
+    rank_at: int = RANK_AT,
 ) -> Evaluation:
     """Evaluate logits against labels.
 
@@ -137,12 +155,14 @@ def evaluate_logits(
         weights: float, ``(N,)``. None: all examples weigh the same.
         request: int64, ``(N,)``: examples with equal numbers belong to one request. None: not
             known.
+        rank_at: how many of a request's highest scores ``ndcg`` and ``recall`` look at, at least 1.
 
     Raises:
         InputError: labels of one kind only, for which no AUC exists.
 
-    Source: normalized entropy as in "Practical Lessons from Predicting Clicks on Ads at
-    Facebook" (He et al. 2014), section 2.
+    Sources: normalized entropy as in "Practical Lessons from Predicting Clicks on Ads at
+    Facebook" (He et al. 2014), section 2. NDCG as in "Cumulated Gain-Based Evaluation of IR
+    Techniques" (Järvelin and Kekäläinen 2002), with the logarithm to base 2.
     """
     if labels.isnan().any():
         counted = ~labels.isnan()
@@ -157,36 +177,85 @@ def evaluate_logits(
         logits.double(), labels.double(), weight=scale
     ).item()
     entropy = -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
+    ranked = None if request is None else _ranked(logits, labels, request)
+    ndcg, recall = (None, None) if ranked is None else _top_of_requests(ranked, rank_at)
     return Evaluation(
         auc=area_under_curve(logits, labels),
         log_loss=loss,
         normalized_entropy=loss / entropy,
         examples=len(labels),
         calibration=mean_score / rate,
-        gauc=None if request is None else _area_within_requests(logits, labels, request),
+        gauc=None if ranked is None else _area_within_requests(ranked),
+        rank_at=None if ndcg is None else rank_at,
+        ndcg=ndcg,
+        recall=recall,
     )
 
 
-def _area_within_requests(logits: Tensor, labels: Tensor, request: Tensor) -> float | None:
-    """The ``gauc`` of an `Evaluation`."""
+class _Ranked(NamedTuple):
+    """N examples of R requests, sorted by request and then by score, the lowest first."""
+
+    group: NDArray[np.int64]
+    """``[N]``: the place of its request, 0 .. R - 1."""
+
+    is_like: NDArray[np.bool_]
+    """``[N]``."""
+
+    sizes: NDArray[np.int64]
+    """``[R]``: examples of each request."""
+
+    tie_edges: NDArray[np.int64]
+    """The first example of each group of equal scores in a request, and N."""
+
+    def tie_means(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean of values ``[N]`` over the examples of the request with the same score."""
+        sizes = np.diff(self.tie_edges)
+        return np.repeat(np.add.reduceat(values, self.tie_edges[:-1]) / sizes, sizes)
+
+
+def _ranked(logits: Tensor, labels: Tensor, request: Tensor) -> _Ranked:
     scores, is_like = logits.double().numpy(), labels.numpy() == 1
     numbers, group = np.unique(request.numpy(), return_inverse=True)
     order = np.lexsort((scores, group))
     group, scores, is_like = group[order], scores[order], is_like[order]
     is_new = (np.diff(group, prepend=-1) != 0) | np.append(True, scores[1:] != scores[:-1])
+    edges = np.append(np.flatnonzero(is_new), len(order))
+    return _Ranked(group, is_like, np.bincount(group, minlength=len(numbers)), edges)
+
+
+def _area_within_requests(ranked: _Ranked) -> float | None:
+    """The ``gauc`` of an `Evaluation`."""
+    group, is_like, sizes, _ = ranked
     # Equal scores of a request share the mean of their places among all examples, from 1.
-    starts = np.append(np.flatnonzero(is_new), len(order))
-    place = np.repeat((starts[:-1] + starts[1:] + 1) / 2, np.diff(starts))
-    count = np.bincount(group, minlength=len(numbers))
-    likes = np.bincount(group, is_like, minlength=len(numbers))
-    place -= np.repeat(np.cumsum(count) - count, count)
-    ranks = np.bincount(group, place * is_like, minlength=len(numbers))
-    pairs = likes * (count - likes)
+    place = ranked.tie_means(np.arange(1.0, len(group) + 1))
+    likes = np.bincount(group, is_like)
+    place -= np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranks = np.bincount(group, place * is_like)
+    pairs = likes * (sizes - likes)
     has_both = pairs > 0
     if not has_both.any():
         return None
     areas = (ranks - likes * (likes + 1) / 2)[has_both] / pairs[has_both]
-    return float(np.average(areas, weights=count[has_both]))
+    return float(np.average(areas, weights=sizes[has_both]))
+
+
+def _top_of_requests(ranked: _Ranked, rank_at: int) -> tuple[float | None, float | None]:
+    """The ``ndcg`` and ``recall`` of an `Evaluation`. Equal scores share the mean of their gains,
+    so that the order of the examples does not count."""
+    group, is_like, sizes, _ = ranked
+    likes = np.bincount(group, is_like).astype(np.int64)
+    has_like = likes > 0
+    if not has_like.any():
+        return None, None
+    place = np.cumsum(sizes)[group] - 1 - np.arange(len(group))  # 0: the request's highest score.
+    is_top = place < rank_at
+    gain = ranked.tie_means(np.where(is_top, 1 / np.log2(place + 2), 0.0))
+    gains = np.bincount(group, gain * is_like)[has_like]
+    hits = np.bincount(group, ranked.tie_means(is_top.astype(np.float64)) * is_like)[has_like]
+    likes = likes[has_like]
+    best_gains = np.cumsum(1 / np.log2(np.arange(likes.max()) + 2))
+    ndcg = gains / best_gains[np.minimum(likes, rank_at) - 1]
+    return float(ndcg.mean()), float((hits / likes).mean())
 
 
 def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> float:

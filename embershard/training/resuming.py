@@ -10,7 +10,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -212,7 +212,9 @@ def _rng_key(rank: int) -> str:
 def settings_of(config: RunConfig) -> str:
     """All that a run's weights depend on, besides the number of ranks. Default tasks are left out,
     as in checkpoints from before there were tasks."""
-    excluded = {"checkpoint", "sharding"} | ({"tasks"} if config.tasks == DEFAULT_TASKS else set())
+    excluded: dict[str, Any] = {"checkpoint": True, "sharding": True, "training": {"rank_at"}}
+    if config.tasks == DEFAULT_TASKS:
+        excluded["tasks"] = True
     return config.model_dump_json(exclude=excluded)
 
 

@@ -195,7 +195,9 @@ class Run:
             measured = self._clock.finish(self._folder, optimizer=self._settings.table_optimizer)
         # The best checkpoint has no optimizer state.
         load_state(self._module, checkpoint / STATE, group=self._group, strict=False)
-        test = self._score(as_split(self._dataset.test)).evaluate(self._config.tasks)
+        test = self._score(as_split(self._dataset.test)).evaluate(
+            self._config.tasks, self._settings.rank_at
+        )
         return TrainingResult(
             checkpoint=checkpoint,
             valid_tasks=self._best,
@@ -257,7 +259,7 @@ class Run:
     def _look(self) -> None:
         """Evaluate on validation; keep the weights if they are the best so far."""
         tasks = self._config.tasks
-        found = self._score(self._valid).evaluate(tasks)
+        found = self._score(self._valid).evaluate(tasks, self._settings.rank_at)
         if self._best is not None and quality(found, tasks) <= quality(self._best, tasks):
             self._looks_without_gain += 1
             return

@@ -11,7 +11,7 @@ from embershard.data.splits import Batch, Split
 from embershard.data.tasks import TaskConfig
 from embershard.sharding import DistributedModelParallel, EvalPipelineSparseDist, ShardingEnv
 from embershard.training.losses import columns_of
-from embershard.training.metrics import TaskEvaluation, evaluate_task
+from embershard.training.metrics import RANK_AT, TaskEvaluation, evaluate_task
 
 EVALUATION_BATCH = 8192
 
@@ -31,8 +31,10 @@ class Scored(NamedTuple):
     request: Tensor | None
     """int64 ``(N,)``."""
 
-    def evaluate(self, tasks: Mapping[str, TaskConfig]) -> dict[str, TaskEvaluation]:
-        """The metrics of each task."""
+    def evaluate(
+        self, tasks: Mapping[str, TaskConfig], rank_at: int = RANK_AT
+    ) -> dict[str, TaskEvaluation]:
+        """The metrics of each task. ``rank_at``: as of ``evaluate_logits``."""
         return {
             name: evaluate_task(
                 self.logits[:, column],
@@ -40,6 +42,7 @@ class Scored(NamedTuple):
                 loss=task.loss,
                 weights=self.weights,
                 request=self.request,
+                rank_at=rank_at,
             )
             for column, (name, task) in enumerate(tasks.items())
         }

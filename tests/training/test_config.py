@@ -58,6 +58,7 @@ def test_every_key_is_read(tmp_path):
         id_dropout = { user = 0.25 }
         evaluate_every_steps = 9
         patience = 3
+        rank_at = 4
         warmup_steps = 4
         warmup_start = 0.5
         count_accesses = true
@@ -96,6 +97,7 @@ def test_every_key_is_read(tmp_path):
             "id_dropout": {"user": 0.25},
             "evaluate_every_steps": 9,
             "patience": 3,
+            "rank_at": 4,
             "seed": 11,
             "threads": 1,
         },

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torchmetrics.functional import mean_squared_error
+from torchmetrics.retrieval import RetrievalNormalizedDCG, RetrievalRecall
 
 from embershard.data import TaskConfig
 from embershard.errors import InputError
@@ -145,6 +146,38 @@ def test_gauc_is_the_auc_of_each_request(decimals):
         *(torch.from_numpy(each) for each in (logits, labels)), request=torch.from_numpy(request)
     )
     assert found.gauc == pytest.approx(np.average(areas, weights=sizes))
+
+
+@pytest.mark.parametrize("rank_at", [1, 3, 10, 1000])
+@pytest.mark.parametrize("decimals", [1, 7], ids=["ties", "no-ties"])
+def test_ndcg_and_recall_are_those_of_torchmetrics(decimals, rank_at):
+    random = np.random.default_rng(decimals)
+    request = torch.from_numpy(random.integers(0, 60, 1000) * 7 - 100)
+    labels = torch.from_numpy((random.random(1000) < 0.1).astype(np.float32))
+    logits = torch.from_numpy(np.round(random.normal(labels, 1.5), decimals))
+    found = evaluate_logits(logits, labels, request=request, rank_at=rank_at)
+    settings = {"empty_target_action": "skip", "top_k": rank_at}
+    indexes = request + 100  # Torchmetrics takes no negative ones.
+    ndcg = RetrievalNormalizedDCG(**settings)(logits, labels.long(), indexes=indexes)
+    assert found.ndcg == pytest.approx(ndcg.item(), rel=1e-5)
+    if decimals == 7:  # Torchmetrics breaks ties by the order of the examples.
+        # It finds no like whose score is not positive.
+        recall = RetrievalRecall(**settings)(logits.exp(), labels.long(), indexes=indexes)
+        assert found.recall == pytest.approx(recall.item(), rel=1e-5)
+
+
+def test_equal_scores_share_their_places():
+    # Request 5 has the two likes on places 1 and 2 or 3, request 3 has no like.
+    request = torch.tensor([5, 3, 5, 5])
+    logits, labels = torch.tensor([1.0, 2.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+    found = evaluate_logits(logits, labels, request=request, rank_at=2)
+    second = 1 / math.log2(3)
+    assert found.recall == pytest.approx((1 + 0.5) / 2)
+    assert found.ndcg == pytest.approx((1 + 0.5 * second) / (1 + second))
+    assert str(found).split("  ")[2:4] == [f"ndcg@2 {found.ndcg:.4f}", "recall@2 0.7500"]
+    alone = evaluate_logits(logits, labels)
+    assert (alone.ndcg, alone.recall, alone.rank_at) == (None, None, None)
+    assert "@" not in str(alone)
 
 
 def test_a_result_is_as_good_as_its_mean_auc_or_its_negative_loss():

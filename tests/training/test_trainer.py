@@ -87,17 +87,19 @@ def test_the_same_seed_gives_the_same_numbers(threads, tmp_path):
 
 
 def test_the_result_is_that_of_the_checkpoint(tmp_path):
-    run = config(tmp_path)
+    run = config(tmp_path, rank_at=3)
     result = train(run, DATA)
 
     kept = load_checkpoint(result.checkpoint)
     for split, found in ((DATA.test, result.test), (DATA.valid, result.valid)):
-        assert Scorer(kept.module)(to_rows(split)).evaluate(run.tasks) == {"score": found}
+        evaluated = Scorer(kept.module)(to_rows(split)).evaluate(run.tasks, rank_at=3)
+        assert evaluated == {"score": found}
     logits = score(kept.module, to_rows(DATA.test))
     assert result.test.auc == pytest.approx(
         share_of_ordered_pairs(logits.numpy(), DATA.test.labels), abs=1e-6
     )
     assert kept.metrics["valid_auc"] == result.valid.auc
+    assert (kept.metrics["valid_ndcg"], kept.metrics["valid_rank_at"]) == (result.valid.ndcg, 3)
     assert kept.schema == DATA.schema
 
 
@@ -396,7 +398,8 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(damage, tmp_path
     damage(last / "8")
     dry = dry_run(run, DATA, resume=True)
     assert dry.step == (8 if damage is damage_weights else 4)  # Which reads no weights.
-    resumed = train(run, DATA, resume=True)
+    shown = run.training.model_copy(update={"rank_at": 3})  # No weights depend on it.
+    resumed = train(run.model_copy(update={"training": shown}), DATA, resume=True)
     assert re.search(rf"last/8/.*; going on from the one before, {last}/4$", caplog.text, re.M)
     assert same(weights_of(resumed), weights_of(train(config(tmp_path / "whole"), DATA)))
 
