@@ -4,11 +4,15 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from embershard.client import Client, Lists
 from embershard.data import client_requests, load_movielens, movielens_folder
 from embershard.export import export_checkpoint
+from embershard.score import BatchScorer, score_files
+from embershard.score.vectors import write_vectors
 from embershard.serving import Server, ServerOptions
 from embershard.training import area_under_curve, read_config, train
 from tests.serving.messages import MessagePredictor
@@ -105,3 +109,39 @@ def test_a_users_vector_ranks_items_as_the_served_scores_do(movielens, trained_p
     dots = whole["item"] @ vector["user"][0]
     biases = logits - dots
     np.testing.assert_allclose(biases, np.full(50, biases[0]), rtol=0, atol=1e-4)
+
+
+def candidates_of(movielens, user, count):
+    """A row for each candidate of a user, as Parquet files for `embershard score` have them."""
+    ranking = movielens.ranking_request(user, candidates=count)
+    schema, request = movielens.dataset.schema, ranking.request
+    columns = {"reader": [user] * count, "film": ranking.items}
+    for place, item in enumerate(schema.dense):
+        columns[item.name] = request.dense[:, place]
+    for item in schema.sparse:
+        values, offsets = request.sparse[item.name]
+        lists = [ids.tolist() for ids in np.split(values, offsets[1:-1])]
+        columns[item.name] = lists * count if item.scope == "request" else lists
+    return pa.table(columns)
+
+
+def test_top_k_by_vectors_is_that_of_all_scores(movielens, trained_package, tmp_path):
+    _, package = trained_package("two_tower")
+    users = [int(user) for user in movielens.test_users[:4]]
+    files = [str(tmp_path / f"{user}.parquet") for user in users]
+    for user, file in zip(users, files, strict=True):
+        pq.write_table(candidates_of(movielens, user, count=600), file)
+    vectors = {}
+    for output, key in (("item", "film"), ("user", "reader")):
+        out = tmp_path / output
+        write_vectors(BatchScorer(package, outputs=[output]), files, out, key=key)
+        ids = np.load(out / "ids.npy").tolist()
+        vectors[output] = dict(zip(ids, np.load(out / "vectors.npy"), strict=True))
+    score_files(BatchScorer(package, outputs=["score"]), files, tmp_path / "scores")
+    for user in users:
+        scored = pq.read_table(tmp_path / "scores" / f"{user}.parquet")
+        films, all_scores = scored["film"].to_pylist(), scored["score"].to_numpy()
+        dots = np.stack([vectors["item"][film] for film in films]) @ vectors["user"][user]
+        top = np.argsort(-dots)[:10]
+        np.testing.assert_allclose(all_scores[top], -np.sort(-all_scores)[:10], rtol=1e-6)
+        assert len(np.unique(all_scores[top])) > 5
