@@ -91,7 +91,8 @@ def build_model(
             ``sasrec``    ``sequence_tables``, ``history``, ``target``, ``history_max``,
                           ``blocks``, ``dense_in_features``, ``over_arch_layer_sizes``
             ``two_tower`` ``user_columns``, ``user_features``, ``item_columns``,
-                          ``item_features``, ``tower_layer_sizes``
+                          ``item_features``, ``tower_layer_sizes``; and if ``loss`` is
+                          "in_batch", ``temperature``, ``item``, ``frequency_buckets``
             ============= ==============================================================
 
         device: where the model lies. None: torch's default for plain tables, cpu for fused.
@@ -148,5 +149,6 @@ def _arguments_of(model: Callable[..., nn.Module]) -> type[ModelArguments]:
     fields = dict[str, Any]()
     for name, taken in inspect.signature(model).parameters.items():
         if name not in ("dense_device", "tasks"):
-            fields |= _COLLECTIONS.get(name, {name: (taken.annotation, ...)})
+            default = ... if taken.default is taken.empty else taken.default
+            fields |= _COLLECTIONS.get(name, {name: (taken.annotation, default)})
     return create_model("Arguments", __base__=ModelArguments, **fields)
