@@ -145,6 +145,18 @@ def order(rng: np.random.Generator, count: int) -> Planted:
     return Planted(ids, dict.fromkeys(ids, items), _unit(logits, 2.5), rng.normal(size=(count, 2)))
 
 
+def clans(rng: np.random.Generator, count: int) -> Planted:
+    """dmt: groups of fields have a number each, a product of sums; groups act by products."""
+    ids = _fields(rng, count, 12, 20)
+    fields = list(ids.values())
+    numbers = []
+    for first in range(0, 12, 3):
+        sums = _unit(_sum_of_weights(rng, fields[first : first + 3], 2), 1.0)
+        numbers.append(_unit(sums[:, 0] * sums[:, 1], 1.0))
+    total = numbers[0] * numbers[1] + numbers[2] * numbers[3] + sum(numbers)
+    return Planted(ids, dict.fromkeys(ids, 20), _unit(total, 2.5), rng.normal(size=(count, 2)))
+
+
 def tastes(rng: np.random.Generator, count: int) -> Planted:
     """two_tower: users choose items by popularity times e to the product of their vectors."""
     users, items = 500, 1000
@@ -166,6 +178,7 @@ TEACHERS: Mapping[str, Callable[[np.random.Generator, int], Planted]] = {
     "ple": conflict,
     "din": interests,
     "sasrec": order,
+    "dmt": clans,
     "two_tower": tastes,
 }
 
@@ -173,6 +186,7 @@ TEACHERS: Mapping[str, Callable[[np.random.Generator, int], Planted]] = {
 DLRM: Mapping[str, Any] = {"dense_layers": (32, DIM), "over_layers": OVER}
 SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "dlrm_dcn": DLRM,
+    "dmt": {**DLRM, "tower_count": 4},
     "ple": {},
     "two_tower": {"loss": "in_batch"},
 }

@@ -5,17 +5,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
-from embershard.models.arguments import EmbeddingDim, Layers, LogitLayers, Part, kept
+from embershard.models.arguments import (
+    LAYER_MAX,
+    EmbeddingDim,
+    Layers,
+    LogitLayers,
+    Part,
+    kept,
+)
 from embershard.models.base import ONE_SCORE, Loss
 from embershard.models.two_tower import TowerLoss
 from embershard.modules import EmbeddingBagConfig
 from embershard.modules.in_batch import BUCKETS_MAX
 from embershard.modules.tables import embedding_names
 from embershard.package.schema import Schema, Scope
+
+
+def _as_tuples(value: object) -> object:
+    """Convert a field that is a list of lists in TOML and JSON."""
+    if not isinstance(value, list):
+        return value
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
 
 
 class _Config(Part, ABC):
@@ -112,6 +126,42 @@ class DLRMDCNConfig(_DLRMConfig):
             **super()._of_model(tables, schema),
             "dcn_num_layers": self.cross_layers,
             "dcn_low_rank_dim": self.cross_rank,
+        }
+
+
+class DMTConfig(_DLRMConfig):
+    """Settings of a disaggregated multi-tower; the section ``[model]`` of a run's file."""
+
+    name: Literal["dmt"] = "dmt"
+    """The model."""
+
+    towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_as_tuples)] = ()
+    """For each tower the names of its sparse inputs; each input stands in exactly one."""
+
+    tower_count: Annotated[int, Field(ge=1)] = 2
+    """Without ``towers``: the number of towers that share the inputs evenly, in their order."""
+
+    tower_vectors: Annotated[int, Field(ge=1, le=LAYER_MAX)] = 2
+    """Vectors that each tower's inputs are compressed to."""
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        features = [feature for table in tables for feature in table.feature_names]
+        keys = dict[str, list[str]]()
+        for feature, key in zip(features, embedding_names(tables), strict=True):
+            keys.setdefault(feature, []).append(key)
+        names, count = list(keys), self.tower_count
+        if unknown := {name for tower in self.towers for name in tower}.difference(names):
+            raise InputError(
+                f"model dmt: towers: expected sparse inputs of {names}, got {sorted(unknown)}"
+            )
+        towers = self.towers or tuple(
+            tuple(names[len(names) * tower // count : len(names) * (tower + 1) // count])
+            for tower in range(count)
+        )
+        return {
+            **super()._of_model(tables, schema),
+            "towers": [[key for name in tower for key in keys[name]] for tower in towers],
+            "tower_vectors": self.tower_vectors,
         }
 
 
