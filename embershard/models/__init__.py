@@ -6,6 +6,7 @@ from embershard.models.configs import (
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
+    DMTConfig,
     MaskNetConfig,
     PLEConfig,
     SASRecConfig,
@@ -15,6 +16,7 @@ from embershard.models.deepfm import DeepFMRanker
 from embershard.models.din import DIN, TargetAttention
 from embershard.models.dlrm import DLRM, DLRM_DCN, DLRMTrain, InteractionDCNArch
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, SparseArch
+from embershard.models.dmt import DMT, TowerModule
 from embershard.models.masknet import MaskBlock, MaskNet
 from embershard.models.ple import PLE, ExtractionLevel
 from embershard.models.registry import MODEL_CONFIGS, ModelConfig, build_model, model_names
@@ -25,6 +27,7 @@ __all__ = [
     "DIN",
     "DLRM",
     "DLRM_DCN",
+    "DMT",
     "MODEL_CONFIGS",
     "PLE",
     "CausalBlock",
@@ -32,6 +35,7 @@ __all__ = [
     "DLRMConfig",
     "DLRMDCNConfig",
     "DLRMTrain",
+    "DMTConfig",
     "DeepFMConfig",
     "DeepFMRanker",
     "DenseArch",
@@ -52,6 +56,7 @@ __all__ = [
     "SparseArch",
     "TargetAttention",
     "Tower",
+    "TowerModule",
     "TwoTower",
     "TwoTowerConfig",
     "build_model",

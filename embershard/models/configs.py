@@ -5,15 +5,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
-from embershard.models.arguments import EmbeddingDim, Layers, LogitLayers, Part, kept
+from embershard.models.arguments import (
+    LAYER_MAX,
+    EmbeddingDim,
+    Layers,
+    LogitLayers,
+    Part,
+    kept,
+)
 from embershard.models.base import ONE_SCORE, Loss
+from embershard.models.two_tower import TowerLoss
 from embershard.modules import EmbeddingBagConfig
+from embershard.modules.in_batch import BUCKETS_MAX
 from embershard.modules.tables import embedding_names
 from embershard.package.schema import Schema, Scope
+
+
+def _as_tuples(value: object) -> object:
+    """Convert a field that is a list of lists in TOML and JSON."""
+    if not isinstance(value, list):
+        return value
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
 
 
 class _Config(Part, ABC):
@@ -113,6 +129,42 @@ class DLRMDCNConfig(_DLRMConfig):
         }
 
 
+class DMTConfig(_DLRMConfig):
+    """Settings of a disaggregated multi-tower; the section ``[model]`` of a run's file."""
+
+    name: Literal["dmt"] = "dmt"
+    """The model."""
+
+    towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_as_tuples)] = ()
+    """For each tower the names of its sparse inputs; each input stands in exactly one."""
+
+    tower_count: Annotated[int, Field(ge=1)] = 2
+    """Without ``towers``: the number of towers that share the inputs evenly, in their order."""
+
+    tower_vectors: Annotated[int, Field(ge=1, le=LAYER_MAX)] = 2
+    """Vectors that each tower's inputs are compressed to."""
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        features = [feature for table in tables for feature in table.feature_names]
+        keys = dict[str, list[str]]()
+        for feature, key in zip(features, embedding_names(tables), strict=True):
+            keys.setdefault(feature, []).append(key)
+        names, count = list(keys), self.tower_count
+        if unknown := {name for tower in self.towers for name in tower}.difference(names):
+            raise InputError(
+                f"model dmt: towers: expected sparse inputs of {names}, got {sorted(unknown)}"
+            )
+        towers = self.towers or tuple(
+            tuple(names[len(names) * tower // count : len(names) * (tower + 1) // count])
+            for tower in range(count)
+        )
+        return {
+            **super()._of_model(tables, schema),
+            "towers": [[key for name in tower for key in keys[name]] for tower in towers],
+            "tower_vectors": self.tower_vectors,
+        }
+
+
 class DeepFMConfig(_Config):
     """Settings of a DeepFM; the section ``[model]`` of a run's file."""
 
@@ -209,7 +261,7 @@ class _HistoryConfig(_Config):
 
     def _of_sequences(self, tables: Sequence[EmbeddingBagConfig]) -> dict[str, Any]:
         """``history`` leaves the table it is pooled in, and shares a new one with ``target``."""
-        rows = {name: self._rows(tables, name) for name in (self.history, self.target)}
+        rows = {name: _rows(self.name, tables, name) for name in (self.history, self.target)}
         if len(set(rows.values())) > 1:
             raise InputError(
                 f"history and target: expected ids of one kind, got tables of {rows} rows"
@@ -239,14 +291,14 @@ class _HistoryConfig(_Config):
             "target": self.target,
         }
 
-    def _rows(self, tables: Sequence[EmbeddingBagConfig], feature: str) -> int:
-        for table in tables:
-            if feature in table.feature_names:
-                return table.num_embeddings
-        known = [feature for table in tables for feature in table.feature_names]
-        raise InputError(
-            f"model {self.name}: expected one of the sparse inputs {known}, got {feature!r}"
-        )
+
+def _rows(model: str, tables: Sequence[EmbeddingBagConfig], feature: str) -> int:
+    """Rows of the table of a sparse input."""
+    for table in tables:
+        if feature in table.feature_names:
+            return table.num_embeddings
+    known = [feature for table in tables for feature in table.feature_names]
+    raise InputError(f"model {model}: expected one of the sparse inputs {known}, got {feature!r}")
 
 
 class DINConfig(_HistoryConfig):
@@ -311,6 +363,16 @@ class TwoTowerConfig(_Config):
     tower_layers: Layers = (64, 32)
     """Layers of either tower; the last is as wide as the vectors, and linear."""
 
+    loss: TowerLoss = "bce"
+    """``bce``: the task's loss, row by row. ``in_batch``: a softmax over the items of the batch for
+    each row with label 1, corrected by the items' frequencies."""
+
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05
+    """With ``in_batch``: divides the cosine of the two vectors."""
+
+    item: str = "item"
+    """With ``in_batch``: the sparse input of the item's id, one id an example."""
+
     def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
         """The schema's scopes tell the towers' inputs."""
         scopes = {item.name: item.scope for item in schema.sparse}
@@ -324,7 +386,16 @@ class TwoTowerConfig(_Config):
             found = zip(features, keys, strict=True)
             return [key for feature, key in found if scopes[feature] == scope]
 
+        of_loss = dict[str, Any]()
+        if self.loss == "in_batch":
+            of_loss = {
+                "loss": self.loss,
+                "temperature": self.temperature,
+                "item": self.item,
+                "frequency_buckets": min(_rows(self.name, tables, self.item), BUCKETS_MAX),
+            }
         return {
+            **of_loss,
             "user_columns": columns("request"),
             "user_features": outputs("request"),
             "item_columns": columns("example"),

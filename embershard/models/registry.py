@@ -21,6 +21,7 @@ from embershard.models.configs import (
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
+    DMTConfig,
     MaskNetConfig,
     PLEConfig,
     SASRecConfig,
@@ -29,6 +30,7 @@ from embershard.models.configs import (
 from embershard.models.deepfm import DeepFMRanker
 from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
+from embershard.models.dmt import DMT
 from embershard.models.masknet import MaskNet
 from embershard.models.ple import PLE
 from embershard.models.sasrec import SASRec
@@ -43,6 +45,7 @@ ModelConfig: TypeAlias = (
     | DINConfig
     | SASRecConfig
     | TwoTowerConfig
+    | DMTConfig
 )
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 
@@ -56,6 +59,7 @@ MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
         "din": DINConfig,
         "sasrec": SASRecConfig,
         "two_tower": TwoTowerConfig,
+        "dmt": DMTConfig,
     }
 )
 """By name."""
@@ -91,7 +95,9 @@ def build_model(
             ``sasrec``    ``sequence_tables``, ``history``, ``target``, ``history_max``,
                           ``blocks``, ``dense_in_features``, ``over_arch_layer_sizes``
             ``two_tower`` ``user_columns``, ``user_features``, ``item_columns``,
-                          ``item_features``, ``tower_layer_sizes``
+                          ``item_features``, ``tower_layer_sizes``; and if ``loss`` is
+                          "in_batch", ``temperature``, ``item``, ``frequency_buckets``
+            ``dmt``       those of ``dlrm``, ``towers``, ``tower_vectors``
             ============= ==============================================================
 
         device: where the model lies. None: torch's default for plain tables, cpu for fused.
@@ -131,6 +137,7 @@ _MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "din": DIN,
         "sasrec": SASRec,
         "two_tower": TwoTower,
+        "dmt": DMT,
     }
 )
 
@@ -148,5 +155,6 @@ def _arguments_of(model: Callable[..., nn.Module]) -> type[ModelArguments]:
     fields = dict[str, Any]()
     for name, taken in inspect.signature(model).parameters.items():
         if name not in ("dense_device", "tasks"):
-            fields |= _COLLECTIONS.get(name, {name: (taken.annotation, ...)})
+            default = ... if taken.default is taken.empty else taken.default
+            fields |= _COLLECTIONS.get(name, {name: (taken.annotation, default)})
     return create_model("Arguments", __base__=ModelArguments, **fields)

@@ -6,14 +6,19 @@
                                                  +-- dot product + bias --> logits [B, 1]
     item inputs --- item tower --> item [B, d] --+
 
+With the loss ``in_batch`` vectors have length 1, and logits are their dot product divided by a
+temperature. Training then compares each user with the items of the whole batch.
+
 Served, both vectors are outputs of their own. Vectors of all items go into an index. A request
 without candidates returns the vector of its user, to find the nearest items.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
@@ -24,8 +29,12 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     to_examples,
 )
+from embershard.modules.in_batch import InBatchSoftmax
 from embershard.modules.tables import check_one_dim
 from embershard.package.schema import Schema
+
+TowerLoss: TypeAlias = Literal["bce", "in_batch"]
+"""``bce``: that of the task, row by row. ``in_batch``: see `InBatchSoftmax`."""
 
 
 class Tower(nn.Module):
@@ -77,10 +86,14 @@ class TwoTower(LogitModel):
         item_features: outputs of the collection that are of the item.
         tower_layer_sizes: width of each layer of either tower; the last is d.
         dense_device: where the towers lie. None: torch's default.
-        tasks: see `LogitModel`; one task.
+        tasks: see `LogitModel`; one task, with the loss ``bce`` if ``loss`` is ``in_batch``.
+        loss: how the model trains.
+        temperature, item, frequency_buckets: of ``in_batch``: the divisor of logits, the sparse
+            feature of the item's id, one id an example, and the number of counters of such ids.
 
     Raises:
-        InputError: a tower without inputs, or an output that the collection lacks.
+        InputError: a tower without inputs, an output that the collection lacks, or arguments that
+            do not fit the loss.
     """
 
     def __init__(
@@ -93,6 +106,10 @@ class TwoTower(LogitModel):
         tower_layer_sizes: Sequence[int],
         dense_device: torch.device | str | None = None,
         tasks: Mapping[str, Loss] | None = None,
+        loss: TowerLoss = "bce",
+        temperature: float = 1.0,
+        item: str = "",
+        frequency_buckets: int = 1,
     ) -> None:
         super().__init__(tasks)
         if len(self.tasks) > 1:
@@ -112,18 +129,33 @@ class TwoTower(LogitModel):
         self.embedding_bag_collection = embedding_bag_collection
         self.user_tower = Tower(user_columns, user_features, dim, sizes, device=dense_device)
         self.item_tower = Tower(item_columns, item_features, dim, sizes, device=dense_device)
-        self.bias = nn.Parameter(torch.zeros(1, device=dense_device))
+        self.item, self.in_batch = item, None
+        if loss == "bce":
+            self.bias = nn.Parameter(torch.zeros(1, device=dense_device))
+            return
+        if "mse" in self.tasks.values() or temperature <= 0 or frequency_buckets < 1:
+            raise InputError(
+                "two_tower: loss in_batch: expected a task with the loss bce, and a temperature "
+                f"and frequency_buckets above 0; got {self.tasks}, {temperature} and "
+                f"{frequency_buckets}"
+            )
+        self.in_batch = InBatchSoftmax(frequency_buckets, temperature, device=dense_device)
 
     def vectors(
         self, dense_features: Tensor, sparse_features: KeyedJaggedTensor
     ) -> tuple[Tensor, Tensor]:
         """User ``(R, d)``, and item ``(B, d)``, float32."""
         pooled = self.embedding_bag_collection(sparse_features)
-        return self.user_tower(dense_features, pooled), self.item_tower(dense_features, pooled)
+        user = self.user_tower(dense_features, pooled)
+        item = self.item_tower(dense_features, pooled)
+        return (user, item) if self.in_batch is None else (normalize(user), normalize(item))
 
     def logits(self, user: Tensor, item: Tensor) -> Tensor:
         """Logits of vectors ``(R, d)`` and ``(B, d)``, float32 ``(B, 1)``."""
-        return (to_examples(user) * item).sum(dim=1, keepdim=True) + self.bias
+        products = (to_examples(user) * item).sum(dim=1, keepdim=True)
+        if self.in_batch is None:
+            return products + self.bias
+        return products / self.in_batch.temperature
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
         """Rate examples.
@@ -133,9 +165,14 @@ class TwoTower(LogitModel):
             sparse_features: rows of B examples.
 
         Returns:
-            Logits, float32 ``(B, 1)``.
+            Logits, float32 ``(B, 1)``. In training with the loss ``in_batch``: the log probability
+            of each example's own item among the items of the batch.
         """
         user, item = self.vectors(dense_features, sparse_features)
+        if self.training and self.in_batch is not None:
+            rows = sparse_features[self.item].to_padded_dense(1, -1).squeeze(1)
+            own: Tensor = self.in_batch(user, item, rows)
+            return own.unsqueeze(1)
         return self.logits(user, item)
 
     def served(self, schema: Schema) -> nn.Module:
@@ -157,11 +194,16 @@ class ServedTwoTower(nn.Module):
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
         """Score examples: the task's output ``(B,)``, ``user`` ``(R, d)``, ``item`` ``(B, d)``.
 
+        With the loss ``in_batch`` the task's output is the logit.
+
         Args:
             dense: float32 ``(B, dense features)``.
             sparse: rows of B examples.
         """
         user, item = self.model.vectors(dense, sparse)
-        scores = outputs_of(self.model.logits(user, item), self.model.tasks)
+        logits, tasks = self.model.logits(user, item), self.model.tasks
+        if self.model.in_batch is not None:
+            return {**dict.fromkeys(tasks, logits.squeeze(1)), "user": user, "item": item}
+        scores = outputs_of(logits, tasks)
         named = scores if isinstance(scores, dict) else {"score": scores}
         return {**named, "user": user, "item": item}

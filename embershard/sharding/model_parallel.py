@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from embershard.collectives import collective
 from embershard.errors import InputError
+from embershard.modules.in_batch import InBatchSoftmax
 from embershard.optim import CombinedOptimizer
 from embershard.optim.clipping import tell_shards
 from embershard.sharding.collection import ShardedCollection
@@ -25,6 +27,7 @@ from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder, get_default_sharders
 from embershard.sharding.tables import LookupClock
 from embershard.sharding.types import ShardingPlan, tables_of
+from embershard.sharding.whole_batch import gather_batch
 
 
 class DistributedModelParallel(nn.Module):
@@ -86,6 +89,9 @@ class DistributedModelParallel(nn.Module):
                 continue
             module.set_submodule(path, sharded)
         self.module = module.to(env.device)
+        for softmax in self.module.modules():
+            if isinstance(softmax, InBatchSoftmax) and env.world_size > 1:
+                softmax.gather = partial(gather_batch, group=env.process_group)
         self._gradients = _DenseGradients(module, env, has_shards=_has_dense_shards(plan))
         self._inputs = ModelInputs(module, env)
         if count_accesses:

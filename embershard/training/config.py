@@ -51,6 +51,7 @@ from embershard.models import (
     DINConfig,
     DLRMConfig,
     DLRMDCNConfig,
+    DMTConfig,
     MaskNetConfig,
     PLEConfig,
     SASRecConfig,
@@ -237,7 +238,8 @@ class RunConfig(Section):
         | Annotated[PLEConfig, Tag("ple")]
         | Annotated[DINConfig, Tag("din")]
         | Annotated[SASRecConfig, Tag("sasrec")]
-        | Annotated[TwoTowerConfig, Tag("two_tower")],
+        | Annotated[TwoTowerConfig, Tag("two_tower")]
+        | Annotated[DMTConfig, Tag("dmt")],
         Discriminator(_model_name),
     ] = DLRMConfig()
     tasks: dict[str, TaskConfig] = dict(DEFAULT_TASKS)

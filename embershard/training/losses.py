@@ -15,7 +15,9 @@ def columns_of(labels: Tensor) -> Tensor:
     return labels.unsqueeze(1) if labels.ndim == 1 else labels
 
 
-def loss_of(logits: Tensor, batch: Batch, tasks: Iterable[TaskConfig]) -> Tensor:
+def loss_of(
+    logits: Tensor, batch: Batch, tasks: Iterable[TaskConfig], *, in_batch: bool = False
+) -> Tensor:
     """Sum over labels that count: task weight x row weight x loss.
 
     A label that does not count adds nothing to the gradient either.
@@ -24,6 +26,8 @@ def loss_of(logits: Tensor, batch: Batch, tasks: Iterable[TaskConfig]) -> Tensor
         logits: float32 ``(B, T)``.
         batch: what the logits are for.
         tasks: T tasks, in the order of the columns.
+        in_batch: true if ``logits`` are log probabilities of two towers with the loss ``in_batch``.
+            The loss is then the label times their negative.
     """
     labels = columns_of(batch.labels)
     unknown = labels.isnan()
@@ -31,8 +35,11 @@ def loss_of(logits: Tensor, batch: Batch, tasks: Iterable[TaskConfig]) -> Tensor
     known_labels = labels.nan_to_num() if has_unknown else labels
     total = torch.zeros((), device=logits.device)
     for column, task in enumerate(tasks):
-        loss_function = binary_cross_entropy_with_logits if task.loss == "bce" else mse_loss
-        losses = loss_function(logits[:, column], known_labels[:, column], reduction="none")
+        if in_batch:
+            losses = -known_labels[:, column] * logits[:, column]
+        else:
+            loss_function = binary_cross_entropy_with_logits if task.loss == "bce" else mse_loss
+            losses = loss_function(logits[:, column], known_labels[:, column], reduction="none")
         if has_unknown:
             losses = torch.where(unknown[:, column], 0.0, losses)
         if batch.weights is not None:

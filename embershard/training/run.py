@@ -16,6 +16,7 @@ from torch import Tensor
 from embershard.data.row_batches import as_split
 from embershard.data.splits import Batch
 from embershard.errors import ConfigError, DataError
+from embershard.models import TwoTowerConfig
 from embershard.planner import EmbeddingShardingPlanner
 from embershard.planner.comparison import FILE as MEASURED
 from embershard.sharding import DistributedModelParallel, load_state
@@ -213,7 +214,9 @@ class Run:
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss of this step's batch, and this rank's part of it."""
         logits = self._module(batch.dense, batch.sparse)
-        total = loss_of(logits, batch, self._config.tasks.values())
+        model, tasks = self._config.model, self._config.tasks.values()
+        in_batch = isinstance(model, TwoTowerConfig) and model.loss == "in_batch"
+        total = loss_of(logits, batch, tasks, in_batch=in_batch)
         # Gradients are averaged over the ranks, so they are those of the mean over all examples.
         return total * (self._world_size / self._examples), total.detach()
 

@@ -45,6 +45,7 @@ def test_every_name_is_listed():
         "din",
         "sasrec",
         "two_tower",
+        "dmt",
     ]
 
 
@@ -124,7 +125,7 @@ def test_a_fused_state_dict_loads_into_the_plain_model():
         "unknown-name": (
             "dlmr",
             {},
-            "model: expected one of dlrm, .*, two_tower; got 'dlmr'",
+            "model: expected one of dlrm, .*, two_tower, dmt; got 'dlmr'",
         ),
         "unknown-argument": ("dlrm", {"depth": 3}, "argument 'depth': .*not permitted; got 3"),
         "missing-argument": (

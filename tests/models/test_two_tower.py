@@ -1,14 +1,18 @@
 """Two towers: who sees which inputs, and what is served of them."""
 
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
 
+from embershard.data import Batch, TaskConfig
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models import TwoTowerConfig, build_model
 from embershard.modules import EmbeddingBagConfig
 from embershard.package import DenseInput, Schema, SparseInput
+from embershard.training.losses import loss_of
 from tests.cases import cases
 
 SCHEMA = Schema(
@@ -23,12 +27,14 @@ TABLES = [
 ]
 
 
-def towers(**tasks):
+def built(section, **tasks):
     torch.manual_seed(3)
-    arguments = TwoTowerConfig(embedding_dim=4, tower_layers=(6, 2)).arguments(
-        TABLES, schema=SCHEMA, fused=None, **tasks
-    )
-    model = build_model("two_tower", arguments)
+    config = TwoTowerConfig(embedding_dim=4, tower_layers=(6, 2), **section)
+    return build_model("two_tower", config.arguments(TABLES, schema=SCHEMA, fused=None, **tasks))
+
+
+def towers(**tasks):
+    model = built({}, **tasks)
     with torch.no_grad():
         model.bias.fill_(0.25)
     return model
@@ -89,14 +95,64 @@ def test_one_task_of_any_name_is_served():
     assert torch.equal(served["seconds"], plain(dense, sparse)[:, 0])
 
 
+def test_in_batch_loss_is_the_corrected_softmax_of_the_paper():
+    model = built({"loss": "in_batch", "temperature": 0.1})
+    dense = torch.randn(4, 3, generator=torch.Generator().manual_seed(4))
+    sparse = KeyedJaggedTensor(
+        keys=["user", "item", "genre"],
+        values=torch.tensor([2, 0, 1, 1, 1, 4, 1, 0, 3, 3]),
+        lengths=torch.tensor([1, 1, 1, 1, 1, 1, 1, 1, 0, 2, 0, 0]),
+    )
+    labels = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    users = model.embedding_bag_collection.embedding_bags["u"].weight.detach()
+    items = model.embedding_bag_collection.embedding_bags["i"].weight.detach()
+    user = model.user_tower.mlp(torch.cat([dense[:, [0, 2]], users[[2, 0, 1, 1]]], dim=1)).detach()
+    genres = torch.stack([torch.zeros(4), items[3] + items[3], torch.zeros(4), torch.zeros(4)])
+    item = model.item_tower.mlp(
+        torch.cat([dense[:, [1]], items[[1, 4, 1, 0]], genres], dim=1)
+    ).detach()
+
+    # After two batches item 1 has 4 of 8 rows, items 4 and 0 have 2 each.
+    log_frequency = [math.log(share) for share in (4 / 8, 2 / 8, 4 / 8, 2 / 8)]
+    expected = 0.0
+    for row, label in enumerate(labels.tolist()):
+        scores = [
+            float(torch.dot(user[row], item[j]) / user[row].norm() / item[j].norm()) / 0.1 - log_q
+            for j, log_q in enumerate(log_frequency)
+        ]
+        probability = math.exp(scores[row]) / sum(math.exp(score) for score in scores)
+        expected -= label * math.log(probability)
+
+    model(dense, sparse)
+    batch = Batch(dense, sparse, labels)
+    loss = loss_of(model(dense, sparse), batch, [TaskConfig()], in_batch=True)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_in_batch_logits_are_cosines_over_the_temperature():
+    model = built({"loss": "in_batch", "temperature": 0.1}).eval()
+    user, item = model.vectors(*asked())
+    assert_close(model(*asked()), torch.cosine_similarity(user, item).unsqueeze(1) / 0.1)
+    assert model.in_batch.counts.sum() == 0  # Only training counts items.
+
+
+def test_the_default_loss_has_no_frequencies():
+    assert [name for name in towers().state_dict() if "in_batch" in name] == []
+
+
 @cases(
-    ("tasks", "message"),
+    ("section", "tasks", "message"),
     {
-        "two": ({"click": "bce", "buy": "bce"}, r"expected one task, got \['click', 'buy'\]"),
-        "tower": ({"item": "bce"}, "expected another name for the task, got 'item'"),
+        "two": ({}, {"click": "bce", "buy": "bce"}, r"one task, got \['click', 'buy'\]"),
+        "tower": ({}, {"item": "bce"}, "expected another name for the task, got 'item'"),
+        "mse": ({"loss": "in_batch"}, {"score": "mse"}, "a task with the loss bce"),
+        "item": (
+            {"loss": "in_batch", "item": "film"},
+            {"score": "bce"},
+            "expected one of the sparse inputs .*, got 'film'",
+        ),
     },
 )
-def test_tasks_that_two_towers_cannot_have_are_refused(tasks, message):
-    config = TwoTowerConfig(embedding_dim=4)
+def test_settings_that_two_towers_cannot_have_are_refused(section, tasks, message):
     with pytest.raises(InputError, match=message):
-        build_model("two_tower", config.arguments(TABLES, schema=SCHEMA, fused=None, tasks=tasks))
+        built(section, tasks=tasks)

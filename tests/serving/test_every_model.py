@@ -24,6 +24,18 @@ SECTIONS = {
     **{name: {"name": name, "embedding_dim": 4} for name in MODEL_CONFIGS},
     "dlrm": {"name": "dlrm", "embedding_dim": 4, "dense_layers": [4]},
     "dlrm_dcn": {"name": "dlrm_dcn", "embedding_dim": 4, "dense_layers": [4]},
+    "dmt": {
+        "name": "dmt",
+        "embedding_dim": 4,
+        "dense_layers": [4],
+        "towers": [["user", "history"], ["item"]],
+    },
+    "dmt-mixed": {
+        "name": "dmt",
+        "embedding_dim": 4,
+        "dense_layers": [4],
+        "towers": [["user"], ["item", "history"]],
+    },
     "masknet-serial": {"name": "masknet", "embedding_dim": 4, "parallel": False},
     "mmoe": {"name": "ple", "embedding_dim": 4, "levels": 1, "task_experts": 0},
 }
