@@ -97,6 +97,7 @@ def _read(args: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig
     from embershard.training.config import AUTO
 
     config = read_config(args.config)
+    config.check_model()  # Before the data is read, which may take long.
     data = config.data.at(args.data) if args.data else config.data
     path = data.path if isinstance(data, DataConfig) and not args.data else None
     if path and not path.expanduser().is_dir():

@@ -1,7 +1,7 @@
 """Models ready to train, and the registry that builds them by name."""
 
 from embershard.models.base import LogitModel, Score
-from embershard.models.configs import DINConfig, DLRMConfig, TwoTowerConfig
+from embershard.models.configs import ClassConfig, DINConfig, DLRMConfig, TwoTowerConfig
 from embershard.models.din import DIN, TargetAttention
 from embershard.models.dlrm import DLRM, DLRM_DCN, DLRMTrain, InteractionDCNArch
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, SparseArch
@@ -13,6 +13,7 @@ __all__ = [
     "DLRM",
     "DLRM_DCN",
     "MODEL_CONFIGS",
+    "ClassConfig",
     "DINConfig",
     "DLRMConfig",
     "DLRMTrain",

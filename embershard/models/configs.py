@@ -3,14 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models.arguments import EmbeddingDim, Layers, Part, kept
 from embershard.models.base import ONE_SCORE, Loss
+from embershard.models.own_class import check_arguments
 from embershard.modules import EmbeddingBagConfig
 from embershard.modules.tables import embedding_names
 from embershard.package.schema import Schema, Scope
@@ -187,6 +188,38 @@ class TwoTowerConfig(_Config):
             "item_features": outputs("example"),
             "tower_layer_sizes": list(self.tower_layers),
         }
+
+
+class ClassConfig(_Config):
+    """The section ``[model]`` of a model of one's own class."""
+
+    model_config = ConfigDict(extra="allow")
+
+    class_: Annotated[str, Field(alias="class")]
+    """``package.module:Class``; the current folder is importable. All other keys are arguments of
+    its constructor. [Your own class](models.md#your-own-class) says what it has to be."""
+
+    embedding_dim: EmbeddingDim = 16
+    """Columns of every table."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_name(cls, section: Any) -> Any:
+        if isinstance(section, dict) and "name" in section:
+            raise ValueError("expected 'name' or 'class', got both")
+        return section
+
+    @property
+    def name(self) -> str:
+        """The model's name in a checkpoint."""
+        return self.class_
+
+    def check(self) -> None:
+        """Import the class and check its arguments; raises OwnClassError."""
+        check_arguments(self.class_, self.model_extra or {})
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        return {"arguments": dict(self.model_extra or {})}
 
 
 def _rows(tables: Sequence[EmbeddingBagConfig], feature: str) -> int:

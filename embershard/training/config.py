@@ -7,7 +7,7 @@ name = "movielens"            # or "synthetic", or "parquet"
 loss = "bce"                  # or "mse"
 
 [model]
-name = "dlrm"                 # or "din", or "two_tower"
+name = "dlrm"                 # or "din", or "two_tower"; class = "package.module:Class"
 embedding_dim = 16
 dense_layers = [32, 16]
 over_layers = [64, 32, 1]
@@ -45,7 +45,14 @@ from embershard.data.parquet_config import ParquetConfig
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError
-from embershard.models import MODEL_CONFIGS, DINConfig, DLRMConfig, TwoTowerConfig
+from embershard.models import (
+    MODEL_CONFIGS,
+    ClassConfig,
+    DINConfig,
+    DLRMConfig,
+    TwoTowerConfig,
+)
+from embershard.models.own_class import OwnClassError
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 
 if TYPE_CHECKING:
@@ -59,7 +66,9 @@ DEFAULT_MODEL = "dlrm"
 
 
 def _model_name(section: object) -> str:
-    """Name of the model of a ``[model]``; the default's section refuses an unknown name."""
+    """Which class reads ``[model]``; the default's refuses an unknown name."""
+    if isinstance(section, ClassConfig) or (isinstance(section, dict) and "class" in section):
+        return "class"
     given = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
     return given if isinstance(given, str) and given in MODEL_CONFIGS else DEFAULT_MODEL
 
@@ -219,7 +228,8 @@ class RunConfig(Section):
     model: Annotated[
         Annotated[DLRMConfig, Tag("dlrm")]
         | Annotated[DINConfig, Tag("din")]
-        | Annotated[TwoTowerConfig, Tag("two_tower")],
+        | Annotated[TwoTowerConfig, Tag("two_tower")]
+        | Annotated[ClassConfig, Tag("class")],
         Discriminator(_model_name),
     ] = DLRMConfig()
     tasks: dict[str, TaskConfig] = dict(DEFAULT_TASKS)
@@ -236,6 +246,14 @@ class RunConfig(Section):
             words = PATTERN_WORDS[NAME_PATTERN]
             raise ValueError(f"expected sections [tasks.NAME], each NAME of {words}")
         return tasks
+
+    def check_model(self) -> None:
+        """Import a class of the user's own and check its arguments; raises ConfigError."""
+        if isinstance(self.model, ClassConfig):
+            try:
+                self.model.check()
+            except OwnClassError as error:
+                raise self.refusal("model", error.key, problem=str(error)) from error
 
     def refusal(self, *key: str, problem: str) -> ConfigError:
         """The error to raise for a value that turns out not to fit what it is used with.

@@ -213,7 +213,7 @@ def settings_of(config: RunConfig) -> str:
     """All that a run's weights depend on, besides the number of ranks. Default tasks are left out,
     as in checkpoints from before there were tasks."""
     excluded = {"checkpoint", "sharding"} | ({"tasks"} if config.tasks == DEFAULT_TASKS else set())
-    return config.model_dump_json(exclude=excluded)
+    return config.model_dump_json(exclude=excluded, by_alias=True)
 
 
 def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:

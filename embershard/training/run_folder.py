@@ -91,7 +91,7 @@ def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
     """Equal on ranks that train together."""
     keys = [
         f"{name}.{key} = {value!r}"
-        for name, section in config.model_dump(mode="json").items()
+        for name, section in config.model_dump(mode="json", by_alias=True).items()
         for key, value in section.items()
     ]
     splits = {"train": dataset.train, "valid": dataset.valid, "test": dataset.test}

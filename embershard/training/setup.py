@@ -17,6 +17,7 @@ from embershard.data.row_batches import as_split, unknown_rows
 from embershard.data.splits import Split
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
+from embershard.models.own_class import OwnClassError
 from embershard.planner import EmbeddingShardingPlanner, PlanReport
 from embershard.sharding import (
     DistributedModelParallel,
@@ -106,11 +107,12 @@ def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) ->
     try:
         arguments = model_arguments(config.model, config.training, dataset, config.tasks)
         torch.manual_seed(seed)
-        module, collections = meta_model(name, arguments)
+        module, collections = meta_model(name, arguments, dataset.schema)
     except ConfigError:
         raise
     except InputError as error:
-        raise config.refusal("model", problem=str(error)) from error
+        key = ["model", error.key] if isinstance(error, OwnClassError) else ["model"]
+        raise config.refusal(*key, problem=str(error)) from error
     params = fused_settings(_optimizer(config))
     sharders: list[Sharder] = [
         EmbeddingBagCollectionSharder(fused_params=params),
@@ -182,6 +184,7 @@ def _check_labels(config: RunConfig, name: str, split: Examples | Split) -> None
 
 
 def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
+    config.check_model()
     settings = config.training
     for name, share in settings.id_dropout.items():
         try:
