@@ -119,6 +119,21 @@ class TrainingConfig(Section):
     warmup_start: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Part of the learning rates that the first step takes, with ``warmup_steps``."""
 
+    decay: Literal["linear", "cosine"] | None = None
+    """How both learning rates fall after the warm-up, over the steps of all epochs. Without it they
+    stay."""
+
+    decay_end: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """With ``decay``: part of the learning rates that is left after the last step."""
+
+    clip_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Largest norm of the gradients of everything but the tables, taken together; longer ones are
+    scaled down to it. 0: no limit."""
+
+    dense_dtype: Literal["fp32", "bf16"] = "fp32"
+    """bf16: everything but the tables trains under torch's autocast. Weights, evaluation and export
+    stay fp32."""
+
     count_accesses: bool = False
     """Count lookups of each row and keep them in checkpoints, 8 bytes a row, so that
     ``embershard export --min-accesses`` can leave out seldom used rows. Under torchrun."""

@@ -210,8 +210,10 @@ class Run:
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss of this step's batch, and this rank's part of it."""
-        logits = self._module(batch.dense, batch.sparse)
-        total = loss_of(logits, batch, self._config.tasks.values())
+        is_bf16 = self._settings.dense_dtype == "bf16"
+        with torch.autocast(batch.dense.device.type, torch.bfloat16, enabled=is_bf16):
+            logits = self._module(batch.dense, batch.sparse)
+        total = loss_of(logits.float(), batch, self._config.tasks.values())
         # Gradients are averaged over the ranks, so they are those of the mean over all examples.
         return total * (self._world_size / self._examples), total.detach()
 
@@ -223,7 +225,9 @@ class Run:
 
     def _fit_next(self, source: Iterator[Batch]) -> bool:
         """Train the next batch. False: there is none."""
-        set_learning_rates(self._module, self._optimizer, self._settings, self._step)
+        set_learning_rates(
+            self._module, self._optimizer, self._settings, self._step, self._steps_max
+        )
         try:
             total = self._train_next(source)
         except StopIteration:

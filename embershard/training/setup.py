@@ -32,7 +32,7 @@ from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan, machine_of
 from embershard.training.config import AUTO, RunConfig, ShardingConfig
 from embershard.training.initial_model import Collection, fill_whole, fused_settings, meta_model
-from embershard.training.parts import model_arguments
+from embershard.training.parts import model_arguments, steps_of
 from embershard.training.placement import plan_of
 
 LOG = logging.getLogger(__name__)
@@ -192,10 +192,15 @@ def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
         except InputError as error:
             problem = str(error).partition(": ")[2]
             raise config.refusal("training", "id_dropout", name, problem=problem) from error
-    if "warmup_start" in settings.model_fields_set and not settings.warmup_steps:
-        raise config.refusal(
-            "training", "warmup_start", problem="expected warmup_steps with it, got none"
-        )
+    for name, needed in (("warmup_start", "warmup_steps"), ("decay_end", "decay")):
+        if name in settings.model_fields_set and not getattr(settings, needed):
+            problem = f"expected {needed} with it, got none"
+            raise config.refusal("training", name, problem=problem)
+    _, steps = steps_of(config, len(train))
+    if settings.decay is not None and settings.warmup_steps >= steps:
+        problem = f"expected a warm-up shorter than the run's {steps} steps, since decay follows it"
+        got = f"{problem}; got {settings.warmup_steps}"
+        raise config.refusal("training", "warmup_steps", problem=got)
     if settings.count_accesses and env is None:
         raise config.refusal(
             "training",
