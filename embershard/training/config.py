@@ -162,12 +162,12 @@ class CheckpointConfig(Section):
 
     folder: Annotated[str, Field(min_length=1)]
     """Folder of the checkpoints, one folder each, named after its step; only the best of the run is
-    kept. A folder with checkpoints of an earlier run is refused without ``--overwrite`` or
-    ``--resume``."""
+    kept. An unfinished run with the same settings and data is resumed. Checkpoints of any other run
+    are refused without ``--overwrite``."""
 
     last_every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints to resume from, in ``<folder>/last``: weights, optimizer state,
-    and how far the run is. 0: none."""
+    and how far the run is. 0: only when SIGTERM ends the run."""
 
     keep_last: Positive = 2
     """Number of checkpoints in ``<folder>/last`` that are kept."""

@@ -60,6 +60,10 @@ def test_every_key_is_read(tmp_path):
         patience = 3
         warmup_steps = 4
         warmup_start = 0.5
+        decay = "linear"
+        decay_end = 0.25
+        clip_norm = 2
+        dense_dtype = "bf16"
         count_accesses = true
         seed = 11
         threads = 1
@@ -92,6 +96,10 @@ def test_every_key_is_read(tmp_path):
             "dense_learning_rate": 0.5,
             "warmup_steps": 4,
             "warmup_start": 0.5,
+            "decay": "linear",
+            "decay_end": 0.25,
+            "clip_norm": 2,
+            "dense_dtype": "bf16",
             "count_accesses": True,
             "id_dropout": {"user": 0.25},
             "evaluate_every_steps": 9,
