@@ -136,7 +136,7 @@ class TrainingConfig(Section):
 
     count_accesses: bool = False
     """Count lookups of each row and keep them in checkpoints, 8 bytes a row, so that
-    ``embershard export --min-accesses`` can leave out seldom used rows. Under torchrun."""
+    ``embershard export --min-accesses`` can leave out seldom used rows."""
 
     id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
     """Per sparse input, the share of its ids that training treats as unknown, so that the model

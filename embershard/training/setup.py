@@ -27,6 +27,7 @@ from embershard.sharding import (
     ShardingPlan,
 )
 from embershard.sharding.environment import agree, from_rank_0
+from embershard.sharding.held_tables import count_accesses
 from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan, machine_of
@@ -82,6 +83,8 @@ class RunSetup:
         settings = self.config.training
         if self.env is None:
             fill_whole(self.module, self.collections, _optimizer(self.config), settings.seed)
+            if settings.count_accesses:
+                count_accesses(self.module)
             return self.module
         return DistributedModelParallel(
             self.module,
@@ -201,12 +204,6 @@ def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
         problem = f"expected a warm-up shorter than the run's {steps} steps, since decay follows it"
         got = f"{problem}; got {settings.warmup_steps}"
         raise config.refusal("training", "warmup_steps", problem=got)
-    if settings.count_accesses and env is None:
-        raise config.refusal(
-            "training",
-            "count_accesses",
-            problem="expected ranks of torchrun (--nproc-per-node 1 will do), got a process alone",
-        )
 
 
 def _check_ignored(config: RunConfig, collections: Mapping[str, Collection]) -> None:

@@ -132,11 +132,6 @@ def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
             "run.toml:4: key 'training.warmup_steps': expected a warm-up shorter than the run's "
             "40 steps, since decay follows it; got 40",
         ),
-        "counts-of-a-process-alone": (
-            "count_accesses = true",
-            "run.toml:4: key 'training.count_accesses': expected ranks of torchrun "
-            "(--nproc-per-node 1 will do), got a process alone",
-        ),
     },
 )
 def test_settings_that_would_do_nothing_are_refused_with_their_line(line, message, tmp_path):
