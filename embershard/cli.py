@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_instruction_set(os.environ.get("EMBERSHARD_ISA", ""))
         _check_output(args.command)
+        args.signals = signals  # `train` ends itself after SIGTERM.
         with signals:
             status = args.run(args) or 0
         print(end="", flush=True)  # What fails at exit would be a traceback.
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         return _failed(args, interrupt, str(interrupt) or signals.words, signals.exit_code)
     except Exception as error:
-        if signals.came is not None:
+        if signals.received is not None:
             return _failed(args, error, signals.words, signals.exit_code)
         if isinstance(error, ModuleNotFoundError):
             missing = (error.name or "").partition(".")[0]

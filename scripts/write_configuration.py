@@ -18,7 +18,7 @@ from embershard.data.parquet_config import (
 )
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import TaskConfig
-from embershard.models import MODEL_CONFIGS
+from embershard.models import MODEL_CONFIGS, ClassConfig
 from embershard.training.config import CheckpointConfig, ShardingConfig, TrainingConfig
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
@@ -44,6 +44,7 @@ def configuration_page() -> str:
     parts += _section("`[tasks.NAME]`", TaskConfig, note=TASKS)
     for name, model in MODEL_CONFIGS.items():
         parts += _section(f"`[model]` with `name = {json.dumps(name)}`", model)
+    parts += _section("`[model]` with `class`", ClassConfig)
     parts += _section("`[training]`", TrainingConfig)
     parts += _section("`[checkpoint]`", CheckpointConfig)
     parts += _section("`[sharding]`", ShardingConfig, note=f"{ShardingConfig.__doc__}\n\n")
@@ -69,7 +70,7 @@ def _section(title: str, section: type[BaseModel], *, note: str = "") -> Iterato
         if _is_section(field.annotation):
             continue
         meaning = " ".join((field.description or "").split()).replace("``", "`")
-        cells = (f"`{name}`", _type(field), _default(field), meaning)
+        cells = (f"`{field.alias or name}`", _type(field), _default(field), meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""
 

@@ -61,7 +61,8 @@ def _add_choices(add: Any) -> None:
         type=int,
         metavar="N",
         help="leave out rows that training looked up fewer than N times; their ids become unknown "
-        "ones; for checkpoints with training.count_accesses (default: keep all)",
+        "ones; for checkpoints with training.count_accesses, and tables without hashed ids "
+        "(default: keep all)",
     )
     add(
         "--triton",

@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
@@ -17,9 +19,10 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self.came: signal.Signals | None = None
+        self.received: signal.Signals | None = None
         """The last one."""
 
+        self._defers_sigterm = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -33,18 +36,29 @@ class StopSignals:
         for number, before in self._before.items():
             signal.signal(number, before)
 
+    @contextmanager
+    def sigterm_deferred(self) -> Iterator[Callable[[], bool]]:
+        """In the block SIGTERM raises nothing. The function returns true once it was received."""
+        self._defers_sigterm = True
+        try:
+            yield lambda: self.received is signal.SIGTERM
+        finally:
+            self._defers_sigterm = False
+
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.came = signal.Signals(number)
+        self.received = signal.Signals(number)
+        if self._defers_sigterm and number == signal.SIGTERM:
+            return
         raise KeyboardInterrupt(self.words)
 
     @property
     def words(self) -> str:
         """What a command says as it ends."""
-        if self.came is None or self.came is signal.SIGINT:
+        if self.received is None or self.received is signal.SIGINT:
             return "interrupted"
-        return f"ended by {self.came.name}"
+        return f"ended by {self.received.name}"
 
     @property
     def exit_code(self) -> int:
-        """As a shell gives it."""
-        return 128 + (self.came or signal.SIGINT)
+        """The exit code that a shell would report."""
+        return 128 + (self.received or signal.SIGINT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -39,14 +40,15 @@ def add_train(commands: Any) -> None:
     command.add_argument(
         "--overwrite",
         action="store_true",
-        help="let the checkpoints of an earlier run in checkpoint.folder be replaced; not with "
-        "--resume (default: refuse)",
+        help="start anew and replace the checkpoints of an earlier run in checkpoint.folder; not "
+        "with --resume (default: resume an unfinished run of the same file and data, refuse "
+        "others)",
     )
     command.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the last checkpoint in checkpoint.folder, if there is one (default: only "
-        "after a restart by torchrun --max-restarts)",
+        help="resume the run in checkpoint.folder even if it is finished, which repeats its last "
+        "steps (default: resume unfinished runs)",
     )
     command.add_argument(
         "--plan-report",
@@ -97,6 +99,7 @@ def _read(args: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig
     from embershard.training.config import AUTO
 
     config = read_config(args.config)
+    config.check_model()  # Before the data is read, which may take long.
     data = config.data.at(args.data) if args.data else config.data
     path = data.path if isinstance(data, DataConfig) and not args.data else None
     if path and not path.expanduser().is_dir():
@@ -129,7 +132,7 @@ def _train_on(
 ) -> None:
     from embershard.console import training_bar
     from embershard.data import DEFAULT_CACHE, load_dataset
-    from embershard.training import dry_run, train
+    from embershard.training import TrainingStopped, dry_run, train
 
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     dataset = ranks.first_on_rank_0(lambda: load_dataset(data, tasks=config.tasks, cache=cache))
@@ -146,8 +149,13 @@ def _train_on(
         if ranks.rank == 0:
             print(f"{title}\n{found.to_text()}", end="")
         return
-    with training_bar(title) if ranks.rank == 0 else nullcontext() as progress:
-        result = train(config, dataset, progress=progress, **options)
+    bar = training_bar(title) if ranks.rank == 0 else nullcontext()
+    with bar as progress, args.signals.sigterm_deferred() as stop:
+        try:
+            result = train(config, dataset, progress=progress, stop=stop, **options)
+        except TrainingStopped:
+            args.signals.received = signal.SIGTERM  # Maybe only another rank received it.
+            raise
     if ranks.rank == 0:
         _show_result(result)
 

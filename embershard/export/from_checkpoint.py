@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from embershard.errors import DataError, ExportError, InputError
 from embershard.export.exporter import ExportProgress, export_model
-from embershard.export.pruning import PrunedTable, prune_rows
+from embershard.export.pruning import PrunedTable, prunable_counts, prune_rows
 from embershard.export.tables import Weights
 from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
@@ -63,7 +63,8 @@ def export_checkpoint(
             are read chunk by chunk, those of a checkpoint of ours too: they need to fit on the
             disk of ``out`` only. None: the checkpoint tells.
         min_accesses: rows that training looked up less often are left out; see ``prune_rows``.
-            The checkpoint has counts then (``training.count_accesses``). None: all rows stay.
+            The checkpoint has counts then (``training.count_accesses``). Tables of hashed ids stay
+            whole. None: all rows stay.
         pruned: called with what was left out, by table.
         progress: called as rows are written.
 
@@ -92,8 +93,12 @@ def export_checkpoint(
                 progress(done)
 
         if min_accesses is not None:
-            found = _access_counts(path)
-            kept = prune_rows(module, schema, found, min_accesses=min_accesses)
+            counts = prunable_counts(module, schema, _access_counts(path))
+            if not counts:
+                raise ExportError(
+                    f"{path}: min_accesses: expected a table without hashed ids to prune, got none"
+                )
+            kept = prune_rows(module, schema, counts, min_accesses=min_accesses)
             module, schema = kept.module, kept.schema
             pruned(kept.tables)
         return export_model(

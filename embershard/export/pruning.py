@@ -17,7 +17,7 @@ from embershard.modules import (
     EmbeddingCollection,
     EmbeddingConfig,
 )
-from embershard.package.id_maps import Identity, IdMap, Vocabulary
+from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary
 from embershard.package.schema import Schema, SparseInput
 
 
@@ -114,6 +114,15 @@ def prune_rows(
         module = _with_submodule(module, path, _pruned(collection, tables))
     schema = Schema(dense=schema.dense, sparse=[inputs[item.name] for item in schema.sparse])
     return Pruned(module=module, schema=schema, tables=report)
+
+
+def prunable_counts(
+    module: nn.Module, schema: Schema, access_counts: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The counts of tables without hashed ids. A hash cannot say that some rows are gone."""
+    hashed = {item.name for item in schema.sparse if isinstance(item.ids, Hash)}
+    whole = {key for key, (_, table) in _tables(module) if hashed & {*table.feature_names}}
+    return {key: counts for key, counts in access_counts.items() if key not in whole}
 
 
 def _tables(module: nn.Module) -> Iterator[tuple[str, tuple[str, EmbeddingConfig]]]:

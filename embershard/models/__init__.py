@@ -2,6 +2,7 @@
 
 from embershard.models.base import LogitModel, Score
 from embershard.models.configs import (
+    ClassConfig,
     DeepFMConfig,
     DINConfig,
     DLRMConfig,
@@ -31,6 +32,7 @@ __all__ = [
     "MODEL_CONFIGS",
     "PLE",
     "CausalBlock",
+    "ClassConfig",
     "DINConfig",
     "DLRMConfig",
     "DLRMDCNConfig",

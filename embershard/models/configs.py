@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
@@ -18,6 +25,7 @@ from embershard.models.arguments import (
     kept,
 )
 from embershard.models.base import ONE_SCORE, Loss
+from embershard.models.own_class import check_arguments
 from embershard.models.two_tower import TowerLoss
 from embershard.modules import EmbeddingBagConfig
 from embershard.modules.in_batch import BUCKETS_MAX
@@ -32,13 +40,7 @@ def _as_tuples(value: object) -> object:
     return tuple(tuple(each) if isinstance(each, list) else each for each in value)
 
 
-class _Config(Part, ABC):
-    name: str
-    """The model."""
-
-    embedding_dim: EmbeddingDim = 16
-    """Columns of every table."""
-
+class _AnyConfig(Part, ABC):
     def arguments(
         self,
         tables: Sequence[EmbeddingBagConfig],
@@ -68,6 +70,14 @@ class _Config(Part, ABC):
     @abstractmethod
     def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
         """The arguments of the constructor except tables and their optimizer."""
+
+
+class _Config(_AnyConfig):
+    name: str
+    """The model."""
+
+    embedding_dim: EmbeddingDim = 16
+    """Columns of every table."""
 
 
 class _DLRMConfig(_Config):
@@ -402,3 +412,35 @@ class TwoTowerConfig(_Config):
             "item_features": outputs("example"),
             "tower_layer_sizes": list(self.tower_layers),
         }
+
+
+class ClassConfig(_AnyConfig):
+    """The section ``[model]`` of a model of one's own class."""
+
+    model_config = ConfigDict(extra="allow")
+
+    class_: Annotated[str, Field(alias="class")]
+    """``package.module:Class``; the current folder is importable. All other keys are arguments of
+    its constructor. [Your own class](models.md#your-own-class) says what it has to be."""
+
+    embedding_dim: EmbeddingDim = 16
+    """Columns of every table."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_name(cls, section: Any) -> Any:
+        if isinstance(section, dict) and "name" in section:
+            raise ValueError("expected 'name' or 'class', got both")
+        return section
+
+    @property
+    def name(self) -> str:
+        """The model's name in a checkpoint."""
+        return self.class_
+
+    def check(self) -> None:
+        """Import the class and check its arguments; raises OwnClassError."""
+        check_arguments(self.class_, self.model_extra or {})
+
+    def _of_model(self, tables: Sequence[EmbeddingBagConfig], schema: Schema) -> dict[str, Any]:
+        return {"arguments": dict(self.model_extra or {})}

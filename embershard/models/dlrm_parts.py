@@ -140,7 +140,8 @@ class _PairProducts(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         vectors, pair_of = ctx.saved_tensors
         width = vectors.shape[1]
-        padded = nn.functional.pad(gradient, (0, 1))  # Zero: the diagonal's.
+        # Under autocast the products are in another dtype.
+        padded = nn.functional.pad(gradient.to(vectors.dtype), (0, 1))  # Zero: the diagonal's.
         products = padded.index_select(1, pair_of).view(-1, width, width)
         return torch.bmm(products, vectors), None, None
 

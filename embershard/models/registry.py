@@ -17,6 +17,7 @@ from embershard.models.arguments import (
     build_sequences,
 )
 from embershard.models.configs import (
+    ClassConfig,
     DeepFMConfig,
     DINConfig,
     DLRMConfig,
@@ -32,9 +33,11 @@ from embershard.models.din import DIN
 from embershard.models.dlrm import DLRM, DLRM_DCN
 from embershard.models.dmt import DMT
 from embershard.models.masknet import MaskNet
+from embershard.models.own_class import OwnArguments, build_own
 from embershard.models.ple import PLE
 from embershard.models.sasrec import SASRec
 from embershard.models.two_tower import TwoTower
+from embershard.package.schema import Schema
 
 ModelConfig: TypeAlias = (
     DLRMConfig
@@ -46,6 +49,7 @@ ModelConfig: TypeAlias = (
     | SASRecConfig
     | TwoTowerConfig
     | DMTConfig
+    | ClassConfig
 )
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 
@@ -66,12 +70,16 @@ MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
 
 
 def build_model(
-    name: str, arguments: Mapping[str, Any], *, device: torch.device | str | None = None
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    schema: Schema | None = None,
+    device: torch.device | str | None = None,
 ) -> nn.Module:
     """Build a new model, its weights drawn with torch's default generator.
 
     Args:
-        name: one of ``model_names()``.
+        name: one of ``model_names()``, or ``package.module:Class``.
         arguments: what its constructor needs, as JSON's types, as the model's config returns them:
             ``tables`` (each ``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names``,
             and ``pooling`` "sum" or "mean"), ``fused`` (null for plain tables, or ``optimizer``,
@@ -98,28 +106,34 @@ def build_model(
                           ``item_features``, ``tower_layer_sizes``; and if ``loss`` is
                           "in_batch", ``temperature``, ``item``, ``frequency_buckets``
             ``dmt``       those of ``dlrm``, ``towers``, ``tower_vectors``
+            your class    ``arguments``: a dict
             ============= ==============================================================
 
+        schema: of the inputs; only for a class of your own.
         device: where the model lies. None: torch's default for plain tables, cpu for fused.
 
     Raises:
         InputError: an unknown name or argument, a missing one, or one that does not fit.
     """
-    if name not in _MODELS:
+    is_own = ":" in name
+    if name not in _MODELS and not is_own:
         raise InputError(f"model: expected one of {', '.join(_MODELS)}; got {name!r}")
-    model = _MODELS[name]
+    kind = OwnArguments if is_own else _arguments_of(_MODELS[name])
     try:
-        given: Any = _arguments_of(model).model_validate(dict(arguments))
+        given: Any = kind.model_validate(dict(arguments))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(
             f"model {name!r}: argument {where!r}: {first['msg']}; got {first['input']!r}"
         ) from None
-    collections: list[nn.Module] = [build_bags(given.tables, given.fused, device)]
+    bags = build_bags(given.tables, given.fused, device)
+    if is_own:
+        return build_own(name, given, bags, schema, device)
+    collections: list[nn.Module] = [bags]
     if hasattr(given, "sequence_tables"):
         collections.append(build_sequences(given.sequence_tables, given.fused, device))
-    return model(*collections, **given.of_constructor(), dense_device=device)
+    return _MODELS[name](*collections, **given.of_constructor(), dense_device=device)
 
 
 def model_names() -> list[str]:

@@ -1,6 +1,7 @@
 """What the fused collections share."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ class FusedCollection(Collection):
     """A collection whose parameters are views of the memory that the kernel trains: reading,
     loading and checkpointing them is reading and writing that. Copies and pickles are built anew
     by ``_build(tables, optimizer, device, *_settings())``, so that theirs are views again."""
+
+    accesses: Mapping[str, Tensor] = MappingProxyType({})
+    """Table -> int64 ``(rows,)``: lookups of each row in training. Empty: they are not counted."""
 
     def _lay_out(
         self,

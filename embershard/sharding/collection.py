@@ -121,7 +121,7 @@ class ShardedCollection(nn.Module):
             (found,) = InputDist(self._env, [(self.receiver, features)]).finish()
         # The features are checked by now.
         if self._replica_accesses is not None and torch.is_grad_enabled():
-            self._count_replicas(features, self._replica_accesses)
+            self._replica_accesses.add_features(features, self.replicated)
         return found
 
     def count_accesses(self) -> None:
@@ -220,13 +220,6 @@ class ShardedCollection(nn.Module):
             f"{table.weight_key}_{place}" if place else table.weight_key: parameter.detach()
             for place, parameter in enumerate(parameters)
         }
-
-    def _count_replicas(self, features: KeyedJaggedTensor, accesses: AccessCounts) -> None:
-        names = [feature for table in self.replicated for feature in table.feature_names]
-        ids = [features[name].values().long() for name in names]
-        ids = [each[each >= 0] for each in ids]
-        ends = torch.tensor([0, *(len(each) for each in ids)], device=self._env.device).cumsum(0)
-        accesses.add(torch.cat(ids), ends)
 
 
 def _name_shards(

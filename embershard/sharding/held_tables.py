@@ -3,6 +3,7 @@ whole.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 
 from embershard.collectives import collective
 from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import FusedEmbeddingBagCollection, FusedEmbeddingCollection
 from embershard.optim.keyed import local_pieces
 from embershard.sharding.block_files import Block, read_blocks, read_saved
@@ -20,7 +22,7 @@ from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.held_table import ACCESSES, HeldTable, weight_key
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.sharders import tables_in
-from embershard.sharding.tables import LocalShard
+from embershard.sharding.tables import AccessCounts, LocalShard
 from embershard.sharding.types import tables_of, whole_shard
 
 
@@ -56,6 +58,26 @@ def held_tables(model: nn.Module) -> list[HeldTable]:
         if isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection)
         for table in _whole(path, module)
     ]
+
+
+def count_accesses(model: nn.Module) -> None:
+    """From now on count the lookups of each row in training. The model lies in this process."""
+    for module in model.modules():
+        if not isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection):
+            continue
+        tables = tables_of(module)
+        lookups = [at for at, table in enumerate(tables) for _ in table.feature_names]
+        rows = [table.num_embeddings for table in tables]
+        counts = AccessCounts(rows, lookups, torch.device("cpu"))
+        module.accesses = {
+            table.name: count for table, count in zip(tables, counts.tables, strict=True)
+        }
+        module.register_forward_pre_hook(partial(_count, counts))
+
+
+def _count(counts: AccessCounts, module: Any, inputs: tuple[KeyedJaggedTensor]) -> None:
+    if torch.is_grad_enabled():
+        counts.add_features(inputs[0], tables_of(module))
 
 
 def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -104,6 +126,7 @@ def _whole(
                 name.removeprefix(prefix): each for name, each in states if name.startswith(prefix)
             },
             optimizer=module.optimizer.name,
+            accesses=module.accesses.get(table.name),
         )
         yield HeldTable(
             name=table.name,

@@ -3,7 +3,7 @@ train them."""
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, groupby, pairwise
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
 from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
@@ -51,6 +52,15 @@ class AccessCounts:
             return
         places = ids + self._firsts.repeat_interleave(ends.diff(), output_size=len(ids))
         self._counts.index_add_(0, places, torch.ones_like(places))
+
+    def add_features(self, features: KeyedJaggedTensor, tables: Iterable[EmbeddingConfig]) -> None:
+        """Count the ids of all features of ``tables``, which are those of ``rows``; negative rows
+        stand for unknown ids."""
+        names = [feature for table in tables for feature in table.feature_names]
+        ids = [features[name].values().long() for name in names]
+        ids = [rows[rows >= 0] for rows in ids]
+        ends = torch.tensor([0, *map(len, ids)], device=self._counts.device).cumsum(0)
+        self.add(torch.cat(ids), ends)
 
 
 class LookupClock:

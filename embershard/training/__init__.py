@@ -16,7 +16,7 @@ from embershard.training.metrics import (
     area_under_curve,
     evaluate_logits,
 )
-from embershard.training.progress import TrainingProgress, TrainingResult
+from embershard.training.progress import TrainingProgress, TrainingResult, TrainingStopped
 from embershard.training.scoring import score
 from embershard.training.trainer import train
 
@@ -29,6 +29,7 @@ __all__ = [
     "RunConfig",
     "TrainingProgress",
     "TrainingResult",
+    "TrainingStopped",
     "area_under_curve",
     "check_state",
     "dry_run",

@@ -175,7 +175,7 @@ def start_checkpoint(
 
 
 def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> Checkpoint:
-    """Rebuild a model from its checkpoint.
+    """Rebuild a model from its checkpoint. A model of one's own class is imported by its name.
 
     Args:
         path: the checkpoint's folder, or the folder of several: the highest step is taken.
@@ -196,9 +196,9 @@ def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> 
         raise DataError(str(error)) from error
     try:
         if mapped is None:
-            module = build_model(document.model.name, document.model.arguments)
+            module = build_model(document.model.name, document.model.arguments, schema=schema)
         else:
-            module, _ = meta_model(document.model.name, document.model.arguments)
+            module, _ = meta_model(document.model.name, document.model.arguments, schema)
             mapped.place(module)
     except (InputError, TypeError, ValueError, RuntimeError) as error:  # Torch's, of its sizes.
         raise DataError(f"{file}: {error}") from error

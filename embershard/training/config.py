@@ -7,7 +7,7 @@ name = "movielens"            # or "synthetic", or "parquet"
 loss = "bce"                  # or "mse"
 
 [model]
-name = "dlrm"                 # or "din", or "two_tower"
+name = "dlrm"                 # or "din", or "two_tower"; class = "package.module:Class"
 embedding_dim = 16
 dense_layers = [32, 16]
 over_layers = [64, 32, 1]
@@ -47,6 +47,7 @@ from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError
 from embershard.models import (
     MODEL_CONFIGS,
+    ClassConfig,
     DeepFMConfig,
     DINConfig,
     DLRMConfig,
@@ -57,6 +58,7 @@ from embershard.models import (
     SASRecConfig,
     TwoTowerConfig,
 )
+from embershard.models.own_class import OwnClassError
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 
 if TYPE_CHECKING:
@@ -70,7 +72,9 @@ DEFAULT_MODEL = "dlrm"
 
 
 def _model_name(section: object) -> str:
-    """Name of the model of a ``[model]``; the default's section refuses an unknown name."""
+    """Which class reads ``[model]``; the default's refuses an unknown name."""
+    if isinstance(section, ClassConfig) or (isinstance(section, dict) and "class" in section):
+        return "class"
     given = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
     return given if isinstance(given, str) and given in MODEL_CONFIGS else DEFAULT_MODEL
 
@@ -121,9 +125,24 @@ class TrainingConfig(Section):
     warmup_start: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Part of the learning rates that the first step takes, with ``warmup_steps``."""
 
+    decay: Literal["linear", "cosine"] | None = None
+    """How both learning rates fall after the warm-up, over the steps of all epochs. Without it they
+    stay."""
+
+    decay_end: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """With ``decay``: part of the learning rates that is left after the last step."""
+
+    clip_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Largest norm of the gradients of everything but the tables, taken together; longer ones are
+    scaled down to it. 0: no limit."""
+
+    dense_dtype: Literal["fp32", "bf16"] = "fp32"
+    """bf16: everything but the tables trains under torch's autocast. Weights, evaluation and export
+    stay fp32."""
+
     count_accesses: bool = False
     """Count lookups of each row and keep them in checkpoints, 8 bytes a row, so that
-    ``embershard export --min-accesses`` can leave out seldom used rows. Under torchrun."""
+    ``embershard export --min-accesses`` can leave out seldom used rows."""
 
     id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
     """Per sparse input, the share of its ids that training treats as unknown, so that the model
@@ -152,12 +171,12 @@ class CheckpointConfig(Section):
 
     folder: Annotated[str, Field(min_length=1)]
     """Folder of the checkpoints, one folder each, named after its step; only the best of the run is
-    kept. A folder with checkpoints of an earlier run is refused without ``--overwrite`` or
-    ``--resume``."""
+    kept. An unfinished run with the same settings and data is resumed. Checkpoints of any other run
+    are refused without ``--overwrite``."""
 
     last_every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints to resume from, in ``<folder>/last``: weights, optimizer state,
-    and how far the run is. 0: none."""
+    and how far the run is. 0: only when SIGTERM ends the run."""
 
     keep_last: Positive = 2
     """Number of checkpoints in ``<folder>/last`` that are kept."""
@@ -239,7 +258,8 @@ class RunConfig(Section):
         | Annotated[DINConfig, Tag("din")]
         | Annotated[SASRecConfig, Tag("sasrec")]
         | Annotated[TwoTowerConfig, Tag("two_tower")]
-        | Annotated[DMTConfig, Tag("dmt")],
+        | Annotated[DMTConfig, Tag("dmt")]
+        | Annotated[ClassConfig, Tag("class")],
         Discriminator(_model_name),
     ] = DLRMConfig()
     tasks: dict[str, TaskConfig] = dict(DEFAULT_TASKS)
@@ -256,6 +276,14 @@ class RunConfig(Section):
             words = PATTERN_WORDS[NAME_PATTERN]
             raise ValueError(f"expected sections [tasks.NAME], each NAME of {words}")
         return tasks
+
+    def check_model(self) -> None:
+        """Import a class of the user's own and check its arguments; raises ConfigError."""
+        if isinstance(self.model, ClassConfig):
+            try:
+                self.model.check()
+            except OwnClassError as error:
+                raise self.refusal("model", error.key, problem=str(error)) from error
 
     def refusal(self, *key: str, problem: str) -> ConfigError:
         """The error to raise for a value that turns out not to fit what it is used with.

@@ -157,7 +157,7 @@ def _run_first_batch(setup: RunSetup) -> dict[str, int]:
     first = KeyedJaggedTensor(
         sparse.keys(), sparse.values().clamp(max=0), lengths=sparse.lengths()
     )  # Rows 0, or -1: tables of one row have them.
-    module = small_model(setup.model["name"], setup.model["arguments"])
+    module = small_model(setup.model["name"], setup.model["arguments"], setup.dataset.schema)
     with torch.no_grad():
         module(batch.dense, first)
     return dict(zip(sparse.keys(), sparse.length_per_key(), strict=True))

@@ -19,6 +19,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
 )
+from embershard.package.schema import Schema
 from embershard.sharding.collection import fill_replicas
 from embershard.sharding.sharders import tables_in
 from embershard.sharding.types import tables_of
@@ -27,7 +28,7 @@ Collection: TypeAlias = EmbeddingBagCollection | EmbeddingCollection
 LISTS_OF_TABLES = ("tables", "sequence_tables")
 
 
-def small_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+def small_model(name: str, arguments: Mapping[str, Any], schema: Schema) -> nn.Module:
     """A model whose tables have one row."""
     small = {
         key: [
@@ -37,13 +38,15 @@ def small_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
         for key, lists in arguments.items()
         if key in LISTS_OF_TABLES
     }
-    return build_model(name, {**arguments, **small, "fused": None})
+    return build_model(name, {**arguments, **small, "fused": None}, schema=schema)
 
 
-def meta_model(name: str, arguments: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Collection]]:
+def meta_model(
+    name: str, arguments: Mapping[str, Any], schema: Schema
+) -> tuple[nn.Module, dict[str, Collection]]:
     """A model for ``build_model`` whose tables are on device meta, and its collections by path.
     Raises InputError if the arguments do not fit the model."""
-    model = small_model(name, arguments)
+    model = small_model(name, arguments, schema)
     rows = {
         table["name"]: table["num_embeddings"]
         for key in LISTS_OF_TABLES

@@ -1,7 +1,7 @@
 """Parts of a run: model arguments, dense optimizer, learning rates, steps."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,12 @@ from embershard.optim import WarmupStage
 from embershard.sharding import DistributedModelParallel, TrainPipelineSparseDist
 from embershard.sharding.collection import ShardedCollection
 from embershard.training.config import RunConfig, TrainingConfig
+
+OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "adagrad": torch.optim.Adagrad,
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+}
 
 
 def model_arguments(
@@ -60,36 +66,56 @@ def model_arguments(
 
 
 def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.Optimizer:
-    """The optimizer of all parameters that do not train themselves in backward."""
+    """The optimizer of all parameters that do not train themselves in backward. It clips gradients
+    before its steps: by then they are averages, the same on every rank."""
     parameters = [each for each in module.parameters() if each.requires_grad]
-    rate = settings.dense_learning_rate
-    match settings.dense_optimizer:
-        case "adagrad":
-            return torch.optim.Adagrad(parameters, lr=rate)
-        case "adam":
-            return torch.optim.Adam(parameters, lr=rate)
-        case "sgd":
-            return torch.optim.SGD(parameters, lr=rate)
+    optimizer = OPTIMIZERS[settings.dense_optimizer](parameters, lr=settings.dense_learning_rate)
+    if settings.clip_norm:
+        collections = [each for each in module.modules() if isinstance(each, ShardedCollection)]
+        tables = {parameter for each in collections for parameter in each.parameters()}
+        dense = [each for each in parameters if each not in tables]
+        optimizer.register_step_pre_hook(lambda *_: _clip(dense, settings.clip_norm))
+    return optimizer
+
+
+def _clip(parameters: Sequence[nn.Parameter], norm: float) -> None:
+    torch.nn.utils.clip_grad_norm_(parameters, norm)
+
+
+def learning_rate_factor(settings: TrainingConfig, step: int, steps_max: int) -> float:
+    """The part of both learning rates that a step takes, counted from 0."""
+    warmup = settings.warmup_steps
+    if step < warmup:
+        return WarmupStage(max_iters=warmup, value=settings.warmup_start).factor(step)
+    if settings.decay is None:
+        return 1.0
+    done = (step - warmup) / (steps_max - warmup)
+    left = 1 - done if settings.decay == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return settings.decay_end + (1 - settings.decay_end) * left
 
 
 def set_learning_rates(
-    module: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingConfig, step: int
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    settings: TrainingConfig,
+    step: int,
+    steps_max: int,
 ) -> None:
     """Set the learning rates of a step, counted from 0: a resumed run needs nothing else.
 
     ``WarmupOptimizer`` does not fit: it sets one rate in all groups and counts its own steps. A run
     has one rate for tables that train in backward and one for ``optimizer``.
     """
-    if step > settings.warmup_steps or not settings.warmup_steps:
+    if settings.decay is None and not step <= settings.warmup_steps > 0:
         return
-    stage = WarmupStage(max_iters=settings.warmup_steps, value=settings.warmup_start)
+    factor = learning_rate_factor(settings, step, steps_max)
     for group in optimizer.param_groups:
-        group["lr"] = settings.dense_learning_rate * stage.factor(step)
+        group["lr"] = settings.dense_learning_rate * factor
     for each in module.modules():
         if isinstance(
             each, FusedEmbeddingBagCollection | FusedEmbeddingCollection | ShardedCollection
         ):
-            each.set_learning_rate(settings.table_learning_rate * stage.factor(step))
+            each.set_learning_rate(settings.table_learning_rate * factor)
 
 
 def training_steps(

@@ -33,6 +33,10 @@ class TrainingProgress:
     """This was the last step, because validation did not get better."""
 
 
+class TrainingStopped(KeyboardInterrupt):
+    """``stop`` of ``train`` returned true. The run's state is saved; its message says where."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
     """The result of a run."""

@@ -64,6 +64,9 @@ class RunState(BaseModel):
     best_step: Count
     looks_without_gain: Count
 
+    finished: bool = False
+    """True: the run has its result."""
+
     @field_validator("best", mode="before")
     @classmethod
     def _of_tasks(cls, best: object) -> object:
@@ -125,6 +128,15 @@ class LastCheckpoints:
         tensors = state_tensors(self._model, optimizer=self._optimizer, group=self._group)
         tensors[_rng_key(self._rank)] = torch.get_rng_state()
         self._writer.start(tensors, partial / STATE, lambda: self._publish(partial, path))
+
+    def mark_finished(self) -> None:
+        """Have the latest checkpoint say that its run has its result. Rank 0 calls it."""
+        path = self.latest
+        if path is not None and (state := _state_of(path)) is not None:
+            partial = path / f".{TRAINING}"
+            finished = state.model_copy(update={"finished": True})
+            partial.write_text(finished.model_dump_json(indent=1) + "\n")
+            partial.replace(path / TRAINING)
 
     def restore(self, path: Path) -> list[str]:
         """Read a checkpoint into the model, its optimizers and torch's random numbers.
@@ -215,7 +227,7 @@ def settings_of(config: RunConfig) -> str:
     excluded: dict[str, Any] = {"checkpoint": True, "sharding": True, "training": {"rank_at"}}
     if config.tasks == DEFAULT_TASKS:
         excluded["tasks"] = True
-    return config.model_dump_json(exclude=excluded)
+    return config.model_dump_json(exclude=excluded, by_alias=True)
 
 
 def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:
@@ -232,8 +244,8 @@ def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:
     if state.best is not None and not (best / DOCUMENT).is_file():
         raise DataError(f"{best}: expected the best checkpoint of the run of {path}, got none")
     difference = ""
-    if state.config != (own := settings_of(config)):
-        difference = f"with {_difference(own, state.config)}"
+    if (own := settings_of(config)) != (other := _completed(state.config)):
+        difference = f"with {_difference(own, other)}"
     elif state.data != data:
         difference = f"on the same examples, got others (SHA-256 {state.data:.8} and {data:.8} now)"
     if difference:
@@ -244,6 +256,15 @@ def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:
             "--overwrite",
         )
     return state
+
+
+def _completed(settings: str) -> str:
+    """Settings of an earlier version, with the defaults of keys that are new since."""
+    try:
+        sections = json.loads(settings) | {"checkpoint": {"folder": "."}}
+        return settings_of(RunConfig.model_validate_json(json.dumps(sections)))
+    except (ValueError, TypeError):
+        return settings
 
 
 def _difference(own: str, other: str) -> str:

@@ -32,7 +32,7 @@ from embershard.training.parts import (
     steps_of,
     training_steps,
 )
-from embershard.training.progress import TrainingProgress, TrainingResult
+from embershard.training.progress import TrainingProgress, TrainingResult, TrainingStopped
 from embershard.training.resuming import LastCheckpoints, RunState, settings_of
 from embershard.training.run_folder import folder_of, keep_job
 from embershard.training.scoring import Scorer
@@ -49,14 +49,14 @@ LOSS_SMOOTHING = 0.05
 class Run:
     """A run in one process, or one rank of it.
 
-    ``data``: digest of the examples. ``job``: as of ``train``. ``progress`` is called after every
-    step.
+    ``data``: digest of the examples. ``job``, ``progress`` and ``stop``: as of ``train``.
     """
 
     def __init__(
         self,
         setup: RunSetup,
         progress: Callable[[TrainingProgress], None] | None,
+        stop: Callable[[], bool] | None,
         *,
         data: str,
         job: str | None,
@@ -64,6 +64,7 @@ class Run:
         config, dataset, env = setup.config, setup.dataset, setup.env
         self._config, self._settings = config, config.training
         self._dataset, self._env, self._progress = dataset, env, progress
+        self._stop, self._is_stopping = stop, False
         self._data, self._job = data, job
         self._rank, self._world_size = (0, 1) if env is None else (env.rank, env.world_size)
         self._group = None if env is None else env.process_group
@@ -150,6 +151,10 @@ class Run:
             self._seen_before = state.seen
             self._best, self._best_step = state.best, state.best_step
             self._looks_without_gain = state.looks_without_gain
+            if self._rank == 0:
+                LOG.warning(
+                    "resuming after step %d of %d from %s", state.step, self._steps_max, path
+                )
             return
 
     def fit(self) -> None:
@@ -176,6 +181,9 @@ class Run:
                     self._look()
                 self._report()
                 self._save_last()
+                if self._is_stopping:
+                    self._last.wait()
+                    raise TrainingStopped
                 if self._has_stopped():
                     return
                 if self._clock is not None:
@@ -199,6 +207,7 @@ class Run:
         test = self._score(as_split(self._dataset.test)).evaluate(
             self._config.tasks, self._settings.rank_at
         )
+        from_rank_0(self._group, self._last.mark_finished, error=DataError)
         return TrainingResult(
             checkpoint=checkpoint,
             valid_tasks=self._best,
@@ -213,10 +222,12 @@ class Run:
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss of this step's batch, and this rank's part of it."""
-        logits = self._module(batch.dense, batch.sparse)
+        is_bf16 = self._settings.dense_dtype == "bf16"
+        with torch.autocast(batch.dense.device.type, torch.bfloat16, enabled=is_bf16):
+            logits = self._module(batch.dense, batch.sparse)
         model, tasks = self._config.model, self._config.tasks.values()
         in_batch = isinstance(model, TwoTowerConfig) and model.loss == "in_batch"
-        total = loss_of(logits, batch, tasks, in_batch=in_batch)
+        total = loss_of(logits.float(), batch, tasks, in_batch=in_batch)
         # Gradients are averaged over the ranks, so they are those of the mean over all examples.
         return total * (self._world_size / self._examples), total.detach()
 
@@ -228,7 +239,9 @@ class Run:
 
     def _fit_next(self, source: Iterator[Batch]) -> bool:
         """Train the next batch. False: there is none."""
-        set_learning_rates(self._module, self._optimizer, self._settings, self._step)
+        set_learning_rates(
+            self._module, self._optimizer, self._settings, self._step, self._steps_max
+        )
         try:
             total = self._train_next(source)
         except StopIteration:
@@ -236,11 +249,13 @@ class Run:
         examples = self._examples
         self._step += 1
         self._seen += examples
-        own = mean = total.double() / examples
+        own = total.double() / examples
+        is_asked = self._stop is not None and self._stop()
+        sums = torch.stack([own, own.new_tensor(is_asked)])
         if self._env is not None:
-            mean = own.clone()
-            dist.all_reduce(mean, group=self._group)
-        value = mean.item()
+            dist.all_reduce(sums, group=self._group)
+        value, asked = sums.tolist()
+        self._is_stopping = asked > 0
         if not math.isfinite(value):
             raise ConfigError(
                 f"training: step {self._step}: expected a finite loss, got {value}"
@@ -289,7 +304,8 @@ class Run:
 
     def _save_last(self) -> None:
         every = self._config.checkpoint.last_every_steps
-        if not every or self._step % every:
+        is_due = every > 0 and self._step % every == 0
+        if not is_due and not self._is_stopping:
             return
         state = RunState(
             config=settings_of(self._config),

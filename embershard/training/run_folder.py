@@ -91,7 +91,7 @@ def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
     """Equal on ranks that train together."""
     keys = [
         f"{name}.{key} = {value!r}"
-        for name, section in config.model_dump(mode="json").items()
+        for name, section in config.model_dump(mode="json", by_alias=True).items()
         for key, value in section.items()
     ]
     splits = {"train": dataset.train, "valid": dataset.valid, "test": dataset.test}
@@ -101,15 +101,18 @@ def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
 def _states_in_folder(
     config: RunConfig, data: str, *, overwrite: bool, resume: bool, job: str | None
 ) -> list[tuple[Path, RunState | DataError]]:
-    """The checkpoints to resume from; refuses those of an earlier run, which are not ours."""
+    """The checkpoints to resume from; refuses those of a finished run and of another run."""
     if overwrite and resume:
         raise ConfigError("expected resume (--resume) or overwrite (--overwrite), got both")
     folder = folder_of(config)
     own = folder / JOB
     is_own = job is not None and own.is_file() and own.read_text(encoding="utf-8") == job
     latest = checkpoints_in(folder / LAST)
-    if latest and (resume or is_own):
-        return [(path, _state_or_error(path, config, data)) for path in reversed(latest)]
+    if is_own or not overwrite:
+        states = [(path, _state_or_error(path, config, data)) for path in reversed(latest)]
+        readable = [state for _, state in states if isinstance(state, RunState)]
+        if states and (resume or is_own or (readable and not readable[0].finished)):
+            return states
     earlier = [*checkpoints_in(folder), *latest]
     if earlier and not overwrite and not is_own:
         steps = ", ".join(str(path.relative_to(folder)) for path in earlier)

@@ -17,6 +17,7 @@ from embershard.data.row_batches import as_split, unknown_rows
 from embershard.data.splits import Split
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
+from embershard.models.own_class import OwnClassError
 from embershard.planner import EmbeddingShardingPlanner, PlanReport
 from embershard.sharding import (
     DistributedModelParallel,
@@ -26,12 +27,13 @@ from embershard.sharding import (
     ShardingPlan,
 )
 from embershard.sharding.environment import agree, from_rank_0
+from embershard.sharding.held_tables import count_accesses
 from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan, machine_of
 from embershard.training.config import AUTO, RunConfig, ShardingConfig
 from embershard.training.initial_model import Collection, fill_whole, fused_settings, meta_model
-from embershard.training.parts import model_arguments
+from embershard.training.parts import model_arguments, steps_of
 from embershard.training.placement import plan_of
 
 LOG = logging.getLogger(__name__)
@@ -81,6 +83,8 @@ class RunSetup:
         settings = self.config.training
         if self.env is None:
             fill_whole(self.module, self.collections, _optimizer(self.config), settings.seed)
+            if settings.count_accesses:
+                count_accesses(self.module)
             return self.module
         return DistributedModelParallel(
             self.module,
@@ -106,11 +110,12 @@ def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) ->
     try:
         arguments = model_arguments(config.model, config.training, dataset, config.tasks)
         torch.manual_seed(seed)
-        module, collections = meta_model(name, arguments)
+        module, collections = meta_model(name, arguments, dataset.schema)
     except ConfigError:
         raise
     except InputError as error:
-        raise config.refusal("model", problem=str(error)) from error
+        key = ["model", error.key] if isinstance(error, OwnClassError) else ["model"]
+        raise config.refusal(*key, problem=str(error)) from error
     params = fused_settings(_optimizer(config))
     sharders: list[Sharder] = [
         EmbeddingBagCollectionSharder(fused_params=params),
@@ -182,6 +187,7 @@ def _check_labels(config: RunConfig, name: str, split: Examples | Split) -> None
 
 
 def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
+    config.check_model()
     settings = config.training
     for name, share in settings.id_dropout.items():
         try:
@@ -189,16 +195,15 @@ def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
         except InputError as error:
             problem = str(error).partition(": ")[2]
             raise config.refusal("training", "id_dropout", name, problem=problem) from error
-    if "warmup_start" in settings.model_fields_set and not settings.warmup_steps:
-        raise config.refusal(
-            "training", "warmup_start", problem="expected warmup_steps with it, got none"
-        )
-    if settings.count_accesses and env is None:
-        raise config.refusal(
-            "training",
-            "count_accesses",
-            problem="expected ranks of torchrun (--nproc-per-node 1 will do), got a process alone",
-        )
+    for name, needed in (("warmup_start", "warmup_steps"), ("decay_end", "decay")):
+        if name in settings.model_fields_set and not getattr(settings, needed):
+            problem = f"expected {needed} with it, got none"
+            raise config.refusal("training", name, problem=problem)
+    _, steps = steps_of(config, len(train))
+    if settings.decay is not None and settings.warmup_steps >= steps:
+        problem = f"expected a warm-up shorter than the run's {steps} steps, since decay follows it"
+        got = f"{problem}; got {settings.warmup_steps}"
+        raise config.refusal("training", "warmup_steps", problem=got)
 
 
 def _check_ignored(config: RunConfig, collections: Mapping[str, Collection]) -> None:

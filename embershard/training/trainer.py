@@ -12,7 +12,7 @@ from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import from_rank_0
 from embershard.training.config import RunConfig
-from embershard.training.progress import TrainingProgress, TrainingResult
+from embershard.training.progress import TrainingProgress, TrainingResult, TrainingStopped
 from embershard.training.run import Run
 from embershard.training.run_folder import begin, locked_folder
 from embershard.training.setup import set_up
@@ -28,31 +28,36 @@ def train(
     job: str | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
     planned: Callable[[PlanReport], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> TrainingResult:
     """Train a model from its configuration.
 
-    The test split is scored once, with the weights that were best on validation.
+    If the folder holds an unfinished run with the same settings and data, it is resumed. The test
+    split is scored once, with the weights that were best on validation.
 
     Args:
         config: settings; ``dataset`` takes the place of ``config.data``.
         dataset: the data of ``config.data``.
-        overwrite: delete the checkpoints of an earlier run in the same folder, as soon as this run
-            has one of its own.
-        resume: go on from the last checkpoint in the folder, if there is one. If the last is
-            damaged, go on from the one before and log a warning.
+        overwrite: start anew, and delete the checkpoints of an earlier run in the same folder as
+            soon as this run has one of its own.
+        resume: resume a finished run as well: its last steps are repeated. If the last checkpoint
+            is damaged, any run goes on from the one before and logs a warning.
         env: the ranks that train together; every one of them calls this. None: this process only.
         job: name of the job that started the ranks. ``<folder>/.job`` keeps it. If it stands there
             already, the folder's checkpoints are this job's, to resume from and to replace. None:
             no job.
         progress: called after every step, on each rank that passes it.
+        stop: called after every step. Once it returns true on any rank, all ranks save the state
+            to resume from and raise TrainingStopped.
         planned: called once on rank 0 if ``sharding.plan`` is ``auto``, before the first step.
 
     Raises:
-        ConfigError: settings that contradict the data, a folder that holds checkpoints already,
-            ``resume`` with ``overwrite``, or a loss that is no number. With file and line where
-            ``config`` was read from a file.
+        ConfigError: settings that contradict the data, a folder with checkpoints of a finished or
+            another run, ``resume`` with ``overwrite``, or a loss that is no number. With file and
+            line where ``config`` was read from a file.
             Ranks of other settings or data: the same message on every rank.
         DataError: a checkpoint that cannot be resumed from.
+        TrainingStopped: see ``stop``.
         KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
     """
     group = None if env is None else env.process_group
@@ -69,7 +74,7 @@ def train(
                 torch.set_num_threads(config.training.threads)
             setup = set_up(config, dataset, env)
             setup.show_plan(planned)
-            run = Run(setup, progress, data=data, job=job)
+            run = Run(setup, progress, stop, data=data, job=job)
             held.callback(run.close)
             if checkpoints:
                 run.resume(checkpoints)
@@ -77,6 +82,8 @@ def train(
                 run.begin_anew()
             run.fit()
             return run.finish()
+    except TrainingStopped:
+        raise TrainingStopped(f"stopped; {_kept(run)}") from None
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted; {_kept(run)}") from None
 

@@ -41,7 +41,7 @@ def test_in_the_block_it_is_an_interrupt_and_outside_what_it_was(number, with_de
     signals = StopSignals()
     with pytest.raises(KeyboardInterrupt, match=f"^ended by {number.name}$"), signals:
         os.kill(os.getpid(), number)
-    assert (signals.came, signals.exit_code) == (number, 128 + number)
+    assert (signals.received, signals.exit_code) == (number, 128 + number)
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
@@ -221,3 +221,48 @@ def test_a_second_signal_ends_a_server_that_drains(repository, number):
         code, last = server.end(number)
     assert code == -number
     assert last.split()[1:] == ["ended", f"signal={number.name}", "while=draining"]
+
+
+TRAINING = """
+import os, signal, sys
+from contextlib import contextmanager
+from embershard import console
+from embershard.cli import main
+
+@contextmanager
+def signalled(title):
+    def show(now):
+        if now.step == 7 and sys.argv[2] == "stop":
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)  # As from torchrun and to the process group.
+    yield show
+
+console.training_bar = signalled
+print("training", flush=True)
+sys.exit(main(["train", sys.argv[1]]))
+"""
+
+
+def trained(file, how):
+    with Started(TRAINING, file, how) as command:
+        said, errors = command.process.communicate(timeout=END_SECONDS)
+    return command.process.returncode, said, errors
+
+
+def test_sigterm_saves_a_training_run_and_ends_with_143(tmp_path):
+    texts = {}
+    for name in ("stopped", "whole"):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(
+            '[data]\nname = "synthetic"\nexamples = 3000\n[training]\nepochs = 1\nthreads = 1\n'
+            f'batch_size = 128\n[checkpoint]\nfolder = "{tmp_path}/{name}"\n'
+        )
+    code, _, errors = trained(tmp_path / "stopped.toml", "stop")
+    last = tmp_path / "stopped/last/8"  # The step in which the signal was seen.
+    assert code == 143
+    assert errors.splitlines()[-1] == f"embershard train: stopped; --resume continues from {last}"
+    code, texts["stopped"], errors = trained(tmp_path / "stopped.toml", "on")
+    assert f"resuming after step 8 of 19 from {last}" in errors
+    assert code == 0
+    code, texts["whole"], _ = trained(tmp_path / "whole.toml", "on")
+    assert texts["stopped"].replace("stopped", "whole") == texts["whole"]

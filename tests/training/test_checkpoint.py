@@ -213,7 +213,7 @@ def set_rows(document):
         ),
         "model": (
             edit(lambda d: d["model"].update(name="dlrn")),
-            "checkpoint.json: model: expected one of dlrm, .*, two_tower; got 'dlrn'",
+            "checkpoint.json: model: expected one of dlrm, .*, dmt; got 'dlrn'",
         ),
         "arguments": (
             edit(lambda d: d["model"].update(arguments=[])),

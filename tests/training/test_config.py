@@ -61,6 +61,10 @@ def test_every_key_is_read(tmp_path):
         rank_at = 4
         warmup_steps = 4
         warmup_start = 0.5
+        decay = "linear"
+        decay_end = 0.25
+        clip_norm = 2
+        dense_dtype = "bf16"
         count_accesses = true
         seed = 11
         threads = 1
@@ -93,6 +97,10 @@ def test_every_key_is_read(tmp_path):
             "dense_learning_rate": 0.5,
             "warmup_steps": 4,
             "warmup_start": 0.5,
+            "decay": "linear",
+            "decay_end": 0.25,
+            "clip_norm": 2,
+            "dense_dtype": "bf16",
             "count_accesses": True,
             "id_dropout": {"user": 0.25},
             "evaluate_every_steps": 9,
@@ -333,7 +341,7 @@ def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, message):
         ),
         "unknown-model": (
             SMALLEST + "[model]\nname = 'dlmr'\n",
-            "run.toml:8: key 'model.name': expected one of dlrm, .*, two_tower, got 'dlmr'",
+            "run.toml:8: key 'model.name': expected one of dlrm, .*, dmt, got 'dlmr'",
         ),
         "key-of-another-model": (
             SMALLEST + "[model]\nname = 'din'\ndense_layers = [8]\n",

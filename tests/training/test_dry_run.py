@@ -56,7 +56,6 @@ def without_likes(data):
     ("settings", "data", "message"),
     {
         "id-dropout": ({"id_dropout": {"nobody": 0.5}}, DATA, "'training.id_dropout.nobody'"),
-        "counts-alone": ({"count_accesses": True}, DATA, "'training.count_accesses'"),
         "labels": ({}, without_likes(DATA), "the test split, got 50 examples of mean 0.0"),
     },
 )

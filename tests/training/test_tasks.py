@@ -13,7 +13,7 @@ from embershard.data import Dataset, TaskConfig, sample_requests, to_rows
 from embershard.data.synthetic import SyntheticConfig, planted_click_log
 from embershard.errors import ConfigError, InputError
 from embershard.export import export_checkpoint
-from embershard.models import DINConfig, DLRMConfig, TwoTowerConfig
+from embershard.models import ClassConfig, DINConfig, DLRMConfig, TwoTowerConfig
 from embershard.serving import LocalPredictor
 from embershard.training import evaluate_logits, load_checkpoint, score, train
 from embershard.training.config import CheckpointConfig
@@ -133,6 +133,9 @@ def test_the_result_has_a_line_for_each_task_and_split(trained, capsys):
     {
         "dlrm": DLRMConfig(embedding_dim=4, dense_layers=(4,), over_layers=(8, 1)),
         "din": DINConfig(embedding_dim=4, over_layers=(8, 1)),
+        "own-class": ClassConfig.model_validate(
+            {"class": "tests.training.own_models:Ranker", "hidden": [8]}
+        ),
     },
 )
 def test_served_outputs_are_those_of_the_trained_model(model, tmp_path):

@@ -239,12 +239,15 @@ def test_a_stopped_run_leaves_no_process(tmp_path, signaled):
     process.send_signal(signaled)
     said = finish(process)
     assert process.returncode != 0, said
-    words = len(re.findall("interrupted; |a collective failed", said))
+    words = len(re.findall("interrupted; |stopped; |a collective failed", said))
     if signaled is signal.SIGKILL:  # Of torchrun, which held what ranks tell each other.
         assert 1 <= words <= 2, said
         assert "Traceback" not in said
     else:
         assert words == 1, said
+    if signaled is signal.SIGTERM:  # The state is saved where the ranks stopped.
+        (saved,) = re.findall(r"stopped; .*--resume continues from (\S+)", said)
+        assert max(int(path.name) for path in Path(saved).parent.iterdir()) == int(Path(saved).name)
     assert not any(is_running(pid) for pid in ranks.values())
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import re
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +9,10 @@ import pytest
 import torch
 
 from embershard.data import to_rows
-from embershard.errors import ConfigError, DataError
+from embershard.errors import ConfigError
 from embershard.models import build_model
 from embershard.training import (
     RunConfig,
-    dry_run,
     evaluate_logits,
     load_checkpoint,
     metrics,
@@ -106,8 +104,8 @@ def test_the_result_is_that_of_the_checkpoint(tmp_path):
 def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
     rates = []
 
-    def recorded(module, optimizer, settings, step):
-        set_learning_rates(module, optimizer, settings, step)
+    def recorded(module, optimizer, *arguments):
+        set_learning_rates(module, optimizer, *arguments)
         (tables,) = (each for each in module.modules() if hasattr(each, "set_learning_rate"))
         rates.append((optimizer.param_groups[0]["lr"], tables.optimizer.learning_rate))
 
@@ -127,10 +125,14 @@ def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
             "warmup_start = 0.5",
             "run.toml:4: key 'training.warmup_start': expected warmup_steps with it, got none",
         ),
-        "counts-of-a-process-alone": (
-            "count_accesses = true",
-            "run.toml:4: key 'training.count_accesses': expected ranks of torchrun "
-            "(--nproc-per-node 1 will do), got a process alone",
+        "end-without-decay": (
+            "decay_end = 0.5",
+            "run.toml:4: key 'training.decay_end': expected decay with it, got none",
+        ),
+        "decay-after-the-run": (
+            'warmup_steps = 40\ndecay = "linear"',
+            "run.toml:4: key 'training.warmup_steps': expected a warm-up shorter than the run's "
+            "40 steps, since decay follows it; got 40",
         ),
     },
 )
@@ -356,91 +358,6 @@ def test_an_interrupted_run_says_what_to_resume_from(tmp_path):
     with pytest.raises(KeyboardInterrupt) as ended:
         train(run.model_copy(update={"checkpoint": every}), DATA, progress=interrupt)
     assert str(ended.value) == f"interrupted; --resume continues from {tmp_path}/last/8"
-
-
-def damage_weights(checkpoint):
-    file = next(checkpoint.glob("state/*.distcp"))
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def damage_progress(checkpoint):
-    (checkpoint / "training.json").write_text("{")
-
-
-def damage_step(checkpoint):
-    file = checkpoint / "training.json"
-    file.write_text(file.read_text().replace('"step": 8', '"step": 1000000000'))
-
-
-def stopped_after_step_9(folder):
-    """Its settings; checkpoints to resume from are those of steps 4 and 8."""
-    return stopped_after(9, folder)
-
-
-def stopped_after(step, folder):
-    run = config(folder)
-    every = run.checkpoint.model_copy(update={"last_every_steps": 4})
-    run = run.model_copy(update={"checkpoint": every})
-
-    def interrupt(now):
-        if now.step == step:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(run, DATA, progress=interrupt)
-    return run
-
-
-@pytest.mark.parametrize("damage", [damage_weights, damage_progress, damage_step])
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(damage, tmp_path, caplog):
-    run = stopped_after_step_9(tmp_path / "run")
-    last = tmp_path / "run" / "last"
-    damage(last / "8")
-    dry = dry_run(run, DATA, resume=True)
-    assert dry.step == (8 if damage is damage_weights else 4)  # Which reads no weights.
-    shown = run.training.model_copy(update={"rank_at": 3})  # No weights depend on it.
-    resumed = train(run.model_copy(update={"training": shown}), DATA, resume=True)
-    assert re.search(rf"last/8/.*; going on from the one before, {last}/4$", caplog.text, re.M)
-    assert same(weights_of(resumed), weights_of(train(config(tmp_path / "whole"), DATA)))
-
-
-def test_resume_with_overwrite_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"expected resume .* or overwrite .*, got both"):
-        train(config(tmp_path), DATA, resume=True, overwrite=True)
-
-
-def test_a_file_named_as_a_folder_of_a_killed_run_stays_and_is_logged(tmp_path, caplog):
-    run = stopped_after_step_9(tmp_path)
-    stray, killed = tmp_path / "last/.8.partial", tmp_path / "last/.12.abc.partial"
-    stray.write_text("")
-    killed.mkdir()
-    train(run, DATA, resume=True)
-    assert f"{stray}: expected a folder of a killed run, got a file" in caplog.text
-    assert stray.exists()
-    assert not killed.exists()
-
-
-def test_a_run_whose_best_checkpoint_is_gone_goes_on_from_before_it(tmp_path, caplog):
-    run = stopped_after(13, tmp_path)
-    shutil.rmtree(tmp_path / "10")
-    resumed = train(run, DATA, resume=True)
-    assert f"{tmp_path}/10: expected the best checkpoint of the run of" in caplog.text
-    assert f"going on from the one before, {tmp_path}/last/8" in caplog.text
-    assert resumed.checkpoint.is_dir()
-
-
-def test_a_run_whose_checkpoints_are_all_damaged_says_so(tmp_path):
-    run = stopped_after_step_9(tmp_path)
-    damage_weights(tmp_path / "last" / "8")
-    damage_progress(tmp_path / "last" / "4")
-    with pytest.raises(DataError, match=r"last/4/training.json"):
-        train(run, DATA, resume=True)
-
-
-def test_a_damaged_checkpoint_before_the_one_it_goes_on_from_stops_no_run(tmp_path):
-    run = stopped_after_step_9(tmp_path)
-    damage_progress(tmp_path / "last" / "4")
-    assert train(run, DATA, resume=True).checkpoint.is_dir()
 
 
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):

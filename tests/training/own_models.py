@@ -1,0 +1,84 @@
+"""Models of a user's own, for tests of ``model.class``."""
+
+import torch
+from torch import nn
+
+import embershard as es
+from embershard.models.base import LogitModel
+
+
+class Ranker(nn.Module):
+    """Returns logits ``(B,)`` for one task; ``(B, T)`` for several."""
+
+    def __init__(
+        self,
+        embedding_bag_collection,
+        hidden: tuple[int, ...],
+        dense_in_features,
+        tasks,
+        activation: str = "relu",
+    ):
+        super().__init__()
+        assert isinstance(hidden, tuple)
+        self.tables = embedding_bag_collection
+        self.act = {"relu": nn.ReLU, "tanh": nn.Tanh}[activation]()
+        columns = sum(
+            each.embedding_dim * len(each.feature_names)
+            for each in embedding_bag_collection.embedding_bag_configs()
+        )
+        self.inner = nn.Linear(dense_in_features + columns, hidden[0])
+        self.over = nn.Linear(hidden[0], len(tasks))
+        self.is_flat = len(tasks) == 1
+
+    def forward(self, dense, sparse):
+        pooled = self.tables(sparse).values()
+        logits = self.over(self.act(self.inner(torch.cat([dense, pooled], dim=1))))
+        return logits.squeeze(1) if self.is_flat else logits
+
+
+class Named(LogitModel):
+    """Serves an output of its own."""
+
+    def __init__(self, embedding_bag_collection, schema: es.Schema):
+        super().__init__()
+        self.tables = embedding_bag_collection
+        self.over = nn.Linear(len(schema.dense) + 4 * len(schema.sparse), 1)
+
+    def forward(self, dense, sparse):
+        return self.over(torch.cat([dense, self.tables(sparse).values()], dim=1))
+
+
+class NoTables(nn.Module):
+    def __init__(self, embedding_bag_collection):
+        super().__init__()
+
+    def forward(self, dense, sparse):
+        return dense.sum(1)
+
+
+class Wide(Ranker):
+    """Returns a logit too many."""
+
+    def __init__(self, embedding_bag_collection, dense_in_features):
+        super().__init__(embedding_bag_collection, (4,), dense_in_features, {"a": 0, "b": 0})
+
+
+class Failing(nn.Module):
+    def __init__(self, embedding_bag_collection):
+        raise RuntimeError("no such thing")
+
+    def forward(self, dense, sparse):
+        return dense
+
+
+class OneInput(nn.Module):
+    def __init__(self, embedding_bag_collection):
+        super().__init__()
+
+    def forward(self, dense):
+        return dense
+
+
+class NoCollection(nn.Module):
+    def forward(self, dense, sparse):
+        return dense
