@@ -14,7 +14,6 @@ import pytest
 from embershard.package import Package
 from tests.cli.running import run, serving
 
-README = Path(__file__).parents[2] / "README.md"
 DEMO = Path(__file__).parents[2] / "examples/movielens/demo.py"
 END_SECONDS = 300
 
@@ -119,9 +118,8 @@ NEXT = """\
 """
 
 
-def test_it_ends_with_what_to_do_next_as_the_readme_does(demo):
+def test_it_ends_with_what_to_do_next(demo):
     assert demo[0].endswith(NEXT)
-    assert NEXT in README.read_text()
 
 
 def test_what_it_says_to_do_next_works(demo):

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -228,7 +229,7 @@ def test_a_publisher_killed_at_any_moment_leaves_a_repository_that_serves(reposi
             )
             with child:
                 assert child.stdout.readline() == "ready\n"
-                with pytest.raises(subprocess.TimeoutExpired):
+                with suppress(subprocess.TimeoutExpired):  # If not, it was quick, or we were slow.
                     child.wait(timeout=0.05 * chance.random())
                 child.send_signal(signal.SIGKILL)
             refused += refused_to_refresh(server)
