@@ -4,6 +4,7 @@ in backward."""
 from collections.abc import Sequence
 
 import torch
+from torch.nn.functional import pad
 
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer, device_of
@@ -159,7 +160,10 @@ class FusedEmbeddingCollection(FusedCollection):
             for table in self._configs
             for feature in table.feature_names
         ]
-        ends = torch.cat([each.lengths() for each in lists]).cumsum(0)
+        # The kernel finds a lookup by its number of lists, which differs in a variable batch.
+        most = max(len(each.lengths()) for each in lists)
+        padded = [pad(each.lengths(), (0, most - len(each.lengths()))) for each in lists]
+        ends = torch.cat(padded).cumsum(0)
         vectors = self._tables.gather(
             torch.cat([each.values() for each in lists]).clamp(min=0),
             torch.cat([ends.new_zeros(1), ends]),

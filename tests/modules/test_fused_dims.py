@@ -199,3 +199,28 @@ def test_sequences_of_any_dim_train_as_plain_ones(dim):
         for weight in plain.parameters():
             weight -= RATE * weight.grad
     assert_close(dict(fused.state_dict()), dict(plain.state_dict()))
+
+
+def test_sequences_of_a_variable_batch_train_as_plain_ones():
+    table = EmbeddingConfig(
+        name="items", num_embeddings=ROWS, embedding_dim=4, feature_names=["history", "item"]
+    )
+    plain, fused = twins(
+        EmbeddingCollection([table]),
+        FusedEmbeddingCollection([table], optimizer="sgd", learning_rate=RATE),
+    )
+    # Histories of 2 requests, and items of their 5 examples.
+    features = KeyedJaggedTensor(
+        ["history", "item"],
+        torch.arange(8) % ROWS,
+        lengths=torch.tensor([1, 2, 1, 1, 1, 1, 1]),
+        stride_per_key_per_rank=[[2], [5]],
+    )
+
+    for collection in (plain, fused):
+        sum(lists.values().pow(3).sum() for lists in collection(features).values()).backward()
+
+    with torch.no_grad():
+        for weight in plain.parameters():
+            weight -= RATE * weight.grad
+    assert_close(dict(fused.state_dict()), dict(plain.state_dict()))
