@@ -119,9 +119,14 @@ class JaggedTensor(JaggedBase):
         Raises:
             InputError: a negative width, or a padding that the values' dtype cannot hold.
         """
-        return pad_jagged(
+        padded = pad_jagged(
             self._values, self.lengths(), self.offsets(), desired_length, padding_value
         )
+        if self._values.requires_grad and not padded.requires_grad:
+            # Nothing was taken from the values. Backward reaches them all the same, because in
+            # sharded training other ranks wait for this one there.
+            padded = padded + 0 * self._values.sum()
+        return padded
 
     def to_padded_dense_weights(
         self, desired_length: int | None = None, padding_value: float = 0.0

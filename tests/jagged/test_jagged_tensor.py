@@ -109,6 +109,16 @@ def test_to_padded_dense_without_any_value(examples):
     same(jagged.to_padded_dense(2, 7.0), torch.full((examples, 2), 7.0))
 
 
+@pytest.mark.parametrize("examples", [0, 2])
+def test_backward_reaches_values_of_which_there_are_none(examples):
+    values, reached = torch.zeros(0, 4, requires_grad=True), []
+    looked_up = values * 1
+    looked_up.register_hook(reached.append)
+    jagged = JaggedTensor(looked_up, lengths=torch.zeros(examples, dtype=torch.int64))
+    jagged.to_padded_dense(3).sum().backward()
+    assert len(reached) == 1
+
+
 def test_to_padded_dense_of_a_given_width_reads_no_contents():
     jagged = JaggedTensor(VALUES.to("meta"), lengths=LENGTHS.to("meta"))
     assert jagged.to_padded_dense(5).shape == (3, 5)
