@@ -56,9 +56,23 @@ def expand_pooled(
     if not features.variable_stride_per_key():
         return pooled
     keys, inverse = features.inverse_indices()
-    parts = torch.split(pooled, list(dims), dim=1)
-    found = [
-        part.index_select(0, inverse[keys.index(name)])
-        for name, part in zip(names, parts, strict=True)
-    ]
-    return torch.cat(found, dim=1)
+    every = torch.arange(inverse.shape[1], device=inverse.device)
+    groups = list[tuple[Tensor, list[int]]]()
+    for place, name in enumerate(names):
+        row = inverse[keys.index(name)]
+        same = (places for other, places in groups if torch.equal(row, other))
+        if (places := next(same, None)) is None:
+            groups.append((row, places := []))
+        places.append(place)
+    parts = list(torch.split(pooled, list(dims), dim=1))
+    for row, places in groups:
+        if torch.equal(row, every):
+            for place in places:
+                parts[place] = parts[place][: len(row)]
+            continue
+        # One gather for all columns: its gradient is slow for each of them alone.
+        vectors = torch.cat([parts[place] for place in places], dim=1).index_select(0, row)
+        widths = [dims[place] for place in places]
+        for place, part in zip(places, torch.split(vectors, widths, dim=1), strict=True):
+            parts[place] = part
+    return torch.cat(parts, dim=1)
