@@ -7,6 +7,8 @@ flag     masks                          bool
 ids      sparse inputs                  integers, bool and strings, and lists of them
 key      request, split by hash         integers and strings
 time     split by time                  timestamps, dates, integers, floats
+
+In request rows, the columns of candidates have lists of these.
 """
 
 from __future__ import annotations
@@ -27,8 +29,12 @@ from embershard.data.tasks import TaskConfig
 from embershard.errors import DataError
 from embershard.ids import hash_utf8
 from embershard.package.samples import offsets_of
+from embershard.package.schema import Scope
 
 Use: TypeAlias = Literal["number", "flag", "ids", "key", "time"]
+
+Level: TypeAlias = Literal["row", "candidate", "either"]
+"""``candidate``: the column has a list in each row, with an element for each candidate."""
 
 EXPECTED: Final[Mapping[Use, str]] = {
     "number": "numbers",
@@ -48,6 +54,8 @@ class NeededColumn(NamedTuple):
     use: Use
     owner: str
     """The part of the configuration that names it."""
+
+    level: Level = "row"
 
 
 class Rows(NamedTuple):
@@ -94,19 +102,28 @@ def needed_columns(
     config: ParquetConfig, tasks: Mapping[str, TaskConfig]
 ) -> Iterator[NeededColumn]:
     """Every column to read, some of them several times."""
+    is_impression = config.rows == "impression"
+
+    def level(scope: Scope) -> Level:
+        return "row" if is_impression or scope == "request" else "candidate"
+
     if config.split.column is not None:
         use: Use = "time" if config.split.by == "time" else "key"
         yield NeededColumn(config.split.column, use, SPLIT_OWNER)
     for name, dense in config.dense.items():
-        yield NeededColumn(dense.column or name, "number", f"dense input {name!r}")
+        owner = f"dense input {name!r}"
+        yield NeededColumn(dense.column or name, "number", owner, level(dense.scope))
     for name, sparse in config.sparse.items():
-        yield NeededColumn(sparse.column or name, "ids", f"sparse input {name!r}")
+        owner = f"sparse input {name!r}"
+        yield NeededColumn(sparse.column or name, "ids", owner, level(sparse.scope))
     for name, task in tasks.items():
-        yield NeededColumn(str(task.label), "number", f"label of task {name!r}")
+        owner = f"label of task {name!r}"
+        yield NeededColumn(str(task.label), "number", owner, level("example"))
         if task.mask is not None:
-            yield NeededColumn(task.mask, "flag", f"mask of task {name!r}")
+            yield NeededColumn(task.mask, "flag", f"mask of task {name!r}", level("example"))
     if config.weight is not None:
-        yield NeededColumn(config.weight, "number", "data.weight")
+        weight_level: Level = "row" if is_impression else "either"
+        yield NeededColumn(config.weight, "number", "data.weight", weight_level)
     if config.request is not None:
         yield NeededColumn(config.request, "key", "data.request")
 
@@ -125,14 +142,21 @@ def column_kind(path: str, schema: pa.Schema, needed: NeededColumn) -> str:
             f"{path}: expected one column {needed.name!r} ({needed.owner}), "
             f"found {len(places) or 'none'}{hint}"
         )
-    arrow_type = schema.field(places[0]).type
-    kind = _kind(arrow_type, needed.use)
+    arrow_type = value_type = schema.field(places[0]).type
+    kind, expected, lists = None, EXPECTED[needed.use], ""
+    if needed.level == "candidate":
+        expected = f"lists with an element for each candidate: {expected}"
+    if needed.level == "candidate" or (needed.level == "either" and is_list(arrow_type)):
+        value_type = arrow_type.value_type if is_list(arrow_type) else None
+        lists = " of candidates"
+    if value_type is not None:
+        kind = _kind(value_type, needed.use)
     if kind is None:
         raise DataError(
-            f"{path}: column {needed.name!r}: expected {EXPECTED[needed.use]} ({needed.owner}), "
+            f"{path}: column {needed.name!r}: expected {expected} ({needed.owner}), "
             f"got {arrow_type}"
         )
-    return kind
+    return kind + lists
 
 
 def dense_matrix(rows: Rows, inputs: Mapping[str, DenseColumn]) -> NDArray[np.float32]:
@@ -165,7 +189,7 @@ def raw_lists(rows: Rows, name: str, spec: SparseColumn) -> RawLists:
     if spec.null == "error" and array.null_count:
         raise _null_id(rows, column, name, int(np.argmax(_nulls(array))))
     ids, offsets = array, None
-    if _is_list(array.type):
+    if is_list(array.type):
         lengths = _numpy(pc.fill_null(pc.list_value_length(array), 0))
         ids, offsets = array.flatten(), offsets_of(lengths)
     if ids.null_count:
@@ -260,7 +284,7 @@ def row_times(rows: Rows, column: str) -> NDArray[np.int64]:
 
 def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
     """None: the use does not take the type."""
-    value = arrow_type.value_type if _is_list(arrow_type) else arrow_type
+    value = arrow_type.value_type if is_list(arrow_type) else arrow_type
     value = value.value_type if types.is_dictionary(value) else value
     is_integer = types.is_integer(value)
     is_number = is_integer or types.is_floating(value) or types.is_boolean(value)
@@ -268,8 +292,8 @@ def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
         if not (is_integer or types.is_boolean(value) or _is_text(value)):
             return None
         kind = "strings" if _is_text(value) else "ids"
-        return f"lists of {kind}" if _is_list(arrow_type) else kind
-    if _is_list(arrow_type):
+        return f"lists of {kind}" if is_list(arrow_type) else kind
+    if is_list(arrow_type):
         return None
     match use:
         case "number":
@@ -285,7 +309,8 @@ def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
             return ("integers" if is_integer else "floats") if is_plain else None
 
 
-def _is_list(arrow_type: pa.DataType) -> bool:
+def is_list(arrow_type: pa.DataType) -> bool:
+    """True for each of Arrow's types of lists."""
     return bool(
         types.is_list(arrow_type)
         or types.is_large_list(arrow_type)

@@ -143,7 +143,7 @@ class SplitConfig(_Section):
 
 
 class DenseColumn(_Section):
-    """A dense input: one number a row."""
+    """A dense input: one number for each candidate, or for each request."""
 
     column: Text | None = None
     """The column; without it the column with the input's name. Integers, floats, decimals and
@@ -242,17 +242,25 @@ class ParquetConfig(_Section):
     ``s3://``. A folder stands for all files in it and below that end in ``.parquet``. Relative
     paths count from the current folder."""
 
+    rows: Literal["impression", "request"] = "impression"
+    """``impression``: a row is one candidate that a user was shown. ``request``: a row is a request
+    with all of its candidates. Labels, masks and inputs with ``scope = "example"`` have a list with
+    an element for each candidate then."""
+
     weight: Text | None = None
-    """Column with the weight of each row's losses."""
+    """Column with the weight of each row's losses. A request row has one weight, or a list with one
+    for each candidate."""
 
     request: Text | None = None
-    """Column of integers or strings; rows with equal values belong to one request."""
+    """Column of integers or strings; rows with equal values belong to one request. Without it each
+    request row is a request of its own."""
 
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     """Seed of the split by ``hash``."""
 
     shuffle_rows: Annotated[int, Field(ge=1, le=1 << 26)] = SHUFFLE_ROWS
-    """Rows that are held in memory and shuffled together, in each process."""
+    """Rows that are held in memory and shuffled together, in each process. Choose fewer if each row
+    is a request with many candidates."""
 
     split: SplitConfig
     """The splits."""

@@ -14,14 +14,21 @@ resumes begins at its window.
 from __future__ import annotations
 
 import itertools
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from embershard.data.splits import even_sizes
 from embershard.package.samples import offsets_of
 
 LANES: Final = 8
+
+Lanes: TypeAlias = list[tuple[int, int]]
+"""First position of each lane, and the position after its last."""
+
+T = TypeVar("T", bound=np.generic)
 
 
 class RankPart(NamedTuple):
@@ -34,17 +41,43 @@ class RankPart(NamedTuple):
     sizes: NDArray[np.int64]
     """Rows of each of its batches, maybe 0."""
 
+    examples: NDArray[np.int64]
+    """Examples of each of its batches: the rows, or the candidates in them."""
+
     @classmethod
     def of(cls, rows: int, batch_size: int, rank: int, world_size: int) -> RankPart:
         """The part of ``rank``, if batches of all ranks together have ``batch_size`` rows but the
         last."""
-        totals = np.full(-(-rows // batch_size), batch_size, np.int64)
-        if len(totals):
-            totals[-1] = rows - batch_size * (len(totals) - 1)
+        totals = even_sizes(rows, batch_size)
         starts, stops = (totals * edge // world_size for edge in (rank, rank + 1))
         begin = int(starts.sum())  # The earlier ranks have these parts of the batches.
         sizes = stops - starts
-        return cls(begin, begin + int(sizes.sum()), sizes)
+        return cls(begin, begin + int(sizes.sum()), sizes, sizes)
+
+    @classmethod
+    def of_requests(cls, begin: int, candidates: NDArray[np.int32], examples_max: int) -> RankPart:
+        """Batches of whole requests: as many as have at most ``examples_max`` candidates, and at
+        least one. A request without candidates counts as one candidate, so that batches of such
+        requests are bounded, too.
+
+        Args:
+            candidates: of each request, in the order of reading.
+        """
+        ends = np.cumsum(np.maximum(candidates, 1), dtype=np.int64)
+        edges = [0]
+        while (first := edges[-1]) < len(ends):
+            used = int(ends[first - 1]) if first else 0
+            stop = int(np.searchsorted(ends, used + examples_max, side="right"))
+            edges.append(max(stop, first + 1))
+        examples = np.diff(offsets_of(candidates)[edges])
+        return cls(begin, begin + len(ends), np.diff(edges), examples)
+
+    def padded(self, batches: int) -> RankPart:
+        """The same with empty batches at the end, up to this number of batches."""
+        missing = (0, batches - len(self.sizes))
+        return self._replace(
+            sizes=np.pad(self.sizes, missing), examples=np.pad(self.examples, missing)
+        )
 
 
 class EpochOrder(NamedTuple):
@@ -64,7 +97,14 @@ class EpochOrder(NamedTuple):
             np.random.default_rng(seed).shuffle(groups)
         return cls(groups, offsets_of(rows[groups]))
 
-    def lanes(self, begin: int, end: int, count: int) -> list[tuple[int, int]]:
+    def reordered(self, values: NDArray[T], rows: NDArray[np.int64]) -> NDArray[T]:
+        """Values of all rows of the split, which lie in the order of the files, in this order.
+        ``rows``: of the split in each row group."""
+        starts = offsets_of(rows)
+        parts = [values[starts[group] : starts[group + 1]] for group in self.groups]
+        return np.concatenate([values[:0], *parts])
+
+    def lanes(self, begin: int, end: int, count: int) -> Lanes:
         """At most ``count`` parts of the positions ``begin`` .. ``end``. They meet between row
         groups, so that few row groups are read twice."""
         inside = self.starts[(self.starts > begin) & (self.starts < end)]
@@ -85,7 +125,7 @@ class Windows(NamedTuple):
     """Number of windows, at least 1."""
 
     @classmethod
-    def of(cls, lanes: list[tuple[int, int]], rows_max: int) -> Windows:
+    def of(cls, lanes: Lanes, rows_max: int) -> Windows:
         """As few windows as there can be, of about ``rows_max`` rows each."""
         rows = np.array([end - begin for begin, end in lanes], np.int64)
         return cls(rows, max(1, -(-int(rows.sum()) // rows_max)))
@@ -99,3 +139,34 @@ class Windows(NamedTuple):
         before = np.array([self.edges(window).sum() for window in range(self.number + 1)])
         window = int(np.searchsorted(before, row, side="right")) - 1
         return window, row - int(before[window])
+
+
+def window_rng(seed: int, rank: int, window: int) -> np.random.Generator:
+    """The random numbers of a window; the first ones shuffle its rows."""
+    return np.random.default_rng([seed, rank, window])
+
+
+def positions_read(
+    lanes: Lanes, windows: Windows, seed: int | None, rank: int
+) -> Iterator[NDArray[np.int64]]:
+    """The positions of the rows of each window of a rank, in the order in which it reads them."""
+    begins = np.array([begin for begin, _ in lanes])
+    for window in range(windows.number):
+        starts, stops = (begins + windows.edges(edge) for edge in (window, window + 1))
+        rows = np.concatenate([np.arange(*ends) for ends in zip(starts, stops, strict=True)])
+        if seed is not None:
+            rows = rows[window_rng(seed, rank, window).permutation(len(rows))]
+        yield rows
+
+
+def request_ranges(candidates: NDArray[np.int32], world_size: int) -> Lanes:
+    """The requests of each rank: first position, and the position after the last. Ranks have about
+    equally many candidates.
+
+    Args:
+        candidates: of each request, in the order of the epoch.
+    """
+    before = offsets_of(candidates)
+    ideal = [int(before[-1]) * rank // world_size for rank in range(1, world_size)]
+    edges = [0, *np.searchsorted(before, ideal).tolist(), len(candidates)]
+    return list(itertools.pairwise(edges))

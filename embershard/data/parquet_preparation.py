@@ -6,6 +6,7 @@ the configuration and of path, size and time of change of each file.
     label means   of each task in each split
     vocabularies  ids of the training split, the most frequent first
     moments       mean and deviation of standardized inputs in the training split
+    candidates    of each request row
     cuts          first times of the validation and test split
 """
 
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +50,7 @@ from embershard.data.parquet_files import (
     in_parallel,
     record_batches,
 )
+from embershard.data.parquet_requests import SCOPES, Unfolded, scope_config
 from embershard.data.parquet_rows import LastDictionary, transformed
 from embershard.data.parquet_rule import SplitRule, time_cuts
 from embershard.data.parquet_schema import Learned, transforms_before
@@ -60,11 +62,17 @@ from embershard.modules import DenseTransforms
 
 LOG = logging.getLogger(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Changes with the meaning of what is kept."""
 
 BATCH_ROWS: Final = 65_536
 """Rows that are decoded at once."""
+
+BATCH_REQUESTS: Final = 4096
+"""Rows that are decoded at once if each is a request with candidates."""
+
+
+CANDIDATES: Final = tuple(f"candidates_{split}" for split in SPLITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +92,10 @@ class Prepared:
     """``[3, T]``: per split, over labels that count; NaN if there are none."""
 
     cuts: tuple[int, int] | None
+    candidates: Sequence[NDArray[np.int32]]
+    """Per split, the candidates of each of its rows, in the order of the row groups. Empty if rows
+    are impressions."""
+
     learned: Learned
 
     def rule(self, config: ParquetConfig) -> SplitRule:
@@ -168,8 +180,23 @@ def _loaded(
             groups=arrays["groups"],
             label_means=arrays["label_means"],
             cuts=(cuts[0], cuts[1]) if cuts else None,
+            candidates=[arrays[key] for key in CANDIDATES if key in arrays],
             learned=Learned.of_arrays(arrays),
         )
+
+
+class _Part(NamedTuple):
+    """The inputs that are read from the same rows."""
+
+    config: ParquetConfig
+    transforms: DenseTransforms
+    moments: Moments
+
+    @classmethod
+    def of(cls, config: ParquetConfig) -> _Part:
+        """The inputs of ``config``."""
+        before = transforms_before(config.dense)
+        return cls(config, DenseTransforms(before), Moments(len(config.dense)))
 
 
 class _Pass:
@@ -186,9 +213,12 @@ class _Pass:
         self._files, self._file_splits = files, file_splits
         self._needed = list(needed_columns(config, tasks))
         self._list_inputs: set[str] = set()
-        self._before = transforms_before(config.dense)
-        self._transforms = DenseTransforms(self._before)
-        self._moments = Moments(len(config.dense))
+        self._unfolded = Unfolded(config, tasks) if config.rows == "request" else None
+        configs = [config]
+        if self._unfolded is not None:
+            configs = [scope_config(config, scope) for scope in SCOPES]
+        self._parts = [_Part.of(part) for part in configs]
+        self._candidates: list[list[NDArray[np.int32]]] = [[] for _ in SPLITS]
         self._tables = {name: spec.table or name for name, spec in config.sparse.items()}
         self._counts = {table: IdCounts() for table in self._tables.values()}
         self._dictionaries = {name: LastDictionary(np.asarray) for name in config.sparse}
@@ -213,11 +243,13 @@ class _Pass:
             moments=self._moments_of_inputs(),
             vocabularies=self._vocabularies(),
         )
+        candidates = zip(CANDIDATES, self._candidates, strict=True)
         return {
             "groups": groups,
             "label_means": means,
             "cuts": np.array(rule.cuts or (), np.int64),
             **learned.arrays(),
+            **{key: np.concatenate(counts) for key, counts in candidates if counts},
         }
 
     def _row_groups(self) -> NDArray[np.int64]:
@@ -248,9 +280,10 @@ class _Pass:
         self, groups: NDArray[np.int64], columns: Sequence[str]
     ) -> Generator[tuple[int, Rows], None, None]:
         """All rows, each part with the place of its row group."""
+        rows_max = BATCH_ROWS if self._unfolded is None else BATCH_REQUESTS
         for place, (file, number, first, *_) in enumerate(groups.tolist()):
             source = self._files[file]
-            for batch in record_batches(source, number, columns, BATCH_ROWS):
+            for batch in record_batches(source, number, columns, rows_max):
                 numbers = np.arange(first, first + batch.num_rows)
                 yield place, Rows(batch, source.path, number, numbers)
                 first += batch.num_rows
@@ -271,41 +304,60 @@ class _Pass:
 
     def _add(self, rows: Rows, splits: NDArray[np.int64]) -> None:
         """Checks all values, and counts those of the training split."""
-        config, trains = self._config, splits == 0
-        dense = transformed(rows, config, self._transforms, dense_matrix(rows, config.dense))
-        self._moments.add(dense[trains])
-        for name, spec in config.sparse.items():
-            raw = raw_lists(rows, name, spec)
-            if spec.ids == "vocabulary" and trains.any():
-                self._count(name, raw, trains)
+        if self._unfolded is not None:
+            candidates, counts = self._unfolded.candidates(rows)
+            for split, parts in enumerate(self._candidates):
+                parts.append(counts[splits == split].astype(np.int32))
+            # A value counts once for each candidate, as in impression rows.
+            self._add_inputs(self._parts[0], rows, np.where(splits == 0, counts, 0))
+            rows, splits = candidates, np.repeat(splits, counts)
+        self._add_inputs(self._parts[-1], rows, (splits == 0).astype(np.int64))
         labels = label_matrix(rows, self._tasks)
         for split in range(len(SPLITS)):
             chosen = labels[splits == split]
             self._label_sums[split] += np.nansum(chosen, axis=0, dtype=np.float64)
             self._label_counts[split] += (~np.isnan(chosen)).sum(axis=0)
+
+    def _add_inputs(self, part: _Part, rows: Rows, times: NDArray[np.int64]) -> None:
+        """Checks the inputs of one part. ``times``: how often each row counts."""
+        config, _, moments = part
+        dense = transformed(rows, config, part.transforms, dense_matrix(rows, config.dense))
+        moments.add(np.repeat(dense, times, axis=0))
+        for name, spec in config.sparse.items():
+            raw = raw_lists(rows, name, spec)
+            if spec.ids == "vocabulary" and times.any():
+                self._count(name, raw, times)
         if config.weight is not None:
             row_weights(rows, config.weight)
         if config.request is not None:
             row_keys(rows, config.request)
 
-    def _count(self, name: str, raw: RawLists, trains: NDArray[np.bool_]) -> None:
+    def _count(self, name: str, raw: RawLists, times: NDArray[np.int64]) -> None:
         (values, _), dictionary = raw
-        if not trains.all():
-            values = values[np.repeat(trains, raw.lists.lengths)]
+        times_of_ids = np.repeat(times, raw.lists.lengths)
         if dictionary is None:
-            counted = pc.value_counts(pa.array(values))
-            ids, counts = (counted.field(place).to_numpy() for place in range(2))
+            values, times_of_ids = values[times_of_ids > 0], times_of_ids[times_of_ids > 0]
+            if (times_of_ids == 1).all():
+                counted = pc.value_counts(pa.array(values))
+                ids, counts = (counted.field(place).to_numpy() for place in range(2))
+            else:
+                ids, places = np.unique(values, return_inverse=True)
+                counts = np.bincount(places, times_of_ids).astype(np.int64)
         else:
-            per_place = np.bincount(values, minlength=len(dictionary))
+            per_place = np.bincount(values, times_of_ids, len(dictionary)).astype(np.int64)
             seen = np.flatnonzero(per_place)
             ids, counts = self._dictionaries[name].values(dictionary)[seen], per_place[seen]
         self._counts[self._tables[name]].add(ids, counts)
 
     def _moments_of_inputs(self) -> dict[str, tuple[float, float]]:
+        inputs = (
+            (name, spec, part.moments.mean(place), part.moments.deviation(place))
+            for part in self._parts
+            for place, (name, spec) in enumerate(part.config.dense.items())
+        )
         moments = {}
-        for place, (name, spec) in enumerate(self._config.dense.items()):
+        for name, spec, mean, deviation in inputs:
             if "standardize" in spec.transforms:
-                mean, deviation = self._moments.mean(place), self._moments.deviation(place)
                 if not deviation > 0:
                     raise DataError(
                         f"dense input {name!r}: expected values that differ for 'standardize', "

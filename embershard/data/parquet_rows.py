@@ -74,6 +74,17 @@ class TableRows:
             request=_joined_arrays([part.request for part in parts]),
         )
 
+    @classmethod
+    def empty(cls, config: ParquetConfig, dense: int, sparse: int, tasks: int) -> TableRows:
+        """No rows, with so many inputs and tasks."""
+        return cls(
+            dense=np.empty((0, dense), np.float32),
+            sparse=[IdLists(np.empty(0, np.int64), None)] * sparse,
+            labels=np.empty((0, tasks), np.float32),
+            weights=None if config.weight is None else np.empty(0, np.float32),
+            request=None if config.request is None else np.empty(0, np.int64),
+        )
+
     def take(self, index: NDArray[np.int64]) -> TableRows:
         """The rows ``index``, in that order."""
         return TableRows(
@@ -118,16 +129,11 @@ class TableRows:
 
     def to_batch(self, keys: list[str]) -> Batch:
         """Tensors of their own memory. ``keys``: names of the sparse inputs."""
-        values = [np.empty(0, np.int64), *(lists.values for lists in self.sparse)]
-        lengths = [np.empty(0, np.int64), *(lists.lengths for lists in self.sparse)]
+        values, lengths = flat_lists(self.sparse)
         labels = self.labels if self.labels.shape[1] > 1 else self.labels[:, 0]
         return Batch(
             _tensor(self.dense),
-            KeyedJaggedTensor(
-                keys=keys,
-                values=torch.from_numpy(np.concatenate(values, dtype=np.int64)),
-                lengths=torch.from_numpy(np.concatenate(lengths)),
-            ),
+            KeyedJaggedTensor(keys=keys, values=values, lengths=lengths),
             _tensor(labels),
             None if self.weights is None else _tensor(self.weights),
             None if self.request is None else _tensor(self.request),
@@ -139,20 +145,26 @@ class RowMapper:
     record batches of a row group share their dictionaries of strings, which are mapped once."""
 
     def __init__(
-        self, config: ParquetConfig, tasks: Mapping[str, TaskConfig], tables: Sequence[RowLookup]
+        self,
+        config: ParquetConfig,
+        tasks: Mapping[str, TaskConfig],
+        tables: Sequence[RowLookup],
+        transforms: DenseTransforms,
     ) -> None:
         """
         Args:
             tables: of each sparse input.
+            transforms: of the dense inputs.
         """
         self._config, self._tasks, self._tables = config, tasks, tables
+        self._transforms = transforms
         self._dictionaries = [LastDictionary(table.rows) for table in tables]
 
-    def map(self, rows: Rows, transforms: DenseTransforms) -> TableRows:
+    def map(self, rows: Rows) -> TableRows:
         """The same rows, transformed and mapped."""
         config = self._config
         return TableRows(
-            dense=transformed(rows, config, transforms, dense_matrix(rows, config.dense)),
+            dense=transformed(rows, config, self._transforms, dense_matrix(rows, config.dense)),
             sparse=[self._mapped(rows, place) for place in range(len(self._tables))],
             labels=label_matrix(rows, self._tasks),
             weights=None if config.weight is None else row_weights(rows, config.weight),
@@ -243,6 +255,14 @@ def transformed(
         )
         raise rows.refusal(spec.column or name, row, problem)
     return results
+
+
+def flat_lists(lists: Sequence[IdLists]) -> tuple[Tensor, Tensor]:
+    """Values and lengths of all lists, int64, in memory of their own."""
+    nothing = np.empty(0, np.int64)
+    values = np.concatenate([nothing, *(part.values for part in lists)], dtype=np.int64)
+    lengths = np.concatenate([nothing, *(part.lengths for part in lists)])
+    return torch.from_numpy(values), torch.from_numpy(lengths)
 
 
 def _tensor(array: NDArray[np.float32] | NDArray[np.int64]) -> Tensor:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embershard.data.base import Examples
-from embershard.data.id_lists import IdLists
 from embershard.data.parquet_columns import (
     SPLIT_OWNER,
     Rows,
@@ -21,8 +20,18 @@ from embershard.data.parquet_columns import (
 )
 from embershard.data.parquet_config import SPLITS, ParquetConfig
 from embershard.data.parquet_files import record_batches
-from embershard.data.parquet_order import LANES, EpochOrder, RankPart, Windows
+from embershard.data.parquet_order import (
+    LANES,
+    EpochOrder,
+    Lanes,
+    RankPart,
+    Windows,
+    positions_read,
+    request_ranges,
+    window_rng,
+)
 from embershard.data.parquet_preparation import Prepared
+from embershard.data.parquet_requests import RequestMapper, RequestTableRows, Unfolded
 from embershard.data.parquet_rows import RowLookup, RowMapper, TableRows
 from embershard.data.prefetch import prefetched
 from embershard.data.requests import sample_requests
@@ -38,11 +47,19 @@ BATCHES_AHEAD: Final = 4
 DECODED_ROWS: Final = 32_768
 """Rows of a lane that are decoded at once."""
 
+DECODED_REQUESTS: Final = 4096
+"""The same if each row is a request with candidates."""
+
 ORDERED: Final = 65_536
 """Rows of a window that is not shuffled."""
 
 SAMPLE_ROWS: Final = 16_384
 """Rows that sample requests are taken from."""
+
+SAMPLE_REQUESTS: Final = 256
+"""Rows beyond the wanted ones that sample requests are taken from, if each row is a request."""
+
+AnyRows: TypeAlias = TableRows | RequestTableRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +74,19 @@ class ParquetSplit:
     """``train``, ``valid`` or ``test``."""
 
     def __len__(self) -> int:
-        return int(self.prepared.groups[:, 4 + self._place].sum())
+        if self._candidates is not None:
+            return int(self._candidates.sum())
+        return int(self.group_rows().sum())
 
     @property
     def _place(self) -> int:
         return SPLITS.index(self.name)
+
+    @property
+    def _candidates(self) -> NDArray[np.int32] | None:
+        """Candidates of each row, if rows are requests."""
+        counts = self.prepared.candidates
+        return counts[self._place] if counts else None
 
     def label_means(self) -> list[float]:
         """Mean label of each task, over labels that count; NaN if there are none."""
@@ -83,14 +108,13 @@ class ParquetSplit:
         Ranks get rows of different places of the files, so that the parts of a batch are not those
         that one process would cut; but all ranks together use each row once.
         """
-        if batch_size < 1:
-            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+        _check_size(batch_size)
         if id_dropout and shuffle_seed is None:
             raise InputError("id_dropout: expected shuffle_seed with it, got None")
         dropped = unknown_rows(self.schema, id_dropout or {})
         reader = _RankReader(
             split=self,
-            part=RankPart.of(len(self), batch_size, rank, world_size),
+            part=self._parts(batch_size, shuffle_seed, world_size)[rank],
             seed=shuffle_seed,
             rank=rank,
             dropout={
@@ -100,20 +124,60 @@ class ParquetSplit:
         )
         return prefetched(reader.batches(first), BATCHES_AHEAD)
 
+    def batch_sizes(
+        self, *, batch_size: int, shuffle_seed: int | None = None, world_size: int = 1
+    ) -> NDArray[np.int64]:
+        """Examples of each batch of one pass, of all ranks together."""
+        _check_size(batch_size)
+        parts = self._parts(batch_size, shuffle_seed, world_size)
+        examples: NDArray[np.int64] = np.sum([part.examples for part in parts], axis=0)
+        return examples
+
+    def _parts(self, batch_size: int, seed: int | None, world_size: int) -> list[RankPart]:
+        """The batches of each rank."""
+        if self._candidates is None:
+            ranks = range(world_size)
+            return [RankPart.of(len(self), batch_size, rank, world_size) for rank in ranks]
+        order = EpochOrder.of(self.group_rows(), seed)
+        counts = order.reordered(self._candidates, self.group_rows())
+        parts = []
+        for rank, (begin, end) in enumerate(request_ranges(counts, world_size)):
+            lanes, windows = self.windows(order, begin, end, seed)
+            read = np.concatenate([counts[p] for p in positions_read(lanes, windows, seed, rank)])
+            share = batch_size * (rank + 1) // world_size - batch_size * rank // world_size
+            parts.append(RankPart.of_requests(begin, read, share))
+        batches = max(len(part.sizes) for part in parts)
+        return [part.padded(batches) for part in parts]
+
+    def windows(
+        self, order: EpochOrder, begin: int, end: int, seed: int | None
+    ) -> tuple[Lanes, Windows]:
+        """The lanes and windows of the rank that reads the rows ``begin`` .. ``end``."""
+        rows_max = self.config.shuffle_rows
+        lanes = order.lanes(begin, end, 1 if seed is None else LANES)
+        return lanes, Windows.of(lanes, rows_max if seed is not None else min(rows_max, ORDERED))
+
     def samples(self, count: int) -> list[SampleRequest]:
         """The first ``count`` requests, as packages keep them, without outputs."""
-        rows = next(self.rows(EpochOrder.of(self.group_rows(), None), 0, len(self), SAMPLE_ROWS))
-        config = self.config
-        own = np.arange(len(rows.numbers))
+        config, is_request = self.config, self._candidates is not None
+        rows_max = SAMPLE_REQUESTS + count if is_request else SAMPLE_ROWS
+        order = EpochOrder.of(self.group_rows(), None)
+        for rows in self.rows(order, 0, int(order.starts[-1]), rows_max):
+            impressions = rows
+            if is_request:
+                impressions = Unfolded(config, self.tasks).impressions(rows)
+            if len(impressions.numbers):
+                break
+        own = impressions.numbers
         examples = Examples(
             schema=self.schema,
-            dense=dense_matrix(rows, config.dense),
+            dense=dense_matrix(impressions, config.dense),
             sparse={
-                name: raw_lists(rows, name, spec).ids().column()
+                name: raw_lists(impressions, name, spec).ids().column()
                 for name, spec in config.sparse.items()
             },
-            labels=np.zeros(len(rows.numbers), np.float32),
-            request=own if config.request is None else row_keys(rows, config.request),
+            labels=np.zeros(len(own), np.float32),
+            request=own if config.request is None else row_keys(impressions, config.request),
         )
         return sample_requests(examples, count)
 
@@ -173,9 +237,7 @@ class _RankReader:
     def batches(self, first: int) -> Generator[Batch, None, None]:
         """The rank's batches but the first ones."""
         order = EpochOrder.of(self.split.group_rows(), self.seed)
-        lanes = order.lanes(self.part.begin, self.part.end, 1 if self.seed is None else LANES)
-        rows_max = self.split.config.shuffle_rows
-        windows = Windows.of(lanes, rows_max if self.seed is not None else min(rows_max, ORDERED))
+        lanes, windows = self.split.windows(order, self.part.begin, self.part.end, self.seed)
         number, used = windows.at(int(self.part.sizes[:first].sum()))
         keys = self.split.schema.sparse_names()
         source = prefetched(self._windows(order, lanes, windows, number), depth=1)
@@ -190,61 +252,73 @@ class _RankReader:
                     window, used, used_before = next(source), used_before, 0
                 parts.append(window.part(used, used + size))
                 used += size
-                yield TableRows.joined(parts).to_batch(keys)
+                yield joined(parts).to_batch(keys)
         finally:
             source.close()
 
     def _windows(
-        self, order: EpochOrder, lanes: Sequence[tuple[int, int]], windows: Windows, first: int
-    ) -> Generator[TableRows, None, None]:
+        self, order: EpochOrder, lanes: Lanes, windows: Windows, first: int
+    ) -> Generator[AnyRows, None, None]:
         split = self.split
-        transforms = DenseTransforms(split.schema)
-        tables = [RowLookup(item.ids) for item in split.schema.sparse if item.ids is not None]
+        make_mapper = self._mappers()
+        rows_max = DECODED_ROWS if split.config.rows == "impression" else DECODED_REQUESTS
         readers = [
-            _Lane(
-                split.rows(order, begin + int(before), end, DECODED_ROWS),
-                RowMapper(split.config, split.tasks, tables),
-            )
+            _Lane(split.rows(order, begin + int(before), end, rows_max), make_mapper())
             for (begin, end), before in zip(lanes, windows.edges(first), strict=True)
         ]
         for window in range(first, windows.number):
             counts = windows.edges(window + 1) - windows.edges(window)
-            rows = TableRows.joined(
+            rows = joined(
                 [
                     part
                     for lane, count in zip(readers, counts.tolist(), strict=True)
-                    for part in lane.take(count, transforms)
+                    for part in lane.take(count)
                 ]
             )
             if self.seed is not None:
-                rng = np.random.default_rng([self.seed, self.rank, window])
+                rng = window_rng(self.seed, self.rank, window)
                 rows = rows.take(rng.permutation(len(rows))).without_ids(self.dropout, rng)
             yield rows
 
-    def _no_rows(self) -> TableRows:
-        config, schema = self.split.config, self.split.schema
-        nothing = IdLists(np.empty(0, np.int64), None)
-        return TableRows(
-            dense=np.empty((0, len(schema.dense)), np.float32),
-            sparse=[nothing] * len(schema.sparse),
-            labels=np.empty((0, len(self.split.tasks)), np.float32),
-            weights=None if config.weight is None else np.empty(0, np.float32),
-            request=None if config.request is None else np.empty(0, np.int64),
-        )
+    def _mappers(self) -> Callable[[], Callable[[Rows], AnyRows]]:
+        """Makes what maps the rows of one lane."""
+        config, tasks, schema = self.split.config, self.split.tasks, self.split.schema
+        tables = [RowLookup(item.ids) for item in schema.sparse if item.ids is not None]
+        if config.rows == "request":
+            return lambda: RequestMapper(config, tasks, schema, tables).map
+        transforms = DenseTransforms(schema)
+        return lambda: RowMapper(config, tasks, tables, transforms).map
+
+    def _no_rows(self) -> AnyRows:
+        config, schema, tasks = self.split.config, self.split.schema, len(self.split.tasks)
+        if config.rows == "request":
+            return RequestTableRows.empty(config, schema, tasks)
+        return TableRows.empty(config, len(schema.dense), len(schema.sparse), tasks)
+
+
+def joined(parts: Sequence[Any]) -> AnyRows:
+    """All rows of the parts, which are of one kind."""
+    rows: AnyRows = type(parts[0]).joined(parts)
+    return rows
 
 
 class _Lane:
     """One of the places where a rank reads."""
 
-    def __init__(self, rows: Iterator[Rows], mapper: RowMapper) -> None:
-        self._rows, self._mapper = rows, mapper
+    def __init__(self, rows: Iterator[Rows], mapped: Callable[[Rows], AnyRows]) -> None:
+        self._rows, self._mapped = rows, mapped
         self._rest: Rows | None = None
 
-    def take(self, count: int, transforms: DenseTransforms) -> Iterator[TableRows]:
+    def take(self, count: int) -> Iterator[AnyRows]:
         """The next ``count`` rows."""
         while count:
             rows = next(self._rows) if self._rest is None else self._rest
             taken = min(count, len(rows.numbers))
             self._rest = rows.part(taken, len(rows.numbers)) if taken < len(rows.numbers) else None
             count -= taken
-            yield self._mapper.map(rows.part(0, taken), transforms)
+            yield self._mapped(rows.part(0, taken))
+
+
+def _check_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise InputError(f"batch_size: expected at least 1, got {batch_size}")

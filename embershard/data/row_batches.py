@@ -10,7 +10,7 @@ from torch import Tensor
 
 from embershard.data.base import Examples, JaggedColumn
 from embershard.data.requests import sample_requests
-from embershard.data.splits import Batch, Split
+from embershard.data.splits import Batch, Split, even_sizes
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import DenseTransforms
@@ -60,6 +60,12 @@ class RowExamples:
             raise InputError("id_dropout: expected shuffle_seed with it, got None")
         rows = unknown_rows(self.schema, dropout)
         return _cut(self, batch_size, shuffle_seed, dropout, rows, (rank, world_size), first)
+
+    def batch_sizes(
+        self, *, batch_size: int, shuffle_seed: int | None = None, world_size: int = 1
+    ) -> NDArray[np.int64]:
+        """Examples of each batch of one pass, of all ranks together."""
+        return even_sizes(len(self), batch_size)
 
     def label_means(self) -> list[float]:
         """Mean label of each task, over labels that count; NaN if there are none."""

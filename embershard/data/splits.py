@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from embershard.jagged import KeyedJaggedTensor
@@ -11,13 +13,14 @@ from embershard.package.schema import Schema
 
 
 class Batch(NamedTuple):
-    """B examples, each of them its own request."""
+    """B examples: each of them a request of its own, or the candidates of R requests."""
 
     dense: Tensor
     """float32 ``[B, F]``, transformed, columns in ``schema.dense`` order."""
 
     sparse: KeyedJaggedTensor
-    """Table rows, keys in ``schema.sparse`` order, B lists each."""
+    """Table rows, keys in ``schema.sparse`` order, B lists each. Of R requests, keys of the request
+    scope have R lists, and ``inverse_indices`` has the list of each example."""
 
     labels: Tensor
     """float32 ``[B]``, or ``[B, T]`` of T > 1 tasks. NaN: this label does not count."""
@@ -53,10 +56,16 @@ class Split(Protocol):
     ) -> Iterator[Batch]:
         """One pass over the split; arguments are those of ``embershard.data.batches``.
 
-        Batch k of all ranks together has ``n = min(batch_size, len - k * batch_size)`` examples.
-        Rank r gets the part ``[n * r // world_size, n * (r + 1) // world_size)`` of them. The part
-        may be empty, but every rank gets equally many batches.
+        Batch k of all ranks together has ``batch_sizes(...)[k]`` examples. Unless rows are
+        requests, rank r gets the part ``[n * r // world_size, n * (r + 1) // world_size)`` of these
+        n. The part may be empty, but every rank gets equally many batches.
         """
+        ...
+
+    def batch_sizes(
+        self, *, batch_size: int, shuffle_seed: int | None = None, world_size: int = 1
+    ) -> NDArray[np.int64]:
+        """Examples of each batch of one pass, of all ranks together."""
         ...
 
     def label_means(self) -> list[float]:
@@ -66,3 +75,11 @@ class Split(Protocol):
     def samples(self, count: int) -> list[SampleRequest]:
         """The first ``count`` requests, as packages keep them, without outputs."""
         ...
+
+
+def even_sizes(examples: int, batch_size: int) -> NDArray[np.int64]:
+    """Batches of ``batch_size`` examples, and a last one of the rest."""
+    sizes = np.full(-(-examples // batch_size), batch_size, np.int64)
+    if len(sizes):
+        sizes[-1] = examples - batch_size * (len(sizes) - 1)
+    return sizes

@@ -171,7 +171,7 @@ class TwoTower(LogitModel):
         user, item = self.vectors(dense_features, sparse_features)
         if self.training and self.in_batch is not None:
             rows = sparse_features[self.item].to_padded_dense(1, -1).squeeze(1)
-            own: Tensor = self.in_batch(user, item, rows)
+            own: Tensor = self.in_batch(to_examples(user), item, rows)
             return own.unsqueeze(1)
         return self.logits(user, item)
 

@@ -30,6 +30,7 @@ from embershard.sharding.environment import from_rank_0, local_world_size
 from embershard.sharding.sharders import Sharder, shardable
 from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig
+from embershard.training.forward import logits_of
 from embershard.training.losses import loss_of
 from embershard.training.parts import dense_optimizer
 
@@ -188,6 +189,10 @@ class _ZeroVectors(nn.Module):
         ]
         return dict(zip(names, vectors, strict=True))
 
+    def embedding_configs(self) -> list[EmbeddingConfig]:
+        """The tables, in order."""
+        return self._configs
+
 
 def dense_step_seconds(
     config: RunConfig,
@@ -215,7 +220,7 @@ def dense_step_seconds(
     with torch.random.fork_rng(devices=[]):
         started = time.process_time()
         for _, batch in zip(range(FIRST_STEPS + STEPS), source, strict=False):
-            logits = twin(batch.dense, batch.sparse)
+            logits = logits_of(twin, batch, train.schema, kinds=(_ZeroVectors,))
             loss = loss_of(logits, batch, config.tasks.values()) / len(logits)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

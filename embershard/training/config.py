@@ -102,7 +102,7 @@ class TrainingConfig(Section):
     """Settings of the optimizers and of the steps."""
 
     batch_size: Positive = 512
-    """Examples a step, of all ranks together."""
+    """Examples a step, of all ranks together. Of request rows: most candidates a step."""
 
     epochs: Positive = 10
     """Most passes over the training split; early stopping usually ends sooner."""

@@ -28,8 +28,9 @@ from embershard.sharding.shard_memory import (
 )
 from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig, TrainingConfig
+from embershard.training.forward import logits_of
 from embershard.training.initial_model import small_model
-from embershard.training.parts import steps_of
+from embershard.training.parts import batch_sizes
 from embershard.training.resuming import RunState
 from embershard.training.run import SAMPLES
 from embershard.training.run_folder import begin, folder_of
@@ -75,12 +76,14 @@ class DryRun:
     def to_text(self) -> str:
         """A summary, a list of the tables and one of the ranks."""
         config, dataset = self.setup.config, self.setup.dataset
-        per_epoch, steps = steps_of(config, len(self.setup.train))
+        world_size = 1 if self.setup.env is None else self.setup.env.world_size
+        sizes_of_epochs = batch_sizes(config.training, self.setup.train, world_size)
+        epochs = [len(epoch) for epoch in sizes_of_epochs]
         begins = f"resumes after step {self.step}" if self.step else "begins anew"
         sizes = (len(split) for split in (dataset.train, dataset.valid, dataset.test))
         lines = [
             "data        {:,} training, {:,} validation, {:,} test examples".format(*sizes),
-            f"steps       at most {steps:,}, {per_epoch:,} an epoch, of "
+            f"steps       at most {sum(epochs):,}, {epochs[0]:,} an epoch, of "
             f"{config.training.batch_size:,} examples",
             f"checkpoint  {folder_of(config)}: {begins}",
         ]
@@ -155,11 +158,17 @@ def _run_first_batch(setup: RunSetup) -> dict[str, int]:
     )
     sparse = batch.sparse
     first = KeyedJaggedTensor(
-        sparse.keys(), sparse.values().clamp(max=0), lengths=sparse.lengths()
-    )  # Rows 0, or -1: tables of one row have them.
+        sparse.keys(),
+        sparse.values().clamp(max=0),  # Rows 0, or -1: tables of one row have them.
+        lengths=sparse.lengths(),
+        stride_per_key_per_rank=(
+            sparse.stride_per_key_per_rank() if sparse.variable_stride_per_key() else None
+        ),
+        inverse_indices=sparse.inverse_indices_or_none(),
+    )
     module = small_model(setup.model["name"], setup.model["arguments"], setup.dataset.schema)
     with torch.no_grad():
-        module(batch.dense, first)
+        logits_of(module, batch._replace(sparse=first), setup.train.schema)
     return dict(zip(sparse.keys(), sparse.length_per_key(), strict=True))
 
 

@@ -4,11 +4,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from embershard.data.base import Dataset
-from embershard.data.splits import Batch
+from embershard.data.splits import Batch, Split
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
@@ -22,7 +24,7 @@ from embershard.modules import (
 from embershard.optim import WarmupStage
 from embershard.sharding import DistributedModelParallel, TrainPipelineSparseDist
 from embershard.sharding.collection import ShardedCollection
-from embershard.training.config import RunConfig, TrainingConfig
+from embershard.training.config import TrainingConfig
 
 OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
@@ -145,7 +147,18 @@ def training_steps(
     return step
 
 
-def steps_of(config: RunConfig, examples: int) -> tuple[int, int]:
-    """Number of steps of an epoch, and of all epochs."""
-    per_epoch = math.ceil(examples / config.training.batch_size)
-    return per_epoch, per_epoch * config.training.epochs
+def epoch_seed(settings: TrainingConfig, epoch: int) -> int:
+    """The seed of the order of an epoch, distinct for every seed and epoch."""
+    return settings.seed * settings.epochs + epoch
+
+
+def batch_sizes(settings: TrainingConfig, train: Split, world_size: int) -> list[NDArray[np.int64]]:
+    """Per epoch, the examples of each step, of all ranks together."""
+    return [
+        train.batch_sizes(
+            batch_size=settings.batch_size,
+            shuffle_seed=epoch_seed(settings, epoch),
+            world_size=world_size,
+        )
+        for epoch in range(settings.epochs)
+    ]

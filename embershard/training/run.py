@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -17,19 +18,22 @@ from embershard.data.row_batches import as_split
 from embershard.data.splits import Batch
 from embershard.errors import ConfigError, DataError
 from embershard.models import TwoTowerConfig
+from embershard.package.samples import offsets_of
 from embershard.planner import EmbeddingShardingPlanner
 from embershard.planner.comparison import FILE as MEASURED
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, write_checkpoint
 from embershard.training.config import AUTO
+from embershard.training.forward import logits_of
 from embershard.training.losses import loss_of
 from embershard.training.measured_plan import PlanClock
 from embershard.training.metrics import TaskEvaluation, figures_of, mean_auc, quality
 from embershard.training.parts import (
+    batch_sizes,
     dense_optimizer,
+    epoch_seed,
     set_learning_rates,
-    steps_of,
     training_steps,
 )
 from embershard.training.progress import TrainingProgress, TrainingResult, TrainingStopped
@@ -76,7 +80,10 @@ class Run:
         self._train_next = training_steps(self._module, self._optimizer, self._forward)
         self._score = Scorer(self._module, env)
         self._samples = self._valid.samples(SAMPLES)
-        self._per_epoch, self._steps_max = steps_of(config, len(self._train))
+        sizes = batch_sizes(self._settings, self._train, self._world_size)
+        self._sizes = np.concatenate(sizes)
+        self._epoch_starts = offsets_of(np.array([len(epoch) for epoch in sizes]))
+        self._steps_max = len(self._sizes)
         self._step, self._seen, self._loss = 0, 0, math.nan
         self._started, self._seen_before = time.monotonic(), 0
         self._best: dict[str, TaskEvaluation] | None = None
@@ -159,7 +166,7 @@ class Run:
 
     def fit(self) -> None:
         """Train until validation does not get better, or all epochs are done."""
-        first = self._step // self._per_epoch
+        first = int(np.searchsorted(self._epoch_starts, self._step, side="right")) - 1
         if self._clock is not None:
             self._clock.begin()
         for epoch in range(first, self._settings.epochs):
@@ -167,12 +174,11 @@ class Run:
                 break
             source = self._train.batches(
                 batch_size=self._settings.batch_size,
-                # Distinct for every seed and epoch.
-                shuffle_seed=self._settings.seed * self._settings.epochs + epoch,
+                shuffle_seed=epoch_seed(self._settings, epoch),
                 id_dropout=self._settings.id_dropout,
                 rank=self._rank,
                 world_size=self._world_size,
-                first=self._step - epoch * self._per_epoch,
+                first=self._step - int(self._epoch_starts[epoch]),
             )
             while self._fit_next(source):
                 if self._clock is not None:
@@ -224,18 +230,17 @@ class Run:
         """The loss of this step's batch, and this rank's part of it."""
         is_bf16 = self._settings.dense_dtype == "bf16"
         with torch.autocast(batch.dense.device.type, torch.bfloat16, enabled=is_bf16):
-            logits = self._module(batch.dense, batch.sparse)
+            logits = logits_of(self._module, batch, self._dataset.schema)
         model, tasks = self._config.model, self._config.tasks.values()
         in_batch = isinstance(model, TwoTowerConfig) and model.loss == "in_batch"
         total = loss_of(logits.float(), batch, tasks, in_batch=in_batch)
         # Gradients are averaged over the ranks, so they are those of the mean over all examples.
-        return total * (self._world_size / self._examples), total.detach()
+        return total * (self._world_size / max(self._examples, 1)), total.detach()
 
     @property
     def _examples(self) -> int:
         """Number of examples of this step, on all ranks."""
-        size, at = self._settings.batch_size, self._step % self._per_epoch
-        return min(size, len(self._train) - at * size)
+        return int(self._sizes[self._step])
 
     def _fit_next(self, source: Iterator[Batch]) -> bool:
         """Train the next batch. False: there is none."""
@@ -249,7 +254,7 @@ class Run:
         examples = self._examples
         self._step += 1
         self._seen += examples
-        own = total.double() / examples
+        own = total.double() / max(examples, 1)
         is_asked = self._stop is not None and self._stop()
         sums = torch.stack([own, own.new_tensor(is_asked)])
         if self._env is not None:

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from embershard.data.splits import Batch, Split
 from embershard.data.tasks import TaskConfig
+from embershard.package.schema import Schema
 from embershard.sharding import DistributedModelParallel, EvalPipelineSparseDist, ShardingEnv
+from embershard.training.forward import logits_of
 from embershard.training.losses import columns_of
 from embershard.training.metrics import RANK_AT, TaskEvaluation, evaluate_task
 
@@ -62,24 +64,25 @@ class Scorer:
     def __call__(self, split: Split) -> Scored:
         """Score all examples of a split, in their order."""
         env, was_training = self._env, self._model.module.training
+        self._model.schema = split.schema
         self._model.eval()
         rank, world_size = (0, 1) if env is None else (env.rank, env.world_size)
         source = split.batches(batch_size=EVALUATION_BATCH, rank=rank, world_size=world_size)
-        scored: Scored | None = None
-        start = 0
         with torch.no_grad():
-            for part in self._parts(source):
-                if scored is None:
-                    scored = _zeros(part, len(split))
-                size = min(EVALUATION_BATCH, len(split) - start)
-                own = start + size * rank // world_size
-                for whole, values in zip(scored, part, strict=True):
-                    if whole is not None and values is not None:
-                        whole[own : own + len(values)] = values
-                start += size
+            parts = list(self._parts(source))
         self._model.module.train(was_training)
-        if scored is None:
+        if not parts:
             return Scored(torch.zeros(0, 1), torch.zeros(0, 1), None, None)
+        sizes = torch.zeros(len(parts), world_size, dtype=torch.int64)
+        sizes[:, rank] = torch.tensor([len(part.logits) for part in parts])
+        if env is not None:
+            dist.all_reduce(sizes, group=env.process_group)
+        starts = (sizes.flatten().cumsum(0) - sizes.flatten()).view_as(sizes)[:, rank].tolist()
+        scored = _zeros(parts[0], int(sizes.sum()))
+        for start, part in zip(starts, parts, strict=True):
+            for whole, values in zip(scored, part, strict=True):
+                if whole is not None and values is not None:
+                    whole[start : start + len(values)] = values
         if env is not None:
             for whole in scored:
                 if whole is not None:
@@ -119,10 +122,13 @@ def _zeros(part: Scored, count: int) -> Scored:
 class _Logits(nn.Module):
     """A model with its batch, as a pipeline calls it."""
 
+    schema: Schema
+    """Schema of the batches."""
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, batch: Batch) -> tuple[Tensor, Scored]:
-        logits: Tensor = self.module(batch.dense, batch.sparse)
+        logits = logits_of(self.module, batch, self.schema)
         return logits, Scored(logits, columns_of(batch.labels), batch.weights, batch.request)

@@ -33,7 +33,7 @@ from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan, machine_of
 from embershard.training.config import AUTO, RunConfig, ShardingConfig
 from embershard.training.initial_model import Collection, fill_whole, fused_settings, meta_model
-from embershard.training.parts import model_arguments, steps_of
+from embershard.training.parts import batch_sizes, model_arguments
 from embershard.training.placement import plan_of
 
 LOG = logging.getLogger(__name__)
@@ -199,8 +199,10 @@ def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
         if name in settings.model_fields_set and not getattr(settings, needed):
             problem = f"expected {needed} with it, got none"
             raise config.refusal("training", name, problem=problem)
-    _, steps = steps_of(config, len(train))
-    if settings.decay is not None and settings.warmup_steps >= steps:
+    if settings.decay is None or not settings.warmup_steps:
+        return
+    steps = sum(map(len, batch_sizes(settings, train, 1 if env is None else env.world_size)))
+    if settings.warmup_steps >= steps:
         problem = f"expected a warm-up shorter than the run's {steps} steps, since decay follows it"
         got = f"{problem}; got {settings.warmup_steps}"
         raise config.refusal("training", "warmup_steps", problem=got)

@@ -65,6 +65,9 @@ class Streamed:
             )
             yield batch._replace(weights=weights, request=None)
 
+    def batch_sizes(self, **options):
+        return self.rows.batch_sizes(**options)
+
     def label_means(self):
         return self.rows.label_means()
 
