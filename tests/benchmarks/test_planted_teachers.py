@@ -10,7 +10,8 @@ def test_every_model_is_compared_with_a_dlrm(monkeypatch, capsys):
     planted_teachers.main(["--seeds", "2"])
 
     _, _, *rows = capsys.readouterr().out.splitlines()
-    assert [row.split(" | ")[0] for row in rows] == [
-        f"| {name}" for name in ("deepfm", "dlrm_dcn", "masknet", "ple", "din", "sasrec")
-    ]
-    assert all(0.5 < float(row.split(" | ")[1]) < 2 for row in rows)
+    names = ("deepfm", "dlrm_dcn", "masknet", "ple", "din", "sasrec", "dmt")
+    assert [row.split(" | ")[0] for row in rows] == [f"| {name}" for name in (*names, "two_tower")]
+    *losses, recall = (float(row.split(" | ")[1]) for row in rows)
+    assert all(0.5 < loss < 2 for loss in losses)
+    assert 0 <= recall <= 1
