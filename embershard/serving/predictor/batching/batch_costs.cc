@@ -7,10 +7,10 @@ namespace embershard {
 namespace {
 
 constexpr float kGrows = 9.0F / 8;
-constexpr float kShrinks = 71.0F / 72;  // 9 steps down are one step up, and about as long.
+constexpr float kShrinks = 71.0F / 72;  // 9 steps down undo one step up.
 constexpr float kMedianStep = 33.0F / 32;
 
-// 0 for none, else 1 + the power of two.
+// Bucket 0 holds 0; bucket k holds 2^(k-1) to 2^k - 1.
 size_t BucketOf(uint64_t count, size_t buckets) {
   return std::min(static_cast<size_t>(std::bit_width(count)), buckets - 1);
 }

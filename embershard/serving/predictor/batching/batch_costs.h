@@ -1,4 +1,4 @@
-// How long a batch will run, learned from those that ran. No clock, no lock, no thread.
+// Predicts how long a batch will run, from batches that ran. No clock, no lock, no thread.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace embershard {
 
-// What a batch holds, as far as its time depends on it.
+// Size of a batch, as far as its run time depends on it.
 struct BatchSize {
   uint64_t requests = 0;
   uint64_t examples = 0;
@@ -33,48 +33,49 @@ struct BatchSize {
 };
 
 // A running estimate of the 90th percentile for each bucket of sizes, where a bucket is a power
-// of two of requests, of examples and of ids. Not thread-safe; takes no memory.
+// of two of requests, of examples and of ids. Not thread-safe; allocates no memory.
 //
-//   a batch took longer   the estimate grows by an eighth
-//   or not                it shrinks by a seventy-second
+//   a batch took longer     the estimate grows by 1/8
+//   it did not              the estimate shrinks by 1/72
 //
-// The two are in balance where one batch in ten takes longer, whatever the distribution, and
-// some thirty batches after it has become ten times slower. What has not been seen for kMemory
-// begins anew: an estimate by which all such batches are refused would never be corrected.
+// The two balance if one batch in ten takes longer, whatever the distribution. If batches become
+// ten times slower, the estimate follows within about thirty of them. A bucket that was not updated
+// for kMemory starts again from its next batch: if its estimate were so high that all such batches
+// were refused, nothing else would correct it.
 class BatchCosts {
  public:
   static constexpr std::chrono::seconds kMemory{1};
 
-  // A batch of this size took so long.
+  // Updates the estimates with a batch of this size that ran for `took`.
   void Learn(const BatchSize& size, std::chrono::nanoseconds took, Clock::time_point now);
 
-  // Nanoseconds for each example, the median of batches whose number of examples is in the same
-  // bucket, if one was seen at `since` or later. Zero where none was.
+  // Median nanoseconds per example of batches in the same bucket of examples. Zero if that bucket
+  // was not updated at `since` or later.
   float PerExample(uint64_t examples, Clock::time_point since) const;
-  // The same of the largest such bucket up to this one in which a batch was seen, however long ago.
+  // The same for the largest bucket up to this one that was ever updated.
   float PerExample(uint64_t examples) const;
 
-  // The 90th percentile of such batches, of what was last seen at `since` or later. Where none
-  // was, that of batches with as many examples or of those with as many ids, whichever is more;
-  // where none of those was, of the next smaller. Zero where nothing is known.
+  // The 90th percentile of such batches, from buckets that were updated at `since` or later. If the
+  // bucket of this size was not, the larger of the estimates by examples alone and by ids alone; if
+  // those were not either, the estimates of the next smaller buckets. Zero if nothing is known.
   std::chrono::nanoseconds Predict(const BatchSize& size, Clock::time_point since) const;
 
  private:
-  static constexpr size_t kRequests = 14;  // Up to 4095; beyond, the last bucket.
+  static constexpr size_t kRequests = 14;  // The last bucket holds 4096 requests and more.
   static constexpr size_t kExamples = 20;
   static constexpr size_t kIds = 26;
 
   struct Estimate {
-    float nanoseconds = 0;  // 0: none.
+    float nanoseconds = 0;  // 0: no batch yet.
     Clock::time_point seen;
 
-    // One step by a factor towards it, or all the way where the last is older than kMemory.
+    // Moves one factor towards `took`, or all the way if the estimate is older than kMemory.
     void Learn(float took, float grows, float shrinks, Clock::time_point now);
-    // Zero where it was not seen since.
+    // Zero if it was not updated since then.
     float Since(Clock::time_point since) const { return seen >= since ? nanoseconds : 0; }
   };
 
-  // Of this bucket or, where nothing is known, of the next smaller.
+  // The estimate of this bucket or, if it has none, of the next smaller one that has.
   static float AtMost(std::span<const Estimate> estimates, size_t bucket, Clock::time_point since);
 
   std::array<std::array<std::array<Estimate, kIds>, kExamples>, kRequests> of_size_{};

@@ -10,17 +10,17 @@
 namespace embershard {
 namespace {
 
-// Of its examples that no batch has taken.
+// Size of the part that no batch has taken yet.
 QueueSize SizeOf(const Request& request) {
   BatchSize left = SizeLeft(request);
-  // One without examples is computed as well: it takes the room of one. One whose chunks have all
-  // left takes none.
+  // A request without examples runs as well and counts as one example. A split request whose chunks
+  // have all left counts as none.
   if (left.requests > 0) left.examples = std::max<uint64_t>(left.examples, 1);
   return {.work = left, .bytes = request.held_bytes, .requests = 1};
 }
 
-// A forecast errs to both sides, and the answer has its way to go: a quarter more. With a part of
-// the slots the same takes as many times as long.
+// Adds a quarter for errors of the forecast and for sending the answer. With a share of the slots
+// the work takes 1 / share as long.
 Clock::time_point Latest(Clock::time_point foreseen, Clock::time_point now, double share) {
   const std::chrono::duration<double, std::nano> time = foreseen - now;
   return now + std::chrono::duration_cast<Clock::duration>(time * 1.25 / share);
@@ -95,7 +95,7 @@ Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& for
   } else {
     work -= interactive_.DueAfter(request.deadline);
     work -= large_.DueAfter(request.deadline);
-    // As much as it has may come between its chunks.
+    // Other requests may run between its chunks, up to as much work as its own.
     if (request.split != nullptr) work += SizeLeft(request);
   }
   if (is_background || queued_background_.work.examples == 0) {
@@ -103,7 +103,7 @@ Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& for
   }
   const BatchSize others = queued_background_.work;
   work -= others;
-  // Of the others those that fill its batches up, and those whose turn comes meanwhile.
+  // Add only the kBackground requests that fill up the batches or have their turn among them.
   const uint64_t batches = (std::max(work.examples, uint64_t{1}) - 1) / options_.merge_examples + 1;
   const uint64_t turns = (static_cast<uint64_t>(passed_over_) + batches) / (kPassedOver + 1);
   const uint64_t room = (batches + turns) * options_.merge_examples - work.examples;
@@ -117,7 +117,8 @@ Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& for
 std::chrono::nanoseconds BatchFormer::RetryAfter(const Request& refused, const Forecast& forecast,
                                                  Clock::time_point now, double share) const {
   const Clock::time_point end = EndOf(refused, forecast, now, share);
-  if (end > refused.deadline) return end - refused.deadline;  // It will state as much time again.
+  // The client will probably retry with the same timeout.
+  if (end > refused.deadline) return end - refused.deadline;
   return forecast.EndOf(SizeOf(refused).work, now) - now;
 }
 
@@ -131,15 +132,15 @@ Due BatchFormer::Take(Clock::time_point now, size_t most_examples) {
   RequestQueue* const large = IsTurnOfLarge() ? &large_ : nullptr;
   bool has_chunk = false;
   try {
-    // One chunk: what was cut to run in several slots is not merged again.
+    // Take one chunk only: the request was split so that its chunks run in several slots.
     while (large != nullptr && due.batch.empty() && TakeNext(large, now, &room, &due)) continue;
     has_chunk = !due.batch.empty();
     bool fits = true;
     while (fits && first->next() != nullptr) fits = TakeNext(first, now, &room, &due);
     while (fits && TakeNext(second, now, &room, &due)) continue;
   } catch (const std::exception&) {
-    // What has been taken is due, and the rest is for the next call. Where nothing has,
-    // the first goes: the next call might fail at it again, and so for ever.
+    // Memory ran out. Return what was taken; if nothing was, give up the first request, since the
+    // next call could fail at it again, forever.
     if (due.batch.empty() && due.expired.empty() && due.abandoned.empty()) {
       RequestQueue* const rest = first->next() != nullptr ? first : second;
       RequestQueue* const queue = large != nullptr ? large : rest;
@@ -147,7 +148,7 @@ Due BatchFormer::Take(Clock::time_point now, size_t most_examples) {
       Uncount(*due.failed);
     }
   }
-  // What came of each queue is in order.
+  // Each queue was in order, the two together may not be.
   if (!std::is_sorted(due.batch.begin(), due.batch.end(), IsDueBefore)) {
     std::stable_sort(due.batch.begin(), due.batch.end(), IsDueBefore);
   }
@@ -190,12 +191,12 @@ bool BatchFormer::TakeNext(RequestQueue* queue, Clock::time_point now, BatchSize
   BatchSize size;
   if (part == &due->batch) {
     size = SizeOf(split != nullptr ? split->next() : *next).work;
-    // One that does not fit ends the batch: none is overtaken for ever.
+    // A request that does not fit ends the batch, so that smaller ones cannot overtake it forever.
     const bool fits = size.examples <= room->examples && size.ids <= room->ids;
     if (!fits && !due->batch.empty()) return false;
     if (IsAbandoned(*next)) part = &due->abandoned;
   }
-  part->emplace_back();  // What may fail comes first.
+  part->emplace_back();  // May throw, so it comes before any change.
   Uncount(*next);
   if (split != nullptr && part == &due->batch) {
     part->back() = queue->TakeChunk(*next);

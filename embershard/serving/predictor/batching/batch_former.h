@@ -1,4 +1,4 @@
-// Which waiting requests form the next batch. No clock, no lock, no thread.
+// Chooses which queued requests form the next batch. No clock, no lock, no thread.
 
 #pragma once
 
@@ -18,26 +18,26 @@ namespace embershard {
 
 enum class Admission {
   kAccepted,
-  kTooLarge,            // Exceeds the queue. Retrying cannot help.
+  kTooLarge,            // Larger than the whole queue. Retrying cannot help.
   kQueueFull,           // Retry after a pause.
   kExpired,             // Its deadline has passed.
-  kDeadlineInfeasible,  // Its deadline would pass before it has run. Retry after a pause.
+  kDeadlineInfeasible,  // It cannot run before its deadline. Retry after a pause.
   kStopped,             // Retry on another replica.
-  kWithdrawn,           // A batch of the version did not end.
+  kWithdrawn,           // The version is withdrawn, because a batch of it did not end.
 };
 
-// What leaves the queue at one moment. Each of the requests is still to be answered.
+// Requests that leave the queue together. None of them has been answered.
 struct Due {
-  SlotLease lease;                  // Of a slot, where the batch is a queue's.
-  Batch batch;                      // To run.
-  Batch expired;                    // Not worth running: the deadline has passed.
-  Batch abandoned;                  // Not worth running: the client cancelled.
-  std::unique_ptr<Request> failed;  // Given up, because memory has run out; else null.
+  SlotLease lease;                  // The slot to run in, filled by BatchingQueue.
+  Batch batch;                      // Requests to run.
+  Batch expired;                    // Their deadline has passed.
+  Batch abandoned;                  // Their client cancelled.
+  std::unique_ptr<Request> failed;  // Memory ran out for this one; usually null.
 };
 
 // Sums over requests.
 struct QueueSize {
-  BatchSize work;  // Each chunk a request; one that is not cut is one.
+  BatchSize work;  // Counts each chunk of a split request as a request.
   uint64_t bytes = 0;
   size_t requests = 0;
 
@@ -58,53 +58,55 @@ struct QueueSize {
 // Not thread-safe. Times passed in must not go backwards.
 class BatchFormer {
  public:
-  // REQUIRES: options as CompleteOptions() gives them.
+  // REQUIRES: options from CompleteOptions().
   explicit BatchFormer(const BatchingOptions& options);
 
-  // Takes ownership of `request` if it is accepted; otherwise leaves it as is. One that nothing
-  // is before is accepted whatever `forecast` says: how else would it learn that it was wrong?
-  // Those of priority kBackground take at most half of the queue, but for one that nothing of its
-  // kind is before.
-  // `share`: which part of the slots its model has beside others.
+  // Takes ownership of `request` if it is accepted; otherwise leaves it as it is. A request with no
+  // other before it is accepted whatever `forecast` says, so that a wrong forecast gets corrected.
+  // kBackground requests may fill half of the queue; one of them is accepted at any size.
+  // `share`: part of the slots that the model gets while others are active, in (0, 1].
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, const Forecast& forecast,
                               Clock::time_point now, double share = 1);
 
-  // kAccepted where there is room for it, as Add() sees that; else why it would be refused.
+  // kAccepted if the queue has room for the request, otherwise the reason for which Add() would
+  // refuse it. Deadlines are not checked.
   Admission RoomFor(const Request& request) const;
 
-  // Removes and returns what is due: interactive requests, and where those leave room, kBackground
-  // ones; but after kPassedOver batches in a row that left kBackground ones waiting, the other way
-  // round. So kBackground ones get an eighth of the batches at least. Of one priority the earliest
-  // deadline comes first; so stand the requests of a batch. A batch takes its first request
-  // whatever its size, and ends at the first that does not fit its budgets, merge_examples and
-  // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. Of a
-  // request that is cut chunks leave, and never in two batches in a row while other
-  // interactive ones wait; the request itself stays until it is answered. At least one request or
-  // chunk leaves. What is no longer worth running takes no room in a batch. Never
-  // throws.
-  // `most_examples`: the budget is no larger, while another model waits for a slot.
+  // Forms the next batch and removes its requests. Never throws.
+  //
+  //   order           interactive requests, then kBackground ones if there is room. After
+  //                   kPassedOver batches that left kBackground requests queued, the other way
+  //                   round, so that they get at least an eighth of the batches. Within a priority
+  //                   by deadline, also inside the batch.
+  //   size            the first request is taken whatever its size. The batch ends at the first
+  //                   one that does not fit merge_examples and max_batch_ids; later ones are not
+  //                   examined, so the cost depends only on what leaves.
+  //   split requests  chunks leave, the request stays until it is answered. Two batches in a row
+  //                   do not both take chunks while other interactive requests wait.
+  //   not run         expired and cancelled requests leave, too, and take no room in the batch.
+  //
+  // `most_examples`: a lower limit than merge_examples while another model waits for a slot.
   // REQUIRES: can_take().
   Due Take(Clock::time_point now, size_t most_examples = SIZE_MAX);
 
-  // Whether anything may leave: not where all that waits is cut and its chunks have left.
+  // False if the queue is empty, or if all queued requests are split and their chunks have left.
   bool can_take() const;
-  // Whether one that can is of a request that is cut, and interactive.
+  // True if an interactive split request has a chunk to run.
   bool has_chunk() const { return large_.next() != nullptr; }
-  // Whether the queued requests fill a batch: waiting on merges nothing better.
+  // True if the queued requests fill a batch, so that waiting longer cannot improve it.
   bool fills_batch() const {
     return queued_.work.examples >= options_.merge_examples ||
            queued_.work.ids >= options_.max_batch_ids;
   }
 
-  // After how long there will be room and time for one that Add() has refused, if nothing else
-  // comes. Zero where nothing is known.
+  // Time until a request that Add() refused could be accepted, if no other comes. Zero if unknown.
   std::chrono::nanoseconds RetryAfter(const Request& refused, const Forecast& forecast,
                                       Clock::time_point now, double share = 1) const;
 
-  // One whose deadline has passed, `now` at max() any one; null where there is none.
+  // Removes a request whose deadline has passed; with `now` = max(), any request. Null: none left.
   std::unique_ptr<Request> TakeExpired(Clock::time_point now);
 
-  // One that waits here, out of its turn.
+  // Removes a queued request out of order.
   std::unique_ptr<Request> Take(const Request& request);
 
   // The earliest deadline in the queue; max() if it is empty.
@@ -118,29 +120,27 @@ class BatchFormer {
  private:
   RequestQueue& QueueOf(const Request& request);
   bool HasRoom(const Request& request, const QueueSize& size) const;
-  // When a request will have run, at the latest.
+  // Latest time at which the request will have run, with a margin.
   Clock::time_point EndOf(const Request& request, const Forecast& forecast, Clock::time_point now,
                           double share) const;
-  // Whether the next batch begins with a kBackground request, or with a chunk of an interactive
-  // one.
+  // True if the next batch starts with a kBackground request, or with an interactive chunk.
   bool IsTurnOfBackground() const;
   bool IsTurnOfLarge() const;
-  // Counts how often kBackground ones were left.
   void CountPassedOver(const Batch& batch);
-  // Moves the next request, or a chunk of it, into `due`. False, and nothing moved, where there is
-  // none, or it does not fit `room`, the rest of the budget of a batch that has a request.
+  // Moves the next request or chunk into `due`. Returns false if the queue has none, or if the
+  // batch has requests and this one does not fit `room`, the rest of its budget.
   bool TakeNext(RequestQueue* queue, Clock::time_point now, BatchSize* room, Due* due);
-  // Counts the queued part of a request, or no longer.
+  // Add a request's queued part to the totals, or subtract it.
   void Count(const Request& request);
   void Uncount(const Request& request);
 
   const BatchingOptions options_;
-  RequestQueue interactive_;  // But for those that are cut.
-  RequestQueue large_;        // The interactive ones that are cut.
+  RequestQueue interactive_;  // Without split requests.
+  RequestQueue large_;        // Interactive split requests.
   RequestQueue background_;
-  QueueSize queued_;             // Sum over all.
-  QueueSize queued_background_;  // Over background_.
-  int passed_over_ = 0;          // Batches in a row that left kBackground ones waiting.
+  QueueSize queued_;             // Total of the three queues.
+  QueueSize queued_background_;  // Total of background_.
+  int passed_over_ = 0;          // Batches in a row that left kBackground requests queued.
   bool after_large_ = false;     // The last batch had a chunk from large_.
 };
 

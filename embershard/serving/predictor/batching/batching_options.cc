@@ -11,17 +11,17 @@ namespace {
 constexpr size_t kRequestsQueued = 8;
 constexpr size_t kBatchExamples = 1024;
 
-// Of one unit, examples or ids.
+// Limits in one unit: examples or ids.
 template <class Size>
 struct Sizes {
   std::string unit;
-  Size least_request;  // As which a smaller one counts where the queue's size is chosen.
+  Size least_request;  // Smaller requests count as this when the queue's size is chosen.
   Size* request;
   Size* batch;
   Size* queued;
 };
 
-// Fills the zeros.
+// Replaces zeros.
 template <class Size>
 Status Complete(const Sizes<Size>& sizes, Size package, Size default_batch) {
   const Size most = *sizes.queued > 0 ? *sizes.queued : std::numeric_limits<Size>::max();

@@ -1,4 +1,4 @@
-// How large batches and the queue in front of them may become.
+// Limits of batches and of the queue before them.
 
 #pragma once
 
@@ -11,50 +11,47 @@
 
 namespace embershard {
 
-// Defaults: examples that are merged, and most ids of a batch.
+// Defaults of merge_examples and max_batch_ids.
 inline constexpr uint32_t kMergeExamples = 256;
 inline constexpr uint64_t kBatchIds = 1 << 20;
 
-// Sizes count examples (rows to score) and ids (rows to look up). 0 leaves the choice to
-// CompleteOptions().
+// Examples are rows to score, ids are rows to look up. CompleteOptions() replaces each 0.
 struct BatchingOptions {
-  // Largest request, together with what the package allows. 0: what that allows, but no more
-  // than may be queued. One that is larger than a batch is cut, and its outputs joined.
+  // Largest request, in addition to the package's own limits. A request larger than a batch is
+  // split, and its outputs are joined. 0: the package's limits, or the queue's if they are lower.
   size_t max_request_examples = 0;
   uint64_t max_request_ids = 0;
 
-  // Largest batch: the largest chunk of a request that is cut, and of one that is not. 0: as many
-  // examples as are merged, and no less than 256, so that a large request runs in several slots at
-  // once, with one slot 1024; and 2^20 ids; no more than may be queued. Others wait while it runs,
-  // and a batch's buffers grow with it.
+  // Largest batch. Larger requests are split into chunks of at most this size. Other requests wait
+  // while a batch runs, and its buffers grow with it. 0: merge_examples but at least 256 examples
+  // (1024 with one slot, because chunks cannot run side by side), 2^20 ids, and never more than
+  // the queue may hold.
   size_t max_batch_examples = 0;
   uint64_t max_batch_ids = 0;
 
-  // Requests are merged up to so many examples. A larger one runs alone. 0: 256, and never more
-  // than a batch may hold: beyond some hundreds an example costs no less, and all that are in a
-  // batch wait for it. Raise it where a model gains from more; 1: none are merged.
+  // Most examples of a batch of several requests; a larger request runs alone. Above some hundreds
+  // an example gets no cheaper, and all requests of a batch wait for its end. 1 turns merging off.
+  // 0: 256, or the largest batch if that is smaller.
   size_t merge_examples = 0;
 
-  // Most examples and ids waiting at once. Beyond this, requests are refused at once rather
-  // than served late. 0: eight of the largest requests, of at least 4096 examples and 2^20 ids.
+  // Most examples and ids queued at once. Further requests are refused at once, rather than served
+  // late. 0: eight of the largest requests, counted as at least 4096 examples and 2^20 ids each.
   size_t max_queued_examples = 0;
   uint64_t max_queued_ids = 0;
 
-  // Most memory of requests waiting at once, in bytes, at least 1. The batch that runs may
-  // hold as much again. Raise it where one message is large.
+  // Most bytes of queued requests, at least 1. Running batches may hold as much again.
   uint64_t max_queued_bytes = 256 << 20;
 
-  // Longest batch, as predicted, that the thread which submits a request runs itself while the
-  // model is idle: two hand-overs between threads fewer. 0: none. That thread reads no other
-  // request meanwhile; lower it where those behind notice.
+  // Longest batch, as predicted, that the submitting thread runs itself if the model is idle, which
+  // saves two switches between threads. That thread reads no other request meanwhile. 0: never.
   std::chrono::microseconds max_inline{500};
 
-  // Batches that run at once, at least 1: as many as the model has slots.
+  // Batches that run at once: the number of the model's slots, at least 1.
   size_t slots = 1;
 };
 
-// The options without zeros, for a package that allows one request `package`. Refuses a queue
-// shorter than a batch or a request that was asked for (kInvalidArgument).
+// Replaces the zeros in `asked`, for a package with these limits per request. Returns
+// kInvalidArgument for a queue that cannot hold the largest batch or request.
 Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limits& package);
 
 }  // namespace embershard

@@ -57,9 +57,9 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   if (may_run_inline && ShouldRunInline()) {
     const Clock::time_point end = now_() + options_.max_inline;
     RunOne();
-    // What came meanwhile, too, while there is time: to wake a worker for it takes longer.
+    // Also run what arrived meanwhile, if time is left: waking a worker would take longer.
     while (CanRun() && IsInline(end - now_())) RunOne();
-    TellIfDone();
+    NotifyIfDone();
     pool_->WakeForOthers(this);
   }
   WakeForRest();
@@ -92,7 +92,7 @@ std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const
 bool BatchingQueue::CanRun() const {
   mutex_.AssertHeld();
   if (withdrawn_ || FreeSlots() == 0 || !former_.can_take()) return false;
-  return IsIdle() || Dispatches(Question());
+  return IsIdle() || ShouldDispatch(Question());
 }
 
 Clock::time_point BatchingQueue::next_deadline() const {
@@ -115,7 +115,7 @@ DispatchQuestion BatchingQueue::Question() const {
 
 Clock::time_point BatchingQueue::NextDispatchCheck() const {
   if (FreeSlots() == 0 || IsIdle() || !former_.can_take()) return Clock::time_point::max();
-  return AsksAgain(Question());
+  return NextDispatchTime(Question());
 }
 
 void BatchingQueue::WakeTimerBy(Clock::time_point time) {
@@ -158,7 +158,7 @@ void BatchingQueue::RunOne() {
   mutex_.Lock();
   --runs_;
   pool_->GiveBack(lease);
-  forecast_.RunEnds(lease.number(), now_());  // The next batch waits for the answers, too.
+  forecast_.RunEnds(lease.number(), now_());  // Includes sending answers, which the slot waits for.
 }
 
 void BatchingQueue::WakeForRest() {
@@ -180,7 +180,7 @@ void BatchingQueue::Cancel(CancellationHandle* cancellation, StatusReason why) {
     } else {
       early.emplace(former_.Take(*request), why);
     }
-    TellIfDone();
+    NotifyIfDone();
   }
   complete_early_(std::move(*early));
 }
@@ -190,7 +190,7 @@ std::unique_ptr<Request> BatchingQueue::Take(const SplitRequest& split) {
   if (split.waiting == nullptr) return nullptr;
   std::unique_ptr<Request> whole = former_.Take(*split.waiting);
   Unlink(whole.get());
-  TellIfDone();
+  NotifyIfDone();
   return whole;
 }
 
@@ -222,7 +222,7 @@ void BatchingQueue::RunNext() {
   mutex_.AssertHeld();
   pool_->WakeForOthers(this);
   RunOne();
-  TellIfDone();
+  NotifyIfDone();
 }
 
 bool BatchingQueue::AnswerOneEarly() {
@@ -230,14 +230,14 @@ bool BatchingQueue::AnswerOneEarly() {
   std::optional<EarlyCompletion> early = TakeExpired(now_());
   if (!early.has_value()) return false;
   early->withdrawn = withdrawn_;
-  TellIfDone();
+  NotifyIfDone();
   AnswerUnlocked(std::move(*early));
   return true;
 }
 
 void BatchingQueue::AnswerUnlocked(EarlyCompletion early) {
   mutex_.Unlock();
-  complete_early_(std::move(early));  // By value: its end is unlocked, too.
+  complete_early_(std::move(early));  // Taken by value, so that it is destroyed unlocked.
   mutex_.Lock();
 }
 

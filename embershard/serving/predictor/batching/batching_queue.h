@@ -1,5 +1,5 @@
-// The request queue of one version: feeds a BatchFormer the real time, from any thread, and runs
-// its batches in the slots of a WorkerPool, which several queues share.
+// The request queue of one version. It passes requests of any thread and the current time to a
+// BatchFormer, and runs the batches in the slots of a WorkerPool that several queues share.
 //
 //   thread      what it does
 //   any         Submit(): queues a request; leases a slot and runs it if the version is idle and
@@ -28,75 +28,76 @@
 
 namespace embershard {
 
-// Whose queue it is.
+// The owner of a queue.
 struct QueueOwner {
-  std::string model;  // Its versions share its time.
-  double weight = 1;  // Beside other models.
-  std::function<void(bool pool_exhausted)> on_withdrawn = [](bool) {};  // Once; on the timer.
+  std::string model;  // Versions of one model share its time.
+  double weight = 1;  // Weight of the model among all models.
+  // Called at most once, on the timer's thread.
+  std::function<void(bool pool_exhausted)> on_withdrawn = [](bool) {};
 };
 
-// Thread-safe. Every accepted request is answered exactly once, at shutdown too.
+// Thread-safe. Every accepted request is answered exactly once, also at shutdown.
 class BatchingQueue final : private PooledQueue {
  public:
-  // Called one batch at a time in each slot, with at least one request, on a worker or from
-  // Submit(). Must answer every request in it that has an `answer` when EndRun(due.lease) has
-  // returned, which it must call in between: what is in due.batch is not to be answered, and must
-  // not go, before that. Must not throw.
+  // Runs a batch of at least one request, on a worker or inside Submit(), and never two at once in
+  // one slot. It must call EndRun(due.lease) after the model has run, and keep due.batch until that
+  // returns. Then it must answer each request that still has an `answer`. Must not throw.
   using RunBatch = std::function<void(Due due, BatchingQueue* queue)>;
-  // Answers one that is answered early. Any thread, at any time; must not throw.
+  // Answers a request early. Called on any thread, at any time; must not throw.
   using CompleteEarly = std::function<void(EarlyCompletion early)>;
-  // Tells the time. Any thread; must not go backwards.
+  // Returns the current time. Called on any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
 
-  // `pool` runs the batches, and may run those of others. REQUIRES: options as CompleteOptions()
-  // gives them; a pool of as many slots.
+  // `pool` runs the batches; other queues may share it.
+  // REQUIRES: options from CompleteOptions(), with as many slots as the pool.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, CompleteEarly complete_early,
                 Now now, std::shared_ptr<WorkerPool> pool, QueueOwner owner = {});
-  // With a pool of its own.
+  // Creates a pool of its own.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, CompleteEarly complete_early,
                 Now now = Clock::now);
   BatchingQueue(const BatchingQueue&) = delete;
   BatchingQueue& operator=(const BatchingQueue&) = delete;
   ~BatchingQueue() override;  // Calls Stop().
 
-  // Waits for the model at most as long as BatchingOptions::max_inline, as far as that can be
-  // predicted, and never for a batch of others. Ownership as in BatchFormer::Add().
+  // Queues a request, or runs it if the model is idle and it is predicted to take at most
+  // BatchingOptions::max_inline. Never waits for another batch. Takes ownership if it returns
+  // kAccepted, as BatchFormer::Add() does.
   [[nodiscard]] Admission Submit(std::unique_ptr<Request>& request);
 
-  // As BatchFormer::RoomFor(), of the moment: before a request is cut, which costs.
+  // BatchFormer::RoomFor() at this moment. Called before a request is split, which is expensive.
   Admission RoomFor(const Request& request) const;
 
-  // Into how many chunks the request is worth splitting: one for each idle slot if nothing waits
-  // and it is known to take long; at least Forecast::PartsWithin() FairShare::kChunk while another
-  // model is active.
+  // The number of chunks worth splitting the request into: one for each idle slot if nothing is
+  // queued and the request is known to take long. While another model is active, at least enough
+  // that a chunk takes FairShare::kChunk (see Forecast::PartsWithin()).
   size_t ChunksFor(const Request& request) const;
 
-  // As BatchFormer::RetryAfter(), of the moment.
+  // BatchFormer::RetryAfter() at this moment.
   std::chrono::nanoseconds RetryAfter(const Request& refused) const;
 
-  // Answers the request of the handle, unless that has happened, and frees what it holds
-  // here: all if it waits; if it runs, the model goes on. `why` as in EarlyCompletion. Stop() does
-  // not wait for this call, which the queue must outlive.
+  // Answers the handle's request, unless that has happened. A queued request is freed; for a
+  // running one the model continues. `why` is that of EarlyCompletion. The queue must outlive this
+  // call; Stop() does not wait for it.
   void Cancel(CancellationHandle* cancellation, StatusReason why);
 
-  // Takes a request out that is cut and is to be answered; null where it has been.
+  // Removes a split request in order to answer it. Null if it was answered already.
   std::unique_ptr<Request> Take(const SplitRequest& split);
 
-  // For RunBatch: whether a request of the batch has not been answered, and has time left.
+  // For RunBatch: true if the request was not answered yet and its deadline has not passed.
   bool IsWanted(const Request& request) const;
 
-  // For RunBatch: the model has done with the batch of this lease.
+  // For RunBatch: says that the model has finished the batch of this lease.
   void EndRun(const SlotLease& lease);
 
-  // Refuses new requests, runs the accepted ones, and returns when the last has
-  // been answered. Safe to call more than once, but not from `run_batch`.
+  // Refuses new requests, runs the accepted ones, and returns after the last answer. May be called
+  // more than once, but not from `run_batch`.
   void Stop();
 
-  // Of the moment; for metrics.
+  // Size of the queue at this moment, for metrics.
   QueueSize queued() const;
 
  private:
-  // What a chunk takes, and no less, of a request that is split because slots are idle.
+  // A request is split over idle slots only if each chunk takes at least this long.
   static constexpr std::chrono::microseconds kWorthAChunk{500};
 
   bool CanRun() const override;
@@ -107,7 +108,7 @@ class BatchingQueue final : private PooledQueue {
   void Withdraw() override;
   void OnWithdrawn(bool pool_exhausted) override { owner_.on_withdrawn(pool_exhausted); }
 
-  // Has the timer look at this time at the latest.
+  // Makes the timer check this queue at `time` at the latest.
   void WakeTimerBy(Clock::time_point time) REQUIRES(mutex_);
   // Wakes a worker if a batch can be formed; otherwise sets the timer to when one may be. A busy
   // worker looks for another batch after its own.
@@ -116,28 +117,29 @@ class BatchingQueue final : private PooledQueue {
   void RunOne() REQUIRES(mutex_);
   // REQUIRES: a slot is free, another runs, and something can be taken.
   DispatchQuestion Question() const REQUIRES(mutex_);
-  // When CanRun() may become true for requests queued beside a free slot; max() if none are.
+  // When CanRun() may become true for requests that are queued although a slot is free; max() if
+  // there are none.
   Clock::time_point NextDispatchCheck() const REQUIRES(mutex_);
-  // Which slots are neither taken by this queue's batches nor by those of others.
+  // Slots in which no batch of any queue runs.
   size_t FreeSlots() const REQUIRES(mutex_) { return pool_->free_slots(); }
   bool IsIdle() const REQUIRES(mutex_) { return runs_ == 0; }
-  // The most examples that one batch may take: Forecast::PartsWithin() FairShare::kChunk. No limit
-  // while no other model is active.
+  // Most examples of a batch, so that it takes about FairShare::kChunk while another model is
+  // active. No limit otherwise.
   size_t MostExamples() const REQUIRES(mutex_);
-  // Which part of the slots the model has beside others that are active.
+  // Part of the slots that the model gets while others are active.
   double Share() const REQUIRES(mutex_) { return pool_->ShareOf(this); }
-  // Whether all has been run, and no more will come.
+  // True if the queue is stopping, empty, and runs no batch.
   bool IsDone() const REQUIRES(mutex_) { return stopping_ && former_.empty() && IsIdle(); }
-  // For Stop().
-  void TellIfDone() REQUIRES(mutex_) {
+  // Wakes Stop().
+  void NotifyIfDone() REQUIRES(mutex_) {
     if (IsDone()) done_.NotifyAll();
   }
-  // Whether all that waits is better run at once by the thread that submits it.
+  // True if the submitting thread should run all queued requests itself.
   bool ShouldRunInline() const REQUIRES(mutex_);
-  // Whether all that waits is known to take no longer than `time`.
+  // True if all queued requests together are known to take at most `time`.
   bool IsInline(std::chrono::nanoseconds time) const REQUIRES(mutex_);
   void AnswerUnlocked(EarlyCompletion early) REQUIRES(mutex_);
-  // One whose deadline has passed, or any if the version is withdrawn.
+  // A request whose deadline has passed; any request if the version is withdrawn.
   std::optional<EarlyCompletion> TakeExpired(Clock::time_point now) REQUIRES(mutex_);
 
   const BatchingOptions options_;

@@ -14,8 +14,8 @@ void BuildRequestOfExample(Requests requests, Slot* slot) {
     slot->request_of_example.insert(slot->request_of_example.end(), requests[r]->num_examples,
                                     static_cast<int64_t>(r));
   }
-  // Not every model can be asked about no example at all: where no request has one, the first
-  // gets an empty one, of which nothing is answered.
+  // Some programs cannot run on zero examples. If no request has any, the first gets an empty one,
+  // whose outputs are dropped.
   if (slot->request_of_example.empty()) slot->request_of_example.push_back(0);
   slot->examples = slot->request_of_example.size();
 }
@@ -44,7 +44,7 @@ void BuildDense(const Schema& schema, Requests requests, Slot* slot) {
   }
 }
 
-// Of `bags` lists: those that no request has are empty.
+// Prepares an input for `bags` lists; lists that no request has are empty.
 void BuildOffsets(const SparseInput& input, size_t feature, Requests requests, size_t bags,
                   std::vector<int64_t>* offsets) {
   offsets->assign(1, 0);
@@ -63,7 +63,7 @@ void BuildOffsets(const SparseInput& input, size_t feature, Requests requests, s
   offsets->resize(bags + 1, total);
 }
 
-// Where one request's lists of one input go.
+// Where one request's lists of one input are written.
 struct SparseTarget {
   int64_t* rows = nullptr;
   float* weights = nullptr;  // Null where unweighted.
@@ -80,7 +80,7 @@ size_t CopyRun(const IdMap& id_map, const SparseView& view, IdRange run, SparseT
   return unknown;
 }
 
-// The same for all lists of a request, of which `kept` ids count.
+// Does the same for all lists of a request, whose truncated lists have `kept` ids.
 size_t CopyLists(const SparseInput& input, const IdMap& id_map, const SparseView& view, size_t kept,
                  SparseTarget target) {
   if (kept == view.values.size()) return CopyRun(id_map, view, {0, kept}, &target);

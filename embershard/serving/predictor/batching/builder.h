@@ -1,4 +1,4 @@
-// Merges checked requests into one slot and cuts the slot's outputs into answers.
+// Merges validated requests into one slot, and splits the slot's outputs among them.
 
 #pragma once
 
@@ -12,15 +12,15 @@
 
 namespace embershard {
 
-// Fills the builder's half of `slot`, feature by feature: one copy per request and
-// feature, ids mapped to rows on the way, max_ids applied. Writes each request's
-// unknown ids to `unknown_ids`, one list a request.
+// Fills the inputs of `slot`, feature by feature: each request's values are copied once, ids are
+// mapped to rows and max_ids is applied on the way. Writes the unknown ids of each request to
+// `unknown_ids`, one list per request.
 // REQUIRES: every request passed CheckRequest() with this model.
 void BuildBatch(const Model& model, std::span<const std::unique_ptr<Request>> requests, Slot* slot,
                 std::vector<std::vector<UnknownIdCount>>* unknown_ids);
 
-// The outputs of the `index`-th request of a batch that has been run, of which
-// the first example stands at `first_example`.
+// Outputs of the request at `index` of a batch that has run. `first_example` is the position of its
+// first example in the batch.
 std::vector<ResponseOutput> CutOutputs(const Schema& schema, const Slot& slot,
                                        const Request& request, size_t index, size_t first_example);
 

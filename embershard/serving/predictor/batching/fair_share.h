@@ -1,5 +1,5 @@
-// Which of several models runs the next batch: weighted fair queueing by measured cost. No clock,
-// no lock, no thread.
+// Chooses the model that runs the next batch: weighted fair queueing by measured cost. No clock, no
+// lock, no thread.
 //
 //   virtual time of a model   the time that its batches took, divided by its weight
 //   next batch                of the model with the least virtual time among those with work
@@ -30,25 +30,24 @@ class FairShare {
   struct Model {
     double weight = 1;
     size_t queues = 0;       // One for each version.
-    double virtual_ns = 0;   // Where its next batch begins.
-    uint64_t turn = 0;       // Of its last batch: breaks ties, least recently run first.
-    Clock::time_point used;  // When a batch of it began last.
+    double virtual_ns = 0;   // Virtual time at which its next batch starts.
+    uint64_t turn = 0;       // Turn of its last batch; breaks ties, least recently run first.
+    Clock::time_point used;  // Start of its last batch.
   };
 
-  // One queue more of the model. The weight of its first queue holds; at least 1e-3.
+  // Adds a queue of the model. The weight of its first queue counts; it is at least 1e-3.
   Model* Add(const std::string& name, double weight);
   void Remove(const std::string& name);
 
-  // Whether `one` runs before `other`.
   bool IsBefore(const Model& one, const Model& other) const;
 
-  // A batch begins that is expected to take so long, and has ended. Batches in several slots at
-  // once are charged as they begin, and corrected as they end.
+  // Charge a model with a batch's expected time when it begins, and correct that by the measured
+  // time when it ends. Charging at the start matters because batches run in several slots at once.
   void Begin(Model* model, std::chrono::nanoseconds expected, Clock::time_point now);
   void End(Model* model, std::chrono::nanoseconds expected, std::chrono::nanoseconds took);
 
-  // Which part of the slots is the model's by its weight, beside the models that were active of
-  // late: 1 where there are none.
+  // Part of the slots that the model gets by its weight among recently active models; 1 if it is
+  // the only one.
   double ShareOf(const Model& model, Clock::time_point now) const;
 
  private:

@@ -9,10 +9,11 @@
 namespace embershard {
 namespace {
 
-// Of what an example costs in a batch, what it may cost in half of that batch.
+// Most that an example may cost in a half batch, relative to its cost in the whole.
 constexpr float kMostPerExample = 9.0F / 8;
 
-// How many of `requests` equal ones fill a batch which holds `room` of what they have in all.
+// Number of equal requests that fit a batch with room for `room` units; `requests` of them have
+// `in_all` units together.
 uint64_t Fit(uint64_t requests, uint64_t in_all, uint64_t room) {
   if (in_all == 0) return requests;
   return std::clamp<uint64_t>(room * requests / in_all, 1, requests);
@@ -70,14 +71,14 @@ Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) 
   const Clock::time_point of_late = now - BatchCosts::kMemory;
   const Batches batches = BatchesOf(work, of_late);
   FindFree(now, of_late);
-  // In turn to the slot that is free first, which then is free last.
+  // Give each batch to the slot that is free first.
   const Clock::time_point last = *std::ranges::max_element(free_);
   std::ranges::make_heap(free_, std::greater());
   Clock::time_point end = now;
   bool in_rounds = false;
   for (uint64_t left = batches.count; left > 0; --left) {
     if (!in_rounds && free_.front() + batches.each >= last) {
-      in_rounds = true;  // From here on each slot gets one before any gets two.
+      in_rounds = true;  // From here on the slots take turns.
       const uint64_t rounds = (left - 1) / free_.size();
       for (Clock::time_point& free : free_) free += static_cast<int64_t>(rounds) * batches.each;
       left -= rounds * free_.size();

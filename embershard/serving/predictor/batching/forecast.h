@@ -1,4 +1,4 @@
-// When queued requests will have run, judged by what ran before. No clock, no lock, no thread.
+// Predicts when queued requests will have run, from earlier batches. No clock, no lock, no thread.
 
 #pragma once
 
@@ -16,42 +16,42 @@ namespace embershard {
 // Not thread-safe. Times passed in must not go backwards.
 class Forecast {
  public:
-  // REQUIRES: options as CompleteOptions() gives them.
+  // REQUIRES: options from CompleteOptions().
   explicit Forecast(const BatchingOptions& options)
       : options_(options), running_(options.slots), free_(options.slots) {}
 
-  // A batch begins to run in a slot, and has run. One at a time in each.
+  // A batch starts in a slot, or has ended there. Each slot runs one batch at a time.
   void RunBegins(size_t slot, const BatchSize& size, Clock::time_point now);
   void RunEnds(size_t slot, Clock::time_point now);
-  // Whether one runs in every slot.
+  // True if every slot runs a batch.
   bool is_full() const;
 
-  // How long one batch will take, however long ago such a one ran; zero where none has.
+  // Predicted time of one batch, from batches of any age; zero if no such batch ever ran.
   std::chrono::nanoseconds OfBatch(const BatchSize& size) const {
     return costs_.Predict(size, Clock::time_point::min());
   }
 
-  // Into how many equal batches to divide `work`: as few as have at most `most_examples` each, and
-  // twice as many while one takes longer than `time` and halves of it take together at most an
-  // eighth longer than it: otherwise they would mostly repeat what a batch costs whatever it holds,
-  // such as reading the weights. Halves of a size that has not run for BatchCosts::kMemory are
-  // tried.
+  // Number of equal batches into which to divide `work`. Starts with the fewest that have at most
+  // `most_examples` each, and doubles while a batch takes longer than `time` and two halves take at
+  // most 1/8 longer than the whole. If halves cost more than that, the fixed cost of a batch (such
+  // as reading the weights) dominates. Halves of a size that did not run for BatchCosts::kMemory
+  // are tried.
   size_t PartsWithin(std::chrono::nanoseconds time, const BatchSize& work, size_t most_examples,
                      Clock::time_point now) const;
 
-  // When `work` will have run if it is next: behind what runs now, in as many batches as it makes
-  // where all its requests are of one size, each in the slot that is free first. Judged by batches
-  // of late; `now` where there are none.
+  // Time at which `work` will have run if it starts after the batches that run now. Assumes
+  // requests of equal size, each batch in the slot that is free first. Uses recent batches only;
+  // `now` if there are none.
   // REQUIRES: at least one request.
   Clock::time_point EndOf(const BatchSize& work, Clock::time_point now) const;
 
-  // When the first of those that run will have, or should have; max() where none runs. Judged by
-  // batches of late: one of a size that was not seen should have as soon as it began.
+  // Predicted end of the first running batch, which may be in the past; max() if none runs. Uses
+  // recent batches only: a batch of a size not seen recently counts as ended when it began.
   Clock::time_point FirstEnd(Clock::time_point now) const;
 
  private:
   struct Running {
-    BatchSize size;  // All zero: nothing runs.
+    BatchSize size;  // All zero if the slot is free.
     Clock::time_point since;
   };
   static bool IsRun(const Running& running) { return running.size.requests > 0; }
@@ -60,17 +60,18 @@ class Forecast {
     std::chrono::nanoseconds each{0};
   };
 
-  // How many batches `work` makes, and how long they take.
+  // Number and time of the batches that `work` becomes.
   Batches BatchesOf(const BatchSize& work, Clock::time_point of_late) const;
-  // When a batch that runs will have, or should have.
+  // Predicted end of a running batch, which may be in the past.
   Clock::time_point EndOfRun(const Running& running, Clock::time_point of_late) const;
-  // Fills free_: when each slot is free.
+  // Fills free_.
   void FindFree(Clock::time_point now, Clock::time_point of_late) const;
 
   const BatchingOptions options_;
   BatchCosts costs_;
-  std::vector<Running> running_;                 // By slot.
-  mutable std::vector<Clock::time_point> free_;  // EndOf()'s own, kept for its memory.
+  std::vector<Running> running_;  // By slot.
+  mutable std::vector<Clock::time_point>
+      free_;  // When each slot is free; scratch space of EndOf().
 };
 
 }  // namespace embershard

@@ -1,5 +1,5 @@
-// A predict request on its way through the server: protocol-free, made of views
-// over the bytes it arrived in.
+// A predict request inside the server, independent of the protocol. It holds views over the bytes
+// in which it arrived.
 
 #pragma once
 
@@ -17,19 +17,19 @@
 
 namespace embershard {
 
-// One dense input's values: `values[i * stride]` is example i's (request scope:
-// only i = 0). Empty values: the input was left out.
+// Values of one dense input: `values[i * stride]` belongs to example i (in request scope only
+// i = 0). Empty if the input was left out.
 struct DenseView {
   Unaligned<float> values;
   size_t stride = 1;
 };
 
-// One sparse input's lists. Empty lengths: the input was left out (all lists empty).
+// Lists of one sparse input. Empty lengths mean that it was left out, so that all lists are empty.
 struct SparseView {
   Unaligned<int32_t> lengths;  // [1] in request scope, [num_examples] in example scope.
   Unaligned<int64_t> values;   // [sum of lengths]
-  Unaligned<float> weights;    // [sum of lengths] for weighted inputs, else empty.
-  uint64_t num_ids = 0;        // Filled by CheckRequest(): values that max_ids leaves.
+  Unaligned<float> weights;    // [sum of lengths] for weighted inputs, otherwise empty.
+  uint64_t num_ids = 0;        // Values left after truncation to max_ids; set by CheckRequest().
 };
 
 struct UnknownIdCount {
@@ -51,30 +51,29 @@ struct ResponseOutput {
 
 struct Response {
   std::vector<ResponseOutput> outputs;
-  std::vector<UnknownIdCount> unknown_ids;  // Only where not zero.
+  std::vector<UnknownIdCount> unknown_ids;  // Only inputs with unknown ids.
   Timing timing;
-  uint64_t num_ids = 0;  // Of the request, if it is valid.
-  // Where the status is kResourceExhausted: after so long there will be room. Zero: not known.
+  uint64_t num_ids = 0;  // Ids of the request, if it is valid.
+  // With status kResourceExhausted: time until there is room. Zero: not known.
   std::chrono::nanoseconds retry_after{0};
 };
 
 struct Request;
 class SplitRequest;
 
-// By what a caller finds its request again to take it back. Lives at least until the request
-// is answered.
+// Identifies a request for its caller, who may cancel it. Must live until the request is answered.
 struct CancellationHandle {
-  Request* request = nullptr;  // The queue's, under its lock. Null: nothing to take back.
+  Request* request = nullptr;  // Guarded by the queue's lock. Null: nothing to cancel.
 };
 
 enum class Priority {
   kInteractive,
-  kBackground,  // Runs in what interactive ones leave free, and now and then before them.
+  kBackground,  // Uses capacity that interactive requests leave, and at least 1/8 of the batches.
 };
 
 struct Request {
-  // Schema::fingerprint of the engine that it was made for. An engine with another schema refuses
-  // it. Absent: not checked.
+  // Schema::fingerprint of the engine that this request was made for. Other engines refuse it.
+  // Absent: not checked.
   std::optional<uint64_t> schema;
 
   uint32_t num_examples = 0;
@@ -87,38 +86,37 @@ struct Request {
   Clock::time_point arrival;
   Clock::time_point deadline = Clock::time_point::max();
 
-  // True for a shadow's copy. No client waits for it, so its queue time is not counted.
+  // True for the copy that a shadow gets. No client waits for it, so its queue time is not counted.
   bool is_copy = false;
 
-  // Whether nobody waits for the answer any more. Any thread; empty: never so.
+  // Returns true if nobody waits for the answer any more. Called on any thread. Empty: never.
   std::function<bool()> abandoned;
 
-  // Filled by CheckRequest(): ids that will be looked up.
+  // Ids to look up; set by CheckRequest().
   uint64_t num_ids = 0;
 
-  // Memory that the message under the views takes.
+  // Memory of the message under the views.
   uint64_t held_bytes = 0;
 
-  // What the views lie over. One whose deadline passes while it runs is answered before the
-  // model has done with it, so these bytes may outlive the answer.
+  // Keeps the bytes under the views alive. If the deadline passes while the request runs, it is
+  // answered before the model has finished, so the bytes may outlive the answer.
   std::shared_ptr<const void> bytes;
 
-  // Called exactly once, from any thread, must not throw or block. Where the status is not ok
-  // the response holds nothing but timings, num_ids and retry_after, as far as the request came.
+  // Called exactly once, on any thread; must not throw or block. If the status is not ok, the
+  // response holds only timings, num_ids and retry_after, as far as they are known.
   std::function<void(Status, Response)> answer;
 
-  CancellationHandle* cancellation = nullptr;  // Null: nobody will take it back.
+  CancellationHandle* cancellation = nullptr;  // Null: it cannot be cancelled.
 
-  // Whether the thread that submits it may run it, and submit no other meanwhile.
+  // True if the submitting thread may run the request itself, and so submit no other meanwhile.
   bool may_run_inline = true;
 
-  // Of one that is cut, else null; and where a chunk begins in the request that it is of.
-  std::shared_ptr<SplitRequest> split;
-  uint32_t first_example = 0;
+  std::shared_ptr<SplitRequest> split;  // Null unless the request is split into chunks.
+  uint32_t first_example = 0;           // For a chunk: its first example in the whole request.
 
-  // The queue's own, under its lock.
-  uint64_t turn = 0;  // Breaks ties of deadlines.
-  bool runs = false;  // Is in a batch that runs.
+  // Guarded by the queue's lock.
+  uint64_t turn = 0;  // Breaks ties between deadlines.
+  bool runs = false;  // True while it is part of a running batch.
 };
 
 using Batch = std::vector<std::unique_ptr<Request>>;

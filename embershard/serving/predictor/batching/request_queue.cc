@@ -10,7 +10,7 @@
 namespace embershard {
 namespace {
 
-constexpr size_t kEmptyPlaces = 64;  // So few are no matter.
+constexpr size_t kEmptyPlaces = 64;  // Up to this many empty places are kept.
 constexpr size_t kLooksAt = 1024;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Requests that wait, earliest deadline first; of equal deadlines, in the order they came.
+// Queued requests, earliest deadline first; those with equal deadlines in the order of arrival.
 // No clock, no lock, no thread.
 
 #pragma once
@@ -14,32 +14,33 @@
 
 namespace embershard {
 
-// Not thread-safe. One that comes with the latest deadline, as most do, costs next to nothing;
-// any other moves those behind it, or those before it, by one place.
+// Not thread-safe. Adding a request with the latest deadline, the usual case, costs next to
+// nothing. Any other addition moves the requests after it, or those before it, by one place.
 class RequestQueue {
  public:
-  // Takes ownership, unless memory runs out (std::bad_alloc): then nothing has changed.
+  // Takes ownership. If memory runs out (std::bad_alloc), nothing changes.
   void Add(std::unique_ptr<Request>& request);
 
   bool empty() const { return waiting_.empty(); }
 
-  // The one with the earliest deadline. REQUIRES: not empty.
+  // The request with the earliest deadline. REQUIRES: not empty.
   const Request& first() const { return *waiting_.front().request; }
   std::unique_ptr<Request> TakeFirst();
 
-  // The earliest of which something may run: itself, or where it is cut a chunk. Null: none. Looks
-  // at the places before it: empty ones, and wholes whose chunks have left and run.
+  // The earliest request of which something can run: the request, or a chunk of a split one. Null:
+  // none. Takes time for each place before it: empty ones, and split requests without chunks left.
   const Request* next() const;
 
-  // The next chunk of that one, which stays. REQUIRES: `request` waits here, and has one.
+  // Removes the next chunk of a split request, which itself stays. REQUIRES: `request` is queued
+  // here and has a chunk left.
   std::unique_ptr<Request> TakeChunk(const Request& request);
 
-  // What has a later deadline than this, each chunk a request. Looks at no more than the last 1024
-  // places: what is before those is taken to be due before.
+  // Size of the requests with a later deadline, each chunk counted as a request. Examines only the
+  // last 1024 places and assumes that those before them are due earlier.
   BatchSize DueAfter(Clock::time_point deadline) const;
 
-  // Out of its turn. Empty places are never many more than the others.
-  // REQUIRES: `request` waits here.
+  // Removes a request out of order and leaves an empty place. There are never many more empty
+  // places than others. REQUIRES: `request` is queued here.
   std::unique_ptr<Request> Take(const Request& request);
 
  private:
@@ -47,13 +48,13 @@ class RequestQueue {
     Clock::time_point deadline;
     uint64_t turn = 0;
     BatchSize size;
-    std::unique_ptr<Request> request;  // Null: was taken out of its turn.
+    std::unique_ptr<Request> request;  // Null: removed out of order.
   };
 
   std::deque<Place>::iterator PlaceOf(const Request& request);
   void DropEmpty();
 
-  std::deque<Place> waiting_;  // By deadline, then turn; the first is not empty.
+  std::deque<Place> waiting_;  // By deadline, then turn; the first place is never an empty one.
   size_t empty_places_ = 0;
   uint64_t turns_ = 0;
 };

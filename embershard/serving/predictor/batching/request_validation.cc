@@ -11,7 +11,7 @@
 namespace embershard {
 namespace {
 
-// Whether its positions are positions in the schema.
+// Checks that the request was made for this schema, so that its positions are valid.
 Status CheckIsFor(const Schema& schema, const Request& request) {
   if (request.schema.value_or(schema.fingerprint) != schema.fingerprint) {
     return {StatusCode::kFailedPrecondition,
@@ -44,7 +44,7 @@ std::string ExampleText(Scope scope, size_t example) {
   return scope == Scope::kRequest ? "" : " at example " + std::to_string(example);
 }
 
-// Where the `index`-th value of an input stands: " at example 1, position 0".
+// Place of an input's value: " at example 1, position 0".
 std::string PlaceText(const SparseInput& input, const SparseView& view, size_t index) {
   size_t list = 0;
   for (; index >= static_cast<size_t>(view.lengths[list]); ++list) {
@@ -55,9 +55,8 @@ std::string PlaceText(const SparseInput& input, const SparseView& view, size_t i
   return ExampleText(input.scope, list) + ", " + position;
 }
 
-// The first value of those that max_ids keeps for which find(first, count), which
-// searches one run of values, gives less than count. The number of values when
-// there is none.
+// Index of the first bad value among those that max_ids keeps; the number of values if there is
+// none. find(first, count) searches one run of values; it returns `count` if all are good.
 template <class Find>
 size_t FindKept(const SparseInput& input, const SparseView& view, Find find) {
   if (view.num_ids == view.values.size()) return find(size_t{0}, view.values.size());
@@ -140,7 +139,7 @@ Status CheckIds(const SparseInput& input, const IdMap& id_map, const SparseView&
                          " is not ", known, " (policy: reject)");
 }
 
-// How many ids max_ids keeps, or the refusal of a list that is too long.
+// Number of ids that max_ids keeps, or an error for a list that is too long.
 Result<uint64_t> CountKept(const SparseInput& input, Unaligned<int32_t> lengths) {
   uint64_t kept = 0;
   for (size_t list = 0; list < lengths.size(); ++list) {
@@ -154,7 +153,7 @@ Result<uint64_t> CountKept(const SparseInput& input, Unaligned<int32_t> lengths)
   return kept;
 }
 
-// Fills view->num_ids.
+// Checks the counts of one sparse input, and fills view->num_ids.
 Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* view) {
   view->num_ids = 0;
   if (view->lengths.empty() && view->values.empty() && view->weights.empty()) return {};
@@ -172,7 +171,7 @@ Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* vi
   return CountWeights(input, *view);
 }
 
-// Whether every input has as many values as it must, and fills num_ids.
+// Checks that every input has the right number of values, and fills num_ids.
 Status CheckCounts(const Schema& schema, const Limits& limits, Request* request) {
   RETURN_IF_ERROR(CheckNumExamples(schema, limits, *request));
   for (size_t i = 0; i < schema.dense.size(); ++i) {
@@ -188,7 +187,7 @@ Status CheckCounts(const Schema& schema, const Limits& limits, Request* request)
                          request->num_ids);
 }
 
-// A hint for callers who mean no examples.
+// A hint for callers who want no examples: the outputs that such a request may ask for.
 std::string WithoutExamplesText(const Schema& schema) {
   std::string names;
   for (const OutputSpec& output : schema.outputs) {

@@ -1,4 +1,4 @@
-// The checks every request passes before it may wait with others.
+// Checks that every request must pass before it is queued.
 
 #pragma once
 
@@ -14,30 +14,30 @@
 
 namespace embershard {
 
-// Checks a request against the model's manifest and fills num_ids of it and its lists. Any
-// thread. Refusals are kInvalidArgument and name feature, example, position, expected and
-// got, for example
+// Checks a request against the model's manifest, and fills its num_ids and those of its lists.
+// Thread-safe. Errors are kInvalidArgument and name feature, example, position, expected and
+// received value, for example
 //   feature 'item': id -5 at example 1, position 0 is not in 0..1999999 (policy: reject)
 //   feature 'history': lengths sum to 7, but there are 6 values
-// Inputs in request scope have one list or value, so no example is named. Counts come
-// first: of a request beyond `limits` no value is looked at. One made for another schema
-// (Request::schema) is refused with kFailedPrecondition.
+// Inputs in request scope have one list or value, so their errors name no example. Counts are
+// checked first: no value of a request beyond `limits` is read. A request made for another schema
+// (Request::schema) fails with kFailedPrecondition.
 Status CheckRequest(const Model& model, const Limits& limits, Request* request);
 
-// The part of the above that must come before anything is multiplied by num_examples. A
-// request without examples may want outputs in request scope, a user's vector for one.
+// The part of CheckRequest() that must come before anything is multiplied by num_examples. A
+// request without examples may ask for outputs in request scope, such as a user's vector.
 Status CheckNumExamples(const Schema& schema, const Limits& limits, const Request& request);
 
-// How a refusal begins that is about one input: "feature 'item': ".
+// Start of an error about one input: "feature 'item': ".
 std::string Feature(const std::string& name);
 
-// The refusal of an input that is there already.
+// Error for an input that a request contains twice.
 Status GivenTwice(const std::string& name);
 
-// That, where `seen` has the input; adds it there.
+// Marks the input at `position` as seen. Returns GivenTwice() if it was seen before.
 Status Once(const std::string& name, size_t position, std::vector<bool>* seen);
 
-// The sum of an input's lengths, which is below 2^31; refuses a negative length.
+// Sum of an input's lengths. Fails for a negative length, and for a sum of 2^31 or more.
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths);
 
 }  // namespace embershard

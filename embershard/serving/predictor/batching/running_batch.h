@@ -1,5 +1,5 @@
-// The batch that the model runs, as its deadlines see it, and what is answered before the model has
-// done with it or before its turn. No clock, no lock, no thread.
+// Deadlines of a running batch, and requests that are answered before they have run to their end.
+// No clock, no lock, no thread.
 
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace embershard {
 
-// Nobody can take the request back any more, and its handle may go. Under the queue's lock,
-// but for one that has been unlinked: its chunks may still look, and are not touched again.
+// Makes the request impossible to cancel, so that its handle may be destroyed. Requires the queue's
+// lock, except for a request that is unlinked already.
 inline void Unlink(Request* request) {
   if (request->split != nullptr && request->split->waiting != nullptr) {
     request->split->waiting = nullptr;
@@ -28,9 +28,9 @@ inline void Unlink(Request* request) {
   request->cancellation = nullptr;
 }
 
-// What is still to be answered, and all that the answer needs.
+// A request that is answered early, with all that its answer needs.
 struct EarlyCompletion {
-  // Of one that runs. It stays with the model, without its answer.
+  // For a running request, which stays with the model but loses its `answer`.
   EarlyCompletion(Request* running, StatusReason reason)
       : why(reason),
         runs(running->runs),
@@ -41,26 +41,26 @@ struct EarlyCompletion {
     Unlink(running);
   }
 
-  // Of one that waited, and is no longer in the queue.
+  // For a request that was removed from the queue.
   EarlyCompletion(std::unique_ptr<Request> waiting, StatusReason reason)
       : EarlyCompletion(waiting.get(), reason) {
     request = std::move(waiting);
   }
 
-  StatusReason why = StatusReason::kUnstated;  // kUnstated: the deadline; kAbandoned: the client.
-  bool withdrawn = false;                      // Neither: its version was withdrawn.
+  StatusReason why = StatusReason::kUnstated;  // kUnstated: deadline; kAbandoned: client cancelled.
+  bool withdrawn = false;                      // True if its version was withdrawn instead.
   bool runs = false;
   Clock::time_point arrival;
   uint64_t num_ids = 0;
   std::function<void(Status, Response)> answer;
-  std::unique_ptr<Request> request;  // Null where it runs.
+  std::unique_ptr<Request> request;  // Null if it runs.
 };
 
-// Not thread-safe, but of a request it touches only `answer`, `cancellation` and `runs`: the model
-// may read the rest meanwhile.
+// Not thread-safe. It changes only `answer`, `cancellation` and `runs` of a request, so the model
+// may read the other fields meanwhile.
 class RunningBatch {
  public:
-  // `batch` must stay where it is until End(), by deadline. REQUIRES: none runs.
+  // Starts a batch, sorted by deadline. REQUIRES: the span is valid until End(), and no batch runs.
   void Begin(std::span<const std::unique_ptr<Request>> batch) {
     assert(batch_.empty());
     batch_ = batch;
@@ -68,19 +68,20 @@ class RunningBatch {
     for (const auto& request : batch) request->runs = true;
   }
 
-  // From now on the requests are nobody else's. Those that were taken have no `answer`.
+  // Ends the batch: its requests belong to the caller alone. Those answered early have no `answer`.
   void End() {
     for (const auto& request : batch_) Unlink(request.get());
     batch_ = {};
   }
 
-  // The first whose deadline has passed, if it has not been taken; else null. It is to be taken.
+  // The first request whose deadline has passed and that was not answered; null if there is none.
+  // The caller must answer it.
   Request* FirstExpired(Clock::time_point now) {
     const bool has_expired = next_deadline() <= now && first_ < batch_.size();
     return has_expired ? batch_[first_].get() : nullptr;
   }
 
-  // The earliest deadline of those that have not been taken; max() where there is none.
+  // Earliest deadline of the unanswered requests; max() if there are none.
   Clock::time_point next_deadline() {
     while (first_ < batch_.size() && !batch_[first_]->answer) ++first_;
     return first_ < batch_.size() ? batch_[first_]->deadline : Clock::time_point::max();
@@ -88,7 +89,7 @@ class RunningBatch {
 
  private:
   std::span<const std::unique_ptr<Request>> batch_;
-  size_t first_ = 0;  // All before it have been taken.
+  size_t first_ = 0;  // All requests before this one were answered.
 };
 
 }  // namespace embershard

@@ -11,12 +11,12 @@
 namespace embershard {
 namespace {
 
-// The ids of a list that count.
+// Number of ids that remain of a list after truncation.
 uint64_t KeptOf(const SparseInput& input, const SparseView& view, size_t list) {
   return Truncate(input, static_cast<size_t>(view.lengths[list])).count;
 }
 
-// The views of the first `examples`, by which `rest` becomes shorter.
+// Moves the views of the first `examples` examples out of `rest`.
 DenseView CutFirst(size_t examples, DenseView* rest) {
   if (rest->values.empty()) return {};
   const size_t size = rest->values.size();
@@ -46,7 +46,7 @@ SparseView CutFirst(const SparseInput& input, size_t examples, SparseView* rest)
   return first;
 }
 
-// Both by input.
+// Adds counts to sums; both are ordered by input.
 void AddCounts(const std::vector<UnknownIdCount>& counts, std::vector<UnknownIdCount>* sums) {
   for (const UnknownIdCount& count : counts) {
     const auto place =
@@ -59,7 +59,7 @@ void AddCounts(const std::vector<UnknownIdCount>& counts, std::vector<UnknownIdC
   }
 }
 
-// What a chunk takes beside what its views lie over.
+// Memory of a chunk, without the bytes under its views.
 uint64_t BytesOf(const Request& chunk) {
   return sizeof(Request) + chunk.dense.size() * sizeof(DenseView) +
          chunk.sparse.size() * sizeof(SparseView);
@@ -80,7 +80,7 @@ SplitRequest::SplitRequest(const Schema* schema, const ChunkBudget& budget, cons
   }
   Request rest;
   rest.num_examples = whole.num_examples;
-  // Equal ones: a short last one would cost as much as its batch.
+  // Equal sizes: a short last chunk would still cost a batch.
   const uint64_t chunks = DivideUp(whole.num_examples, budget.examples);
   chunk_.examples = static_cast<uint32_t>(DivideUp(whole.num_examples, chunks));
   chunk_.ids = std::max(budget.ids - std::min(request_ids_, budget.ids), DivideUp(budget.ids, 2));
@@ -133,13 +133,13 @@ std::unique_ptr<Request> SplitRequest::Cut(Request* rest) {
     chunk->sparse.push_back(shared ? rest->sparse[i]
                                    : CutFirst(input, size.examples, &rest->sparse[i]));
   }
-  // The chunk keeps this alive from where it is taken.
+  // `this` stays valid: TakeNext() makes the chunk keep it alive.
   chunk->answer = [this, first = chunk->first_example](Status status, Response response) {
     End(first, std::move(status), std::move(response));
   };
   rest->num_examples -= chunk->num_examples;
   rest->first_example += chunk->num_examples;
-  // Those of the request scope are equal in all chunks.
+  // Outputs in request scope are equal in all chunks, so that only the first chunk computes them.
   std::erase_if(rest->outputs_wanted, [this](size_t output) {
     return schema_->outputs[output].scope == Scope::kRequest;
   });
@@ -165,13 +165,13 @@ void SplitRequest::End(uint32_t first_example, Status status, Response response)
     if (status.ok()) {
       try {
         Join(first_example, std::move(response));
-      } catch (const std::exception&) {  // Memory has run out.
+      } catch (const std::exception&) {  // Out of memory.
         status = OutOfMemory();
       }
     }
     if (status.ok() && ended_ < chunks_.size()) return;
     failed_ = !status.ok();
-    joined = std::move(joined_);  // No other chunk looks at it from here on.
+    joined = std::move(joined_);  // No other chunk uses it after this.
   }
   const std::unique_ptr<Request> whole = take_whole_(*this);
   if (whole == nullptr) return;

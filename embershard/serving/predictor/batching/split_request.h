@@ -1,9 +1,8 @@
-// A request larger than a batch, or than a slot's share where slots stand idle: cut into chunks
-// that run in as many slots as are free, their outputs joined into one answer.
+// Splits a request that is larger than a batch, or large enough to use idle slots, into chunks that
+// run in the free slots, and joins their outputs into one answer.
 //
-//   whole    waits in the queue until it is answered, once, whatever has become of its chunks
-//   chunk    a request of its own, made of views over the same bytes; batches take them from the
-//            whole, in order
+//   whole    the request; stays queued until it is answered, exactly once
+//   chunk    a request made of views over the same bytes; batches take chunks in order
 
 #pragma once
 
@@ -20,57 +19,58 @@
 
 namespace embershard {
 
-// Most that a chunk may hold, at least 1 each.
+// Limits of a chunk, each at least 1.
 struct ChunkBudget {
   uint32_t examples = 1;
   uint64_t ids = 1;
 };
 
-// Whether `request` has to be cut. One example cannot be, however many ids it has.
+// True if `request` must be split. A single example cannot be, whatever its number of ids.
 inline bool IsLarger(const Request& request, const ChunkBudget& budget) {
   return request.num_examples > 1 &&
          (request.num_examples > budget.examples || request.num_ids > budget.ids);
 }
 
-// What is the whole's and what its chunks share. A chunk keeps it alive. Chunks may be answered on
-// any thread; all the rest is the queue's, under its lock.
+// State that a whole request and its chunks share; each chunk keeps it alive. Chunks may be
+// answered on any thread; the other methods require the queue's lock.
 class SplitRequest {
  public:
-  // Gives up the whole, which is to be answered; null where it has been.
+  // Removes the whole from the queue in order to answer it; null if it was answered already.
   using TakeWhole = std::function<std::unique_ptr<Request>(const SplitRequest&)>;
 
-  // Cuts. Keeps the bytes of `whole`. `schema` must outlive this. Chunks have equally many
-  // examples, as far as their ids fit the budget. The ids of the request scope are in each chunk:
-  // where they take more than half of the budget, half is left for the others all the same.
-  // REQUIRES: `whole` passed CheckRequest(), and IsLarger().
+  // Splits `whole` and keeps its bytes alive. `schema` must outlive this object. Chunks have
+  // equally many examples, unless a chunk's ids would exceed the budget. Each chunk contains the
+  // ids in request scope; at least half of the budget remains for the other ids in any case.
+  // REQUIRES: `whole` passed CheckRequest() and IsLarger().
   SplitRequest(const Schema* schema, const ChunkBudget& budget, const Request& whole,
                TakeWhole take_whole);
 
-  // Whether a chunk has not been taken.
+  // True if a chunk has not been taken yet.
   bool has_next() const { return taken_ < chunks_.size(); }
   const Request& next() const { return *chunks_[taken_]; }
 
-  // What no batch has taken yet. `requests`: how many chunks.
+  // Size of the chunks that no batch has taken yet. `requests` counts chunks.
   const BatchSize& left() const { return left_; }
 
-  // What the chunks take in memory, the bytes of the whole not counted.
+  // Memory of the chunks, without the bytes of the whole.
   uint64_t held_bytes() const { return held_bytes_; }
 
-  // REQUIRES: has_next(), and `self` is this. Never throws.
+  // Removes the next chunk. Never throws. REQUIRES: has_next(); `self` points to this object.
   std::unique_ptr<Request> TakeNext(const std::shared_ptr<SplitRequest>& self);
 
-  // The queue's own: the whole while it waits there, else null.
+  // Used by the queue: the whole while it is queued, otherwise null.
   Request* waiting = nullptr;
 
  private:
-  // `rest`: what of the whole is not cut yet; its views begin at its first example.
+  // Cuts the next chunk off `rest`, whose views start at its first example.
   std::unique_ptr<Request> Cut(Request* rest);
-  // How many examples the next chunk has, and their ids.
+  // Examples of the next chunk, and their ids.
   BatchSize SizeOfNext(const Request& rest) const;
-  // A chunk has run. Answers the whole after the last, or the first that failed.
+  // Called when a chunk has run. Answers the whole after the last chunk, or after the first
+  // failure.
   void End(uint32_t first_example, Status status, Response response);
   void Join(uint32_t first_example, Response response) REQUIRES(mutex_);
-  // A place for each output that is asked for, with room for all examples.
+  // Allocates the outputs of the whole.
   void MakePlaces() REQUIRES(mutex_);
   void AddTiming(const Timing& timing) REQUIRES(mutex_);
 
@@ -79,20 +79,20 @@ class SplitRequest {
   const std::shared_ptr<const void> bytes_;
   const uint32_t num_examples_;
   const std::vector<size_t> outputs_wanted_;
-  ChunkBudget chunk_;  // Its ids are those in example scope.
+  ChunkBudget chunk_;  // Counts only ids in example scope.
   uint64_t held_bytes_ = 0;
-  uint64_t request_ids_ = 0;                      // In request scope: each chunk has them.
-  std::vector<std::unique_ptr<Request>> chunks_;  // Null: taken.
+  uint64_t request_ids_ = 0;                      // Ids in request scope, which each chunk has.
+  std::vector<std::unique_ptr<Request>> chunks_;  // Null after a chunk was taken.
   size_t taken_ = 0;
   BatchSize left_;
 
   Mutex mutex_;
-  size_t ended_ GUARDED_BY(mutex_) = 0;     // Chunks that are joined.
-  bool failed_ GUARDED_BY(mutex_) = false;  // No further chunk is joined.
+  size_t ended_ GUARDED_BY(mutex_) = 0;     // Chunks joined so far.
+  bool failed_ GUARDED_BY(mutex_) = false;  // A chunk failed: no further chunk is joined.
   Response joined_ GUARDED_BY(mutex_);
 };
 
-// What no batch has taken of a request that waits. `requests`: as many as it has chunks.
+// Size of the part of a queued request that no batch has taken. `requests` counts chunks.
 inline BatchSize SizeLeft(const Request& request) {
   if (request.split != nullptr) return request.split->left();
   return {.requests = 1, .examples = request.num_examples, .ids = request.num_ids};

@@ -11,14 +11,14 @@
 namespace embershard {
 namespace {
 
-// Linux's struct sched_attr, of its first version; only newer C libraries have it.
+// The first version of Linux's struct sched_attr, which older C libraries do not declare.
 struct SchedulerAttributes {
   uint32_t size = sizeof(SchedulerAttributes);
   uint32_t policy = 0;
   uint64_t flags = 0;
   int32_t nice = 0;
   uint32_t priority = 0;
-  uint64_t runtime = 0;  // Nanoseconds; of a thread of no special kind, its time slice.
+  uint64_t runtime = 0;  // Nanoseconds; for SCHED_OTHER the time slice.
   uint64_t deadline = 0;
   uint64_t period = 0;
 };
@@ -33,7 +33,7 @@ bool SetTimeSlice(std::chrono::nanoseconds slice) {
   if (syscall(SYS_sched_getattr, kThisThread, &attributes, sizeof(attributes), 0) != 0) {
     return false;
   }
-  if (attributes.policy != SCHED_OTHER) return false;  // Another was chosen on purpose.
+  if (attributes.policy != SCHED_OTHER) return false;  // Somebody chose another policy on purpose.
   attributes.runtime = static_cast<uint64_t>(slice.count());
   return syscall(SYS_sched_setattr, kThisThread, &attributes, 0) == 0;
 #else

@@ -1,4 +1,4 @@
-// The scheduler time slice of threads that compute for long beside threads that do not.
+// Scheduler time slices, for threads that compute for long next to threads that do not.
 
 #pragma once
 
@@ -6,13 +6,12 @@
 
 namespace embershard {
 
-// Lets the calling thread, and those that it starts, run for so long at a time where it shares a
-// processor. It gets no more of the processor than before, in fewer and longer time slices. A
-// thread of shorter ones that wakes, and by default all are, as a rule runs at once and does not
-// wait for the end of this one's; threads of long time slices wait the longer for each other. False
-// where the system knows or allows no such thing, or the thread is not scheduled as threads are by
-// default. Linux heeds it from 6.12 on, between 0.1 ms and 100 ms; before, this is true and changes
-// nothing.
+// Sets the time slice of the calling thread and of threads that it starts. Its share of the
+// processor stays the same, in fewer and longer slices. A thread with a shorter slice, such as the
+// default, usually runs at once when it wakes; threads with long slices wait longer for each other.
+// Returns false if the system does not support or allow it, or if the thread's scheduling policy is
+// not the default. Linux uses the value since 6.12, between 0.1 ms and 100 ms; older kernels accept
+// and ignore it.
 bool SetTimeSlice(std::chrono::nanoseconds slice);
 
 }  // namespace embershard

@@ -12,10 +12,10 @@
 namespace embershard {
 namespace {
 
-// So far ahead a condition variable can count.
+// Longest wait on a condition variable.
 constexpr std::chrono::hours kLongestSleep{1};
 
-// Which worker the calling thread is, if it is one.
+// Number and pool of the calling thread, if it is a worker.
 thread_local size_t this_worker = SIZE_MAX;
 thread_local const WorkerPool* this_pool = nullptr;
 
@@ -57,7 +57,7 @@ void WorkerPool::StartWorker() {
 
 void WorkerPool::Work(size_t number) {
   (void)pthread_setname_np(pthread_self(), "batch-worker");
-  (void)SetTimeSlice(kTimeSlice);  // Where the system allows none, others wait for it longer.
+  (void)SetTimeSlice(kTimeSlice);  // Optional: without it other threads wait longer.
   this_worker = number;
   this_pool = this;
   const MutexLock lock(mutex_);
@@ -159,7 +159,7 @@ SlotLease WorkerPool::Lease(PooledQueue* queue, std::chrono::nanoseconds expecte
 void WorkerPool::GiveBack(const SlotLease& lease) {
   mutex_.AssertHeld();
   Leased& slot = leased_[lease.number()];
-  if (slot.serial != lease.serial) return;  // Leased anew: this batch was stuck.
+  if (slot.serial != lease.serial) return;  // This batch was stuck, and its slot leased again.
   slot.serial = 0;
   shares_.End(slot.model, slot.expected, Clock::now() - slot.since);
   free_.push_back(lease.number());
@@ -189,7 +189,7 @@ bool WorkerPool::ReplaceOneStuck(Clock::time_point now) {
       workers_[stuck->worker]->replaced = true;
     }
     stuck->buffers = std::move(buffers);
-  } catch (const std::exception&) {  // No memory or thread is left: when the timer looks next.
+  } catch (const std::exception&) {  // No memory or thread is left: retry after `stuck_after`.
     stuck->since = now;
     return false;
   }
@@ -211,14 +211,14 @@ bool WorkerPool::ReplaceOneStuck(Clock::time_point now) {
 void WorkerPool::Time() {
   const MutexLock lock(mutex_);
   while (!stopping_) {
-    timer_ = Clock::time_point::min();  // It looks at all anyhow.
+    timer_ = Clock::time_point::min();  // No wake-up is needed while all queues are checked.
     if (ReplaceOneStuck(Clock::now())) continue;
     Clock::time_point next = std::min(Clock::now() + kLongestSleep, NextStuck());
     bool again = false;
     bool can_run = false;
     for (const Entry& each : queues_) {
       timed_ = each.queue;
-      again = each.queue->AnswerOneEarly();  // Behind that, queues_ may be another.
+      again = each.queue->AnswerOneEarly();  // May change queues_, since it releases the mutex.
       if (again) break;
       next = std::min(
           next, Clock::now() + std::min<Clock::duration>(each.queue->NextLook(), kLongestSleep));

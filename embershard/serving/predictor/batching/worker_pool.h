@@ -1,14 +1,14 @@
-// The threads that run batches, for all models and versions of a server.
+// The threads that run batches of all models and versions of a server.
 //
-//   worker   one of as many threads as slots: runs batches of the queues that have some
-//   slot     what every batch leases while it runs: a worker's, or an inline caller's. There are as
-//            many as workers, so that no more batches run at once, on workers or inline
-//   timer    one thread: deadlines of all queues, and batches that do not end
+//   worker   a thread that runs batches of any queue; there are as many workers as slots
+//   slot     leased by every batch that runs, on a worker or inline; limits the number of batches
+//            that run at once
+//   timer    one thread that watches the deadlines of all queues and batches that do not end
 //
-// A worker that has been in one batch for `stuck_after` is replaced, its slot is leased anew, and
-// its queue is withdrawn. No more workers are replaced than there are slots. The stuck batch keeps
-// running in its model under the slot's number. No other batch of that model runs under it: the
-// same critical section withdraws the queue, and a withdrawn queue begins no further batch.
+// If a worker has been in one batch for `stuck_after`, it is replaced, its slot becomes free, and
+// the batch's queue is withdrawn. At most as many workers as slots are ever replaced. The stuck
+// batch keeps running in its model under the slot's number. No other batch of that model uses the
+// number, because the queue is withdrawn in the same critical section.
 
 #pragma once
 
@@ -27,39 +27,40 @@
 
 namespace embershard {
 
-// Held by the thread that runs a batch. The buffers are nobody else's until it is returned, and
-// those of a batch that does not end stay its own.
+// Held by the thread that runs a batch. The buffers belong to that batch until the lease is
+// returned; a batch that does not end keeps them.
 struct SlotLease {
   size_t number() const { return buffers->number; }  // Below WorkerPool::slots().
 
-  uint64_t serial = 0;  // Of this lease.
+  uint64_t serial = 0;  // Identifies this lease.
   std::shared_ptr<Slot> buffers;
 };
 
-// A request queue as the pool sees it. REQUIRES of all calls: the pool's mutex is held.
+// A request queue as the pool sees it. All calls REQUIRE the pool's mutex unless stated otherwise.
 class PooledQueue {
  public:
   virtual ~PooledQueue() = default;
 
-  // Whether a batch can be formed, a slot being free.
+  // True if a batch should run now, given that a slot is free.
   virtual bool CanRun() const = 0;
-  // The earliest deadline of what is queued; max() where none is.
+  // Earliest deadline of the queued requests; max() if there are none.
   virtual Clock::time_point next_deadline() const = 0;
-  // Forms a batch and runs it. The mutex is not held meanwhile. Behind it the queue may be gone.
+  // Forms a batch and runs it with the mutex released. The queue may be destroyed as soon as this
+  // returns.
   virtual void RunNext() = 0;
-  // Answers one request whose deadline has passed, or that is queued here although the queue is
-  // withdrawn; the mutex is not held meanwhile. False: there was none.
+  // Answers one request whose deadline has passed, or any queued request if the queue is withdrawn.
+  // Releases the mutex meanwhile. Returns false if there was none.
   virtual bool AnswerOneEarly() = 0;
-  // After how long AnswerOneEarly() or CanRun() may change, if nothing else happens.
+  // Time until AnswerOneEarly() or CanRun() may change, if nothing else happens.
   virtual Clock::duration NextLook() = 0;
-  // A batch of it does not end: it accepts nothing more. Told again by Withdrawn(), unlocked.
+  // Makes the queue refuse all requests, because a batch of it does not end. OnWithdrawn() follows.
   virtual void Withdraw() = 0;
-  // REQUIRES: the mutex is not held.
+  // Called after Withdraw(). REQUIRES: the mutex is not held.
   virtual void OnWithdrawn(bool pool_exhausted) = 0;
 };
 
 struct WorkerPoolOptions {
-  // No batch takes so long: a program that does not end, or a disk that does not answer.
+  // A batch that runs longer counts as stuck: its program does not end, or a disk does not answer.
   Clock::duration stuck_after = std::chrono::seconds(10);
 };
 
@@ -69,38 +70,40 @@ class WorkerPool {
   explicit WorkerPool(size_t slots, const WorkerPoolOptions& options = {});
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
-  // Waits for batches that do not end, too. REQUIRES: no queue is left. Not on one of its threads.
+  // Waits for all batches, also stuck ones. REQUIRES: all queues were removed, and this is not one
+  // of the pool's threads.
   ~WorkerPool();
 
   Mutex& mutex() RETURN_CAPABILITY(mutex_) { return mutex_; }
   size_t slots() const { return slots_; }
 
-  // The rest REQUIRES the mutex to be held.
-
+  // The methods below REQUIRE the mutex.
+  //
   // Versions of one model share its part of the time.
   void Add(PooledQueue* queue, const std::string& model, double weight);
-  // Waits until the timer does not look at the queue; not from OnWithdrawn().
+  // Waits until the timer has finished with the queue. Must not be called from OnWithdrawn().
   void Remove(PooledQueue* queue);
 
   size_t free_slots() const { return free_.size(); }
-  // The queue's batch begins, which is expected to take so long. REQUIRES: a slot is free.
+  // Leases a slot for a batch that is expected to take this long. REQUIRES: a slot is free.
   SlotLease Lease(PooledQueue* queue, std::chrono::nanoseconds expected);
   void GiveBack(const SlotLease& lease);
 
-  // Has a worker that is idle look for work. One that runs a batch looks by itself.
+  // Wakes an idle worker. Busy workers look for work after their batch anyway.
   void WakeWorker();
-  // The same if another queue than `own` can run: for the thread that begins a batch of `own`,
-  // and may have been woken for others, and for an inline caller that has given its slot back.
+  // Wakes an idle worker if a queue other than `own` can run. Called by a thread that starts a
+  // batch of `own` but may have been woken for another queue, and by inline callers after they
+  // returned their slot.
   void WakeForOthers(const PooledQueue* own);
-  // Has the timer look in so long at the latest.
+  // Makes the timer check all queues after `time` at the latest.
   void WakeTimerIn(Clock::duration time);
 
-  // Which part of the slots is the queue's while others are active: see FairShare::ShareOf().
+  // Part of the slots that the queue's model gets; see FairShare::ShareOf().
   double ShareOf(const PooledQueue* queue) const;
 
  private:
-  // So long a worker may run before another thread of its processor does: longer than the default,
-  // 1.4 to 2.8 ms, so that a thread that parses a request need not wait for a batch.
+  // Time slice of workers. It is longer than the default of 1.4 to 2.8 ms, so that a thread that
+  // parses a request preempts a batch instead of waiting for it.
   static constexpr std::chrono::milliseconds kTimeSlice{5};
   static constexpr size_t kInline = SIZE_MAX;
 
@@ -110,7 +113,7 @@ class WorkerPool {
     FairShare::Model* model = nullptr;
   };
   struct Leased {
-    uint64_t serial = 0;  // 0: free.
+    uint64_t serial = 0;  // 0: the slot is free.
     std::shared_ptr<Slot> buffers;
     PooledQueue* queue = nullptr;
     FairShare::Model* model = nullptr;
@@ -128,11 +131,11 @@ class WorkerPool {
   void Stop();
   void Work(size_t number);
   void Time();
-  // Of the queues that can run, that of the model whose turn it is, earliest deadline first.
+  // The runnable queue of the model whose turn it is; among its versions the earliest deadline.
   PooledQueue* NextQueue() const REQUIRES(mutex_);
-  // Whether one was replaced. Gives the mutex back meanwhile.
+  // Replaces one stuck worker. Returns false if there is none. Releases the mutex meanwhile.
   bool ReplaceOneStuck(Clock::time_point now) REQUIRES(mutex_);
-  // When the next batch that runs will have run for too long.
+  // Time at which the next running batch will count as stuck.
   Clock::time_point NextStuck() const REQUIRES(mutex_);
   const Entry& EntryOf(const PooledQueue* queue) const REQUIRES(mutex_);
 
@@ -143,24 +146,23 @@ class WorkerPool {
   std::vector<Entry> queues_ GUARDED_BY(mutex_);
   FairShare shares_ GUARDED_BY(mutex_);
   std::vector<Leased> leased_ GUARDED_BY(mutex_);  // By slot.
-  std::vector<size_t> free_;                       // Guarded by mutex_. Slots; the last is next.
+  std::vector<size_t> free_;                       // Guarded by mutex_. Used from the back.
   uint64_t leases_ GUARDED_BY(mutex_) = 0;
   size_t replaced_ = 0;  // Guarded by mutex_.
   bool stopping_ GUARDED_BY(mutex_) = false;
 
-  // Idle workers are woken last in, first out, since the memory of the last may still be in the
-  // processor's caches; and one at a time, since what comes meanwhile that one sees.
+  // Idle workers are woken last in, first out, since the data of the last may still be in the
+  // caches. Only one is woken at a time, since it also sees requests that arrive meanwhile.
   std::vector<size_t> idle_ GUARDED_BY(mutex_);
   bool one_wakes_ GUARDED_BY(mutex_) = false;
 
   CondVar look_;    // Signalled when timer_ becomes earlier, or to stop.
   CondVar looked_;  // Signalled when timed_ becomes null.
-  Clock::time_point timer_ GUARDED_BY(mutex_);       // When the timer looks next.
-  PooledQueue* timed_ GUARDED_BY(mutex_) = nullptr;  // Which the timer looks at.
-
-  std::vector<std::unique_ptr<Worker>> workers_ GUARDED_BY(mutex_);  // Replaced ones, too.
+  Clock::time_point timer_ GUARDED_BY(mutex_);       // Next time at which the timer wakes.
+  PooledQueue* timed_ GUARDED_BY(mutex_) = nullptr;  // The queue that the timer checks now.
+  std::vector<std::unique_ptr<Worker>> workers_ GUARDED_BY(mutex_);  // Includes replaced workers.
   std::vector<std::thread> threads_;  // Guarded by mutex_ until stopping_. By worker.
-  std::thread timer_thread_;          // Last, so that Time() sees every field built.
+  std::thread timer_thread_;          // Last, so that Time() starts after all fields exist.
 };
 
 }  // namespace embershard

@@ -21,20 +21,20 @@ DispatchQuestion Little(size_t slots, size_t free) {
 }
 
 TEST(DispatchPolicy, LittleWorkWaits) {
-  EXPECT_FALSE(Dispatches(Little(4, 3)));
-  EXPECT_FALSE(Dispatches(Little(4, 1)));
+  EXPECT_FALSE(ShouldDispatch(Little(4, 3)));
+  EXPECT_FALSE(ShouldDispatch(Little(4, 1)));
 }
 
 TEST(DispatchPolicy, DispatchesChunksFullBatchesAndUnknownWork) {
   DispatchQuestion question = Little(2, 1);
   question.has_chunk = true;
-  EXPECT_TRUE(Dispatches(question));
+  EXPECT_TRUE(ShouldDispatch(question));
   question = Little(2, 1);
   question.fills_batch = true;
-  EXPECT_TRUE(Dispatches(question));
+  EXPECT_TRUE(ShouldDispatch(question));
   question = Little(2, 1);
   question.work = microseconds(0);
-  EXPECT_TRUE(Dispatches(question));
+  EXPECT_TRUE(ShouldDispatch(question));
 }
 
 TEST(DispatchPolicy, DispatchesRequestsOfAMillisecondInAnySlot) {
@@ -42,12 +42,12 @@ TEST(DispatchPolicy, DispatchesRequestsOfAMillisecondInAnySlot) {
     DispatchQuestion question = Little(4, free);
     question.requests = 1;
     question.work = microseconds(999);
-    EXPECT_FALSE(Dispatches(question));
+    EXPECT_FALSE(ShouldDispatch(question));
     question.work = microseconds(1000);
-    EXPECT_TRUE(Dispatches(question));
+    EXPECT_TRUE(ShouldDispatch(question));
     question.requests = 2;
     question.work = microseconds(1999);
-    EXPECT_FALSE(Dispatches(question));
+    EXPECT_FALSE(ShouldDispatch(question));
   }
 }
 
@@ -60,9 +60,9 @@ TEST(DispatchPolicy, NeedsFourTimesTheWorkOnceHalfOfTheSlotsRun) {
                                            {3, 1, 8000}}) {
     DispatchQuestion question = Little(slots, free);
     question.work = microseconds(least - 1);
-    EXPECT_FALSE(Dispatches(question)) << slots << free;
+    EXPECT_FALSE(ShouldDispatch(question)) << slots << free;
     question.work = microseconds(least);
-    EXPECT_TRUE(Dispatches(question)) << slots << free;
+    EXPECT_TRUE(ShouldDispatch(question)) << slots << free;
   }
 }
 
@@ -71,9 +71,9 @@ TEST(DispatchPolicy, BoundsTheWaitForAnotherSlot) {
     DispatchQuestion question = Little(4, free);
     for (const int64_t sign : {1, -1}) {
       question.first_end = At(10'000 + sign * (most - 1));
-      EXPECT_FALSE(Dispatches(question)) << free << " " << sign;
+      EXPECT_FALSE(ShouldDispatch(question)) << free << " " << sign;
       question.first_end = At(10'000 + sign * most);
-      EXPECT_TRUE(Dispatches(question)) << free << " " << sign;
+      EXPECT_TRUE(ShouldDispatch(question)) << free << " " << sign;
     }
   }
 }
@@ -82,14 +82,14 @@ TEST(DispatchPolicy,
      DispatchesBeforeTheDeadlineIsMissed) {  // Of 100 us of work, which may take 125.
   DispatchQuestion question = Little(2, 1);
   question.deadline = At(10'626);
-  EXPECT_FALSE(Dispatches(question));
+  EXPECT_FALSE(ShouldDispatch(question));
   question.deadline = At(10'625);
-  EXPECT_TRUE(Dispatches(question));
+  EXPECT_TRUE(ShouldDispatch(question));
   question.first_end = At(9'900);  // It is late: it ends now at the earliest.
   question.deadline = At(10'126);
-  EXPECT_FALSE(Dispatches(question));
+  EXPECT_FALSE(ShouldDispatch(question));
   question.deadline = At(10'125);
-  EXPECT_TRUE(Dispatches(question));
+  EXPECT_TRUE(ShouldDispatch(question));
 }
 
 TEST(DispatchPolicy, AsksAgainWhenTheAnswerChanges) {
@@ -97,12 +97,12 @@ TEST(DispatchPolicy, AsksAgainWhenTheAnswerChanges) {
     for (const size_t free : {3, 2}) {
       DispatchQuestion question = Little(4, free);
       question.deadline = At(deadline);
-      ASSERT_FALSE(Dispatches(question));
-      const Clock::time_point again = AsksAgain(question);
+      ASSERT_FALSE(ShouldDispatch(question));
+      const Clock::time_point again = NextDispatchTime(question);
       question.now = again - std::chrono::nanoseconds(1);
-      EXPECT_FALSE(Dispatches(question)) << deadline << " " << free;
+      EXPECT_FALSE(ShouldDispatch(question)) << deadline << " " << free;
       question.now = again;
-      EXPECT_TRUE(Dispatches(question)) << deadline << " " << free;
+      EXPECT_TRUE(ShouldDispatch(question)) << deadline << " " << free;
     }
   }
 }

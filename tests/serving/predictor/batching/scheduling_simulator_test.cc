@@ -107,7 +107,8 @@ class Simulator {
       for (const Running& run : running_) {
         if (run.busy) next = std::min(next, run.end);
       }
-      if (!IsIdle() && former_.can_take() && Free() > 0) next = std::min(next, AsksAgain(Beside()));
+      if (!IsIdle() && former_.can_take() && Free() > 0)
+        next = std::min(next, NextDispatchTime(Beside()));
       now_ = std::max(now_, next);
       EndBatches();
       while (former_.TakeExpired(now_) != nullptr) ++expired;
@@ -135,7 +136,7 @@ class Simulator {
   }
 
   void Dispatch() {
-    while (Free() > 0 && former_.can_take() && (IsIdle() || Dispatches(Beside()))) {
+    while (Free() > 0 && former_.can_take() && (IsIdle() || ShouldDispatch(Beside()))) {
       const auto slot = std::ranges::find(running_, false, &Running::busy);
       *slot = {.busy = true, .due = former_.Take(now_), .end = now_ + cost_.fixed};
       expired += static_cast<int>(slot->due.expired.size());
