@@ -23,7 +23,7 @@ namespace {
 constexpr char kMagic[] = "embershard recording";
 constexpr uint32_t kFormat = 2;
 
-// A message as it stands in the file.
+// A message as it is written to the file.
 std::string Framed(const google::protobuf::MessageLite& message) {
   constexpr size_t kSizeBytes = 4, kFrameBytes = 16;
   std::string bytes(kFrameBytes, '\0');
@@ -38,7 +38,7 @@ std::string Framed(const google::protobuf::MessageLite& message) {
   return bytes;
 }
 
-// Whether all of it was written; errno says why not.
+// Writes all bytes. Returns false on an error, with errno set.
 bool WriteAll(int descriptor, const std::string& bytes) {
   size_t done = 0;
   while (done < bytes.size()) {
@@ -59,7 +59,7 @@ Status CannotBeMade(const std::string& path, int error) {
 
 struct Recorder::Waiting {
   v1::RecordedCall record;
-  size_t bytes = 0;  // That it takes of max_waiting_bytes.
+  size_t bytes = 0;  // Its part of max_waiting_bytes.
 };
 
 Result<std::unique_ptr<Recorder>> Recorder::Open(const RecorderOptions& options,
@@ -181,7 +181,7 @@ void Recorder::WriteLoop() {
       look = Clock::now() + options_.look_every;
     }
     for (Waiting& waiting : taken) {
-      const Waiting call = std::move(waiting);  // Its memory goes before it no longer counts.
+      const Waiting call = std::move(waiting);  // Freed before its bytes are subtracted.
       Write(call);
       waiting_bytes_ -= call.bytes;
     }
@@ -208,7 +208,7 @@ void Recorder::Write(const Waiting& call) {
   if (!WriteAll(file_.descriptor(), bytes)) {
     std::string problem = std::strerror(errno);
     ++dropped_;
-    // A part of it may be there.
+    // A part of the record may have been written.
     if (ftruncate(file_.descriptor(), static_cast<off_t>(before)) != 0) {
       problem += ", and its last record is cut short";
     }

@@ -1,5 +1,5 @@
-// Writes a sample of the calls to a file, for replay. Free of protobuf on this side.
-// The file: proto/embershard/v1/recording.proto.
+// Writes a sample of calls to a file, for replay. The format is
+// proto/embershard/v1/recording.proto; this header does not include protobuf.
 
 #pragma once
 
@@ -26,49 +26,46 @@ class PredictResponse;
 namespace embershard::rpc {
 
 struct RecorderOptions {
-  std::string path = {};  // The file to make. Empty: nothing is recorded.
-
-  // The file ends with whichever is reached first. Bytes are those of the file.
+  std::string path = {};  // The file to create. Empty: calls are not recorded.
+  // The file ends when either limit is reached. Bytes are those of the file.
   uint64_t max_requests = 10'000;
   uint64_t max_bytes = uint64_t{1} << 30;
 
-  double share = 1.0;  // Of the calls that are recorded, above 0, at most 1.
-
-  // Memory of calls that are not written yet. Beyond it calls are left out.
+  double share = 1.0;  // Share of calls to record, above 0, at most 1.
+  // Most memory of calls that are not written yet. Calls beyond it are dropped.
   size_t max_waiting_bytes = 64 << 20;
 
-  // How often it is looked whether the path still names the file: somebody may have deleted or
-  // rotated it. Tests look more often.
+  // Interval of checks that the path still names the file, which may be deleted or rotated. Tests
+  // use a shorter one.
   std::chrono::milliseconds look_every{5000};
 
-  // Told, once each and on the thread that writes, when the file ends before its time, and when the
-  // path names it no more: the whole sentence. Must not wait for that thread. Empty: it goes to
-  // standard error.
+  // Receives a sentence, on the writing thread, if the file ends early and if the path no longer
+  // names it; once each. Must not wait for that thread. Empty: written to standard error.
   std::function<void(const std::string& words)> report = {};
 };
 
-// What the calls are answered by.
+// The model that answers the recorded calls.
 struct RecordedModel {
   std::string name;
   int64_t version = 0;
-  uint64_t schema = 0;  // The fingerprint.
+  uint64_t schema = 0;  // Fingerprint of its schema.
 };
 
 struct RecorderCounts {
   uint64_t recorded = 0;
-  // Sampled, and left out for want of memory or, up to max_requests, because of the problem.
+  // Sampled calls that were not written, for lack of memory or because of `problem`.
   uint64_t dropped = 0;
-  uint64_t bytes = 0;   // Of the file.
-  std::string problem;  // Why the file ended before its time. Empty: it did not.
+  uint64_t bytes = 0;   // Size of the file.
+  std::string problem;  // Reason if the file ended early, otherwise empty.
 };
 
-// A thread of its own writes. Once the system has a record, killing this process does not
-// take it back. What goes wrong while writing, such as a full disk, is reported once and ends
-// the file after its last whole record; calls go on. Any thread may call.
+// Thread-safe. A thread of its own writes the file. Written records survive if the process is
+// killed. An error while writing, such as a full disk, is reported once and ends the file after its
+// last whole record; calls continue.
 class Recorder {
  public:
-  // kInvalidArgument: the options make no sense, or the file exists or cannot be made. Only
-  // its owner may read it: it holds what users sent.
+  // kInvalidArgument if an option is out of range, or if the file exists or cannot be created. Only
+  // its owner may read the file, because it holds users' data.
   static Result<std::unique_ptr<Recorder>> Open(const RecorderOptions& options,
                                                 const RecordedModel& model);
 
@@ -76,22 +73,22 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder();  // Calls Close().
 
-  // Hands over a call that has ended, if it is in the sample. Never waits for the disk.
+  // Adds a call that has ended, if it is in the sample. Never waits for the disk.
   void Offer(const v1::PredictRequest& request, const Status& status,
              const v1::PredictResponse& response,
              std::chrono::system_clock::time_point arrival) noexcept;
 
-  // Writes the rest. Later offers have no effect. Safe to call more than once.
+  // Writes the rest of the file. Later offers have no effect. May be called more than once.
   void Close();
 
   RecorderCounts counts() const;
 
  private:
-  struct Waiting;  // A call that is not written yet.
+  struct Waiting;  // A call that was not written yet.
 
   Recorder(const RecorderOptions& options, File file, uint64_t header_bytes);
 
-  // kFailed: the file ended before its time; calls are only counted. kEnded: not even that.
+  // kFailed: the file ended early, calls are only counted. kEnded: calls are not even counted.
   enum class State { kRecording, kFailed, kEnded };
 
   bool Sampled();
@@ -99,7 +96,7 @@ class Recorder {
   void WriteLoop();
   void Write(const Waiting& call);
   void End(const std::string& problem);
-  // Reports once if the path names the file no more.
+  // Reports once if the path no longer names the file.
   void CheckPath();
   void Report(const std::string& words) const;
 
@@ -108,7 +105,7 @@ class Recorder {
 
   std::atomic<State> state_ = State::kRecording;
   std::atomic<uint64_t> offered_ = 0;
-  std::atomic<uint64_t> reserved_ = 0;  // Requests of the file that are spoken for.
+  std::atomic<uint64_t> reserved_ = 0;  // Requests accepted for the file so far.
   std::atomic<size_t> waiting_bytes_ = 0;
   std::atomic<uint64_t> recorded_ = 0;
   std::atomic<uint64_t> dropped_ = 0;
@@ -120,10 +117,10 @@ class Recorder {
   std::string problem_ GUARDED_BY(mutex_);
   bool closing_ GUARDED_BY(mutex_) = false;
 
-  bool is_path_lost_ = false;  // Of the thread that writes.
+  bool is_path_lost_ = false;  // Used by the writing thread only.
 
   std::once_flag joined_;
-  std::thread writer_;  // Last, so that WriteLoop() sees every field built.
+  std::thread writer_;  // Last, so that WriteLoop() starts after all fields exist.
 };
 
 }  // namespace embershard::rpc

@@ -21,14 +21,13 @@
 namespace embershard::rpc {
 namespace {
 
-// For what is on its way out when a draining server has nothing left to answer: refusals,
-// and the word to those who watch.
+// Time for the last refusals and health updates to be sent after all requests were answered.
 constexpr std::chrono::milliseconds kLastWords{200};
 
 using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
 
-// Null where nothing is to be recorded.
+// Null if calls are not recorded.
 Result<std::unique_ptr<Recorder>> OpenRecorder(const ServedModels& served,
                                                const RecorderOptions& options) {
   if (options.path.empty()) return std::unique_ptr<Recorder>();
@@ -64,7 +63,8 @@ struct Server::State {
             const auto& request, auto* response) -> Status {
           const auto engine = served->Find(request.model(), request.version(), request.label());
           if (!engine.ok()) {
-            // Clients ask this first, and ask no predictions of a model that they cannot find.
+            // Clients usually call GetModel first, and send no predictions to a model that it does
+            // not find.
             served->telemetry().CountArrival();
             served->telemetry().CountEnd({.outcome = OutcomeOf(engine.status())});
             return engine.status();
@@ -75,24 +75,24 @@ struct Server::State {
     torchrec.AddPredict("Predict", Make<TorchRecMessages>);
   }
 
-  // Where services tell of authenticated calls; null if nobody is to know.
+  // Told by services about authenticated calls; null if calls need no token.
   OpenConnections* Authenticated() { return bounds_strangers ? &connections : nullptr; }
 
   const std::shared_ptr<ServedModels> served;
-  const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
+  const std::unique_ptr<Recorder> recorder;  // Null if calls are not recorded.
   const std::unique_ptr<Security> security;
   const bool bounds_strangers;
   OpenConnections connections;
-  PredictService service;  // Of proto/embershard/v1/predictor.proto.
+  PredictService service;  // Implements proto/embershard/v1/predictor.proto.
   OipService oip;
   PredictService torchrec;  // Its calls are not recorded.
   HealthService health;
   ReflectionService reflection{"v1"};
   ReflectionService reflection_v1alpha{"v1alpha"};
   std::once_flag drained;
-  std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
+  std::unique_ptr<grpc::Server> server;  // Destroyed before the services that it calls.
   std::unique_ptr<Acceptor> acceptor;
-  std::unique_ptr<Listener> listener;  // Last: it calls the acceptor.
+  std::unique_ptr<Listener> listener;  // Last, because it calls the acceptor.
 };
 
 Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> served,
@@ -100,8 +100,8 @@ Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> serv
   ASSIGN_OR_RETURN(std::unique_ptr<Security> security, Security::Open(options.security));
   ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Open(options.host, options.port));
   ASSIGN_OR_RETURN(std::unique_ptr<Recorder> recorder, OpenRecorder(*served, options.record));
-  // A library of Abseil that was built with assertions, as Debian's is, looks for cycles at each
-  // lock that gRPC takes.
+  // Builds of Abseil with assertions, such as Debian's, search for cycles whenever gRPC locks a
+  // mutex.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   auto state = std::make_unique<State>(std::move(served), control, options, std::move(recorder),
                                        std::move(security));
@@ -109,7 +109,7 @@ Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> serv
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   Apply(options.connections, &builder);
-  // Messages that have arrived whole are counted by the queue.
+  // Limits messages that are still arriving; whole messages count in the queue.
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
   state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
       ExternalConnections::FROM_FD, state->security->Credentials(state->Authenticated()));
@@ -123,12 +123,12 @@ Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> serv
   }
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Internal("gRPC does not start a server");
-  // Beside the whole server, which is healthy from its start.
+  // In addition to the whole server, which is healthy from its start.
   HealthService* const health = &state->health;
   health->SetServing("embershard.v1.Predictor", true);
   health->SetServing("inference.GRPCInferenceService", true);
   health->SetServing("predictor.Predictor", true);
-  // An empty model means the whole server to both.
+  // An empty model name means the whole server, here and in the health service.
   state->served->Watch(
       [health](const std::string& model, bool served) { health->SetServing(model, served); });
   const auto take = [acceptor = state->acceptor.get()](int listening, File connection) {
@@ -158,8 +158,8 @@ void Server::Drain(std::chrono::milliseconds timeout) {
   std::call_once(state_->drained, [this, timeout] {
     state_->served->Watch(nullptr);
     state_->health.SetNoneServing();
-    // While the port is open, calls that come too late are told so by the service. In the
-    // moment that it closes, gRPC can only tell them CANCELLED.
+    // While the port is open, the service refuses late calls with a reason. When it closes, gRPC
+    // can only cancel them.
     const Clock::time_point deadline = Clock::now() + timeout;
     PredictService* const services[] = {&state_->service, &state_->oip, &state_->torchrec};
     for (PredictService* const each : services) each->RefuseNew();

@@ -1,5 +1,5 @@
-// A port that speaks our protocol, the Open Inference Protocol and grpc.health.v1, where each model
-// is a service of its name. Free of protobuf and gRPC on this side.
+// A gRPC server for embershard's protocol, the Open Inference Protocol and grpc.health.v1, where
+// each model is a service. This header includes neither protobuf nor gRPC.
 
 #pragma once
 
@@ -21,27 +21,28 @@ class ModelControl;
 
 namespace embershard::rpc {
 
-// Of those with a flag docs/cli.md says what they are for, and when to change them.
+// docs/cli.md describes the fields that have a flag, and when to change them.
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 0;  // 0: a free one.
+  int port = 0;  // 0: any free port.
   std::chrono::milliseconds default_timeout{1000};
 
-  // Larger messages are answered RESOURCE_EXHAUSTED by gRPC.
+  // gRPC answers larger messages with RESOURCE_EXHAUSTED.
   int max_message_bytes = 64 << 20;
 
-  // Of all connections together, and about, since it is gRPC that counts.
+  // Approximate limit for all connections together; gRPC does the counting.
   size_t max_receiving_bytes = 512 << 20;
 
   ConnectionLimits connections = {};
 
-  // At the least: a client waits longer where what is before it is foreseen to take longer.
+  // Shortest time to retry after. Clients are told a longer one if earlier requests will take
+  // longer.
   std::chrono::milliseconds retry_pushback{20};
 
-  // At least 1. Beyond it nothing more is read from the stream.
+  // Most requests of a stream in flight, at least 1; no more are read beyond it.
   size_t stream_in_flight = 256;
 
-  // How long an answer waits for its client to take it before the stream is cancelled.
+  // Time for a client to read an answer before its stream is cancelled.
   std::chrono::milliseconds stream_stalled{std::chrono::seconds(30)};
 
   RecorderOptions record = {};
@@ -56,10 +57,11 @@ std::string GetModelSerialized(const Manifest& manifest, const Limits& limits);
 // Thread-safe.
 class Server {
  public:
-  // Listens and serves. kUnavailable when the address cannot be listened on; as
-  // Recorder::Open() where calls are to be recorded, and kNotFound unless one model is served then;
-  // as CheckSecurity(). `control`: what clients ask for the repository, and order where
-  // `model_control` lets them; not owned, and must outlive the server. Null: what is served stays.
+  // Starts a server. Fails with kUnavailable if it cannot listen on the address, like
+  // Recorder::Open() and CheckSecurity(), and with kNotFound if calls are to be recorded and not
+  // exactly one model is served. `control` (not owned; must outlive the server) answers questions
+  // about the repository, and takes load and unload requests if `model_control` is set. Null: the
+  // served models never change.
   static Result<std::unique_ptr<Server>> Start(std::shared_ptr<ServedModels> served,
                                                const ServerOptions& options,
                                                ModelControl* control = nullptr);
@@ -68,23 +70,21 @@ class Server {
   Server& operator=(const Server&) = delete;
   ~Server();  // Calls Drain(0).
 
-  // The one listened on.
   int port() const;
 
-  // Those that ConnectionLimits::max_connections left no room for.
+  // Connections refused because of ConnectionLimits::max_connections.
   uint64_t connections_refused() const;
 
-  // Connections without an authenticated call that OpenConnections has reset.
+  // Unauthenticated connections that OpenConnections has reset.
   uint64_t strangers_reset() const;
 
-  // Turns health to NOT_SERVING, refuses new calls, answers the accepted ones, closes
-  // the port and returns. Clients of calls that take longer than `timeout` are told
-  // CANCELLED, and it returns once the model is done with them. It does not wait for who
-  // only watches the health, or has sent half a call. Safe to call more than once, but not
-  // from an answer.
+  // Sets health to NOT_SERVING, refuses new calls, answers the accepted ones, closes the port and
+  // returns. Calls that take longer than `timeout` are answered CANCELLED, and Drain() returns
+  // after the model has finished with them. It does not wait for health watches or calls without a
+  // whole message. May be called more than once, but not from an answer's callback.
   void Drain(std::chrono::milliseconds timeout);
 
-  // All zero where none are recorded. Whole once drained.
+  // All zero if calls are not recorded. Final after Drain().
   RecorderCounts recording() const;
 
   SecurityCounts security() const;

@@ -1,4 +1,4 @@
-// From Status to gRPC's: the one map of this transport.
+// Maps Status to gRPC's status.
 
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace embershard::rpc {
 
-// The metadata key by which a client learns after how many milliseconds to retry.
+// Metadata key with the number of milliseconds after which a client should retry.
 inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
 
-// A message that clients' limits on headers might not let through is cut.
+// Truncates messages that would exceed clients' limits on headers.
 inline grpc::Status ToGrpcStatus(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  // What is wrong with a package is nothing that a client can fix.
+  // A client cannot repair a package.
   const bool is_package = status.code() == StatusCode::kBadPackage;
   const StatusCode code = is_package ? StatusCode::kInternal : status.code();
   return grpc::Status(static_cast<grpc::StatusCode>(code), CutMessage(status.message()));

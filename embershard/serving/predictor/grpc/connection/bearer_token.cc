@@ -21,7 +21,7 @@ constexpr size_t kTokensMax = 8;
 constexpr std::string_view kScheme = "Bearer ";
 constexpr std::string_view kSpace = " \t\r\n";
 
-// As RFC 6750 has it.
+// True for the characters that RFC 6750 allows.
 bool MayStandInToken(char each) {
   return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') ||
          (each >= '0' && each <= '9') ||
@@ -63,7 +63,7 @@ Status BearerToken::Read() {
     if (token.empty()) continue;
     if (token.size() < kTokenCharsMin || token.size() > kTokenCharsMax ||
         !std::ranges::all_of(token, MayStandInToken)) {
-      // The content stays secret even if it is wrong.
+      // The message does not quote the content, which is secret even if it is wrong.
       return InvalidArgument(
           path_, ": expected one token of 16 to 4096 letters, digits and -._~+/= in line ", number);
     }
@@ -80,7 +80,7 @@ Status BearerToken::Read() {
 Status BearerToken::LookLocked() { return FileStamp::Of(path_) == stamp_ ? Status() : Read(); }
 
 bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
-  // The scheme is no secret, and case is nothing to it.
+  // The scheme is not secret, and its case does not matter.
   if (header.size() < kScheme.size() ||
       strncasecmp(header.data(), kScheme.data(), kScheme.size()) != 0) {
     return false;
@@ -99,7 +99,7 @@ bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
       is_token |= CRYPTO_memcmp(digest.data(), each.data(), each.size()) == 0;
     }
   }
-  // Without the lock: a report may take long, and every call asks here.
+  // Without the lock, since a report may take long and every call comes here.
   if (!looked.ok() && report_) report_(looked.message() + "; the tokens before it hold on");
   return is_token;
 }

@@ -9,15 +9,14 @@
 namespace embershard::rpc {
 namespace {
 
-constexpr int kNever = std::numeric_limits<int>::max();  // To gRPC.
-
-// A peer has this long to begin to speak the protocol.
+constexpr int kNever = std::numeric_limits<int>::max();  // gRPC's value for "never".
+// Time for a peer to complete the handshake.
 constexpr int kHandshakeMilliseconds = 10000;
 
-// Calls of a connection that has become too old have this long to end.
+// Time for the calls of a connection that reached its age limit to end.
 constexpr int kAgeGraceMilliseconds = 30000;
 
-// Pings that come too soon before the connection is closed.
+// Number of pings that may come too soon before the connection is closed.
 constexpr int kPingStrikes = 2;
 
 int Milliseconds(std::chrono::milliseconds time) {
@@ -41,16 +40,16 @@ void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
   set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kAgeGraceMilliseconds);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, MillisecondsOrNever(limits.keepalive));
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, MillisecondsOrNever(limits.keepalive_timeout));
-  // Without this, pings of a connection without calls are too many whenever they come.
+  // Otherwise every ping of a connection without calls counts as too soon.
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, Milliseconds(limits.min_ping));
   set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, limits.min_ping.count() == 0 ? 0 : kPingStrikes);
-  // gRPC knows how large a compressed message is when all of it is in memory: a megabyte of
-  // zeros becomes a gigabyte, whatever the largest message.
+  // gRPC checks a compressed message's size only after decompressing it in memory: a megabyte of
+  // zeros becomes a gigabyte, whatever the size limit.
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  // Nor is each message offered to what would compress it; and no service tells of channels.
+  // Skip the compression filter and channelz, which are not used.
   set(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   set(GRPC_ARG_ENABLE_CHANNELZ, 0);

@@ -1,5 +1,5 @@
-// What connections may do: how many there are, what one may have open, and for how long.
-// Free of gRPC on this side.
+// Limits of connections: their number, their open calls, and their age. This header does not
+// include gRPC.
 
 #pragma once
 
@@ -14,33 +14,34 @@ class ServerBuilder;
 
 namespace embershard::rpc {
 
-// Of those with a flag docs/cli.md says what they are for, and when to change them.
+// docs/cli.md describes the fields that have a flag, and when to change them.
 struct ConnectionLimits {
-  // 0: as many as the process may open files. One more is closed as it comes.
+  // Further connections are closed at once. 0: limited only by the open files of the process.
   size_t max_connections = 4096;
 
-  // Gets words for the log while connections are refused or reset, once a minute at most. Called by
-  // the threads that accept and reset connections: must not block for long.
+  // Receives a log line, at most once a minute, while connections are refused or reset. Called on
+  // the threads that accept and reset connections, so it must not block for long.
   std::function<void(const std::string& words)> report = {};
 
-  // Connections carry calls of several clients, so that none is reset for want of a token.
+  // True if connections carry calls of several clients, so that none is reset for having no token.
   bool behind_proxy = false;
 
   int max_calls = 10000;                                    // At least 1.
-  std::chrono::milliseconds idle{std::chrono::minutes(5)};  // 0: for ever.
+  std::chrono::milliseconds idle{std::chrono::minutes(5)};  // 0: no limit.
 
-  // Spread by a tenth; calls that are open have half a minute more to end. 0: for ever.
+  // Spread by 10 %. Open calls get half a minute more to end. 0: no limit.
   std::chrono::milliseconds age{0};
 
-  // 0: a peer that has calls open and says nothing is not asked whether it is there.
+  // Silence after which a peer with open calls is pinged. 0: never.
   std::chrono::milliseconds keepalive{std::chrono::minutes(1)};
   std::chrono::milliseconds keepalive_timeout{std::chrono::seconds(20)};
 
-  // Who asks sooner three times is closed. 0: as often as it likes.
+  // Shortest interval between a client's pings; it is disconnected after three that come sooner. 0:
+  // no limit.
   std::chrono::milliseconds min_ping{std::chrono::seconds(10)};
 };
 
-// Tells gRPC, of all but the first three, which the server sees to itself.
+// Passes the limits to gRPC, except the first three, which the server enforces itself.
 void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder);
 
 }  // namespace embershard::rpc

@@ -29,7 +29,7 @@
 namespace embershard::rpc {
 namespace {
 
-// Who asks for a server's health has no token, and learns nothing else.
+// Health checks need no token; they reveal nothing else.
 constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
 
 constexpr char kNoToken[] = "authorization: expected one header 'Bearer TOKEN', got none";
@@ -55,30 +55,30 @@ Bio BytesOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// Null where there is none.
+// Null if there is none.
 Certificate FirstCertificate(const std::string& pem) {
   return Certificate(PEM_read_bio_X509(BytesOf(pem).get(), nullptr, nullptr, nullptr));
 }
 
-// Null where there is none, or one behind a password: nobody is here to be asked for it.
+// Null if there is none, or if it needs a password.
 Key PrivateKey(const std::string& pem) {
   const auto no_password = [](char*, int, int, void*) { return -1; };
   return Key(PEM_read_bio_PrivateKey(BytesOf(pem).get(), nullptr, no_password, nullptr));
 }
 
-// Nothing where the time cannot be read.
+// Nothing if the time cannot be read.
 std::optional<int64_t> UnixSecondsOf(const ASN1_TIME* time) {
   tm parts = {};
   if (ASN1_TIME_to_tm(time, &parts) != 1) return {};
   return static_cast<int64_t>(timegm(&parts));
 }
 
-// Leaves nothing in OpenSSL's queue of this thread, which gRPC reads too.
+// Clears this thread's OpenSSL error queue, which gRPC reads, too.
 struct ErrorsCleared {
   ~ErrorsCleared() { ERR_clear_error(); }
 };
 
-// What is in the files of a server's TLS, in PEM.
+// Contents of a server's TLS files, in PEM.
 struct TlsTexts {
   std::string certificate;
   std::string key;
@@ -89,17 +89,16 @@ struct TlsTexts {
 // The files of a server's TLS, read again when they change. Thread-safe.
 class TlsFiles {
  public:
-  // Of `options`, the three paths.
+  // Uses the three paths of `options`.
   explicit TlsFiles(const SecurityOptions& options)
       : certificate_(options.certificate), key_(options.key), client_ca_(options.client_ca) {}
 
-  // What is new in the files since the last time, if it can be used: a certificate that is not
-  // expired, the key that belongs to it, and clients' authorities. Nothing where they have not
-  // changed. kInvalidArgument, once for each change, where they cannot be used: perhaps one of them
-  // is still to be replaced.
+  // Contents of the files if they changed and can be used: a certificate that has not expired, its
+  // key, and clients' authorities. Nothing if they did not change. kInvalidArgument, once for each
+  // change, if they cannot be used; perhaps another file will be replaced next.
   Result<std::optional<TlsTexts>> ReadIfChanged() {
     MutexLock lock(mutex_);
-    // Looked at before they are read: what changes meanwhile is read again the next time.
+    // Taken before the files are read, so that a change meanwhile is noticed the next time.
     const Stamps now = StampsNow();
     if (read_ == now) return std::optional<TlsTexts>();
     Result<TlsTexts> texts = Read();
@@ -150,18 +149,18 @@ class TlsFiles {
   const std::string key_;
   const std::string client_ca_;
   Mutex mutex_;
-  std::optional<Stamps> read_ GUARDED_BY(mutex_);  // Of what was read last.
+  std::optional<Stamps> read_ GUARDED_BY(mutex_);  // Stamps of the last read.
 };
 
-// gRPC has a class for TLS whose certificates change, which takes a key before its certificate has
-// come and then refuses every connection, and none for tokens without TLS. Its C core has what is
-// needed for both.
+// Built on gRPC's C core, because the C++ API does not fit: its class for changing certificates may
+// load a key before its certificate and then refuses every connection, and it has no tokens without
+// TLS.
 class CoreCredentials final : public grpc::ServerCredentials {
  public:
   explicit CoreCredentials(grpc_server_credentials* core) : core_(core) {}
   ~CoreCredentials() override { grpc_server_credentials_release(core_); }
 
-  // Set on the core's own.
+  // Not used: the processor is set on the core's credentials.
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 
  private:
@@ -218,7 +217,7 @@ class FileSecurity final : public Security {
   }
 
  private:
-  // gRPC's, for each connection and each call.
+  // Callbacks from gRPC, for each connection and each call.
   static grpc_ssl_certificate_config_reload_status Fetch(
       void* self, grpc_ssl_server_certificate_config** config) {
     auto* const security = static_cast<FileSecurity*>(self);
@@ -250,7 +249,7 @@ class FileSecurity final : public Security {
     const bool is_health = path.starts_with(kHealth);
     if (is_accepted && !is_health) security->Introduce(connection);
     if (is_accepted || is_health) {
-      // What is consumed goes no further: no handler, log or recording ever sees it.
+      // Consumed metadata is removed from the call, so no handler, log or recording sees the token.
       done(call, shown, is_one ? 1 : 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
       return;
     }
@@ -259,7 +258,8 @@ class FileSecurity final : public Security {
     done(call, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED, why);
   }
 
-  // The mark is the connection's, and ends with it. Only here are a context's properties used.
+  // Marks the connection as authenticated. The mark ends with the connection; a context's
+  // properties are used for nothing else.
   void Introduce(grpc_auth_context* connection) {
     constexpr char kMark[] = "embershard_token_shown";
     if (connections_ == nullptr) return;
@@ -272,13 +272,13 @@ class FileSecurity final : public Security {
     connections_->ExpectAuthenticated(Clock::now());
   }
 
-  // Nothing: as before.
+  // Nothing if the files did not change.
   std::optional<TlsTexts> ChangedTls() noexcept {
     try {
       Result<std::optional<TlsTexts>> texts = tls_->ReadIfChanged();
       if (texts.ok()) return std::move(*texts);
       if (report_) report_(texts.status().message() + "; the certificate before it holds on");
-    } catch (const std::exception&) {  // Memory has run out. The certificate before it holds on.
+    } catch (const std::exception&) {  // Out of memory: keep the earlier certificate.
     }
     return {};
   }
@@ -286,8 +286,7 @@ class FileSecurity final : public Security {
   bool Accepts(std::string_view header) const noexcept {
     try {
       return token_->Accepts(header, Clock::now());
-    } catch (
-        const std::exception&) {  // Memory has run out, and who cannot be told apart stays out.
+    } catch (const std::exception&) {  // Out of memory: refuse the call.
       return false;
     }
   }
@@ -296,7 +295,7 @@ class FileSecurity final : public Security {
     expires_ = texts.expires_unix_seconds;
     const grpc_ssl_pem_key_cert_pair pair = {.private_key = texts.key.c_str(),
                                              .cert_chain = texts.certificate.c_str()};
-    // gRPC takes none without authorities, also where no client is asked for a certificate.
+    // gRPC requires authorities even if clients need no certificate.
     const std::string& authorities =
         clients_need_certificates_ ? texts.client_ca : texts.certificate;
     return grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
@@ -304,11 +303,11 @@ class FileSecurity final : public Security {
 
   const bool clients_need_certificates_;
   const std::function<void(const std::string&)> report_;
-  std::unique_ptr<TlsFiles> tls_;           // Null: none.
-  std::unique_ptr<BearerToken> token_;      // Null: none.
-  OpenConnections* connections_ = nullptr;  // Null: nobody is told.
+  std::unique_ptr<TlsFiles> tls_;           // Null without TLS.
+  std::unique_ptr<BearerToken> token_;      // Null without tokens.
+  OpenConnections* connections_ = nullptr;  // May be null.
   Mutex introducing_;                       // Guards the marks of connections.
-  TlsTexts first_;                          // What the first Fetch() gives.
+  TlsTexts first_;                          // Contents for the first Fetch().
   std::atomic<bool> fetched_ = false;
   std::atomic<int64_t> expires_ = 0;
   std::atomic<uint64_t> refused_calls_ = 0;

@@ -1,5 +1,4 @@
-// Who is let in: TLS for connections, a token for calls. The one place where that is decided, for
-// every service of the server.
+// Authentication: TLS for connections, tokens for calls. Every service of the server uses it.
 
 #pragma once
 
@@ -16,12 +15,12 @@ namespace embershard::rpc {
 // Thread-safe.
 class Security {
  public:
-  // As CheckSecurity().
+  // Fails like CheckSecurity().
   static Result<std::unique_ptr<Security>> Open(const SecurityOptions& options);
   virtual ~Security() = default;
 
-  // For a server, which this object must outlive. If calls need a token, `connections`, which is
-  // not owned, is told of each that shows it for the first time. May be null.
+  // Credentials of a server, which this object must outlive. If calls need a token, `connections`
+  // (not owned; may be null) is told of each connection that shows one for the first time.
   virtual std::shared_ptr<grpc::ServerCredentials> Credentials(OpenConnections* connections) = 0;
 
   virtual bool has_token() const = 0;

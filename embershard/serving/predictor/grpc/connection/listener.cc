@@ -15,7 +15,7 @@
 namespace embershard::rpc {
 namespace {
 
-// How long to wait for a free file descriptor before looking again.
+// Time between attempts while no file descriptor is free.
 constexpr int kPauseMilliseconds = 50;
 
 struct FreeAddresses {
@@ -23,9 +23,9 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-// Null, with the reason in `error`, where there are none.
+// Resolves a host. Null if it has no address, with the reason in `error`.
 Addresses Resolve(const std::string& host, int port, std::string* error) {
-  // An IPv6 address may stand in brackets, as in front of a port.
+  // An IPv6 address may have brackets, as it has before a port.
   const bool bracketed = host.starts_with('[') && host.ends_with(']');
   const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
   addrinfo hints = {};
@@ -37,7 +37,7 @@ Addresses Resolve(const std::string& host, int port, std::string* error) {
   return Addresses(found);
 }
 
-// Each once: a name may stand for an address twice.
+// Removes duplicates: a name may resolve to an address twice.
 std::vector<addrinfo*> Distinct(addrinfo* addresses) {
   std::vector<addrinfo*> distinct;
   for (addrinfo* each = addresses; each != nullptr; each = each->ai_next) {
@@ -68,12 +68,12 @@ int PortOf(const File& socket) {
                     : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-// Not open, with errno set, where the address cannot be listened on.
+// A listening socket; not open, with errno set, on failure.
 File ListenOn(const addrinfo& address) {
   File socket(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
   const int yes = 1;
-  // A server may begin where one has just ended, but not where one listens.
+  // A server may start on a port where another has just ended, but not where one listens.
   if (socket.is_open() &&
       setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
       bind(socket.descriptor(), address.ai_addr, address.ai_addrlen) == 0 &&
@@ -89,7 +89,7 @@ std::string ReasonText(int error) {
   return std::strerror(error);
 }
 
-// Whether the system has no room for one more connection.
+// True for errors of accept() that mean that the system has no room for a connection.
 bool NoRoom(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
@@ -108,7 +108,7 @@ Result<std::unique_ptr<Listener>> Listener::Open(const std::string& host, int po
       const int reason = errno;
       if (error.empty()) error = ReasonText(reason);
       if (reason != EADDRINUSE || port == 0) continue;
-      listener->listening_.clear();  // Who asks at the other address finds another server.
+      listener->listening_.clear();  // Another server has this port at another address.
       break;
     }
     if (listener->listening_.empty()) listener->port_ = PortOf(socket);
@@ -144,7 +144,7 @@ void Listener::Run(const Take& take) {
   }
   bool room = true;
   while (true) {
-    // Without room there is nothing to wait for but the end.
+    // Without room for connections, wait only for the end.
     poll(polled.data(), room ? polled.size() : 1, room ? -1 : kPauseMilliseconds);
     if ((polled[0].revents & POLLIN) != 0) return;
     room = true;
@@ -152,12 +152,12 @@ void Listener::Run(const Take& take) {
       const int listening = polled[i].fd;
       File connection(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (connection.is_open()) {
-        const int yes = 1;  // Where it cannot be set, answers come a little later.
+        const int yes = 1;  // Optional: without it answers come a little later.
         setsockopt(connection.descriptor(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
         take(listening, std::move(connection));
       } else if (NoRoom(errno)) {
         room = false;
-      }  // Else none has come, or it is closed again.
+      }  // Otherwise the connection is gone already.
     }
   }
 }

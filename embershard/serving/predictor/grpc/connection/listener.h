@@ -1,7 +1,7 @@
-// A port, and the connections that come to it.
+// Listens on a port and accepts connections.
 //
-// gRPC could listen by itself, but stops for good when a connection comes while no file
-// descriptor is left. This goes on as soon as there is one.
+// gRPC's own listener stops forever if a connection arrives while no file descriptor is left. This
+// one continues as soon as there is one.
 
 #pragma once
 
@@ -18,25 +18,24 @@ namespace embershard::rpc {
 
 class Listener {
  public:
-  // Gets a connection and the descriptor that it came to.
+  // Receives a connection and the listening descriptor that accepted it.
   using Take = std::function<void(int listening, File connection)>;
 
-  // Listens on every address that `host` means and this machine has; `port` 0 picks a free one.
-  // kUnavailable where there is none, or where one is in use. Connections wait until Start().
+  // Listens on every local address that `host` resolves to; port 0 picks a free port. kUnavailable
+  // if there is no such address, or if the port is in use. Connections wait until Start().
   static Result<std::unique_ptr<Listener>> Open(const std::string& host, int port);
 
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
   ~Listener();  // Calls Stop().
 
-  // The one listened on.
   int port() const { return port_; }
 
-  // Calls `take` from a thread of its own for each connection, which does not block.
-  // REQUIRES: called once.
+  // Calls `take` for each connection on a thread of its own; `take` must not block. REQUIRES:
+  // called once.
   void Start(Take take);
 
-  // Ends the thread and closes the port. Safe to call more than once, from one thread.
+  // Ends the thread and closes the port. May be called more than once, from one thread.
   void Stop();
 
  private:
@@ -45,7 +44,7 @@ class Listener {
 
   int port_ = 0;
   std::vector<File> listening_;
-  File stopping_;  // Can be read from when the thread shall end.
+  File stopping_;  // Becomes readable when the thread should end.
   std::thread thread_;
 };
 

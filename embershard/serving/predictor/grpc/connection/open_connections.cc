@@ -20,11 +20,11 @@ constexpr std::chrono::milliseconds kBetweenSweeps{10};
 constexpr std::chrono::minutes kBetweenReports{1};
 constexpr std::chrono::milliseconds kBetweenLooks{5};
 constexpr int kQuietLooks = 20;
-constexpr int kPatientLooks = 4;  // A thread of gRPC that has read a token may lack a processor.
+constexpr int kPatientLooks = 4;  // gRPC's thread that has read a token may wait for a processor.
 constexpr size_t kSweepConnections = 1024;
-constexpr uint64_t kStop = 0;  // No connection's number.
+constexpr uint64_t kStop = 0;  // Not the number of a connection.
 
-// gRPC writes an IPv6 address with its brackets escaped.
+// Restores the brackets of an IPv6 address, which gRPC escapes.
 std::string WithBrackets(std::string peer) {
   for (const auto& [escaped, bracket] : {std::pair{"%5B", "["}, std::pair{"%5D", "]"}}) {
     const size_t at = peer.find(escaped);
@@ -33,8 +33,8 @@ std::string WithBrackets(std::string peer) {
   return peer;
 }
 
-// With both, epoll tells of an arrival that has been read by then, unless the peer keeps what is
-// written waiting.
+// With EPOLLOUT, epoll also reports data that was read meanwhile, unless the peer does not read its
+// own.
 constexpr uint32_t kArrival = EPOLLIN | EPOLLOUT | EPOLLET;
 
 bool Listen(const File& epoll, int descriptor, uint32_t events, uint64_t number) {
@@ -110,7 +110,7 @@ void OpenConnections::Start(Take take, bool bound_strangers) {
 void OpenConnections::Admit(int listening, File connection, Clock::time_point now) {
   std::string network;
   if (watcher_.joinable()) network = PeerOf(connection.descriptor()).network;
-  if (!Add(connection, now)) return;  // From here on it may be reset, and has no peer then.
+  if (!Add(connection, now)) return;  // Once added it may be reset, after which it has no peer.
   if (watcher_.joinable()) {
     MutexLock lock(mutex_);
     if (flooding_.contains(network)) {
@@ -135,14 +135,15 @@ void OpenConnections::SetState(Connection* stranger, State state) {
 void OpenConnections::ExpectAuthenticated(Clock::time_point now) {
   MutexLock lock(mutex_);
   ++expected_;
-  // Clients that keep coming must not put off a reset that is due.
+  // New clients must not delay a reset that is due.
   if (looks_beyond_ < kPatientLooks) expected_until_ = now + kExpectationMax;
 }
 
 void OpenConnections::SetAuthenticated(const std::string& peer) {
   const std::string name = WithBrackets(peer);
   MutexLock lock(mutex_);
-  // Two connections may come from one port, to two addresses of the server: the call is of one.
+  // Two connections may come from one port, to different addresses of the server; only one of them
+  // made the call.
   for (auto found = strangers_.find(name); found != strangers_.end();
        found = strangers_.find(name)) {
     SetState(&connections_.at(found->second), State::kAuthenticated);
@@ -152,9 +153,9 @@ void OpenConnections::SetAuthenticated(const std::string& peer) {
 
 void OpenConnections::WatchStrangers() {
   std::array<epoll_event, 64> events = {};
-  std::set<uint64_t> busy;  // Numbers of strangers to be charged at each look.
-  uint64_t freed = 0;       // Charge of the connections reset since malloc_trim().
-  bool is_beyond = false;   // Or was, not long ago.
+  std::set<uint64_t> busy;  // Numbers of the strangers to charge at each check.
+  uint64_t freed = 0;       // Charges of the connections reset since malloc_trim().
+  bool is_beyond = false;   // The budget is exceeded, or was recently.
   Clock::time_point next_report = Clock::time_point::min();
   while (true) {
     const bool waits = busy.empty() && !is_beyond;
@@ -166,7 +167,7 @@ void OpenConnections::WatchStrangers() {
       for (int i = 0; i < ready; ++i) busy.insert(events[static_cast<size_t>(i)].data.u64);
       if (busy.contains(kStop)) return;
       freed += Look(&busy, now);
-    } catch (const std::exception&) {  // Memory has run out. There is a next look.
+    } catch (const std::exception&) {  // Out of memory: retry at the next check.
     }
     if (const uint64_t reset = strangers_reset_; reset > before && now >= next_report) {
       next_report = now + kBetweenReports;
@@ -220,7 +221,7 @@ bool OpenConnections::Charge(Connection* stranger) {
   const int descriptor = stranger->socket.descriptor;
   const uint64_t unread = UnreadBytes(descriptor);
   stranger->received = std::max(ReceivedBytes(descriptor), unread);
-  // gRPC doubles what it reads at once, as long as there is as much. It cannot be stopped there.
+  // gRPC doubles the size of its reads while data is available, which cannot be turned off.
   const uint64_t charge = std::min(stranger->received, 2 * (stranger->received - unread));
   const bool is_quiet =
       charge == stranger->charge && unread == 0 && UnacknowledgedBytes(descriptor) == 0;
@@ -267,7 +268,7 @@ void OpenConnections::SlowDown(const std::string& network, bool is_shared, Clock
       flooding_.try_emplace(network, Network{kAdmissionPeriodMin, now, now}).first->second;
   if (is_shared) {
     flooding.admission_period = kAdmissionPeriodMin;
-  } else if (flooding.last_change != now) {  // Once in each look.
+  } else if (flooding.last_change != now) {  // Once per check.
     flooding.admission_period =
         std::clamp(2 * flooding.admission_period, kAdmissionPeriodMin, kAdmissionPeriodMax);
   }

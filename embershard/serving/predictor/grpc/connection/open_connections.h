@@ -1,4 +1,4 @@
-// The connections of a server: how many are open, and what strangers among them may send.
+// Limits the number of open connections, and the bytes that unauthenticated ones may send.
 
 #pragma once
 
@@ -24,76 +24,79 @@
 
 namespace embershard::rpc {
 
-// gRPC owns a connection once it has it, and says nothing when it closes it. The descriptor
-// tells: it is no longer open, or is another file. Thread-safe.
+// Thread-safe. gRPC owns each connection and does not report when it closes one. This class finds
+// out by its descriptor, which is then closed or denotes another file.
 //
-// A stranger is a connection that has made no authenticated call. gRPC 1.51 holds up to 300 bytes
-// for a byte that a stranger sends: calls of 15 bytes take the most, references to headers 170. So
-// all strangers have one budget together.
-//   - If gRPC has read more from them at four looks in a row, in 15 ms, the oldest that has sent
-//     over kSmallBytes is reset (TCP RST), or else the oldest. Its network floods from then on:
-//     other strangers of it are reset if they send over kSmallBytes, also while they wait.
-//   - gRPC gets new connections of a network that floods one by one, in their order, with a pause
-//     of kAdmissionPeriodMin. The pause doubles up to kAdmissionPeriodMax while further connections
-//     are reset, but for a network with an authenticated connection, and halves in each
-//     kFloodPeriod without a reset; at last the network floods no more. The others wait, unread:
-//     the address may be a router's, with other clients behind it.
+// A stranger is a connection without an authenticated call so far. gRPC 1.51 allocates up to 300
+// bytes for each byte that a stranger sends (calls of 15 bytes are the worst, references to headers
+// take 170), so all strangers share one budget.
+//   - If gRPC has read more than the budget from strangers at four checks in a row, in 15 ms, the
+//     oldest stranger that sent over kSmallBytes is reset (TCP RST), or else the oldest of all. Its
+//     network then counts as flooding: its other strangers are reset once they send over
+//     kSmallBytes, also while they wait.
+//   - New connections of a flooding network are passed to gRPC one by one, in order, with a pause
+//   of
+//     kAdmissionPeriodMin. The others wait unread, since the address may be a router's with good
+//     clients behind it. The pause doubles up to kAdmissionPeriodMax while connections of the
+//     network are reset, unless it has an authenticated connection. It halves in each kFloodPeriod
+//     without a reset, until the network no longer counts as flooding.
 class OpenConnections {
  public:
-  // Gets words for an operator: who is refused here learns nothing but that. May be empty.
+  // Receives sentences for the operator. Clients that are refused get no explanation. May be empty.
   using Report = std::function<void(const std::string& words)>;
 
-  // Gets a connection and the descriptor that it came to.
+  // Receives a connection and the listening descriptor that accepted it.
   using Take = std::function<void(int listening, File connection)>;
 
-  // The most bytes that gRPC may read from all strangers together.
+  // Budget: bytes that gRPC may read from all strangers together.
   static constexpr uint64_t kStrangerBytes = 256 << 10;
 
-  // TLS with client certificates takes 3 to 5 KiB, a health probe 300 bytes.
+  // A TLS handshake with client certificates needs 3 to 5 KiB, a health probe 300 bytes.
   static constexpr uint64_t kSmallBytes = 8 << 10;
 
-  // So long at most no stranger is reset because one of them has shown a token.
+  // After a stranger has shown a token, none is reset for at most this time.
   static constexpr std::chrono::milliseconds kExpectationMax{100};
 
   static constexpr std::chrono::seconds kFloodPeriod{3};
   static constexpr std::chrono::milliseconds kAdmissionPeriodMin{50};
   static constexpr std::chrono::milliseconds kAdmissionPeriodMax{2000};
 
-  // `most`: 0: any number. `report` is called once a minute at most of each matter, by the thread
-  // that calls Add() or by the one that Start() starts.
+  // `most`: largest number of connections; 0: no limit. `report` is called at most once a minute
+  // for each kind of event, by the thread that calls Add() or by the one that Start() creates.
   explicit OpenConnections(size_t most, Report report = {})
       : most_(most), report_(std::move(report)) {}
   OpenConnections(const OpenConnections&) = delete;
   OpenConnections& operator=(const OpenConnections&) = delete;
   ~OpenConnections();  // Calls Stop().
 
-  // Whether there may be one more. If so, `connection` counts until its descriptor is closed, by
-  // whomever. Looks which have been closed where they seem to be as many as may be, at most
-  // once in ten milliseconds: a flood of those that are refused costs little.
+  // Returns true if one more connection is allowed; it counts until its descriptor is closed. If
+  // the limit seems reached, checks which connections were closed, at most once in 10 ms, so that a
+  // flood of refused connections costs little.
   bool Add(const File& connection, Clock::time_point now) EXCLUDES(mutex_);
 
-  // Connections for which there was no room, and strangers that were reset.
+  // Connections beyond the limit, and strangers that were reset.
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   uint64_t strangers_reset() const { return strangers_reset_.load(std::memory_order_relaxed); }
 
-  // Admit() calls `take` from now on. `bound_strangers`: starts the thread that resets them, which
-  // calls `take` too; std::system_error if the system has no room for it. REQUIRES: called once,
-  // before the first Admit().
+  // Sets the function that Admit() calls. `bound_strangers` starts the thread that resets
+  // strangers, which also calls `take`; std::system_error if no thread can be created. REQUIRES:
+  // called once, before the first Admit().
   void Start(Take take, bool bound_strangers);
 
-  // Gives the connection away if there may be one more, at once unless its network floods.
-  // Otherwise closes it.
+  // Passes the connection to `take` if one more is allowed, otherwise closes it. Connections of a
+  // flooding network are passed later.
   void Admit(int listening, File connection, Clock::time_point now) EXCLUDES(mutex_);
 
-  // Ends the thread and closes what it has not given away. Safe to call more than once, from one
-  // thread. REQUIRES: Admit() is not called any more.
+  // Ends the thread and closes waiting connections. May be called more than once, from one thread.
+  // REQUIRES: Admit() is not called any more.
   void Stop() EXCLUDES(mutex_);
 
-  // A connection has shown the token for the first time. gRPC does not say which one, but calls a
-  // handler soon, which calls SetAuthenticated(). It may have read more than the budget by then.
+  // Called when some connection has shown a token for the first time. gRPC does not say which one;
+  // its handler calls SetAuthenticated() soon after. By then gRPC may have read more than the
+  // budget.
   void ExpectAuthenticated(Clock::time_point now) EXCLUDES(mutex_);
 
-  // The connection of this peer, as gRPC names it, has made an authenticated call.
+  // Called for an authenticated call of this peer, in gRPC's form.
   void SetAuthenticated(const std::string& peer) EXCLUDES(mutex_);
 
  private:
@@ -102,15 +105,15 @@ class OpenConnections {
     SocketId socket;
     Peer peer;  // Empty unless strangers are bounded.
     State state = State::kAuthenticated;
-    uint64_t received = 0;  // At the last look at a stranger.
-    uint64_t charge = 0;    // Of these, what gRPC has read or reads next.
-    int quiet_looks = 0;    // Since something was sent or received.
+    uint64_t received = 0;  // Bytes received at the last check of a stranger.
+    uint64_t charge = 0;    // Part of them that gRPC has read or reads next.
+    int quiet_looks = 0;    // Checks in a row without traffic.
   };
-  struct Network {  // That floods.
+  struct Network {  // A flooding network.
     std::chrono::milliseconds admission_period;
     Clock::time_point last_admission;
-    Clock::time_point last_change;  // Of the period.
-    size_t waiting = 0;             // At the last look.
+    Clock::time_point last_change;  // When the period changed.
+    size_t waiting = 0;             // Waiting connections at the last check.
   };
   struct Waiting {
     std::string network;
@@ -120,9 +123,9 @@ class OpenConnections {
 
   void Sweep() REQUIRES(mutex_);
   void WatchStrangers() EXCLUDES(mutex_);
-  // Charges the strangers of these numbers for what gRPC has read, and forgets those that are
-  // quiet. Resets those beyond the budget, and gives away connections whose time has come. Returns
-  // what was charged to those that were reset.
+  // Charges these strangers for the bytes that gRPC has read, and removes quiet ones from
+  // `numbers`. Resets strangers beyond the budget, and passes on connections whose pause is over.
+  // Returns the charges of the strangers that were reset.
   uint64_t Look(std::set<uint64_t>* numbers, Clock::time_point now) EXCLUDES(mutex_);
   // Returns true if the stranger is quiet.
   bool Charge(Connection* stranger) REQUIRES(mutex_);
@@ -130,15 +133,15 @@ class OpenConnections {
   void SlowDown(const std::string& network, bool is_shared, Clock::time_point now) REQUIRES(mutex_);
   void CalmDown(Clock::time_point now) REQUIRES(mutex_);
   std::vector<Waiting> Admitted(Clock::time_point now) REQUIRES(mutex_);
-  // A stranger is one no more.
+  // Ends a connection's time as a stranger.
   void SetState(Connection* stranger, State state) REQUIRES(mutex_);
 
   const size_t most_;
   const Report report_;
   std::atomic<uint64_t> refused_ = 0;
   std::atomic<uint64_t> strangers_reset_ = 0;
-  File arrivals_;  // epoll: tells which strangers have sent something.
-  File stopping_;  // Can be read from when the thread shall end.
+  File arrivals_;  // epoll descriptor: strangers that have sent something.
+  File stopping_;  // Becomes readable when the thread should end.
   Take take_;      // Set by Start().
 
   Mutex mutex_;
@@ -148,11 +151,11 @@ class OpenConnections {
   size_t open_after_sweep_ GUARDED_BY(mutex_) = 0;
   Clock::time_point next_sweep_ GUARDED_BY(mutex_) = Clock::time_point::min();
   std::unordered_multimap<std::string, uint64_t> strangers_ GUARDED_BY(mutex_);  // By peer.
-  uint64_t charged_ GUARDED_BY(mutex_) = 0;                                      // To all of them.
+  uint64_t charged_ GUARDED_BY(mutex_) = 0;  // Sum over all strangers.
   std::unordered_map<std::string, Network> flooding_ GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ GUARDED_BY(mutex_);  // Oldest first.
-  int looks_beyond_ GUARDED_BY(mutex_) = 0;         // One after the other.
-  size_t expected_ GUARDED_BY(mutex_) = 0;          // Strangers that have shown the token.
+  int looks_beyond_ GUARDED_BY(mutex_) = 0;         // Checks in a row beyond the budget.
+  size_t expected_ GUARDED_BY(mutex_) = 0;          // Strangers that have shown a token.
   Clock::time_point expected_until_ GUARDED_BY(mutex_) = Clock::time_point::min();
 
   std::thread watcher_;  // Not started unless strangers are bounded.

@@ -8,29 +8,27 @@
 
 namespace embershard::rpc {
 
-// What connections and calls must show. By default nothing, and all goes as it is.
+// Requirements for connections and calls. By default there are none, and traffic is not encrypted.
 struct SecurityOptions {
-  // PEM files: TLS with the first two, and with `client_ca` connections need a certificate that one
-  // of those in it has signed. Looked at as each connection comes.
+  // PEM files. The first two turn TLS on. With `client_ca`, clients need a certificate signed by
+  // one of the authorities in it. Changed files are used for new connections.
   std::string certificate;
   std::string key;
   std::string client_ca;
 
-  std::string token_file;  // Of tokens, one of which every call but those for health must carry.
-
-  // Gets a sentence when files have changed and cannot be used; what was read before holds on.
-  // From any thread, of which it must not take long.
+  std::string token_file;  // Every call except health checks must carry one of its tokens.
+  // Receives a sentence if a changed file cannot be used; the server keeps the earlier content.
+  // Called on any thread; must return quickly.
   std::function<void(const std::string&)> report;
 };
 
 struct SecurityCounts {
-  uint64_t refused_calls = 0;  // Answered UNAUTHENTICATED.
-
-  // When the certificate of new connections expires, since 1970. 0: there is none.
+  uint64_t refused_calls = 0;  // Calls answered UNAUTHENTICATED.
+  // Unix time at which the certificate of new connections expires. 0: there is no certificate.
   int64_t certificate_expires_unix_seconds = 0;
 };
 
-// Whether the files can be used. If not, kInvalidArgument: which, and what is wrong.
+// Checks that the files can be used. kInvalidArgument names the file and what is wrong with it.
 Status CheckSecurity(const SecurityOptions& options);
 
 }  // namespace embershard::rpc

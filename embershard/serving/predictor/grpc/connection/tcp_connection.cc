@@ -14,7 +14,8 @@
 namespace embershard::rpc {
 namespace {
 
-constexpr size_t kNetworkBytes = 8;  // Of an IPv6 address: what a client has to itself.
+constexpr size_t kNetworkBytes =
+    8;  // The part of an IPv6 address that identifies a client's network.
 
 std::string AddressText(int family, const void* address) {
   char text[INET6_ADDRSTRLEN] = "";

@@ -1,4 +1,4 @@
-// What the system knows of a TCP connection, and its end. Free of gRPC.
+// State of a TCP connection according to the system, and its reset. Does not use gRPC.
 
 #pragma once
 
@@ -11,45 +11,45 @@
 
 namespace embershard::rpc {
 
-// A descriptor and the socket behind it. Another owner may close the descriptor at any time, and
-// its number may be another file's then.
+// A descriptor and its socket. Another owner may close the descriptor at any time, after which its
+// number may denote another file.
 struct SocketId {
   int descriptor = -1;
   dev_t device = 0;
   ino_t inode = 0;
 
-  // Nothing is open there: inode 0, which no socket has.
+  // If nothing is open there, the inode is 0, which no socket has.
   static SocketId Of(int descriptor);
 
   bool IsOpen() const;
 
-  // A second descriptor of the socket; not open if the socket has been closed.
+  // A second descriptor of the socket; not open if the socket was closed.
   File Duplicate() const;
 };
 
 // Both empty if the connection is gone.
 struct Peer {
-  std::string name;     // As gRPC has it: "ipv4:127.0.0.1:50051", "ipv6:[::1]:50051".
-  std::string network;  // Of one client: its address; of IPv6 the first 64 bits.
+  std::string name;     // In gRPC's form: "ipv4:127.0.0.1:50051", "ipv6:[::1]:50051".
+  std::string network;  // The client's IPv4 address, or the first 64 bits of its IPv6 address.
 };
 
-// IPv4 at a port of IPv6 is IPv4.
+// The peer of a connection. IPv4 addresses mapped to IPv6 count as IPv4.
 Peer PeerOf(int descriptor);
 
-// Bytes that the peer has sent, read or not.
+// Bytes received from the peer, read or not.
 uint64_t ReceivedBytes(int descriptor);
 
-// Received bytes that nobody has read.
+// Received bytes that were not read yet.
 uint64_t UnreadBytes(int descriptor);
 
-// Bytes written that the peer has not acknowledged.
+// Written bytes that the peer has not acknowledged.
 uint64_t UnacknowledgedBytes(int descriptor);
 
-// The peer has closed its end, or the connection has been reset.
+// True if the peer closed its end or the connection was reset.
 bool IsClosedByPeer(int descriptor);
 
-// Ends the connection with a TCP reset and drops what it received and nobody has read. Descriptors
-// of it stay open: reading from them fails, and those that poll them wake.
+// Ends the connection with a TCP reset and drops unread bytes. Its descriptors stay open: reads
+// fail, and threads that poll them wake.
 void Reset(int descriptor);
 
 }  // namespace embershard::rpc

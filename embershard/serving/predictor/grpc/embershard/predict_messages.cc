@@ -21,8 +21,8 @@ Status CheckSize(const char* field, const std::string& text, size_t bytes_max) {
   return InvalidArgument(field, ": expected at most ", bytes_max, " bytes, got ", text.size());
 }
 
-// Memory of a message. Packed arrays are what large and frequent requests hold, and protobuf's own
-// answer walks every field by reflection, which takes longer than the rest of the parser.
+// Memory of a message, estimated from its packed arrays. Protobuf's own function walks every field
+// by reflection, which takes longer than the rest of the parser.
 uint64_t HeldBytes(const v1::PredictRequest& message) {
   const v1::Packed& packed = message.packed();
   const bool only_packed = message.has_packed() && message.outputs().empty() &&
@@ -191,7 +191,7 @@ void DescribeModel(const Manifest& manifest, const Limits& limits, uint64_t max_
 
 std::string GetModelSerialized(const Manifest& manifest, const Limits& limits) {
   v1::GetModelResponse message;
-  // Nothing is sent, so protobuf's own limit is the only one.
+  // The message is not sent over gRPC, so only protobuf's own limit applies.
   DescribeModel(manifest, limits, std::numeric_limits<int32_t>::max(), &message);
   return message.SerializeAsString();
 }

@@ -1,4 +1,5 @@
-// The messages of proto/embershard/v1/predictor.proto, as a request and its answer.
+// Converts the messages of proto/embershard/v1/predictor.proto to requests, and responses to
+// messages.
 
 #pragma once
 
@@ -14,16 +15,16 @@
 
 namespace embershard::rpc {
 
-// An id comes back with its answer, so that its size is one of what clients wait to read.
+// Request ids are echoed in answers, so their size is limited.
 inline constexpr size_t kRequestIdBytesMax = 1024;
 
-// Fills num_examples, priority, the wanted outputs, held_bytes and the views, which lie over the
-// bytes of `message`: it must outlive their use. Refuses what the wire alone shows to be
-// wrong: names of inputs, the schema's fingerprint, both forms in one request, bytes that are
-// not whole values. The rest is left to CheckRequest().
+// Fills num_examples, priority, the wanted outputs, held_bytes and the views over the bytes of
+// `message`, which must outlive them. Fails for unknown input names, another schema's fingerprint,
+// both forms of an input in one request, and bytes that are not whole values. CheckRequest() checks
+// everything else.
 Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Request* request);
 
-// `asked` is the message that `response` answers.
+// Fills the answer to the message `asked`.
 void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
                   const Response& response, v1::PredictResponse* message);
 

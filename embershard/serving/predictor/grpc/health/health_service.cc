@@ -19,7 +19,7 @@ using ServingStatus = HealthCheckResponse::ServingStatus;
 constexpr size_t kRequestBytesMax = 4096;
 constexpr std::chrono::milliseconds kSweepPeriod{1000};
 
-// A call that is refused. Its answer has no message, so no flow control holds it back.
+// A refused call. Its answer has no message, so flow control cannot delay it.
 class RefusedCall final : public RawService::StreamReactor {
  public:
   explicit RefusedCall(const grpc::Status& status) { Finish(status); }
@@ -58,13 +58,13 @@ class HealthService::Call final : public StreamReactor {
     Release();
   }
 
-  // False if the call has finished; otherwise it does not finish before Release().
+  // Keeps the call from finishing before Release(). Returns false if it has finished.
   bool Retain() {
     health_.mutex_.AssertHeld();
     if (!finished_) ++retained_;
     return !finished_;
   }
-  // Starts what can be started. The call may be gone behind it.
+  // Starts the next read or write if possible. The call may be destroyed as soon as this returns.
   void Release(bool cancel = false) EXCLUDES(health_.mutex_) {
     if (cancel) context_->TryCancel();
     MutexLock lock(health_.mutex_);
@@ -95,7 +95,7 @@ class HealthService::Call final : public StreamReactor {
       std::optional<std::string> service = ServiceOf(&incoming_);
       if (service.has_value()) return Answer(std::move(*service));
       End({grpc::StatusCode::INVALID_ARGUMENT, "could not parse request"});
-    } catch (const std::exception&) {  // Memory has run out.
+    } catch (const std::exception&) {  // Out of memory.
       End({grpc::StatusCode::INTERNAL, "out of memory"});
     }
   }
@@ -167,7 +167,7 @@ class HealthService::Call final : public StreamReactor {
                                                    : HealthCheckResponse::NOT_SERVING;
   }
 
-  // What is to be sent; nothing while a write is pending, or if the client knows it.
+  // The next status to send; nothing while a write is pending or if the client knows the status.
   std::optional<ServingStatus> NextAnswer() const REQUIRES(health_.mutex_) {
     if (ended_.has_value() || writing_ || !service_.has_value()) return {};
     const ServingStatus status = StatusOf(*service_);
@@ -179,8 +179,8 @@ class HealthService::Call final : public StreamReactor {
   grpc::CallbackServerContext* const context_;
   const Method method_;
   const std::string connection_;
-  grpc::ByteBuffer incoming_;  // gRPC's until OnReadDone().
-  grpc::ByteBuffer outgoing_;  // gRPC's while writing_.
+  grpc::ByteBuffer incoming_;  // Used by gRPC until OnReadDone().
+  grpc::ByteBuffer outgoing_;  // Used by gRPC while writing_.
 
   std::list<Call*>::iterator place_ GUARDED_BY(health_.mutex_);  // In pending_, or in watching_.
   bool watching_ GUARDED_BY(health_.mutex_) = false;
@@ -189,7 +189,7 @@ class HealthService::Call final : public StreamReactor {
   Clock::time_point deadline_ GUARDED_BY(health_.mutex_);
   bool writing_ GUARDED_BY(health_.mutex_) = false;
   size_t retained_ GUARDED_BY(health_.mutex_) = 1;                // Until Start().
-  std::optional<grpc::Status> ended_ GUARDED_BY(health_.mutex_);  // What it is to finish with.
+  std::optional<grpc::Status> ended_ GUARDED_BY(health_.mutex_);  // The status to finish with.
   bool finished_ GUARDED_BY(health_.mutex_) = false;
 };
 
@@ -198,7 +198,8 @@ HealthService::HealthService(const HealthLimits& limits)
   AddStream("Check", [this](Context* context) { return Open(context, Method::kCheck); });
   AddStream("Watch", [this](Context* context) { return Open(context, Method::kWatch); });
   SetServing("", true);
-  sweeper_ = std::thread([this] { CancelOverdueCalls(); });  // Last: nothing throws behind it.
+  sweeper_ =
+      std::thread([this] { CancelOverdueCalls(); });  // Last, because nothing may throw after it.
 }
 
 HealthService::~HealthService() {

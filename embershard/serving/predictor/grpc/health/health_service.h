@@ -1,5 +1,5 @@
-// grpc.health.v1.Health. Clients need no token for it, so its calls are bounded here: gRPC's own
-// health service bounds neither their number nor how long they wait for their clients.
+// Implements grpc.health.v1.Health. Its clients need no token, so this service limits their calls
+// and how long those wait for a client; gRPC's own health service limits neither.
 
 #pragma once
 
@@ -17,40 +17,40 @@
 namespace embershard::rpc {
 
 struct HealthLimits {
-  // Open calls of one connection. One more is answered RESOURCE_EXHAUSTED.
+  // Most open calls of one connection. Further ones are answered RESOURCE_EXHAUSTED.
   size_t connection_calls = 100;
 
-  // Watches, in all. One more is answered RESOURCE_EXHAUSTED. Client-side health checking holds one
-  // on each connection.
+  // Most watches in all. Further ones are answered RESOURCE_EXHAUSTED. Client-side health checking
+  // keeps one on each connection.
   size_t watches = 4096;
 
-  // Calls in all whose request has not arrived or, of Check, whose answer has not been sent. One
-  // more cancels the oldest.
+  // Most calls in all that wait for their request to arrive or, for Check, for their answer to be
+  // sent. A further call cancels the oldest.
   size_t pending_calls = 1000;
 
-  // How long a request may take to arrive and an answer to be read, before the call is cancelled.
+  // Time for a request to arrive, and for an answer to be read, before the call is cancelled.
   std::chrono::milliseconds request_timeout{std::chrono::seconds(10)};
   std::chrono::milliseconds answer_timeout{std::chrono::seconds(30)};
 };
 
-// Thread-safe. A thread of its own cancels calls that wait for their client for too long.
+// Thread-safe. A thread of its own cancels calls that wait for their client too long.
 class HealthService final : public RawService {
  public:
   explicit HealthService(const HealthLimits& limits = {});
   HealthService(const HealthService&) = delete;
   HealthService& operator=(const HealthService&) = delete;
-  ~HealthService() override;  // REQUIRES: gRPC is done with every call.
+  ~HealthService() override;  // REQUIRES: gRPC has finished every call.
 
-  // The status of `service`, for new calls and for those that watch it.
+  // Sets the status of `service` for new calls and for watches.
   void SetServing(const std::string& service, bool serving) EXCLUDES(mutex_);
 
-  // Every service is NOT_SERVING from now on.
+  // Sets every service to NOT_SERVING, permanently.
   void SetNoneServing() EXCLUDES(mutex_);
 
  private:
   class Call;
   enum class Method { kCheck, kWatch };
-  // Those that must not end before Release().
+  // Calls that must not end before Release().
   using Retained = std::vector<Call*>;
 
   StreamReactor* Open(Context* context, Method method) EXCLUDES(mutex_);
@@ -64,11 +64,12 @@ class HealthService final : public RawService {
   bool stopping_ GUARDED_BY(mutex_) = false;
   bool none_serving_ GUARDED_BY(mutex_) = false;
   std::unordered_map<std::string, bool> serving_ GUARDED_BY(mutex_);
-  std::unordered_map<std::string, size_t> connections_ GUARDED_BY(mutex_);  // Open calls of each.
-  std::list<Call*> pending_ GUARDED_BY(mutex_);                             // Oldest first.
+  std::unordered_map<std::string, size_t> connections_
+      GUARDED_BY(mutex_);                        // Open calls by connection.
+  std::list<Call*> pending_ GUARDED_BY(mutex_);  // Oldest first.
   std::list<Call*> watching_ GUARDED_BY(mutex_);
 
-  std::thread sweeper_;  // Last: it uses every field.
+  std::thread sweeper_;  // Last, because it uses all fields.
 };
 
 }  // namespace embershard::rpc

@@ -1,4 +1,4 @@
-// One call that requests a load or unload, and waits until it is carried out.
+// A call that requests a load or unload, and ends when that is done.
 
 #pragma once
 
@@ -18,15 +18,16 @@
 
 namespace embershard::rpc {
 
-// Waits on no thread. Lives until gRPC and its order are done with it.
+// Blocks no thread. Lives until gRPC and its control request have finished with it.
 class ModelControlCall final : public grpc::ServerUnaryReactor {
  public:
-  // Hands the order to a ModelControl.
+  // Passes the request to a ModelControl.
   using Give = std::function<void(ModelControl::Done, ModelControl::Abandoned)>;
 
-  // Answers the call with what became of the order. Where the call's deadline passes or its client
-  // leaves before, the call ends then; an order that has not begun is not carried out, and one that
-  // has is. `calls` counts the call until gRPC is done with it, or has it refused; not owned.
+  // Starts a call, which is answered with the result of the load or unload. If its deadline passes
+  // or its client leaves first, the call ends; a load or unload that has begun continues, one that
+  // has not is dropped. `calls` (not owned) counts the call until gRPC has finished with it, or
+  // refuses it.
   static grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context, OpenCalls* calls,
                                          const Give& give) {
     if (!calls->Enter()) return EndNow(context, ToGrpcStatus(ShuttingDown()));
@@ -35,7 +36,7 @@ class ModelControlCall final : public grpc::ServerUnaryReactor {
     try {
       give([call](const LoadOutcome& outcome) { call->Answer(ToGrpcStatus(outcome.status)); },
            [call] { return call->ended_.load(); });
-    } catch (const std::exception&) {  // Memory has run out.
+    } catch (const std::exception&) {  // Out of memory.
       call->Answer(grpc::Status(grpc::StatusCode::INTERNAL, "out of memory"));
     }
     return call.get();
@@ -54,14 +55,14 @@ class ModelControlCall final : public grpc::ServerUnaryReactor {
  private:
   explicit ModelControlCall(OpenCalls* calls) : calls_(calls) {}
 
-  // Ends the call, unless it has ended. Any thread.
+  // Ends the call, unless it has ended. Thread-safe.
   void Answer(const grpc::Status& status) {
     if (!ended_.exchange(true)) Finish(status);
   }
 
   OpenCalls* const calls_;
   std::atomic<bool> ended_ = false;
-  std::shared_ptr<ModelControlCall> self_;  // Until OnDone(); the order has the other pointers.
+  std::shared_ptr<ModelControlCall> self_;  // Held until OnDone().
 };
 
 }  // namespace embershard::rpc

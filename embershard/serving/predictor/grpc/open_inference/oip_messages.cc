@@ -17,7 +17,7 @@ using inference::InferParameter;
 using Input = inference::ModelInferRequest::InferInputTensor;
 using OipParameterMap = google::protobuf::Map<std::string, InferParameter>;
 
-// A year: more is as good as none, and fits into nanoseconds.
+// A year, which fits into nanoseconds; a longer timeout makes no difference.
 constexpr int64_t kTimeoutMaxUs = int64_t{365} * 24 * 3600 * 1'000'000;
 
 ParameterValue ValueOf(const InferParameter& value) {
@@ -29,7 +29,7 @@ ParameterValue ValueOf(const InferParameter& value) {
   return {};
 }
 
-// Of a request. Refuses what it does not know (kInvalidArgument).
+// Parameters of a request; kInvalidArgument for one that is not known.
 Result<RequestParameters> ReadParameters(const OipParameterMap& parameters) {
   RequestParameters read;
   for (const auto& [key, value] : parameters) {
@@ -38,7 +38,8 @@ Result<RequestParameters> ReadParameters(const OipParameterMap& parameters) {
   return read;
 }
 
-// "timeout", microseconds. 0: none, or one that ReadParameters() refuses.
+// The parameter "timeout" in microseconds. 0: none, or an invalid one, which ReadParameters()
+// refuses.
 std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters) {
   const auto found = parameters.find("timeout");
   if (found == parameters.end()) return {};
@@ -46,18 +47,18 @@ std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters) {
   return std::chrono::microseconds(std::clamp<int64_t>(microseconds, 0, kTimeoutMaxUs));
 }
 
-// "traffic_key". Empty: none, or one that ReadParameters() refuses. Lies in `parameters`.
+// The parameter "traffic_key", a view into `parameters`. Empty: none, or an invalid one.
 std::string_view TrafficKeyOf(const OipParameterMap& parameters) {
   const auto found = parameters.find("traffic_key");
   if (found == parameters.end() || !found->second.has_string_param()) return {};
   return found->second.string_param();
 }
 
-// Of an input or an output, which takes none: shared memory and classification are not served.
+// Refuses all parameters of an input or output: shared memory and classification are not supported.
 // `what`: "tensor" or "output".
 Status CheckNone(const char* what, const std::string& name, const OipParameterMap& parameters) {
   if (parameters.empty()) return {};
-  std::string first;  // By name, since the map has no order.
+  std::string first;  // The first by name, because the map has no order.
   for (const auto& [key, value] : parameters) {
     if (first.empty() || key < first) first = key;
   }
@@ -65,7 +66,7 @@ Status CheckNone(const char* what, const std::string& name, const OipParameterMa
                          "' is not served here, expected none");
 }
 
-// Of a stream's answer: no other follows for this request.
+// Marks a stream's answer as the last one for its request.
 constexpr char kFinal[] = "triton_final_response";
 
 Result<std::vector<std::string_view>> OutputNames(const inference::ModelInferRequest& asked) {
@@ -83,7 +84,7 @@ std::string_view BytesOf(const Values& values) {
           static_cast<size_t>(values.size()) * sizeof(*values.data())};
 }
 
-// How many kinds of contents have values.
+// Number of typed arrays that have values.
 int CountKinds(const inference::InferTensorContents& contents) {
   int kinds = 0;
   for (const int size : {contents.bool_contents_size(), contents.int_contents_size(),
@@ -95,8 +96,8 @@ int CountKinds(const inference::InferTensorContents& contents) {
   return kinds;
 }
 
-// The values that go with the datatype. Of one that no input has there are none: it is refused by
-// its name.
+// Bytes of the typed array that belongs to the datatype. Empty for a datatype that no input uses;
+// it is refused later.
 Result<std::string_view> TypedBytes(const Input& input) {
   const inference::InferTensorContents& contents = input.contents();
   std::string_view bytes;
@@ -133,9 +134,8 @@ Status CheckRaw(const inference::ModelInferRequest& message) {
   return {};
 }
 
-// Fills `tensors`, which lie over the message and `bytes`, one for each: those of
-// raw_input_contents, or of the contents that go with each datatype. Refuses both in one request,
-// and what leaves open whose bytes are whose.
+// Fills `tensors`, views over the message and `bytes`, from raw_input_contents or from the typed
+// arrays. Fails for a request with both, and if the number of raw arrays does not match the inputs.
 Status ReadInputs(const inference::ModelInferRequest& message, std::vector<InputTensor>* tensors,
                   std::vector<std::string_view>* bytes) {
   const bool raw = message.raw_input_contents_size() > 0;

@@ -1,4 +1,5 @@
-// The messages of proto/inference/open_inference.proto, as a request and its answer.
+// Converts the messages of proto/inference/open_inference.proto to requests, and responses to
+// messages.
 
 #pragma once
 
@@ -13,13 +14,13 @@
 
 namespace embershard::rpc {
 
-// What a request or a question names. `version`: a number in decimal digits, a label, or nothing.
+// Finds the model that a call names. `version` is a decimal number, a label, or empty.
 Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_view model,
                                         std::string_view version);
 
 class OipMessages final : public WireMessages {
  public:
-  // `on_stream`: answers on a stream lie in a message around them.
+  // `on_stream`: on a stream, each answer is wrapped in another message.
   explicit OipMessages(bool on_stream) : on_stream_(on_stream) {}
 
   Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override;
@@ -43,27 +44,27 @@ class OipMessages final : public WireMessages {
  private:
   const bool on_stream_;
   ArenaMessages<inference::ModelInferRequest, inference::ModelStreamInferResponse> messages_;
-  uint32_t examples_ = 0;  // Once parsed, as the priority.
+  uint32_t examples_ = 0;  // Set by Parse(), like the priority.
   Priority priority_ = Priority::kInteractive;
-  bool is_batch_of_one_ = false;  // So are the outputs.
+  bool is_batch_of_one_ = false;  // Inputs and outputs have a leading dimension of 1.
 };
 
-// What the server says of itself and its models.
+// Server metadata.
 void DescribeServer(inference::ServerMetadataResponse* message);
 
-// Its tensors, and all versions of it that are served.
+// Model metadata: its tensors, and all of its served versions.
 void DescribeModel(const Engine& engine, const ServedModels& served,
                    inference::ModelMetadataResponse* message);
 
-// The same tensors. All inputs are optional, since each may be given by name or packed.
-// `default_timeout_us`: of requests whose clients state none.
+// Model configuration. All inputs are optional, because each may be sent by name or packed.
+// `default_timeout_us` applies to requests without a timeout.
 void DescribeConfig(const Engine& engine, uint64_t default_timeout_us,
                     inference::ModelConfig* config);
 
-// What the version has counted since its start, of calls in all protocols.
+// Counters of the version since its start, for calls in all protocols.
 void DescribeStatistics(const Engine& engine, inference::ModelStatistics* statistics);
 
-// `only_ready`: leaves out the others.
+// `only_ready`: lists only versions that are ready.
 void DescribeRepository(const std::vector<ServedVersion>& versions, bool only_ready,
                         inference::RepositoryIndexResponse* message);
 

@@ -27,7 +27,7 @@ constexpr std::pair<const char*, const char*> kUnserved[] = {
     {"TraceSetting", kNoSettings},
     {"LogSettings", kNoSettings}};
 
-// Of an unload: models here do not depend on each other.
+// The one parameter of an unload. It has no effect, since models do not depend on each other.
 constexpr char kDependents[] = "unload_dependents";
 
 template <bool kOnStream>
@@ -41,7 +41,7 @@ Status CheckRepository(const std::string& name) {
                          name, "'");
 }
 
-// Of a request to load or unload. `known`: as OipService::AddOrder() has it.
+// Checks a request to load or unload. `known`: see OipService::AddOrder().
 template <class Request>
 Status Check(const Request& request, const std::string& known) {
   RETURN_IF_ERROR(CheckRepository(request.repository_name()));

@@ -1,5 +1,5 @@
-// The service of proto/inference/open_inference.proto over the same models and the same life of a
-// request as our own.
+// The service of proto/inference/open_inference.proto. It serves the same models in the same way as
+// embershard's own service.
 
 #pragma once
 
@@ -11,24 +11,24 @@
 
 namespace embershard::rpc {
 
-// From RefuseNew() on it says that it is not ready.
+// After RefuseNew() the service reports that it is not ready.
 class OipService final : public PredictService {
  public:
-  // As PredictService. `control`: what clients ask for the repository, and request loads and
-  // unloads of if `options.model_control` says so; null where what is served does not change.
+  // See PredictService. `control` answers questions about the repository, and takes load and unload
+  // requests if `options.model_control` is set. Null if the served models never change.
   OipService(ServedModels* served, ModelControl* control, const ServerOptions& options,
              OpenConnections* connections);
 
  private:
   void AddQuestions();
   void AddModelControl();
-  // A method that requests a load or unload by give(model, done, abandoned), and waits for it.
-  // `known`: the only parameter that a request may have; empty: none.
+  // Adds a method that requests a load or unload by calling give(model, done, abandoned), and waits
+  // for it. `known`: the only parameter that a request may have; empty if it may have none.
   template <class Request, class Response, class Give>
   void AddOrder(const char* method, const char* known, Give give);
 
-  // Every version that is in the repository, and what has become of it; without a control those
-  // that are served. Looks at the repository's folders.
+  // All versions in the repository with their states, read from its folders. Without a control, the
+  // served versions.
   Result<std::vector<ServedVersion>> Index() const;
 
   ModelControl* const control_;

@@ -1,4 +1,4 @@
-// A unary method that learns of a call once its headers have arrived.
+// A unary method that is told about a call as soon as its headers have arrived.
 //
 //   gRPC's own handler:     headers, message -> handler
 //   HeadersFirstHandler:    headers -> on_headers, message -> handler
@@ -28,7 +28,7 @@ class HeadersFirstHandler final : public grpc::internal::MethodHandler {
   HeadersFirstHandler(Handler handler, OnHeaders on_headers)
       : on_headers_(std::move(on_headers)), unary_(std::move(handler)) {}
 
-  // Called by gRPC with the headers alone: see RawService::AddUnary().
+  // Called by gRPC with only the headers; see RawService::AddUnary().
   void RunHandler(const HandlerParameter& call) override {
     on_headers_(*static_cast<Context*>(call.server_context));
     grpc_call* const core = call.call->call();
@@ -36,8 +36,8 @@ class HeadersFirstHandler final : public grpc::internal::MethodHandler {
     grpc_op receive = {};
     receive.op = GRPC_OP_RECV_MESSAGE;
     receive.data.recv_message.recv_message = &read->message;
-    // The message of a small request is here already. This thread goes on with it: to wake another
-    // would take longer than to parse it.
+    // The message of a small request has usually arrived already. This thread handles it, because
+    // waking another would take longer than parsing it.
     grpc_completion_queue* const queue = call.call->cq()->cq();
     const bool is_outermost = !std::exchange(is_reading, true);
     if (is_outermost) grpc_completion_queue_thread_local_cache_init(queue);
@@ -67,12 +67,12 @@ class HeadersFirstHandler final : public grpc::internal::MethodHandler {
       Unary* const unary = read->unary;
       grpc::Status status;
       void* data = nullptr;
-      // Without a message: the client cancelled, or half-closed. The handler is told so.
+      // There is no message if the client cancelled or half-closed; the handler is told.
       void* const request =
           unary->Deserialize(read->call.call->call(), read->message, &status, &data);
       const HandlerParameter whole(read->call.call, read->call.server_context, request, status,
                                    data, read->call.call_requester);
-      read->~Read();  // The memory is the call's.
+      read->~Read();  // Its memory belongs to the call.
       unary->RunHandler(whole);
     }
 
@@ -81,7 +81,7 @@ class HeadersFirstHandler final : public grpc::internal::MethodHandler {
     grpc_byte_buffer* message = nullptr;
   };
 
-  // True while RunHandler() runs on this thread. The event that it takes may be another call.
+  // True while RunHandler() runs on this thread, since the event it takes may be another call.
   static inline thread_local bool is_reading = false;
 
   const OnHeaders on_headers_;

@@ -15,16 +15,16 @@
 namespace embershard::rpc {
 namespace {
 
-// A client that leaves so long before its deadline, or with so small a share of its time left,
-// has run out of time by its own clock.
+// A client that cancels this shortly before its deadline, or with a small share of its time left,
+// has probably run out of time by its own clock.
 constexpr std::chrono::milliseconds kClientsHeadStart{5};
 constexpr int kClientsHeadStartShare = 20;
 
 constexpr char kCallFailed[] = "the call failed: ";
 
-constexpr size_t kSlowLogChars = 128;  // Of what the client chose to say of itself.
+constexpr size_t kSlowLogChars = 128;  // Most characters of a client's own text in the log.
 
-// Empty where the client sent no such header.
+// Value of a header; empty if the client did not send it.
 std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char* key) {
   const auto& headers = context.client_metadata();
   const auto found = headers.find(key);
@@ -32,7 +32,7 @@ std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char
   return {found->second.data(), found->second.size()};
 }
 
-// A client's clock began to run before ours: it gives up a little before our deadline.
+// True if the client probably cancelled because of its deadline: its clock started before ours.
 bool OutOfTime(const Exchange& exchange, Clock::time_point now) {
   const Clock::duration early = std::max<Clock::duration>(
       kClientsHeadStart, (exchange.deadline - exchange.arrival) / kClientsHeadStartShare);
@@ -55,7 +55,7 @@ void PredictHandler::SetAuthenticated(const grpc::CallbackServerContext& context
   if (connections_ == nullptr) return;
   try {
     connections_->SetAuthenticated(context.peer());
-  } catch (const std::exception&) {  // Memory has run out. The next call says so too.
+  } catch (const std::exception&) {  // Out of memory: the next call reports it again.
   }
 }
 
@@ -162,7 +162,7 @@ Clock::time_point PredictHandler::DeadlineOf(const grpc::CallbackServerContext& 
   if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
     return Clock::time_point::max();
   }
-  // Ends at 2^31 milliseconds where a client states more.
+  // Longer timeouts are limited to 2^31 milliseconds.
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
   return now + std::chrono::milliseconds(gpr_time_to_millis(left));
 }

@@ -1,5 +1,5 @@
-// The life of one request for a prediction, whatever call carries it: from its message to its
-// answer. The adapters beside this file receive requests and send answers.
+// Handles a prediction request of any protocol, from its message to its answer. Adapters in this
+// folder receive the requests and send the answers.
 
 #pragma once
 
@@ -21,90 +21,87 @@
 
 namespace embershard::rpc {
 
-// A request and its answer. Its adapter owns it, fills in what stands first, and keeps it until
-// `send` has returned.
+// A request and its answer. The adapter owns it, fills the first fields, and keeps it until `send`
+// has returned.
 struct Exchange {
-  grpc::CallbackServerContext* context = nullptr;  // Of its call.
-  WireMessages* messages = nullptr;  // The answer is filled where the request is answered well.
-  bool alone = true;                 // Whether no other request waits for the thread of this one.
-
-  // Called once, from any thread, perhaps within Handle(). The handler touches nothing of it, nor
-  // of itself, behind that: the server may be gone.
+  grpc::CallbackServerContext* context = nullptr;
+  WireMessages* messages = nullptr;  // The answer is filled if the request succeeds.
+  bool alone = true;                 // No other request waits for this request's thread.
+  // Called once, on any thread, possibly inside Handle(). Afterwards the handler uses neither this
+  // object nor itself, since the server may be destroyed.
   std::function<void(const Status&)> send;
 
-  // The handler's.
-  std::shared_ptr<Engine> engine;  // What answers it. Null where that is not served.
-  Status refused;                  // Why it is null.
+  // Used by the handler only.
+  std::shared_ptr<Engine> engine;  // Answers the request. Null if its model is not served.
+  Status refused;                  // The reason if `engine` is null.
   Clock::time_point arrival;
-  std::chrono::system_clock::time_point wall_arrival;  // Where it is recorded.
+  std::chrono::system_clock::time_point wall_arrival;  // Set if calls are recorded.
   Clock::time_point deadline;
   CancellationHandle cancellation;
-  Status ended;                             // What it was answered, where that is recorded.
-  std::chrono::nanoseconds retry_after{0};  // As in Response.
+  Status ended;                             // The answer's status, set if calls are recorded.
+  std::chrono::nanoseconds retry_after{0};  // See Response.
 };
 
-// How long a client that was refused to protect others is asked to wait. `least`: see
+// Time after which a client that was refused for lack of capacity should retry. `least`: see
 // ServerOptions::retry_pushback.
 inline std::chrono::milliseconds RetryPushback(const Exchange& exchange,
                                                std::chrono::milliseconds least) {
   return std::max(least, std::chrono::ceil<std::chrono::milliseconds>(exchange.retry_after));
 }
 
-// A request is counted, from Arrive() until its answer goes out, by the telemetry of the version
-// that answers it; by that of ServedModels where there is none. Any thread may call.
+// Thread-safe. From Arrive() until its answer is sent, a request is counted by the telemetry of the
+// version that answers it, or by that of ServedModels if there is none.
 class PredictHandler {
  public:
-  // Owns none of them; all must outlive it. `recorder`: null if none records. `connections`: told
-  // of authenticated calls; null if calls need no token.
+  // Owns none of the arguments; all must outlive this object. `recorder`: null if calls are not
+  // recorded. `connections` is told of authenticated calls; null if calls need no token.
   PredictHandler(ServedModels* served, Recorder* recorder,
                  std::chrono::milliseconds default_timeout, OpenConnections* connections);
 
-  // True if somebody is told of authenticated calls.
+  // True if SetAuthenticated() has an effect.
   bool tells_authenticated() const { return connections_ != nullptr; }
-  // A call of this connection is authenticated.
+  // Reports an authenticated call to `connections`.
   void SetAuthenticated(const grpc::CallbackServerContext& context) const;
 
-  // A message has been received, and what it is for is what answers it, whatever is served
-  // afterwards. It will be answered at its deadline at the latest: the earlier of
-  // its own and that of the call, or the default where neither is stated. Handle() or Refuse()
-  // must follow.
+  // Called when a message has been received. Chooses the version that answers it, also if another
+  // version is served later, and sets the deadline: the earlier of the message's own and the
+  // call's, or the default if neither is set. Handle() or Refuse() must follow.
   void Arrive(Exchange* exchange, Clock::time_point call_deadline) const;
 
-  // Has the request answered. `bytes` keep its message, which the model may still read when the
-  // answer has gone out.
+  // Runs the request. `bytes` keeps its message alive, which the model may still read after the
+  // answer was sent.
   void Handle(Exchange* exchange, std::shared_ptr<const void> bytes) const;
 
-  // Answers it with a failure.
+  // Answers the request with an error.
   void Refuse(Exchange* exchange, const Status& status) const { End(exchange, status, {}); }
 
-  // Its client cancelled, or gRPC says that the deadline of its call has passed: where that has not
-  // happened yet, it is answered.
-  // REQUIRES: Arrive() has returned.
+  // Called if the client cancelled or the call's deadline has passed. Answers the request unless
+  // that has happened. REQUIRES: Arrive() has returned.
   void Cancel(Exchange* exchange) const;
 
-  // Of what belongs to no version.
+  // Telemetry of calls that belong to no version.
   Telemetry& telemetry() const { return served_->telemetry(); }
 
-  // Where calls are recorded. REQUIRES: it has been answered.
+  // Records the call, if calls are recorded. REQUIRES: the request was answered.
   void Record(const Exchange& exchange) const;
 
-  // When a call ends at the latest. Clock::time_point::max(): its client does not say.
+  // Deadline of a call; Clock::time_point::max() if its client sets none.
   static Clock::time_point DeadlineOf(const grpc::CallbackServerContext& context,
                                       Clock::time_point now);
 
  private:
-  // Once the engine has the request, its answer ends the exchange, and this is ok.
+  // Passes the request to the engine. If this returns ok, the engine's answer ends the exchange.
   Status Begin(Exchange* exchange, std::shared_ptr<const void> bytes) const;
-  // The one end of every request, whatever became of it: counts it and sends the answer.
-  // `answer`: as far as the request came.
+  // Ends every request, in all cases: counts it and sends the answer. `answer` holds what is known
+  // at that point.
   void End(Exchange* exchange, const Status& status, const Response& answer) const;
 
   Telemetry& TelemetryOf(const Exchange& exchange) const;
 
   ServedModels* const served_;
-  Recorder* const recorder_;  // Null: nothing is recorded.
+  Recorder* const recorder_;  // Null if calls are not recorded.
   const std::chrono::milliseconds default_timeout_;
-  OpenConnections* const connections_;  // Null: no call needs a token.
+  OpenConnections* const connections_;  // Null if calls need no token.
 };
 
 }  // namespace embershard::rpc

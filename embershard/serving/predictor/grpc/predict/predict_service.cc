@@ -19,12 +19,12 @@
 namespace embershard::rpc {
 namespace {
 
-// One call that asks for one prediction. Ends itself when gRPC is done with it.
+// A call with one prediction. Destroys itself when gRPC has finished with it.
 class PredictCall final : public grpc::ServerUnaryReactor {
  public:
-  // Owns neither `handler` nor `calls`, which counts the call until gRPC is done with it, or has it
-  // refused. `retry_pushback`: see ServerOptions. `messages`: of the call's protocol. `answer`:
-  // gRPC's.
+  // Owns neither `handler` nor `calls`, which counts the call until gRPC has finished with it, or
+  // refuses it. `retry_pushback`: see ServerOptions. `messages`: of the call's protocol. `answer`
+  // belongs to gRPC.
   PredictCall(const PredictHandler* handler, OpenCalls* calls,
               std::chrono::milliseconds retry_pushback, grpc::CallbackServerContext* context,
               std::shared_ptr<WireMessages> messages, grpc::ByteBuffer* answer)
@@ -41,8 +41,7 @@ class PredictCall final : public grpc::ServerUnaryReactor {
 
   // Answers `message`. REQUIRES: called once.
   void Start(const grpc::ByteBuffer* message) {
-    // The message is gRPC's own, and no constant: emptied, its bytes do not stay beside the parsed
-    // ones.
+    // gRPC owns the message, which is not really const. Clearing it frees the unparsed bytes.
     const Status read = Read(const_cast<grpc::ByteBuffer*>(message));
     handler_->Arrive(&exchange_, PredictHandler::DeadlineOf(*exchange_.context, Clock::now()));
     if (!in_time_) {
@@ -54,17 +53,16 @@ class PredictCall final : public grpc::ServerUnaryReactor {
     }
   }
 
-  // The client cancelled, or gRPC says that the deadline has passed. Before OnDone(), and not
-  // before Start() has returned.
+  // Called if the client cancelled or the deadline has passed, after Start() and before OnDone().
   void OnCancel() override { handler_->Cancel(&exchange_); }
   void OnDone() override {
-    handler_->Record(exchange_);  // The answer is on its way.
+    handler_->Record(exchange_);  // After the answer was sent.
     if (in_time_) calls_->Leave();
     delete this;
   }
-  // Both on the thread that learns of it: gRPC would hand each call to a thread of another pool,
-  // only to forget it there, at 4 % and more of what a small request costs. gRPC's headers keep
-  // this for reactors of its own, whose reactions do nothing; ours wait for short locks only.
+  // Runs OnCancel() and OnDone() on the current thread. Otherwise gRPC passes each call to another
+  // thread pool, only to destroy it there, which costs over 4 % of a small request. gRPC reserves
+  // this for reactors that do nothing; ours only take short locks.
   bool InternalInlineable() override { return true; }
 
  private:
@@ -76,12 +74,12 @@ class PredictCall final : public grpc::ServerUnaryReactor {
     try {
       *answer_ = messages_->Write();
       return grpc::Status::OK;
-    } catch (const std::exception&) {  // Memory has run out.
+    } catch (const std::exception&) {  // Out of memory.
       return grpc::Status(grpc::StatusCode::INTERNAL, "out of memory");
     }
   }
 
-  // Nothing of this object may be touched behind it.
+  // This object may be destroyed as soon as this returns.
   void Send(const Status& status) {
     if (status.ok()) return Finish(Written());
     if (status.code() == StatusCode::kResourceExhausted) {
@@ -96,11 +94,11 @@ class PredictCall final : public grpc::ServerUnaryReactor {
   const std::chrono::milliseconds retry_pushback_;
   const std::shared_ptr<WireMessages> messages_;
   grpc::ByteBuffer* const answer_;
-  const bool in_time_;  // If not, it is to be refused.
+  const bool in_time_;  // False if the call came after RefuseNew().
   Exchange exchange_;
 };
 
-// How often streams are looked at. A client may read nothing for this much longer.
+// Interval of checks for stalled streams. A client may stall for this much longer than the limit.
 std::chrono::milliseconds PeriodOf(std::chrono::milliseconds stalled) {
   using std::chrono::milliseconds;
   return std::clamp<milliseconds>(stalled / 4, milliseconds(1), milliseconds(1000));
@@ -108,10 +106,10 @@ std::chrono::milliseconds PeriodOf(std::chrono::milliseconds stalled) {
 
 }  // namespace
 
-// The open streams. Thread-safe. A thread of its own looks for streams whose clients read nothing.
+// The open streams. Thread-safe. A thread of its own cancels streams whose clients do not read.
 class PredictService::Streams {
  public:
-  // `handler` and `options` must outlive it, and it all its streams.
+  // `handler` and `options` must outlive this object, which must outlive its streams.
   Streams(const PredictHandler* handler, MakeMessages make_messages, const ServerOptions& options)
       : handler_(handler),
         make_messages_(make_messages),
@@ -128,7 +126,8 @@ class PredictService::Streams {
     watch_.join();
   }
 
-  // A new call. The stream is this object's, and gRPC's until that is done with it.
+  // Opens a stream for a new call. This object owns it, and keeps it until gRPC has finished with
+  // it.
   PredictStream* Open(grpc::CallbackServerContext* context) {
     const auto stream =
         std::make_shared<PredictStream>(handler_, make_messages_, context, options_, &held_bytes_,
@@ -150,7 +149,7 @@ class PredictService::Streams {
     return stream.get();
   }
 
-  // Closes every stream, also those that are opened later.
+  // Closes all streams, including those opened later.
   void Close() {
     std::vector<std::shared_ptr<PredictStream>> streams;
     {
@@ -161,7 +160,7 @@ class PredictService::Streams {
     for (const auto& stream : streams) stream->Close();
   }
 
-  // Returns when all have ended, or at `deadline`.
+  // Returns when all streams have ended, or at `deadline`.
   void WaitUntilEnded(Clock::time_point deadline) {
     MutexLock lock(mutex_);
     while (!open_.empty() && changed_.WaitUntil(mutex_, deadline)) {
@@ -171,7 +170,7 @@ class PredictService::Streams {
  private:
   void Remove(PredictStream* stream) {
     handler_->telemetry().CountStreamEnd();
-    std::shared_ptr<PredictStream> last;  // Ends behind the lock.
+    std::shared_ptr<PredictStream> last;  // Destroyed after the lock is released.
     MutexLock lock(mutex_);
     const auto found = open_.find(stream);
     last = std::move(found->second);
@@ -198,7 +197,7 @@ class PredictService::Streams {
       std::vector<std::shared_ptr<PredictStream>> streams;
       try {
         streams = Copied();
-      } catch (const std::exception&) {  // Memory has run out. There is a next time.
+      } catch (const std::exception&) {  // Out of memory: retry at the next check.
       }
       lock.Unlock();
       for (const auto& stream : streams) stream->CancelIfStalled(Clock::now());
@@ -210,7 +209,7 @@ class PredictService::Streams {
   const PredictHandler* const handler_;
   const MakeMessages make_messages_;
   const ServerOptions& options_;
-  std::atomic<size_t> held_bytes_ = 0;  // By all streams.
+  std::atomic<size_t> held_bytes_ = 0;  // Sum over all streams.
 
   Mutex mutex_;
   CondVar changed_;  // Signalled when the fields below change.
@@ -218,7 +217,7 @@ class PredictService::Streams {
   bool closing_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
 
-  std::thread watch_;  // Last, so that Watch() sees every field built.
+  std::thread watch_;  // Last, so that Watch() starts after all fields exist.
 };
 
 PredictService::PredictService(const std::string& name, ServedModels* served, Recorder* recorder,
@@ -231,7 +230,7 @@ PredictService::PredictService(const std::string& name, ServedModels* served, Re
 PredictService::~PredictService() = default;
 
 void PredictService::AddPredict(const std::string& method, MakeMessages make_messages) {
-  // A stranger's first message may be larger than what all strangers may send.
+  // Needed because a stranger's first message may exceed the budget of all strangers.
   HeadersFirstHandler::OnHeaders on_headers;
   if (handler_.tells_authenticated()) {
     on_headers = [this](const Context& context) { handler_.SetAuthenticated(context); };
@@ -240,7 +239,7 @@ void PredictService::AddPredict(const std::string& method, MakeMessages make_mes
       method,
       [this, make_messages](Context* context, const Bytes* message,
                             Bytes* answer) -> UnaryReactor* {
-        if (!message->Valid()) {  // The client cancelled, or half-closed, without one.
+        if (!message->Valid()) {  // The client cancelled or half-closed without a message.
           return EndNow(context, {grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"});
         }
         auto* const call = new PredictCall(&handler_, &calls_, options_.retry_pushback, context,

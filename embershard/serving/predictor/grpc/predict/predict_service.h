@@ -1,4 +1,4 @@
-// What the services of predictions share, whatever protocol their messages are of.
+// Base of the prediction services of all protocols.
 
 #pragma once
 
@@ -16,20 +16,20 @@
 
 namespace embershard::rpc {
 
-// Handlers run on gRPC's threads and never wait for the model. A call is finished when its
-// request is answered: at its deadline, and when its client leaves, at the latest. Its messages
-// live until then, and until the model has done with them.
+// Handlers run on gRPC's threads and never wait for the model. A call ends when its request is
+// answered, at the latest at its deadline or when its client leaves. Its messages live until then,
+// and until the model has finished with them.
 //
-// WaitUntilDone() waits until gRPC is done with the calls. Calls whose message never
-// comes, or is too large, are not counted by anybody.
+// WaitUntilDone() waits until gRPC has finished the calls. Calls whose message never arrives, or is
+// too large, are not counted.
 class PredictService : public RawService {
  public:
-  // Owns neither `served` nor `recorder` (null: none), which must outlive it.
+  // Does not own `served` and `recorder` (which may be null); both must outlive this object.
   PredictService(const std::string& name, ServedModels* served, Recorder* recorder,
                  const ServerOptions& options, OpenConnections* connections);
   ~PredictService() override;
 
-  // answer(request, response): fills the response, and returns a Status.
+  // Adds a method; answer(request, response) fills the response and returns a Status.
   template <class Request, class Response, class Answer>
   void AddQuestion(const std::string& method, Answer answer) {
     AddParsed<Request>(
@@ -41,20 +41,20 @@ class PredictService : public RawService {
           return nullptr;
         });
   }
-  // A method that asks for one prediction, and one that asks for many: at most one of these.
+  // Add a method with one prediction per call, and one with a stream of predictions (at most one).
   void AddPredict(const std::string& method, MakeMessages make_messages);
   void AddPredictStream(const std::string& method, MakeMessages make_messages);
 
-  // From now on every prediction is answered UNAVAILABLE, and streams read nothing more.
+  // Answers every further prediction UNAVAILABLE; streams read nothing more.
   void RefuseNew();
-  // Returns when the calls that had arrived before are done, or at `deadline`.
+  // Returns when all earlier calls have ended, or at `deadline`.
   void WaitUntilDone(Clock::time_point deadline);
 
  protected:
-  // A method of another kind. What is no message is refused in words, and what would take far more
-  // memory than bytes is not parsed.
-  // handle(context, request, bytes, status): either gives the reactor of the call or null, and the
-  // call ends with the status at once.
+  // Adds a method that is not a prediction. Bytes that are no message get an error; messages that
+  // would take far more memory than their bytes are not parsed.
+  // handle(context, request, bytes, status) returns the call's reactor, or null to end the call
+  // with `status` at once.
   template <class Request, class Handle>
   void AddParsed(const std::string& method, Handle handle) {
     AddUnary(method, [this, handle](Context* context, const Bytes* message, Bytes* bytes) {
@@ -62,7 +62,7 @@ class PredictService : public RawService {
       const Status status = Guarded("the call failed: ", [&] {
         handler_.SetAuthenticated(*context);
         Request request;
-        // The message is gRPC's own, and no constant.
+        // gRPC owns the message, which is not really const.
         Status parsed = ParseMessage(const_cast<Bytes*>(message), &request);
         if (parsed.ok()) reactor = handle(context, request, bytes, &parsed);
         return parsed;
@@ -79,7 +79,7 @@ class PredictService : public RawService {
   class Streams;
 
   const PredictHandler handler_;
-  std::unique_ptr<Streams> streams_;  // Null: no method is one.
+  std::unique_ptr<Streams> streams_;  // Null without a streaming method.
 };
 
 }  // namespace embershard::rpc

@@ -1,5 +1,5 @@
-// One call that asks for many predictions, in any protocol: many requests, answered in whatever
-// order they get ready.
+// A call with a stream of prediction requests, in any protocol. Answers are sent as they get ready,
+// in any order.
 
 #pragma once
 
@@ -28,20 +28,20 @@
 
 namespace embershard::rpc {
 
-// Reads one message at a time, hands it on, and reads the next, as long as fewer than
-// stream_in_flight are unanswered or their answers unsent, and these are not too many bytes.
-// Answers are sent one at a time; as long as more are ready, gRPC is asked to gather them.
+// Reads one message at a time, as long as fewer than stream_in_flight requests are unanswered or
+// have unsent answers, and these do not hold too many bytes. Sends one answer at a time; while more
+// are ready, gRPC is asked to gather them into one write.
 //
 //   ends with       when
-//   OK              the client has half-closed, and all that was read is answered
-//   UNAVAILABLE     Close() was called, and likewise
-//   CANCELLED       the client cancelled, or reads no answers
+//   OK              the client half-closed, and all requests were answered
+//   UNAVAILABLE     Close() was called, and all requests were answered
+//   CANCELLED       the client cancelled, or does not read answers
 //
-// gRPC's callbacks, the engine's answers, Close() and CancelIfStalled() may come on any thread.
+// Callbacks of gRPC, answers of the engine, Close() and CancelIfStalled() may come on any thread.
 class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `handler`, `options` and `held_by_all`, what all streams hold, must outlive it. `done` is
-  // called when gRPC is done with it, which must not go before that.
+  // `handler`, `options` and `held_by_all` (bytes held by all streams) must outlive the stream.
+  // `done` is called when gRPC has finished with the stream; it must not be destroyed earlier.
   PredictStream(const PredictHandler* handler, MakeMessages make_messages,
                 grpc::CallbackServerContext* context, const ServerOptions& options,
                 std::atomic<size_t>* held_by_all, std::function<void(PredictStream*)> done)
@@ -52,7 +52,8 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
         held_by_all_(held_by_all),
         done_(std::move(done)) {}
 
-  // Sends headers, for which some clients wait, and reads the first message. REQUIRES: called once.
+  // Sends the headers, for which some clients wait, and reads the first message. REQUIRES: called
+  // once.
   void Start() {
     StartSendInitialMetadata();
     {
@@ -62,7 +63,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     Advance();
   }
 
-  // Reads nothing more, and ends when what has been read is answered.
+  // Stops reading. The stream ends when all requests are answered.
   void Close() {
     {
       MutexLock lock(mutex_);
@@ -72,7 +73,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     Advance();
   }
 
-  // Closes the stream of a client that has not read an answer for too long.
+  // Cancels the stream if its client has not read an answer for too long.
   void CancelIfStalled(Clock::time_point now) {
     {
       MutexLock lock(mutex_);
@@ -88,7 +89,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     if (ok) Parse(&taken);
     MutexLock lock(mutex_);
     reading_ = false;
-    if (finished_) return;  // Closed, and it came too late to be answered.
+    if (finished_) return;  // The stream was closed; the message came too late.
     ++busy_;
     if (taken.empty()) {
       read_all_ = true;
@@ -114,7 +115,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     lock.Lock();
     const bool cancelled = cancelled_;
     lock.Unlock();
-    // OnCancel() may have come before the request was in the queue.
+    // OnCancel() may have run before the request was queued.
     if (cancelled) handler_->Cancel(&entry->exchange);
     Advance();
   }
@@ -127,7 +128,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
       outgoing_.Clear();
       --unsent_;
       if (!ok) {
-        cancelled_ = true;  // OnCancel() comes, too.
+        cancelled_ = true;  // OnCancel() follows.
         DropReady();
       }
       ++busy_;
@@ -159,21 +160,20 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
  private:
   struct Entry;
-  using Entries = std::list<std::shared_ptr<Entry>>;  // Moving one takes no memory.
-
+  using Entries = std::list<std::shared_ptr<Entry>>;  // Splicing allocates no memory.
   // One request of the stream, from its message to its answer.
   struct Entry {
     std::shared_ptr<WireMessages> messages;
-    Status read;       // Why the message is no request.
-    size_t bytes = 0;  // Of the message.
+    Status read;       // Result of reading the message.
+    size_t bytes = 0;  // Size of the message.
     Exchange exchange;
-    Entries::iterator place;  // In live_.
+    Entries::iterator place;  // Its place in live_.
     bool taken_back = false;  // Guarded by the stream's mutex_.
   };
 
-  static constexpr size_t kHeldBytes = 16 << 20;  // Of messages not answered, and answers not sent.
-  static constexpr size_t kHeldBytesInAll = 256 << 20;  // The same, of all streams of a service.
-  // Answers that gRPC is asked to gather: those behind them wait no longer for the line.
+  static constexpr size_t kHeldBytes = 16 << 20;        // Unanswered messages and unsent answers.
+  static constexpr size_t kHeldBytesInAll = 256 << 20;  // The same for all streams of a service.
+  // Most answers that gRPC gathers into one write.
   static constexpr size_t kGatheredMax = 32;
 
   void Parse(Entries* taken) {
@@ -196,12 +196,12 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   Clock::time_point Deadline(const WireMessages& messages) const {
     const Clock::time_point now = Clock::now();
     const Clock::time_point of_call = PredictHandler::DeadlineOf(*context_, now);
-    // A call of many requests may be a long one.
+    // The call's deadline does not limit a request with a timeout of its own: the call may be long.
     return messages.timeout().count() > 0 ? of_call
                                           : std::min(of_call, now + options_.default_timeout);
   }
 
-  // Sends the answer of one that is live.
+  // Queues the answer of a live request.
   void Answer(Entry* entry, const Status& status) {
     handler_->Record(entry->exchange);
     std::list<grpc::ByteBuffer> answer;
@@ -210,7 +210,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     } catch (const std::exception&) {  // Memory has run out, so none is left for an answer.
       context_->TryCancel();
     }
-    Entries last;  // Ends behind the lock.
+    Entries last;  // Destroyed after the lock is released.
     {
       MutexLock lock(mutex_);
       last.splice(last.end(), live_, entry->place);
@@ -264,8 +264,8 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
            !finished_;
   }
 
-  // Starts what can be started, and ends what is over. The caller has counted itself in busy_,
-  // which this takes back; nothing of this object may be touched behind it.
+  // Starts the next read and write if possible, and finishes the stream if it is over. The caller
+  // has incremented busy_, which this decrements; afterwards this object may be destroyed.
   void Advance() EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (true) {
@@ -303,22 +303,22 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   std::atomic<size_t>* const held_by_all_;
   const std::function<void(PredictStream*)> done_;
 
-  grpc::ByteBuffer incoming_;  // gRPC's while reading_.
-  grpc::ByteBuffer outgoing_;  // gRPC's while writing_.
+  grpc::ByteBuffer incoming_;  // Used by gRPC while reading_.
+  grpc::ByteBuffer outgoing_;  // Used by gRPC while writing_.
 
   Mutex mutex_;
-  Entries live_ GUARDED_BY(mutex_);                       // Not answered yet.
+  Entries live_ GUARDED_BY(mutex_);                       // Requests not answered yet.
   std::list<grpc::ByteBuffer> ready_ GUARDED_BY(mutex_);  // Answers to send.
-  size_t unsent_ GUARDED_BY(mutex_) = 0;      // Read, and the answer is live, ready or on its way.
-  size_t held_bytes_ GUARDED_BY(mutex_) = 0;  // Of those: messages while live, then answers.
-  size_t busy_ GUARDED_BY(mutex_) = 0;        // Threads that will take mutex_ again.
-  size_t gathered_ GUARDED_BY(mutex_) = 0;    // Answers that gRPC holds back for the next one.
+  size_t unsent_ GUARDED_BY(mutex_) = 0;                  // Requests whose answer was not sent yet.
+  size_t held_bytes_ GUARDED_BY(mutex_) = 0;  // Their messages until answered, then their answers.
+  size_t busy_ GUARDED_BY(mutex_) = 0;        // Threads that will lock mutex_ again.
+  size_t gathered_ GUARDED_BY(mutex_) = 0;    // Answers that gRPC holds back to gather them.
   bool reading_ GUARDED_BY(mutex_) = false;
   bool writing_ GUARDED_BY(mutex_) = false;
   Clock::time_point write_start_ GUARDED_BY(mutex_);
-  bool read_all_ GUARDED_BY(mutex_) = false;   // The client has half-closed, or left.
-  bool closed_ GUARDED_BY(mutex_) = false;     // By us.
-  bool cancelled_ GUARDED_BY(mutex_) = false;  // Answers reach nobody any more.
+  bool read_all_ GUARDED_BY(mutex_) = false;   // The client half-closed or left.
+  bool closed_ GUARDED_BY(mutex_) = false;     // Close() was called.
+  bool cancelled_ GUARDED_BY(mutex_) = false;  // Answers no longer reach the client.
   bool finished_ GUARDED_BY(mutex_) = false;
 };
 

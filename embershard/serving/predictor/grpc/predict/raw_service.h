@@ -1,4 +1,4 @@
-// Services whose methods are added one by one, as callbacks over bytes.
+// A service whose methods are added one by one, as callbacks over bytes.
 
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace embershard::rpc {
 
-// Answers a call at once.
+// Ends a call at once.
 inline grpc::ServerUnaryReactor* EndNow(grpc::CallbackServerContext* context,
                                         const grpc::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -28,10 +28,10 @@ inline grpc::ServerUnaryReactor* EndNow(grpc::CallbackServerContext* context,
   return reactor;
 }
 
-// The calls that a service has taken and not ended. Thread-safe.
+// Counts a service's open calls. Thread-safe.
 class OpenCalls {
  public:
-  // Counts a call, unless new ones are refused. If it does, Leave() must follow.
+  // Counts a call and returns true, unless new calls are refused. After true, Leave() must follow.
   bool Enter() {
     MutexLock lock(mutex_);
     if (refusing_) return false;
@@ -44,7 +44,7 @@ class OpenCalls {
     if (--open_ == 0) idle_.NotifyAll();
   }
 
-  // Enter() counts no call from now on.
+  // Makes Enter() refuse all further calls.
   void RefuseNew() {
     MutexLock lock(mutex_);
     refusing_ = true;
@@ -80,12 +80,12 @@ class RawService : public grpc::Service {
   explicit RawService(const std::string& name) : prefix_("/" + name + "/") {}
 
  protected:
-  // `handler` gets the message, which is gRPC's, and writes its answer to the second bytes.
-  // `on_headers`: see HeadersFirstHandler; null if nobody is to know.
+  // `handler` receives the message, which gRPC owns, and writes its answer to the second buffer.
+  // `on_headers`: see HeadersFirstHandler; may be null.
   void AddUnary(const std::string& method, HeadersFirstHandler::Handler handler,
                 HeadersFirstHandler::OnHeaders on_headers = nullptr) {
     if (on_headers) {
-      Add(method, RpcMethod::CLIENT_STREAMING,  // gRPC itself reads no message then.
+      Add(method, RpcMethod::CLIENT_STREAMING,  // So that gRPC does not read the message itself.
           new HeadersFirstHandler(std::move(handler), std::move(on_headers)));
     } else {
       Add(method, RpcMethod::NORMAL_RPC,
@@ -109,7 +109,7 @@ class RawService : public grpc::Service {
   }
 
   const std::string prefix_;
-  std::deque<std::string> paths_;  // Of the methods, in their order: gRPC keeps pointers.
+  std::deque<std::string> paths_;  // Paths of the methods; a deque because gRPC keeps pointers.
 };
 
 }  // namespace embershard::rpc

@@ -30,12 +30,12 @@ WireFormatLite::WireType TypeOf(const FieldDescriptor& field) {
 
 enum class Verdict { kFew, kTooManyFields, kTooManyValues, kMalformed };
 
-// One walk over the bytes of a message, which are taken from the stream.
+// Counts fields and values in one walk over the bytes of a message.
 class Counter {
  public:
   explicit Counter(CodedInputStream* message) : message_(*message) {}
 
-  // Up to the end of the message, or of the limit that was pushed.
+  // Counts up to the end of the message, or to the pushed limit.
   Verdict Count(const Descriptor& type) {
     while (const uint32_t tag = message_.ReadTag()) {
       if (--fields_left_ < 0) return Verdict::kTooManyFields;
@@ -50,7 +50,7 @@ class Counter {
  private:
   Verdict CountOne(const Descriptor& type, uint32_t tag) {
     const auto wire_type = WireFormatLite::GetTagWireType(tag);
-    // A group is no field of ours, and holds any number of others.
+    // Our messages have no groups, which may nest any number of fields.
     if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) return Verdict::kMalformed;
     const auto* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
     const bool has_length = wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
@@ -71,7 +71,7 @@ class Counter {
     return verdict;
   }
 
-  // Of packed varints.
+  // Counts the values of a packed field of varints.
   Verdict CountValues(uint32_t size) {
     while (size > 0) {
       const void* there = nullptr;
@@ -116,7 +116,7 @@ Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
   }
   bytes->Clear();
   if (read) return {};
-  // What was read of it before it failed may be no text that an answer can hold.
+  // A message that failed to parse may contain text that is not UTF-8, which an answer cannot hold.
   message->Clear();
   if (verdict == Verdict::kTooManyFields) return TooMany(kMessageFieldsMax, "fields");
   if (verdict == Verdict::kTooManyValues) {

@@ -1,4 +1,4 @@
-// A request and its answer, as one protocol writes them, out of any bytes.
+// Parses a protocol's request from untrusted bytes, and fills its answer.
 
 #pragma once
 
@@ -25,26 +25,23 @@
 
 namespace embershard::rpc {
 
-// The size of a message alone bounds no memory, so these do:
-// Fields of a message and of the messages in it. One of two bytes may take a hundred and more once
-// it is parsed.
+// A message's size does not bound the memory that it takes once parsed, so these limits do.
+// Most fields of a message, nested ones included: a field of 2 bytes may take over 100 bytes.
 inline constexpr int kMessageFieldsMax = 1 << 16;
-// Whole numbers in its packed fields. One of a byte on the wire takes 8 once it is parsed, and up
-// to four times that on the way.
+// Most integers in packed fields: one byte on the wire becomes 8 bytes, and up to 32 while parsing.
 inline constexpr int kMessageValuesMax = 1 << 21;
 
-// Empties `bytes`. kInvalidArgument where they are none, or one of too many fields or values; then
-// `message` holds nothing. `unknown_fields`: how many of its fields the message's type has not,
-// which are kept; null: nobody asks. REQUIRES: no message of its type has one of its own type in
-// it.
+// Parses and clears `bytes`. kInvalidArgument if they are not such a message, or have too many
+// fields or values; `message` is then empty. `unknown_fields` (may be null) receives the number of
+// fields that the message's type does not declare. REQUIRES: the message type is not recursive.
 Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
                     size_t* unknown_fields = nullptr);
 
-// A message whose text is no UTF-8 is refused, where it is parsed. Without this protobuf also
-// writes a line to standard error about each.
+// Keeps protobuf from writing a line to standard error for each message whose text is not UTF-8.
+// Parsing refuses such messages.
 void SilenceProtobuf();
 
-// Throws where memory has run out.
+// Throws if memory runs out.
 template <class Message>
 grpc::ByteBuffer WriteMessage(const Message& message) {
   grpc::ByteBuffer bytes;
@@ -54,54 +51,54 @@ grpc::ByteBuffer WriteMessage(const Message& message) {
   return bytes;
 }
 
-// All that the life of a request (grpc/predict/predict_handler.h) needs to know of its protocol.
-// Owns the messages. One thread at a time.
+// A protocol's part in handling a request (see grpc/predict/predict_handler.h). Owns the messages.
+// Used by one thread at a time.
 class WireMessages {
  public:
   virtual ~WireMessages() = default;
 
-  // What the request is for, or why it is not served.
+  // The engine that the request names, or the reason why it is not served.
   virtual Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const = 0;
 
-  // Its own deadline, counted from its arrival. 0: it has none.
+  // The request's own timeout, counted from its arrival. 0: none.
   virtual std::chrono::nanoseconds timeout() const { return {}; }
 
-  // Fills num_examples, priority, the wanted outputs, held_bytes and the views, which lie over the
-  // messages. Refuses what the wire alone shows to be wrong.
+  // Fills num_examples, priority, the wanted outputs, held_bytes and the views over the messages.
+  // Fails for errors that do not depend on values, such as unknown names.
   virtual Status Parse(const Engine& engine, Request* request) = 0;
 
   // Fills the answer. REQUIRES: Parse() was ok.
   virtual void Fill(const Engine& engine, const Response& answer) = 0;
 
-  // What the request says, as far as it is known.
-  virtual std::string_view id() const { return {}; }  // What its client calls it.
+  // Fields of the request, empty before Read().
+  virtual std::string_view id() const { return {}; }  // The client's id of the request.
   virtual uint32_t examples() const = 0;
   virtual Priority priority() const { return Priority::kInteractive; }
 
   virtual uint64_t bytes_received() const = 0;
   virtual uint64_t bytes_sent() const = 0;
 
-  // Hands them, with when the request arrived, to a recorder, where the protocol is recorded.
+  // Passes request, answer and arrival time to a recorder, in protocols that are recorded.
   virtual void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const {}
 
-  // Fills the request, as ParseMessage() does.
+  // Parses the request like ParseMessage().
   virtual Status Read(grpc::ByteBuffer* bytes) = 0;
 
-  // Makes the answer one that says why the request failed. `pushback`: when to try again; zero
-  // where that is not said. Of protocols with streams.
+  // Fills the answer with an error, in protocols with streams. `pushback`: time to retry after, or
+  // zero.
   virtual void Fail(const grpc::Status&, std::chrono::milliseconds /*pushback*/) {}
 
   virtual grpc::ByteBuffer Write() const = 0;
 };
 
-// A request that is to be read and its answer, of the protocol that a method speaks.
+// Makes the empty messages of a method's protocol.
 using MakeMessages = std::shared_ptr<WireMessages> (*)();
 template <class Messages>
 std::shared_ptr<WireMessages> Make() {
   return std::make_shared<Messages>();
 }
 
-// Views `bytes` as values of type T. `where` names them in a refusal.
+// Views `bytes` as values of type T. `where` names them in an error.
 template <class T>
 Status View(const std::string& bytes, const std::string& where, Unaligned<T>* view) {
   if (bytes.size() % sizeof(T) != 0) {
@@ -112,9 +109,8 @@ Status View(const std::string& bytes, const std::string& where, Unaligned<T>* vi
   return {};
 }
 
-// A request and its answer in one arena: few allocations, and memory that is known without a walk
-// over the fields. One thread at a time reads `asked`, and one fills `answer`: they need not be the
-// same.
+// A request and its answer in one arena, so that allocations are few and the memory is known
+// without a walk over the fields. One thread may read `asked` while another fills `answer`.
 template <class Asked, class Answer>
 class ArenaMessages {
  public:
@@ -125,12 +121,12 @@ class ArenaMessages {
   ArenaMessages(const ArenaMessages&) = delete;
   ArenaMessages& operator=(const ArenaMessages&) = delete;
 
-  // Fills the request, as ParseMessage() does.
+  // Parses the request like ParseMessage().
   Status Read(grpc::ByteBuffer* bytes) {
     received_bytes_ = bytes->Length();
     size_t unknown_fields = 0;
     const Status status = ParseMessage(bytes, &asked_, &unknown_fields);
-    // Outside the arena are long texts, which came over the wire, and fields that nobody knows.
+    // Long strings and unknown fields lie outside the arena.
     held_bytes_ = arena_.SpaceAllocated() + received_bytes_ + unknown_fields * kUnknownFieldBytes;
     return status;
   }
@@ -139,19 +135,20 @@ class ArenaMessages {
   Answer& answer() { return answer_; }
   const Answer& answer() const { return answer_; }
 
-  // Of the request, as it came. 0 before Read().
+  // Size of the request on the wire. 0 before Read().
   uint64_t received_bytes() const { return received_bytes_; }
 
-  // What the request takes of the memory, at most. As above.
+  // Upper bound of the request's memory. 0 before Read().
   uint64_t held_bytes() const { return held_bytes_; }
 
  private:
-  // Beside its text: 16 in a vector that may be half empty, a string, and the edges of both.
+  // Overhead of an unknown field: 16 bytes in a vector that may be half empty, a string, and
+  // allocation headers.
   static constexpr uint64_t kUnknownFieldBytes = 96;
 
   static google::protobuf::ArenaOptions Options() {
     google::protobuf::ArenaOptions options;
-    options.start_block_size = 4096;  // A request of some tensors.
+    options.start_block_size = 4096;  // Enough for a request with a few tensors.
     return options;
   }
 

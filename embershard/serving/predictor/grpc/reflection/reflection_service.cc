@@ -22,7 +22,7 @@ namespace pb = google::protobuf;
 using ReflectionRequest = grpc::reflection::v1::ServerReflectionRequest;
 using ReflectionResponse = grpc::reflection::v1::ServerReflectionResponse;
 
-// The files whose services this server has. A call keeps the linker from dropping a file.
+// The files that declare this server's services. Each call keeps the linker from dropping the file.
 std::vector<const pb::FileDescriptor*> ServedFiles() {
   return {v1::PredictRequest::descriptor()->file(),
           inference::ModelInferRequest::descriptor()->file(),
@@ -40,7 +40,7 @@ void ListServices(ReflectionResponse* response) {
   }
 }
 
-// `file`, then the files that it imports, each once.
+// Adds `file` and then the files that it imports, each once.
 void AddFile(const pb::FileDescriptor* file, std::set<const pb::FileDescriptor*>* added,
              grpc::reflection::v1::FileDescriptorResponse* files) {
   if (!added->insert(file).second) return;
@@ -55,7 +55,8 @@ void Fail(grpc::StatusCode code, const std::string& message, ReflectionResponse*
   response->mutable_error_response()->set_error_message(message);
 }
 
-// `file`: null if there is none. `what`: the kind and the name that the client gave.
+// Answers with `file`, or with an error if it is null. `what`: the kind and name that were
+// requested.
 void GiveFile(const pb::FileDescriptor* file, const std::string& what,
               ReflectionResponse* response) {
   if (file == nullptr) return Fail(grpc::NOT_FOUND, what + ": not found", response);
@@ -85,13 +86,13 @@ void AnswerReflection(const ReflectionRequest& request, ReflectionResponse* resp
   }
 }
 
-// One stream: reads a request, sends its answer, reads the next. It holds one of each at most.
+// A stream. Reads a request, sends its answer, reads the next; holds at most one of each.
 class ReflectionStream final : public RawService::StreamReactor {
  public:
   ReflectionStream() { StartRead(&incoming_); }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);  // The client has half-closed the stream, or left.
+    if (!ok) return Finish(grpc::Status::OK);  // The client half-closed the stream or left.
     const Status status = Answer();
     if (!status.ok()) return Finish(ToGrpcStatus(status));
     StartWrite(&outgoing_);

@@ -56,10 +56,10 @@ Status ParseDense(const FloatFeatures& group, const Schema& schema, Request* req
   return {};
 }
 
-// One group of sparse inputs as it came. What Take() gives is cut from the front of each.
+// One group of sparse inputs. Take() cuts the next input off its front.
 class Group {
  public:
-  // `ids`: where its values go, in 64 bits, behind those that are there. Does not grow.
+  // Appends the values to `ids`, widened to 64 bits; `ids` must have the capacity.
   Group(const char* name, bool weighted, std::vector<int64_t>* ids)
       : name_(name), weighted_(weighted), ids_(ids) {}
 
@@ -84,7 +84,7 @@ class Group {
   Status Take(const SparseInput& input, size_t rows, SparseView* view) {
     view->lengths = lengths_.Slice(list_, rows);
     ASSIGN_OR_RETURN(const uint64_t sum, SumLengths(input, view->lengths));
-    // Views stay inside their arrays; what the lengths ask for beyond them is refused at the end.
+    // Views stay inside their arrays. Lengths that exceed them are refused at the end.
     const bool inside = value_ + sum <= values_.size();
     if (inside) {
       view->values = values_.Slice(value_, sum);
@@ -103,7 +103,7 @@ class Group {
 
  private:
   std::string Part(const char* part) const { return std::string(name_) + "." + part; }
-  // Of an input in request scope, the first of the lists, which must all be alike.
+  // For an input in request scope: its first list. All of its lists must be equal.
   Status TakeFirst(const SparseInput& input, SparseView* view) const {
     const auto size = static_cast<size_t>(view->lengths[0]);
     const auto values = view->values.Slice(0, size);
@@ -141,23 +141,23 @@ Status ParseGroup(const char* name, const SparseFeatures& message, bool weighted
   return group.CheckTaken();
 }
 
-// Inputs that TorchRec has and we have not.
+// Refuses kinds of inputs that TorchRec has and embershard does not.
 template <class Features>
 Status CheckUnserved(const char* name, const Features& features) {
   if (features.num_features() == 0 && features.values().empty()) return {};
   return InvalidArgument(name, ": expected none, got some; models here have no such inputs");
 }
 
-// Fills num_examples, all outputs and the views, which lie over `message` and `ids`:
-// its ids, in 64 bits. The manifest's order is that of the features:
+// Fills num_examples, all outputs and the views over `message` and `ids` (its ids, widened to 64
+// bits). Features come in the manifest's order:
 //
 //   float_features           dense inputs
 //   id_list_features         sparse inputs without weights
 //   id_score_list_features   weighted ones
 //
-// A group that is not there leaves its inputs out. Inputs in request scope are there for every
-// example, as all others, and must be the same in each; the first is taken. Refusals are
-// kInvalidArgument; the rest is left to CheckRequest().
+// A missing group leaves its inputs out. Inputs in request scope come once per example like all
+// others; they must be equal, and the first is taken. Errors are kInvalidArgument; CheckRequest()
+// checks everything else.
 Status ParseTorchRec(const PredictionRequest& message, const Schema& schema, const Limits& limits,
                      std::vector<int64_t>* ids, Request* request) {
   if (message.batch_size() < 0) {
@@ -186,10 +186,10 @@ Status ParseTorchRec(const PredictionRequest& message, const Schema& schema, con
   return ParseGroup("id_score_list_features", weighted, true, schema, ids, request);
 }
 
-// Under which its clients look for the scores.
+// The key under which TorchRec's clients expect the scores.
 constexpr char kDefault[] = "default";
 
-// The output that has that name, or the first.
+// The output of that name, or the first output.
 size_t DefaultOutput(const Schema& schema) {
   for (size_t i = 0; i < schema.outputs.size(); ++i) {
     if (schema.outputs[i].name == kDefault) return i;

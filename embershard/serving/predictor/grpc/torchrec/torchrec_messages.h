@@ -1,5 +1,5 @@
-// The messages of proto/torchrec/predictor.proto, as a request and its answer. docs/protocols.md
-// says what a model's inputs are in them.
+// Converts the messages of proto/torchrec/predictor.proto to requests, and responses to messages.
+// docs/protocols.md maps a model's inputs to them.
 
 #pragma once
 
@@ -28,7 +28,7 @@ class TorchRecMessages final : public WireMessages {
 
  private:
   ArenaMessages<predictor::PredictionRequest, predictor::PredictionResponse> messages_;
-  std::vector<int64_t> ids_;  // Those of the request, in 64 bits.
+  std::vector<int64_t> ids_;  // The request's ids, widened to 64 bits.
 };
 
 }  // namespace embershard::rpc
