@@ -13,11 +13,10 @@
 
 namespace embershard {
 
-// Has the calling thread give way to every other one of the machine from now on (SCHED_IDLE, which
-// holds for what it reads from disks, too), and the threads that it starts as well: without
-// privileges none of them can be raised again. False where the system knows no such thing.
-// `thread`: another thread of this process, by its number (gettid). 0: the calling one.
-bool GiveWayToOthers(pid_t thread = 0);
+// Gives a thread, and those that it starts later, idle scheduling priority (SCHED_IDLE), which also
+// applies to its disk reads. Without privileges this cannot be undone. Returns false if the system
+// does not support it. `thread`: a thread of this process (gettid); 0: the calling thread.
+bool SetIdlePriority(pid_t thread = 0);
 
 // A thread of idle scheduling priority, which begins with its first work. Thread-safe.
 //

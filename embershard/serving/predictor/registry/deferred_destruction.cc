@@ -19,14 +19,14 @@ struct DeferredDestruction::Queue {
   void Add(Pending last) {
     const MutexLock lock(mutex);
     pending.push_back(std::move(last));
-    changed.NotifyAll();  // Under the lock: nothing of this is touched behind it.
+    changed.NotifyAll();  // With the lock held, because this may be destroyed once it is released.
   }
 
   Mutex mutex;
   CondVar changed;                                 // Signalled when the fields below change.
-  std::vector<Pending> pending GUARDED_BY(mutex);  // Room for all is reserved.
-  size_t owned GUARDED_BY(mutex) = 0;              // That have not ended.
-  size_t waiting GUARDED_BY(mutex) = 0;            // Who waits for ends.
+  std::vector<Pending> pending GUARDED_BY(mutex);  // Reserved for all owned engines.
+  size_t owned GUARDED_BY(mutex) = 0;              // Engines that are not destroyed yet.
+  size_t waiting GUARDED_BY(mutex) = 0;            // Threads in WaitForEnds().
   bool closed GUARDED_BY(mutex) = false;
   std::atomic<uint64_t> answered = 0;
 };
@@ -48,7 +48,7 @@ std::shared_ptr<Engine> DeferredDestruction::Own(std::unique_ptr<Engine> engine,
                                                  std::shared_ptr<const void> claim) {
   {
     const MutexLock lock(queue_->mutex);
-    queue_->pending.reserve(++queue_->owned);  // Where one is let go, memory may have run out.
+    queue_->pending.reserve(++queue_->owned);  // Releasing an engine must not allocate.
   }
   return {engine.release(), [queue = queue_, claim = std::move(claim)](Engine* last) mutable {
             queue->Add({.engine = std::unique_ptr<Engine>(last), .claim = std::move(claim)});
@@ -71,17 +71,17 @@ void DeferredDestruction::EndOne(Queue* queue, Background* background, Pending p
   MutexLock lock(queue->mutex);
   const bool hurry = queue->closed || queue->waiting > 0;
   lock.Unlock();
-  // What serving threads have allocated ends here: who frees it has the lock of their memory.
+  // Free here what serving threads have allocated, because that locks their malloc arenas.
   std::unique_ptr<Model> model = Engine::End(std::move(pending.engine));
   (void)RunIn(hurry ? nullptr : background, [&model] {
     model.reset();
     return Status();
   });
-  model.reset();  // Where there was no thread for it.
+  model.reset();  // In case the background had no thread for it.
   pending.claim.reset();
   lock.Lock();
   --queue->owned;
-  queue->changed.NotifyAll();  // Under the lock: nothing of `background` is touched behind it.
+  queue->changed.NotifyAll();  // With the lock held: `background` may be destroyed afterwards.
 }
 
 void DeferredDestruction::Run(const std::shared_ptr<Queue>& queue, Background* background) {
@@ -94,14 +94,14 @@ void DeferredDestruction::Run(const std::shared_ptr<Queue>& queue, Background* b
     Pending next = std::move(queue->pending.back());
     queue->pending.pop_back();
     lock.Unlock();
-    // Each on a thread of its own: an engine whose batch never ends holds up no other.
+    // A thread for each, so that an engine whose batch never ends does not delay others.
     std::shared_ptr<Pending> pending;
     try {
       pending = std::make_shared<Pending>(std::move(next));
       std::thread([queue, background, pending] {
         EndOne(queue.get(), background, std::move(*pending));
       }).detach();
-    } catch (const std::exception&) {  // Neither memory nor a thread is to be had.
+    } catch (const std::exception&) {  // Neither memory nor a thread is available.
       EndOne(queue.get(), background, std::move(pending ? *pending : next));
     }
     lock.Lock();

@@ -1,4 +1,4 @@
-// Where engines without an owner end.
+// Destroys engines on a thread of their own.
 
 #pragma once
 
@@ -13,30 +13,31 @@
 
 namespace embershard {
 
-// The last owner of an engine may be one of its own threads, with the answer that it
-// gives, and an engine that ends waits for its threads. So each engine stops on a thread of its
-// own, and gives its memory back in the background; or there, too, where somebody waits for it.
-// Thread-safe.
+// The last owner of an engine may be one of the engine's own threads, on its way to send an answer,
+// while destroying an engine waits for its threads. So each engine is stopped on a separate thread.
+// Its memory is freed in the background, or on that thread if somebody waits for it. Thread-safe.
 class DeferredDestruction {
  public:
   // Does not own `background`, which must outlive it.
   explicit DeferredDestruction(Background* background);
   DeferredDestruction(const DeferredDestruction&) = delete;
   DeferredDestruction& operator=(const DeferredDestruction&) = delete;
-  // Waits until every engine has been let go and has ended: of a request that is answered and still
-  // runs, that is when its batch ends.
+  // Waits until all engines are released and destroyed. A request that was answered early keeps its
+  // engine until its batch ends.
   ~DeferredDestruction();
 
-  // The engine, which ends here once the last copy of the pointer has gone. `claim` is let go once
-  // the engine has given its memory back. May be null.
+  // Returns a pointer to the engine, which is destroyed here after the last copy of the pointer.
+  // `claim` (may be null) is released after the engine has freed its memory.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
                               std::shared_ptr<const void> claim = nullptr);
 
-  // Waits until no more engines live than `most`, or until `deadline`; whether it is so.
+  // Waits until at most `most` engines exist, or until `deadline`. Returns false after the
+  // deadline.
   bool WaitForEnds(size_t most, Clock::time_point deadline);
 
-  // What the engines counted that have ended. A sum of this and what is served counts each
-  // engine once, at some time between its last copy's end and its own.
+  // Requests answered by engines that were destroyed. Added to the count of the served engines,
+  // each engine counts once; it changes sides between the end of its last pointer and its
+  // destruction.
   uint64_t answered() const;
 
  private:
@@ -46,7 +47,7 @@ class DeferredDestruction {
   static void Run(const std::shared_ptr<Queue>& queue, Background* background);
 
   const std::shared_ptr<Queue> queue_;
-  std::thread thread_;  // Last, so that Run() sees every field built.
+  std::thread thread_;  // Last, so that Run() starts after all fields exist.
 };
 
 }  // namespace embershard

@@ -13,10 +13,10 @@
 namespace embershard {
 namespace {
 
-// How often progress is looked at.
+// Interval of checks for progress.
 constexpr std::chrono::milliseconds kProgressPollPeriod{100};
 
-// How long a load that was told to stop may take over it.
+// Time for a load to stop after Stop().
 constexpr std::chrono::seconds kStopMax{1};
 
 Status Exhausted(const std::string& what) {
@@ -37,7 +37,7 @@ struct LoadRunner::Job {
   bool done = false;  // Guarded by the worker's mutex.
 };
 
-// Owned by its thread and by the runner: by the thread alone once it is left behind.
+// Owned by its thread and the runner; only by its thread after the runner abandoned it.
 struct LoadRunner::Worker {
   void Loop() {
     thread_id = gettid();
@@ -48,7 +48,7 @@ struct LoadRunner::Worker {
       const std::shared_ptr<Job> now = job;
       lock.Unlock();
       now->work(now->context);
-      now->work = nullptr;  // Destroyed before its end is announced.
+      now->work = nullptr;  // Destroyed before `done` is set.
       lock.Lock();
       now->done = true;
       job = nullptr;
@@ -61,7 +61,7 @@ struct LoadRunner::Worker {
 
   Mutex mutex;
   CondVar changed;                             // Signalled when the fields below change.
-  std::shared_ptr<Job> job GUARDED_BY(mutex);  // Null: none is to be done.
+  std::shared_ptr<Job> job GUARDED_BY(mutex);  // Null if there is nothing to do.
   bool leaving GUARDED_BY(mutex) = false;
 };
 
@@ -181,7 +181,7 @@ Status LoadRunner::Wait(const LoadTask& task, const std::shared_ptr<Job>& job) {
 }
 
 void LoadRunner::LeaveBehind(const std::string& name) {
-  if (worker_->thread_id != 0) (void)GiveWayToOthers(worker_->thread_id);
+  if (worker_->thread_id != 0) (void)SetIdlePriority(worker_->thread_id);
   thread_.detach();
   const MutexLock lock(mutex_);
   hung_.push_back({.name = name, .worker = worker_});

@@ -1,4 +1,4 @@
-// Runs loads on a thread of its own, and leaves the thread behind if a load makes no progress.
+// Runs loads on a separate thread, and abandons the thread if a load makes no progress.
 
 #pragma once
 
@@ -19,33 +19,34 @@
 namespace embershard {
 
 struct LoadRunnerOptions {
-  // A load is given up after this long without a step (see ReadControl). 0: never.
+  // A load is abandoned after this long without a step (see ReadControl). 0: never.
   Clock::duration timeout{0};
 
-  // Tests have a clock of their own.
+  // Replaced in tests.
   std::function<Clock::time_point()> now = Clock::now;
 };
 
 struct LoadTask {
-  std::string name;             // Of what is loaded; for messages.
-  bool in_background = false;   // With idle scheduling priority, at the pace below.
+  std::string name;             // Name of what is loaded, for messages.
+  bool in_background = false;   // Runs with idle scheduling priority, at the rate below.
   double bytes_per_second = 0;  // 0: as fast as files can be read.
 };
 
-// A load that was given up keeps its thread and its memory until it ends. Its result is destroyed
-// then. Not thread-safe, but for Stop() and hung().
+// An abandoned load keeps its thread and memory until it ends; its result is then destroyed. Not
+// thread-safe, except Stop() and hung().
 class LoadRunner {
  public:
-  // `hung_max`: most loads that were given up and have not ended. One more load is refused.
+  // `hung_max`: most abandoned loads that have not ended. Beyond it loads are refused.
   LoadRunner(LoadRunnerOptions options, size_t hung_max)
       : options_(std::move(options)), hung_max_(hung_max) {}
   LoadRunner(const LoadRunner&) = delete;
   LoadRunner& operator=(const LoadRunner&) = delete;
   ~LoadRunner();
 
-  // What `work` gives; a Status if it throws. kDeadlineExceeded: given up. kResourceExhausted: too
-  // many loads hang, or an earlier one of that name does. kUnavailable: stopped; returns then
-  // within about a second, whatever the load does. REQUIRES: `work` owns whatever it uses.
+  // Returns the result of `work`, or a Status if it throws. kDeadlineExceeded: abandoned.
+  // kResourceExhausted: too many loads hang, or an earlier one of this name does. kUnavailable:
+  // Stop() was called; this then returns within about a second, whatever the load does. REQUIRES:
+  // `work` owns everything it uses.
   template <class T>
   Result<T> Run(const LoadTask& task, std::function<Result<T>(const LoadContext&)> work) {
     const auto result = std::make_shared<std::optional<Result<T>>>();
@@ -60,10 +61,10 @@ class LoadRunner {
     return std::move(**result);
   }
 
-  // Ends what runs, and refuses what comes. Any thread.
+  // Abandons the running load and refuses further ones. Thread-safe.
   void Stop();
 
-  // Loads that were given up and have not ended. Any thread.
+  // Abandoned loads that have not ended. Thread-safe.
   size_t hung() const;
 
  private:
@@ -75,14 +76,14 @@ class LoadRunner {
     std::weak_ptr<Worker> worker;  // Expires with its thread.
   };
 
-  // The status of the exception that is being handled.
+  // Status for the exception that is being handled.
   static Status StatusOfException();
 
   Status RunWork(const LoadTask& task, Work work);
-  // Why `task` is not begun, if it is not.
+  // The reason for refusing `task`, or ok.
   Status Refusal(const LoadTask& task);
   Status StartWorker();
-  // Until the job has ended, or is left behind.
+  // Waits until the job has ended or was abandoned.
   Status Wait(const LoadTask& task, const std::shared_ptr<Job>& job);
   void LeaveBehind(const std::string& name);
   Status GivenUp() const;
@@ -90,12 +91,12 @@ class LoadRunner {
 
   const LoadRunnerOptions options_;
   const size_t hung_max_;
-  std::shared_ptr<Worker> worker_;  // Null: none was needed yet, or it was left behind.
-  std::thread thread_;              // Of worker_.
+  std::shared_ptr<Worker> worker_;  // Null before the first load, and after one was abandoned.
+  std::thread thread_;              // The thread of worker_.
 
   mutable Mutex mutex_;
   bool stopped_ GUARDED_BY(mutex_) = false;
-  std::shared_ptr<Job> current_ GUARDED_BY(mutex_);  // Null: nothing runs.
+  std::shared_ptr<Job> current_ GUARDED_BY(mutex_);  // Null if nothing runs.
   std::vector<Hung> hung_ GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// How much memory the loaded versions may take.
+// Limits the memory of loaded versions.
 
 #pragma once
 
@@ -11,11 +11,11 @@
 
 namespace embershard {
 
-// What the loaded versions take of the memory, and whether one more fits.
+// Counts the memory of loaded versions and decides whether one more fits.
 //
-// Memory is taken from a claim on until its last copy has gone: by versions that are served, by
-// those that still drain, and by loads that were given up. Parts that several have count once.
-// Not thread-safe, but copies of a claim may go on any thread.
+// Memory counts from the claim until the claim's last copy is destroyed: for served versions, for
+// draining ones, and for abandoned loads. Parts that several versions share count once. Not
+// thread-safe, except that copies of a claim may be destroyed on any thread.
 class MemoryBudget {
  public:
   using Claim = std::shared_ptr<const MemoryParts>;
@@ -24,13 +24,13 @@ class MemoryBudget {
   // 0: no limit.
   explicit MemoryBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // kResourceExhausted, with what takes how much, where it does not fit.
+  // Claims memory. kResourceExhausted, with a list of what uses how much, if it does not fit.
   Result<Claim> Take(MemoryParts parts);
 
-  // Who has the claim from now on.
+  // Sets the holder of a claim, for messages.
   void SetHolder(const Claim& claim, Holder holder);
 
-  // Whether versions that drain will give memory back.
+  // True if draining versions will free memory.
   bool is_draining() const;
 
  private:
@@ -39,7 +39,7 @@ class MemoryBudget {
     Holder holder = Holder::kServed;
   };
 
-  // Adds the parts of what `holder` has to `taken`; the bytes of those that are new there.
+  // Adds the parts that `holder` has to `taken`. Returns the bytes of parts that were not there.
   uint64_t AddParts(Holder holder, MemoryParts* taken) const;
 
   const uint64_t bytes_max_;

@@ -1,4 +1,4 @@
-// Load and unload requests, while predictions are answered: their callers do not wait.
+// Runs load and unload requests in the background, while predictions are answered.
 
 #pragma once
 
@@ -20,18 +20,18 @@
 
 namespace embershard {
 
-// A thread of its own carries out one order after the other. Thread-safe.
+// Thread-safe. A thread of its own runs one request at a time.
 class ModelControl {
  public:
-  // Orders that wait. One more is refused.
+  // Most queued requests. Further ones are refused.
   static constexpr size_t kOrdersMax = 32;
 
-  // Called once, on the control's thread, or before the order returns where it is refused. Must
-  // neither throw nor wait.
+  // Called once with the outcome: on the control's thread, or inside the request if it is refused.
+  // Must neither throw nor block.
   using Done = std::function<void(const LoadOutcome&)>;
 
-  // Whether the caller cancelled the request. Asked once, on the control's thread, when its turn
-  // comes; must neither throw nor wait. What nobody waits for any more is not begun (kAbandoned).
+  // Returns true if the caller cancelled the request, which is then not run (kAbandoned). Called
+  // once, on the control's thread, before the request runs. Must neither throw nor block.
   using Abandoned = std::function<bool()>;
   static bool Never() { return false; }
 
@@ -40,23 +40,23 @@ class ModelControl {
                ModelLoaderOptions options);
   ModelControl(const ModelControl&) = delete;
   ModelControl& operator=(const ModelControl&) = delete;
-  ~ModelControl();  // Calls Stop(). Does not wait for loads that hang.
-
-  // As ModelLoader::Start(), on the calling thread. REQUIRES: comes first, once.
+  ~ModelControl();  // Calls Stop(). Does not wait for hung loads.
+  // Calls ModelLoader::Start() on the calling thread. REQUIRES: called first, once.
   Status Start();
 
-  // As in ModelLoader. kResourceExhausted: too many orders wait; kUnavailable: it has stopped.
+  // See ModelLoader. Outcome kResourceExhausted: too many requests are queued; kUnavailable:
+  // stopped.
   void Refresh(Done done);
   void Load(const std::string& model, int64_t version, Swap swap, Done done,
             Abandoned abandoned = Never);
   void Unload(const std::string& model, int64_t version, Done done, Abandoned abandoned = Never);
   Result<std::vector<ServedVersion>> Index() const { return loader_.Index(); }
 
-  // As in ModelLoader.
+  // See ModelLoader.
   size_t hung_loads() const { return loader_.hung_loads(); }
 
-  // Gives up what is being loaded, refuses queued requests, releases the loaded versions, returns
-  // within about a second. Safe to call more than once, but not from a Done.
+  // Abandons the current load, refuses queued requests, releases the loaded versions, and returns
+  // within about a second. May be called more than once, but not from a Done.
   void Stop();
 
  private:
@@ -70,7 +70,7 @@ class ModelControl {
   void Give(Order order);
   void Run();
 
-  ModelLoader loader_;  // But for what any thread may call, of the thread alone once it runs.
+  ModelLoader loader_;  // Used by the thread only, except for its thread-safe methods.
 
   Mutex mutex_;
   CondVar changed_;  // Signalled when the fields below change.
@@ -78,7 +78,7 @@ class ModelControl {
   bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::once_flag joined_;
-  std::thread thread_;  // Begins in Start().
+  std::thread thread_;  // Started by Start().
 };
 
 }  // namespace embershard

@@ -1,4 +1,4 @@
-// What a ModelLoader knows of the versions in the repository, and how served ones differ from it.
+// The part of ModelLoader that lists versions, and compares served versions with the repository.
 
 #include <utility>
 
@@ -41,7 +41,7 @@ std::set<int64_t> ModelLoader::CompareWithDisk(const std::string& model) {
     } else if (there.status().code() == StatusCode::kBadPackage) {
       difference = there.status().message();
     } else if (!there.ok()) {
-      break;  // The repository does not answer.
+      break;  // The repository does not respond.
     } else if (!loaded.digest.empty() && *there != loaded.digest) {
       difference = "differs on disk from what is served; load --replace takes it";
       other_bytes.insert(version);

@@ -9,10 +9,10 @@
 namespace embershard {
 namespace {
 
-// How long versions that gave way may take over their last requests.
-constexpr std::chrono::seconds kGiveWayMax{60};
+// Longest wait for unloaded versions to answer their last requests.
+constexpr std::chrono::seconds kUnloadWaitMax{60};
 
-// How often a wait looks whether the loader is to stop.
+// Interval at which waits check for Stop().
 constexpr std::chrono::milliseconds kUnloadPollPeriod{100};
 
 double SecondsSince(Clock::time_point start) {
@@ -117,7 +117,7 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
   }
   if (version == 0) {
     served_->Withdraw(model);
-    LetGo(model, {}, &held_[model]);
+    UnloadExcept(model, {}, &held_[model]);
     held_.erase(model);
     serving_.erase(model);
     also_.erase(model);
@@ -139,7 +139,7 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
     for (const auto& [number, each] : held) {
       if (number != version) kept.insert(number);
     }
-    LetGo(model, kept, &held);
+    UnloadExcept(model, kept, &held);
   }
   return {};
 }
@@ -158,7 +158,7 @@ Result<VersionChoice> ModelLoader::Choose(const std::string& model, const Listed
   const std::set<int64_t> also = found != also_.end() ? found->second : std::set<int64_t>();
   Result<VersionChoice> choice = ChooseVersions(model, options_.rule, *there, labels, also);
   if (choice.ok()) return choice;
-  // A version is published before its label: the list may be older than the labels.
+  // Read after the labels, because versions are published before their labels.
   const Result<RepositoryModels> models = ListModels();
   if (!models.ok() || !models->contains(model)) return choice;
   const ListedVersions& now = models->at(model);
@@ -200,12 +200,12 @@ Status ModelLoader::Replace(const std::string& model, int64_t version, const Lis
                                                                         : 0;
   }();
   const Clock::time_point start = Clock::now();
-  GiveWay(model, kept);
+  UnloadAndWait(model, kept);
   Versions versions = held_[model];
   Status status = LoadMissing(model, *choice, /*gently=*/false, &versions);
   VersionChoice found = *choice;
   if (!versions.contains(found.default_version) && default_before != 0) {
-    // What was served comes back, if it can: not if it is what has just failed.
+    // Load the earlier default again, unless that is the version that just failed.
     found.default_version = default_before;
     if (!versions.contains(default_before) && !choice->versions.contains(default_before)) {
       Result<LoadedVersion> old = LoadOne(model, default_before, /*gently=*/false);
@@ -345,7 +345,7 @@ void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
   const bool has_default = versions.contains(next.default_version);
   if (!has_default && !withdrawn_[model].contains(next.default_version)) {
     served_->Withdraw(model);
-    LetGo(model, {}, &versions);
+    UnloadExcept(model, {}, &versions);
     held_.erase(model);
     serving_.erase(model);
     return;
@@ -358,12 +358,12 @@ void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
   if (has_default && std::exchange(serving_[model], answers) != answers) {
     options_.report({.what = "serving", .model = model, .version = answers, .message = {}});
   }
-  LetGo(model, kept, &versions);
+  UnloadExcept(model, kept, &versions);
   held_[model] = std::move(versions);
 }
 
-void ModelLoader::LetGo(const std::string& model, const std::set<int64_t>& kept,
-                        Versions* versions) {
+void ModelLoader::UnloadExcept(const std::string& model, const std::set<int64_t>& kept,
+                               Versions* versions) {
   std::erase_if(*versions, [&](const auto& held) {
     if (kept.contains(held.first)) return false;
     memory_.SetHolder(held.second.memory, MemoryBudget::Holder::kDraining);
@@ -386,11 +386,10 @@ Status ModelLoader::Missing(const std::string& model, int64_t version) const {
   return known ? Failed(model, version, std::move(missing)) : missing;
 }
 
-void ModelLoader::GiveWay(const std::string& model, const std::set<int64_t>& kept) {
+void ModelLoader::UnloadAndWait(const std::string& model, const std::set<int64_t>& kept) {
   served_->Withdraw(model);
-  LetGo(model, kept, &held_[model]);
-  // Of one that takes longer nothing is gained by waiting on.
-  WaitForEnds(HeldEngines(), Clock::now() + kGiveWayMax);
+  UnloadExcept(model, kept, &held_[model]);
+  WaitForEnds(HeldEngines(), Clock::now() + kUnloadWaitMax);
 }
 
 void ModelLoader::WaitForEnds(size_t most, Clock::time_point deadline) const {

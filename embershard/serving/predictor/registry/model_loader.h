@@ -1,4 +1,4 @@
-// Makes what is served agree with the repository: loads, compares, swaps, unloads.
+// Brings the served versions into line with the repository: loads, compares, swaps, unloads.
 
 #pragma once
 
@@ -26,48 +26,49 @@
 
 namespace embershard {
 
-// Something that became of a version. "serving": it is the default version now.
+// An event of a version.
 struct LoadEvent {
-  // "loaded", "program", "load_failed", "serving", "replaced", "unloaded", "differs_on_disk".
+  // "loaded", "program", "load_failed", "serving" (it became the default version), "replaced",
+  // "unloaded", "differs_on_disk".
   const char* what = "";
-  std::string model;    // Empty where the repository could not be read.
-  int64_t version = 0;  // 0: none in particular. Labels that cannot be followed, for example.
-  double seconds = 0;   // That it took. "replaced": how long no version answered.
-  std::string message;  // Why it failed, and what is served instead. "program": which of several
-                        // dense programs it runs, and why. "differs_on_disk": how what is
-                        // served differs from the repository. Otherwise empty.
+  std::string model;    // Empty if the repository could not be read.
+  int64_t version = 0;  // 0: no particular version, for example if a label cannot be resolved.
+  double seconds = 0;   // Duration. "replaced": time during which no version answered.
+  std::string message;  // The reason of a failure and what is served instead. "program": the dense
+                        // program that was chosen, and why. "differs_on_disk": how the served
+                        // version differs from the repository. Otherwise empty.
 };
 
 struct ModelLoaderOptions {
-  std::vector<std::string> models;  // Empty: all that are in the repository.
+  std::vector<std::string> models;  // Empty: all models in the repository.
   VersionRule rule;
   EngineOptions engine;
 
-  // Most bytes that the loaded versions may take in all: see MemoryOf(). 0: no limit.
+  // Most bytes of all loaded versions together; see MemoryOf(). 0: no limit.
   uint64_t memory_budget = 0;
 
-  // How long a version that does not fit waits for versions that drain.
+  // Time for which a version that does not fit waits for draining versions.
   std::chrono::milliseconds drain_wait{std::chrono::seconds(10)};
 
-  // At most as fast are files read while others are served. 0: as fast as they can be.
+  // Limit of the rate at which files are read while versions are served. 0: no limit.
   double load_bytes_per_second = 0;
 
-  // When a load is given up.
+  // When to abandon a load.
   LoadRunnerOptions load = {};
 
-  // Told on the thread that loads. Must not throw.
+  // Called on the loading thread. Must not throw.
   std::function<void(const LoadEvent&)> report = [](const LoadEvent&) {};
 };
 
-// Whether the old versions of a model serve until the new ones do, or go first: the memory need not
-// hold both then, and nobody answers meanwhile.
+// kBeside: old versions of a model serve until the new ones do. kReplace: old versions are unloaded
+// first, so that memory need not hold both; nothing answers meanwhile.
 enum class Swap { kBeside, kReplace };
 
-// What became of an order.
+// Result of a load or unload request.
 struct LoadOutcome {
   Status status;
-  double seconds = 0;           // That it took.
-  double unserved_seconds = 0;  // Of these, without any version that answered: Swap::kReplace.
+  double seconds = 0;           // Duration.
+  double unserved_seconds = 0;  // Part of it without any version that answered (Swap::kReplace).
 };
 
 struct LoadedVersion {
@@ -76,41 +77,43 @@ struct LoadedVersion {
   std::string digest;  // Of its manifest, as it was when its load began.
 };
 
-// Whatever fails, what was served is served on, and the status says both. Not thread-safe, but for
-// Index(), Stop() and hung_loads().
+// If anything fails, the versions served before continue to be served, and the status says so. Not
+// thread-safe, except Index(), Stop() and hung_loads().
 class ModelLoader {
  public:
-  // Does not own `served`, which must outlive it. Loads that were given up hold `source`, too.
+  // Does not own `served`, which must outlive it. Abandoned loads share `source`.
   ModelLoader(ServedModels* served, std::shared_ptr<ModelSource> source,
               ModelLoaderOptions options);
 
-  // At the start, as fast as it can be: the models and versions that the options say. Fails where
-  // the default version of one does.
+  // Loads the models and versions that the options name, at full speed. Fails if a model's default
+  // version does.
   Status Start();
 
-  // Looks at the repository and the labels again. Models that somebody unloaded stay so.
+  // Rereads the repository and the labels. Models that were unloaded by request stay unloaded.
   Status Refresh();
 
-  // Version 0: what the rule and the labels say now. Another one: it, too. `unserved_seconds`: as
-  // in LoadOutcome. kFailedPrecondition: kReplace would unload nothing to make room for it. Not
-  // reported: a model or version that is not there, of which nothing is served.
+  // Loads the versions that the version policy and the labels choose now, and also `version` unless
+  // it is 0. `unserved_seconds`: see LoadOutcome. kFailedPrecondition: kReplace would unload
+  // nothing. A missing model or version is not reported as an event, unless it is served.
   Status Load(const std::string& model, int64_t version, Swap swap, double* unserved_seconds);
 
-  // Version 0: the whole model. A version that is the default or labelled is not let go.
+  // Unloads a version, or the whole model for version 0. The default version and labelled versions
+  // cannot be unloaded.
   Status Unload(const std::string& model, int64_t version);
 
-  // All versions in the repository, models and versions ascending, and what has become of each. Any
-  // thread. While a look at the repository hangs: the versions that the last one found.
+  // All versions in the repository with their states, by model and version. Thread-safe. If reading
+  // the repository hangs, the versions of the last successful read.
   Result<std::vector<ServedVersion>> Index() const;
 
-  // Has what runs and what comes fail with kUnavailable within about a second. Any thread.
+  // Makes the current and all further calls fail with kUnavailable within about a second.
+  // Thread-safe.
   void Stop();
 
-  // Releases every version, so that those which are served no more can end. REQUIRES: nothing is
-  // loaded any more.
+  // Releases all versions, so that those no longer served can be destroyed. REQUIRES: no load runs
+  // or follows.
   void ReleaseVersions() { held_.clear(); }
 
-  // Loads that were given up and have not ended. Any thread.
+  // Abandoned loads that have not ended. Thread-safe.
   size_t hung_loads() const { return loads_.hung() + reads_.hung(); }
 
  private:
@@ -118,50 +121,50 @@ class ModelLoader {
   using VersionKey = std::pair<std::string, int64_t>;
   using ListedVersions = RepositoryModels::mapped_type;
 
-  // Without the comparison of what is served with the repository.
+  // Load() without CompareWithDisk().
   Status LoadNamed(const std::string& model, int64_t version, Swap swap, double* unserved_seconds);
-  // Does so for one model. Its failures do not touch what it serves.
+  // Brings one model into line with the repository. If that fails, its served versions stay.
   Status Align(const std::string& model, const ListedVersions& there, bool gently);
-  // Reports that nothing was loaded, and why.
+  // Reports a failed load and returns its status.
   Status Failed(const std::string& model, int64_t version, Status status) const;
-  // `model` or `version` (0: none is named) is not there. Not reported where only the caller
-  // names it.
+  // Status for a missing model, or a missing version unless it is 0. Reported as an event only if
+  // the model or version is loaded.
   Status Missing(const std::string& model, int64_t version) const;
-  // As Align(), where the old versions go first. `version`: as in Load().
+  // Align() with Swap::kReplace. `version`: see Load().
   Status Replace(const std::string& model, int64_t version, const ListedVersions& there,
                  double* unserved_seconds);
-  // Why nothing of the model would be unloaded to make room for `version`, which is not held.
+  // The error if unloading would make no room for `version`, which is not loaded.
   Status NothingUnloaded(const std::string& model, int64_t version,
                          const VersionChoice& choice) const;
   Result<RepositoryModels> ListModels();
   Result<VersionChoice> Choose(const std::string& model, const ListedVersions& there);
-  // Loads what is missing into `versions`; the first failure.
+  // Loads the missing versions into `versions`. Returns the first failure.
   Status LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                      Versions* versions);
-  // `reason`: why it is not ready.
+  // `reason`: why the version is not ready.
   void SetState(const std::string& model, int64_t version, VersionState state,
                 const std::string& reason) const;
   // Compares the served versions of the model with the repository, and reports each difference
   // once. Returns those whose folder now holds another package.
   std::set<int64_t> CompareWithDisk(const std::string& model);
   void SetDifference(const std::string& model, int64_t version, const std::string& difference);
-  // Sets the version's state and reports.
+  // StartEngine(), with the version's state and events.
   Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently);
-  // Loads the version, if the memory holds it. `gently`: with idle scheduling priority, and paced.
-  // Fails as LoadRunner::Run() and MemoryBudget::Take() do.
+  // Loads a version if it fits into memory. `gently`: with idle scheduling priority, at a limited
+  // rate. Fails like LoadRunner::Run() and MemoryBudget::Take().
   Result<LoadedVersion> StartEngine(const std::string& model, int64_t version, bool gently);
-  // Waits for versions that drain where there is no room otherwise.
+  // Claims memory; waits for draining versions if there is no room otherwise.
   Result<MemoryBudget::Claim> ClaimMemory(const MemoryParts& parts);
-  // Serves `choice` as far as it is loaded, what was served before where it is not.
+  // Serves the versions of `choice` that are loaded, and in place of others those served before.
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
-  // Unloads all versions of the model but those in `kept`, and waits until they have ended.
-  void GiveWay(const std::string& model, const std::set<int64_t>& kept);
-  // Unloads all of `versions` but those in `kept`.
-  void LetGo(const std::string& model, const std::set<int64_t>& kept, Versions* versions);
-  // Until no more engines live than `most`, until `deadline`, or until Stop().
+  // Unloads all versions of the model except `kept`, and waits until they are destroyed.
+  void UnloadAndWait(const std::string& model, const std::set<int64_t>& kept);
+  // Unloads all of `versions` except `kept`.
+  void UnloadExcept(const std::string& model, const std::set<int64_t>& kept, Versions* versions);
+  // Waits until at most `most` engines exist, until `deadline`, or until Stop().
   void WaitForEnds(size_t most, Clock::time_point deadline) const;
   size_t HeldEngines() const;
-  // Unloads versions of the model that were withdrawn because a batch of theirs does not end.
+  // Unloads versions of the model that were withdrawn because of a stuck batch.
   void DropWithdrawn(const std::string& model);
 
   ServedModels* const served_;
@@ -169,23 +172,23 @@ class ModelLoader {
   const ModelLoaderOptions options_;
   std::atomic<bool> stopping_ = false;
 
-  LoadRunner reads_;  // Of the repository's folders and labels: unload works without them.
+  LoadRunner reads_;  // Reads folders and labels; separate, so that unloads work while these hang.
   LoadRunner loads_;
-  MemoryBudget memory_;  // A version counts until its last request has been answered.
+  MemoryBudget memory_;  // A version counts until its last request was answered.
 
   std::map<std::string, Versions> held_;
-  std::map<std::string, std::set<int64_t>> also_;       // Versions that somebody asked for.
-  std::set<std::string> unloaded_;                      // Models that somebody unloaded.
-  std::map<std::string, std::set<int64_t>> withdrawn_;  // Not loaded again unless somebody asks.
+  std::map<std::string, std::set<int64_t>> also_;       // Versions loaded by request.
+  std::set<std::string> unloaded_;                      // Models unloaded by request.
+  std::map<std::string, std::set<int64_t>> withdrawn_;  // Loaded again only by request.
   std::map<std::string, int64_t> serving_;              // Default versions, as last reported.
 
   mutable Mutex listed_mutex_;
-  // What has become of the versions that are not served, and why.
+  // States of the versions that are not served, with reasons.
   mutable std::map<VersionKey, std::pair<VersionState, std::string>> states_
       GUARDED_BY(listed_mutex_);
-  // How versions that are served differ from the repository. Empty: they do not.
+  // How served versions differ from the repository.
   mutable std::map<VersionKey, std::string> differences_ GUARDED_BY(listed_mutex_);
-  RepositoryModels listed_ GUARDED_BY(listed_mutex_);  // As the repository was last.
+  RepositoryModels listed_ GUARDED_BY(listed_mutex_);  // The repository when it was last read.
 };
 
 }  // namespace embershard

@@ -27,7 +27,7 @@ Result<std::unique_ptr<Model>> RepositorySource::Load(const std::string& model, 
   options.background = context.background;
   auto loaded = LoadPackageModel(*outline.package, options);
   if (!loaded.ok()) return loaded;
-  // Another package may have taken the folder since its outline was read.
+  // The folder may hold another package since its outline was read.
   const Manifest& manifest = (*loaded)->manifest();
   RETURN_IF_ERROR(CheckNames(model, version, manifest.model, manifest.version));
   return loaded;

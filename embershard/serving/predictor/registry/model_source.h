@@ -1,4 +1,4 @@
-// Where versions of models come from.
+// The source of model versions.
 
 #pragma once
 
@@ -17,15 +17,14 @@
 
 namespace embershard {
 
-// A version whose manifest has been read.
+// A version whose manifest was read.
 struct VersionOutline {
-  MemoryParts memory;                                       // What the version takes.
-  std::string digest;                                       // Of its manifest.
-  std::shared_ptr<const PackageOutline> package = nullptr;  // Null: of a source without packages.
+  MemoryParts memory;                                       // Memory that the version needs.
+  std::string digest;                                       // Digest of its manifest.
+  std::shared_ptr<const PackageOutline> package = nullptr;  // Null for a source without packages.
 };
 
-// An interface so that the rules of loading are tested with models made of a few lines. Final
-// implementations: RepositorySource. Thread-safe.
+// An interface, so that tests of loading can use tiny models. Thread-safe.
 class ModelSource {
  public:
   virtual ~ModelSource() = default;
@@ -33,20 +32,19 @@ class ModelSource {
   virtual Result<RepositoryModels> List() const = 0;
   virtual Result<Labels> ReadLabels(const std::string& model) const = 0;
 
-  // The digest of the version's manifest as it is in the repository now. kNotFound: it is not
-  // there.
+  // Digest of the version's manifest in the repository at this moment. kNotFound if it is missing.
   virtual Result<std::string> Digest(const std::string& model, int64_t version) const = 0;
 
-  // Reads the version's manifest. kBadPackage: it says that it is another one.
+  // Reads the version's manifest. kBadPackage if it belongs to another model or version.
   virtual Result<VersionOutline> ReadOutline(const std::string& model, int64_t version) const = 0;
 
-  // Opens the version of that outline, and checks it whole.
+  // Opens the version with this outline, and checks all of it.
   virtual Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
                                               const VersionOutline& outline,
                                               const LoadContext& context) = 0;
 };
 
-// A folder of <model>/<version>/. What several versions have in common is in memory once.
+// A folder with <model>/<version>/ packages. Data that several versions share is in memory once.
 class RepositorySource final : public ModelSource {
  public:
   RepositorySource(std::filesystem::path repository, const ModelOptions& options)

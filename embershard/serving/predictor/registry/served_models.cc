@@ -9,7 +9,7 @@
 namespace embershard {
 namespace {
 
-// For example "'a' version 3" or "'a' version 1, 2".
+// Text such as "'a' version 3" or "'a' version 1, 2".
 std::string VersionsText(const ServedModel& model) {
   if (model.versions.empty()) return "'" + model.name + "' without a version";
   std::string text = "'" + model.name + "' version ";
@@ -58,7 +58,7 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
   return NotFound("version ", version, " is not served here, expected ", VersionsText(model));
 }
 
-// The version that gets a share of the requests for the default. Null: there is none.
+// The version that gets a share of the default's requests. Null if there is none.
 std::shared_ptr<Engine> FindSplitVersion(const ServedModel& model, std::string_view label) {
   const auto labelled = model.labels.find(label);
   if (labelled == model.labels.end() || labelled->second == model.default_version) return nullptr;
@@ -68,14 +68,13 @@ std::shared_ptr<Engine> FindSplitVersion(const ServedModel& model, std::string_v
   return same_schema ? found->second : nullptr;
 }
 
-// The fingerprint of its default version's schema, if that is served.
 void SetDefaultSchema(ServedModel* model) {
   const auto found = model->versions.find(model->default_version);
   if (found == model->versions.end()) return;
   model->default_schema = found->second->manifest().schema.fingerprint;
 }
 
-// The next version below its default that is neither canary nor shadow. 0: there is none.
+// The next version below the default that is neither canary nor shadow; 0 if there is none.
 int64_t PreviousStable(const ServedModel& model) {
   int64_t previous = 0;
   for (const auto& [version, engine] : model.versions) {
@@ -94,7 +93,7 @@ struct ServedModels::Hooks {
   Mutex mutex;
   CondVar returned;  // Signalled when `calls` falls.
   ServedModels* served GUARDED_BY(mutex) = nullptr;
-  int calls GUARDED_BY(mutex) = 0;  // That run now.
+  int calls GUARDED_BY(mutex) = 0;  // Running calls.
 };
 
 ServedModels::ServedModels(Clock::duration slow_request, const ShadowOptions& shadow,
@@ -199,7 +198,7 @@ void ServedModels::Withdraw(const std::string& model) {
 
 void ServedModels::Watch(Watcher changed) {
   const MutexLock lock(changing_);
-  while (telling_) told_.Wait(changing_);  // The watcher before.
+  while (telling_) told_.Wait(changing_);  // The earlier watcher may be running.
   watcher_ = changed ? std::make_shared<const Watcher>(std::move(changed)) : nullptr;
   for (const auto& [name, model] : *Now()) {
     changes_.push_back({name, model.versions.contains(model.default_version) && !exhausted_});
@@ -208,7 +207,7 @@ void ServedModels::Watch(Watcher changed) {
 }
 
 void ServedModels::Tell() {
-  if (telling_) return;  // That thread tells what is new, too.
+  if (telling_) return;  // The other thread reports the new changes, too.
   telling_ = true;
   while (!changes_.empty()) {
     const Change change = std::move(changes_.front());

@@ -1,4 +1,4 @@
-// What is served now: models, their versions and labels.
+// The served models, with their versions and labels.
 
 #pragma once
 
@@ -26,12 +26,12 @@
 
 namespace embershard {
 
-// One model as requests find it.
+// A served model.
 struct ServedModel {
   std::string name;
   std::map<int64_t, std::shared_ptr<Engine>> versions;  // By number.
-  // Of requests without a version. Not in `versions`: it was withdrawn as failed, and no stable
-  // version is left.
+  // Answers requests without a version. If it is not in `versions`, it was withdrawn as failed, and
+  // no stable version is left.
   int64_t default_version = 0;
   std::map<std::string, int64_t, std::less<>> labels{};  // To numbers of `versions`.
   uint64_t default_schema = 0;  // Fingerprint of the default version's schema; set by ServedModels.
@@ -45,98 +45,98 @@ struct ServedVersion {
   std::vector<std::string> labels;
   bool is_default = false;
   VersionState state = VersionState::kReady;
-  std::string reason;  // Why, where it is not ready; how a ready one differs from the repository.
-  ProgramReport program;           // Empty where it is not ready.
-  std::shared_ptr<Engine> engine;  // Null where it is not ready.
+  std::string reason;  // Why it is not ready, or how a ready version differs from the repository.
+  ProgramReport program;           // Empty if it is not ready.
+  std::shared_ptr<Engine> engine;  // Null if it is not ready.
 };
 
-// Thread-safe. Lookups wait for nothing but the copy of a pointer; changes wait for each other, and
-// a reader finds a model as it was before one or as it is behind it. Its engines end on a
-// thread of its own, once they are served no more and the last pointer to them has gone.
+// Thread-safe. Changes are atomic and wait for each other; lookups wait only while a pointer is
+// copied. Engines that are no longer served are destroyed on a separate thread, after the last
+// pointer to them.
 class ServedModels {
  public:
-  // `slow_request`: from here on a call is slow. 0: none is. `shadow`: see Shadow. `traffic`: see
-  // Route().
+  // `slow_request`: calls that take at least this long are logged as slow; 0: none. `shadow`: see
+  // Shadow. `traffic`: see Route().
   explicit ServedModels(Clock::duration slow_request = {}, const ShadowOptions& shadow = {},
                         TrafficOptions traffic = {});
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
 
-  // Waits until every engine has ended. REQUIRES: other owners release theirs meanwhile.
+  // Waits until all engines are destroyed. REQUIRES: other owners release theirs.
   ~ServedModels();
 
-  // One that serves the engine alone, without a label.
+  // Serves only this engine, without a label.
   static std::shared_ptr<ServedModels> Of(std::unique_ptr<Engine> engine,
                                           Clock::duration slow_request = {});
 
-  // The engine, for ServedModel::versions. `claim`: as in DeferredDestruction::Own(). If a batch of
-  // it does not end, its version is withdrawn as failed. The next lower version that is neither
-  // canary nor shadow becomes the default in its place; without one, requests for the default get
-  // kUnavailable. If the pool replaces no more workers, the watcher is told that nothing is served.
+  // Takes ownership of an engine and returns a pointer for ServedModel::versions. `claim`: see
+  // DeferredDestruction::Own(). If a batch of the engine does not end, its version is withdrawn as
+  // failed. If it was the default, the next lower version that is neither canary nor shadow becomes
+  // the default; without one, requests for the default get kUnavailable. If the pool cannot replace
+  // further workers, the watcher is told that nothing is served.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
                               std::shared_ptr<const void> claim = nullptr);
 
-  // Versions that were withdrawn as failed and have not been served again, by model.
+  // Versions that were withdrawn as failed and not served again, by model.
   std::map<std::string, std::set<int64_t>> withdrawn() const;
 
-  // Puts `model` in the place of the one of its name, if there is one, in one moment.
+  // Adds a model, or replaces the one with its name, atomically.
   void Serve(ServedModel model);
-  // In one moment, too. No effect where no such model is served.
+  // Removes a model atomically. No effect if it is not served.
   void Withdraw(const std::string& model);
 
-  // What answers a request. Empty model: the only one there. Version 0 and no label: the model's
-  // default, kUnavailable if that was withdrawn. kNotFound, with what is served; kInvalidArgument
-  // where version and label are given.
-  // The caller keeps it until it has been answered.
+  // Finds the engine that answers a request. An empty model means the only one. Version 0 without a
+  // label means the default version; kUnavailable if that was withdrawn. kNotFound lists what is
+  // served; kInvalidArgument if both version and label are set. The caller keeps the pointer until
+  // the request is answered.
   Result<std::shared_ptr<Engine>> Find(std::string_view model, int64_t version,
                                        std::string_view label) const;
 
-  // What answers a request for predictions: as Find(), but a share of the requests that name
-  // neither a version nor a label goes to the labelled version of TrafficOptions, by `traffic_key`
-  // (see TrafficSplit). That version must have the inputs and outputs of the default, for which
-  // such requests are made; else, and if no version has the label, all go to the default.
+  // Like Find(), but sends a share of the requests without version and label to the version with
+  // TrafficOptions' label, by `traffic_key` (see TrafficSplit). If no version has the label, or if
+  // its inputs or outputs differ from the default's, all such requests go to the default.
   Result<std::shared_ptr<Engine>> Route(std::string_view model, int64_t version,
                                         std::string_view label, std::string_view traffic_key) const;
 
-  // What is labelled shadow of the model of that name.
+  // The version of a model that is labelled shadow.
   ShadowVersion FindShadow(std::string_view model) const;
 
-  // The model of that name, if it is served.
   std::optional<ServedModel> Model(std::string_view name) const;
 
-  // All that is served, models and versions ascending.
+  // All served versions, by model and version.
   std::vector<ServedVersion> List() const;
 
-  // The engines of all that, in the same order.
+  // The engines of List(), in the same order.
   std::vector<std::shared_ptr<Engine>> Engines() const;
 
-  // Waits until no more engines live than `most`, those included that answer their last requests,
-  // or until `deadline`; whether it is so. An engine that ends gives its memory back.
+  // Waits until at most `most` engines exist, including those that answer their last requests, or
+  // until `deadline`. Returns false after the deadline. Destroyed engines have freed their memory.
   bool WaitForEnds(size_t most, Clock::time_point deadline) {
     return destruction_.WaitForEnds(most, deadline);
   }
 
-  // `changed` is told, one call at a time and without a lock, of every model that is served now,
-  // and of each that is served from some moment on, or is not any more. Empty `model`: all of the
-  // server. Null: nobody is, as soon as this returns. Changes are told in their order, one that
-  // comes while another thread tells by that thread. REQUIRES: not called by a watcher.
+  // Sets a function that is called for every served model, and then whenever a model becomes served
+  // or stops being served. An empty `model` means the whole server. Calls come one at a time, in
+  // the order of the changes, without a lock; the thread that is calling also reports changes that
+  // other threads make meanwhile. Null: no calls after this returns. REQUIRES: not called by a
+  // watcher.
   using Watcher = std::function<void(const std::string& model, bool served)>;
   void Watch(Watcher changed);
 
   // Stops every engine: see Engine::Stop().
   void Stop();
 
-  // Hands requests to engines. See Shadow.
+  // Passes requests to engines; see Shadow.
   Shadow& shadow() { return shadow_; }
 
-  // Calls that found no version, slow calls of all versions, open streams.
+  // Counts calls that found no version, slow calls of all versions, and open streams.
   Telemetry& telemetry() { return telemetry_; }
 
-  // Calls that were answered well by versions that have ended.
+  // Successful calls of versions that were destroyed.
   uint64_t answered_by_ended() const { return destruction_.answered(); }
 
-  // True if the pool replaces no more workers, or a device is lost: the process should be started
-  // anew.
+  // True if the pool cannot replace further workers, or a device is lost. The process should be
+  // restarted.
   bool exhausted() const {
     const MutexLock lock(changing_);
     return exhausted_;
@@ -154,15 +154,16 @@ class ServedModels {
   std::shared_ptr<const Models> Now() const;
   static Result<const ServedModel*> FindModel(const Models& models, std::string_view model);
   void Exchange(std::shared_ptr<const Models> models) REQUIRES(changing_);
-  // Tells the watcher all that is to be told, unless another thread does. Gives the mutex back for
-  // each call.
+  // Reports pending changes to the watcher, unless another thread is doing so. Releases the mutex
+  // during each call.
   void Tell() REQUIRES(changing_);
   void WithdrawFailed(const Engine* engine, Withdrawal why);
-  // What engines call back, while this lives.
+  // Callbacks of engines, disabled when this object is destroyed.
   struct Hooks;
 
-  Background background_;            // First: engines end there,
-  DeferredDestruction destruction_;  // when this says so.
+  // First, because engines are destroyed by them.
+  Background background_;
+  DeferredDestruction destruction_;
   Telemetry telemetry_;
   const TrafficSplit traffic_;
 
@@ -173,20 +174,19 @@ class ServedModels {
 
   mutable Mutex changing_;                                        // Held while a model is changed.
   std::shared_ptr<const Watcher> watcher_ GUARDED_BY(changing_);  // May be null.
-  std::deque<Change> changes_ GUARDED_BY(changing_);  // That the watcher is to be told of.
+  std::deque<Change> changes_ GUARDED_BY(changing_);  // Not yet reported to the watcher.
   bool telling_ GUARDED_BY(changing_) = false;
   CondVar told_;  // Signalled when `telling_` ends.
 
-  // No atomic pointer: that of libstdc++ 12 is a race to ThreadSanitizer.
   std::map<std::string, std::set<int64_t>> withdrawn_ GUARDED_BY(changing_);
-  bool exhausted_ GUARDED_BY(changing_) = false;  // No worker is replaced any more.
+  bool exhausted_ GUARDED_BY(changing_) = false;  // The pool cannot replace further workers.
   bool device_lost_ GUARDED_BY(changing_) = false;
   const std::shared_ptr<Hooks> hooks_;
 
   mutable Mutex copying_;
   std::shared_ptr<const Models> models_ GUARDED_BY(copying_);  // Never null.
 
-  Shadow shadow_;  // Last: its thread reads the fields above.
+  Shadow shadow_;  // Last, because its thread reads the fields above.
 };
 
 }  // namespace embershard

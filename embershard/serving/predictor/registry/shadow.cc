@@ -21,17 +21,16 @@
 namespace embershard {
 namespace {
 
-// What is run as one batch of copies: so small that caches stay with those who serve.
+// Limits of a batch of copies: small, so that it does not evict the caches of serving threads.
 constexpr size_t kBatchCopies = 8;
-constexpr uint64_t kBatchExamples = 256;  // One copy that has more runs alone.
-
-// A batch that waited long for a processor does not end comparing for as many times as long.
+constexpr uint64_t kBatchExamples = 256;  // A larger copy runs alone.
+// Limit for the rest after a batch, which is long if the batch waited long for a processor.
 constexpr std::chrono::duration<double> kLongestRest = std::chrono::minutes(1);
 
-// How often copies that wait are looked at.
+// Interval of checks of waiting copies.
 constexpr std::chrono::milliseconds kCopyPollPeriod{100};
 
-// The largest difference between scores of the same name and place.
+// Largest difference between corresponding scores.
 double LargestDifference(const std::vector<ResponseOutput>& one,
                          const std::vector<ResponseOutput>& other) {
   double largest = 0;
@@ -43,7 +42,7 @@ double LargestDifference(const std::vector<ResponseOutput>& one,
   return largest;
 }
 
-// Whether the version gets copies, and no other requests.
+// True if the version gets only copies.
 bool IsOnlyShadow(const ServedModels& served, const Engine& engine) {
   const ShadowVersion now = served.FindShadow(engine.manifest().model);
   return now.engine.get() == &engine && now.only_shadow;
@@ -57,18 +56,18 @@ Status NoShadow() { return {StatusCode::kUnavailable, "the version is no shadow 
 
 }  // namespace
 
-// Counts the copies under way, and runs those for versions that get no other requests, on one
-// thread. Thread-safe. Every copy is answered exactly once: kUnavailable where its version is no
-// shadow any more, or this ends. Deadlines do not count: nobody waits.
+// Thread-safe. Counts copies under way, and runs the copies for versions that get no other
+// requests, on one thread. Every copy is answered exactly once, with kUnavailable if its version is
+// no longer a shadow or the executor stops. Deadlines are ignored, since no client waits.
 class Shadow::Executor {
  public:
-  // Does not own `served`, which it does not use after Stop().
+  // Does not own `served`, and does not use it after Stop().
   Executor(const ServedModels* served, double time)
       : served_(served), time_(time), thread_([this] { Loop(); }) {}
   ~Executor() { Stop(); }
 
-  // Waits for the batch that runs. The copies that wait or come later are answered kUnavailable.
-  // Safe to repeat.
+  // Waits for the running batch. Waiting and later copies are answered kUnavailable. May be called
+  // more than once.
   void Stop() {
     {
       const MutexLock lock(mutex_);
@@ -78,7 +77,7 @@ class Shadow::Executor {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Counts one more under way if there is room for it; else why there is none.
+  // Counts a copy as under way. Returns the reason if there is no room for it.
   std::optional<ShadowDrop> Reserve(uint64_t bytes) {
     const size_t copies = copies_.fetch_add(1, std::memory_order_relaxed);
     const uint64_t held = bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -92,7 +91,7 @@ class Shadow::Executor {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
-  // Has `engine` answer the copy some time.
+  // Queues the copy for `engine`.
   void Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy) noexcept;
 
  private:
@@ -102,27 +101,27 @@ class Shadow::Executor {
   };
 
   void Loop();
-  // Waits until there are copies, and until `next`, but not for long. Takes all that wait, behind
-  // those in `taken`. False: this ends.
+  // Waits for a short time until there are copies and `next` has passed. Appends all waiting copies
+  // to `taken`. Returns false after Stop().
   bool Take(Clock::time_point next, std::list<Waiting>* taken);
-  // Answers those whose version is no shadow any more, so that they keep it no longer. Asked before
-  // each batch: while one runs here, other requests of the version wait for it.
+  // Answers copies whose version is no longer a shadow, so that they release it. Called before each
+  // batch, because other requests of a version would wait for its batch of copies.
   void RefuseOthers(std::list<Waiting>* taken);
-  // Runs what comes first, and what follows it and fits its batch. When the next batch may begin.
-  // REQUIRES: `taken` has some.
+  // Runs a batch of the first copy and those after it that fit. Returns the earliest time of the
+  // next batch. REQUIRES: `taken` is not empty.
   Clock::time_point RunFirst(std::list<Waiting>* taken);
 
   const ServedModels* const served_;
   const double time_;
-  std::atomic<size_t> copies_ = 0;  // Under way.
+  std::atomic<size_t> copies_ = 0;  // Copies under way.
   std::atomic<uint64_t> bytes_ = 0;
 
-  Mutex mutex_;      // Held for moments only: its holder may have to wait for a processor.
+  Mutex mutex_;      // Held briefly: at idle priority its holder may wait for a processor.
   CondVar changed_;  // Signalled when the fields below change.
   std::list<Waiting> waiting_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
 
-  std::thread thread_;  // Last, so that Loop() sees every field built.
+  std::thread thread_;  // Last, so that Loop() starts after all fields exist.
 };
 
 void Shadow::Executor::Give(std::shared_ptr<Engine> engine,
@@ -145,7 +144,7 @@ void Shadow::Executor::Give(std::shared_ptr<Engine> engine,
 }
 
 void Shadow::Executor::Loop() {
-  (void)GiveWayToOthers();  // Where it cannot, the copies are run all the same.
+  (void)SetIdlePriority();  // Optional: copies also run without it.
   std::list<Waiting> taken;
   Clock::time_point next;
   while (Take(next, &taken)) {
@@ -182,7 +181,7 @@ Clock::time_point Shadow::Executor::RunFirst(std::list<Waiting>* taken) {
   std::vector<std::unique_ptr<Request>> batch;
   try {
     batch.reserve(kBatchCopies);
-  } catch (const std::exception&) {  // Memory has run out.
+  } catch (const std::exception&) {  // Out of memory.
     Refuse(taken->front().copy, OutOfMemory());
     taken->pop_front();
     return begin;
@@ -203,8 +202,8 @@ Clock::time_point Shadow::Executor::RunFirst(std::list<Waiting>* taken) {
   return begin + std::chrono::duration_cast<Clock::duration>(turn);
 }
 
-// The copy of one request, until both answers are compared. It refers to nothing of a Shadow, which
-// may end before its requests are answered.
+// The copy of a request, until both answers are compared. It does not refer to the Shadow, which
+// may be destroyed before its requests are answered.
 class Shadow::Copy : public std::enable_shared_from_this<Copy> {
  public:
   Copy(ShadowVersion shadow, const Request& request, std::shared_ptr<Executor> executor)
@@ -230,7 +229,7 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
   Copy(const Copy&) = delete;
   Copy& operator=(const Copy&) = delete;
 
-  // Keeps what the client gets. False: there is no room for another copy, or no memory.
+  // Keeps the client's answer. Returns false if there is no room or memory for another copy.
   bool Begin(const std::vector<ResponseOutput>& given) noexcept {
     if (const std::optional<ShadowDrop> drop = executor_->Reserve(bytes_)) {
       shadow_.engine->telemetry().CountShadowDropped(*drop);
@@ -240,12 +239,12 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
     try {
       given_ = given;
       return true;
-    } catch (const std::exception&) {  // Memory has run out.
+    } catch (const std::exception&) {  // Out of memory.
       return false;
     }
   }
 
-  // Hands the copy to the shadow version. REQUIRES: Begin() was true, and the client has its
+  // Passes the copy to the shadow version. REQUIRES: Begin() returned true, and the client has its
   // answer.
   void Run() noexcept {
     try {
@@ -257,7 +256,7 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
       shadow_.engine->telemetry().CountShadowSent();
       if (!shadow_.only_shadow) return shadow_.engine->Predict(std::move(request));
       executor_->Give(shadow_.engine, std::move(request));
-    } catch (const std::exception&) {  // Memory has run out: there is no copy.
+    } catch (const std::exception&) {  // Out of memory: the copy is dropped.
     }
   }
 
@@ -272,8 +271,8 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
   const std::shared_ptr<Executor> executor_;
   const uint64_t bytes_;
   std::unique_ptr<Request> request_;   // Null once it runs.
-  bool begun_ = false;                 // Whether it counts as under way.
-  std::vector<ResponseOutput> given_;  // What the client got.
+  bool begun_ = false;                 // True if it counts as under way.
+  std::vector<ResponseOutput> given_;  // The client's answer.
 };
 
 Shadow::Shadow(const ServedModels* served, const ShadowOptions& options)
@@ -309,7 +308,8 @@ ShadowVersion Shadow::Find(const Engine& engine) {
 }
 
 bool Shadow::Sampled() {
-  constexpr uint64_t kSeed = 0x5ad0;  // Any: so that a share is not made of every tenth client.
+  constexpr uint64_t kSeed =
+      0x5ad0;  // Arbitrary. Hashing avoids sampling every n-th request, often one client's.
   const uint64_t place = 1 + seen_.fetch_add(1, std::memory_order_relaxed);
   return share_ >= 1 || UnitInterval(SplitMix64(kSeed, place)) < share_;
 }

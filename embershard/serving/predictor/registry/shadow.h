@@ -1,5 +1,5 @@
-// Copies of requests to the version labelled shadow, whose answers nobody sees but who compares
-// them with those that were given.
+// Sends copies of requests to the version labelled shadow, and compares its answers with those that
+// clients received.
 
 #pragma once
 
@@ -17,24 +17,22 @@ class ServedModels;
 
 // The version of a model that is labelled shadow.
 struct ShadowVersion {
-  std::shared_ptr<Engine> engine;  // Null: there is none.
-  bool only_shadow = false;        // It is not the default, and has no other label.
+  std::shared_ptr<Engine> engine;  // Null if there is none.
+  bool only_shadow = false;        // True if it is not the default and has no other label.
 };
 
 struct ShadowOptions {
-  double share = 0;  // Of the requests, 0 .. 1, that are copied.
-
-  // 1e-9 .. 1, the share of the time in which a batch of copies is under way, whether it has a
-  // processor or waits for one; 1: always, while there are copies. No rest between two batches is
-  // longer than a minute, be the share what it may.
+  double share = 0;  // Share of requests to copy, 0 .. 1.
+  // Share of the time in which batches of copies run, including their waits for a processor, from
+  // 1e-9 to 1 (always, while there are copies). A rest between two batches never exceeds a minute.
   double time = 1.0 / 128;
 };
 
-// Counted in the telemetry of the shadow version. Thread-safe.
+// Thread-safe. Counts copies in the telemetry of the shadow version.
 class Shadow {
  public:
-  // Copies under way at once, and the messages that they hold. What is sampled beyond is counted,
-  // and not copied.
+  // Most copies under way, and most bytes of their messages. Further sampled requests are counted
+  // but not copied.
   static constexpr size_t kUnderWayMax = 256;
   static constexpr uint64_t kUnderWayBytesMax = 64 << 20;
 
@@ -44,10 +42,11 @@ class Shadow {
   Shadow& operator=(const Shadow&) = delete;
   ~Shadow();  // Waits for the batch of copies that runs.
 
-  // As engine->Predict(); and once the request is answered well, perhaps, a copy for the shadow
-  // version of the same model, where its inputs and outputs are the same. It runs in a share of the
-  // time, and only while all other threads leave a processor; where the version answers others,
-  // too, in its queue, at priority background. `engine` need not outlive the answer, nor this.
+  // Calls engine->Predict(). After a successful answer, a sampled request is also sent to the
+  // shadow version of the same model, if its inputs and outputs are the same. The copy runs in a
+  // share of the time, at idle scheduling priority. If the shadow version also answers other
+  // requests, the copy goes through its queue instead, at priority background. Neither `engine` nor
+  // this object need outlive the answer.
   void Predict(Engine* engine, std::unique_ptr<Request> request);
 
  private:
@@ -55,13 +54,13 @@ class Shadow {
   class Executor;
 
   bool Sampled();
-  // The shadow version, where the request is in the sample and there is one.
+  // The shadow version, if there is one and the request is in the sample.
   ShadowVersion Find(const Engine& engine);
 
   const ServedModels* const served_;
   const double share_;
   std::atomic<uint64_t> seen_ = 0;
-  // Shared with the copies, which may outlive this. Null: share_ is 0.
+  // Shared with the copies, which may outlive this object. Null if share_ is 0.
   const std::shared_ptr<Executor> executor_;
 };
 

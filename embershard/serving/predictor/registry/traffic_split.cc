@@ -9,7 +9,7 @@
 namespace embershard {
 
 bool TrafficSplit::Takes(std::string_view model, std::string_view key) const {
-  // Seeded by the model: a user who is in the canary of one model is not in that of every model.
+  // Seeded by the model, so that the same users are not in the canaries of all models.
   const uint64_t bits =
       key.empty()
           ? SplitMix64(seed_, 1 + drawn_.fetch_add(1, std::memory_order_relaxed))
@@ -17,7 +17,7 @@ bool TrafficSplit::Takes(std::string_view model, std::string_view key) const {
   return UnitInterval(bits) < options_.share;
 }
 
-// Of each server its own: replicas and restarts must not repeat one sequence.
+// Different for each server, so that replicas and restarts do not repeat one sequence.
 uint64_t TrafficSplit::RandomSeed() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();

@@ -12,7 +12,7 @@ namespace embershard {
 
 struct TrafficOptions {
   std::string label = {};  // Empty: no split.
-  double share = 0;        // Of the requests that name neither a version nor a label, 0 .. 1.
+  double share = 0;        // Share of the requests without version and label, 0 .. 1.
 };
 
 // Thread-safe.
@@ -22,8 +22,8 @@ class TrafficSplit {
 
   const std::string& label() const { return options_.label; }
 
-  // Whether a request goes to the labelled version. A model and a key always give the same answer,
-  // in every process; a larger share keeps the keys of a smaller one. Empty key: at random.
+  // True if a request goes to the labelled version. The result for a model and key is the same in
+  // every process, and a larger share includes the keys of a smaller one. Empty key: random.
   bool Takes(std::string_view model, std::string_view key) const;
 
  private:
@@ -31,7 +31,7 @@ class TrafficSplit {
 
   const TrafficOptions options_;
   const uint64_t seed_ = RandomSeed();
-  mutable std::atomic<uint64_t> drawn_ = 0;  // Random numbers so far.
+  mutable std::atomic<uint64_t> drawn_ = 0;  // Random numbers drawn so far.
 };
 
 }  // namespace embershard

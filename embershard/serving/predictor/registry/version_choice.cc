@@ -8,7 +8,7 @@
 namespace embershard {
 namespace {
 
-// All of a few, else how many, the first and the last. `versions`: ascending.
+// Lists a few versions; for many, their number, the first and the last. `versions` is ascending.
 std::string NumbersText(const std::vector<int64_t>& versions) {
   constexpr size_t kListedMax = 10;
   if (versions.size() > kListedMax) {
@@ -31,7 +31,7 @@ bool Has(const std::vector<int64_t>& there, int64_t version) {
   return std::ranges::find(there, version) != there.end();
 }
 
-// The highest version that is neither canary nor shadow. 0: there is none.
+// The highest version that is neither canary nor shadow; 0 if there is none.
 int64_t HighestUnreserved(const std::vector<int64_t>& there, const Labels& labels) {
   int64_t highest = 0;
   for (const int64_t version : there) {

@@ -33,7 +33,7 @@ TEST(TimeSlice, TheThreadAndThoseItStartsHaveThemAndOthersDoNot) {
 
 TEST(TimeSlice, AThreadOfIdlePriorityKeepsIt) {
   std::thread([] {
-    ASSERT_TRUE(GiveWayToOthers());
+    ASSERT_TRUE(SetIdlePriority());
     EXPECT_FALSE(SetTimeSlice(milliseconds(20)));
     EXPECT_EQ(sched_getscheduler(0), SCHED_IDLE);
   }).join();

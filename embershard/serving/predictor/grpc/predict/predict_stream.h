@@ -124,7 +124,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     {
       MutexLock lock(mutex_);
       writing_ = false;
-      LetGo(outgoing_.Length());
+      Release(outgoing_.Length());
       outgoing_.Clear();
       --unsent_;
       if (!ok) {
@@ -214,7 +214,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     {
       MutexLock lock(mutex_);
       last.splice(last.end(), live_, entry->place);
-      LetGo(entry->bytes);
+      Release(entry->bytes);
       if (answer.empty() || cancelled_) {
         --unsent_;
       } else {
@@ -241,13 +241,13 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     *held_by_all_ += bytes;
   }
 
-  void LetGo(size_t bytes) REQUIRES(mutex_) {
+  void Release(size_t bytes) REQUIRES(mutex_) {
     held_bytes_ -= bytes;
     *held_by_all_ -= bytes;
   }
 
   void DropReady() REQUIRES(mutex_) {
-    for (const grpc::ByteBuffer& answer : ready_) LetGo(answer.Length());
+    for (const grpc::ByteBuffer& answer : ready_) Release(answer.Length());
     unsent_ -= ready_.size();
     ready_.clear();
   }
