@@ -10,7 +10,7 @@
 namespace embershard {
 namespace {
 
-// Whether the model filled what the answers are cut from.
+// Checks that the model filled the outputs.
 Status CheckOutputs(const Schema& schema, const Slot& slot) {
   if (slot.outputs.size() != schema.outputs.size()) {
     return Internal("the model gave ", slot.outputs.size(), " outputs, expected ",
@@ -26,8 +26,8 @@ Status CheckOutputs(const Schema& schema, const Slot& slot) {
   return {};
 }
 
-// Whether every score means something. Numbers so large that the model overflows are no fault
-// of the request's neighbours. `first_example`: where a chunk begins in its request.
+// Checks that all outputs are finite. A request whose inputs make the model overflow must not fail
+// its neighbours. `first_example`: a chunk's first example in the whole request.
 Status CheckFinite(const Schema& schema, const Response& response, size_t first_example) {
   for (const ResponseOutput& output : response.outputs) {
     const std::vector<float>& values = output.values;
@@ -45,7 +45,7 @@ Status CheckFinite(const Schema& schema, const Response& response, size_t first_
   return {};
 }
 
-// Those of the request scope, which the first chunk of a request has counted.
+// Removes ids in request scope, which the first chunk has counted.
 void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_ids) {
   std::erase_if(*unknown_ids, [&schema](const UnknownIdCount& unknown) {
     return schema.sparse[unknown.sparse_input].scope == Scope::kRequest;
@@ -75,7 +75,7 @@ class BatchExecutor::Halving {
   }
 
  private:
-  // Of a part that has failed.
+  // Handles a part that failed.
   void Split(size_t first, size_t count) {
     if (count < 2) return;
     RunPart(first, count / 2);
@@ -107,7 +107,7 @@ class BatchExecutor::Halving {
 
   bool IsUsedUp() const { return times_->reruns >= (succeeded_ ? kRerunsMax : kRerunsInVain); }
 
-  // A request that is answered early has its answer already, or is about to get the same one.
+  // Status of requests that were answered early; never sent.
   static Status EarlyCompletion() {
     return {StatusCode::kDeadlineExceeded, "the deadline passed while the request ran"};
   }

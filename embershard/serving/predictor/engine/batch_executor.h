@@ -1,5 +1,5 @@
-// Runs a batch: merges its requests into the buffers of a lease, runs the model, splits the
-// outputs. No queue, and nothing is answered here.
+// Runs a batch: merges its requests into the buffers of a lease, runs the model, and splits the
+// outputs. It has no queue, and does not send answers.
 
 #pragma once
 
@@ -19,24 +19,23 @@
 
 namespace embershard {
 
-// When a batch began to run, and how long its halves took. Zero: it did not come so far.
+// Start of a batch, and the times of its two parts. Zero if it did not get that far.
 struct BatchTimes {
   Clock::time_point start;
   uint32_t lookup_us = 0;
   uint32_t dense_us = 0;
-  int reruns = 0;  // Runs of parts of it, after it had failed. Their time is in the two above.
+  int reruns = 0;  // Reruns of parts of a failed batch. The times above include them.
 };
 
-// Whether a request still waits for its answer. Any thread.
+// Returns true if a request still waits for its answer. Called on any thread.
 using IsWanted = std::function<bool(const Request&)>;
 
-// Thread-safe; runs one batch at a time under each Slot::number. A queue's batches never share a
-// number (worker_pool.h). Those of ModelRunner::PredictMerged() may share one with them and wait.
+// Thread-safe. Runs one batch at a time for each Slot::number. Batches of a queue never share a
+// number (worker_pool.h); those of ModelRunner::PredictMerged() may, and wait.
 class BatchExecutor {
  public:
-  // Most reruns of parts of one batch, and most of them while none succeeds: enough to find one
-  // request among 4096, and several among fewer. A model that fails for whatever it is given costs
-  // no more than about two batches.
+  // Limits of the reruns of one batch, in all and before the first success: enough to find one bad
+  // request among 4096, or several among fewer. A model that always fails costs about two batches.
   static constexpr int kRerunsMax = 64;
   static constexpr int kRerunsInVain = 16;
 
@@ -46,17 +45,16 @@ class BatchExecutor {
   using Requests = std::span<const std::unique_ptr<Request>>;
   using Responses = std::vector<Result<Response>>;
 
-  // The responses to checked requests, in their order, run as one batch in `buffers`, which are the
-  // caller's. A request for which the model gave a NaN or an infinity has that for its status; any
-  // other failure is that of the whole batch. Fills `times` in any case. Never throws.
-  // REQUIRES: the buffers' number is below Model::slots().
+  // Runs checked requests as one batch in the caller's `buffers`, and returns their responses in
+  // order. A request whose outputs are not finite gets an error of its own; any other failure is
+  // that of the whole batch. Always fills `times`. Never throws. REQUIRES: the buffers' number is
+  // below Model::slots().
   Result<Responses> RunOnce(Requests requests, Slot* buffers, BatchTimes* times);
 
-  // The same, but if the model fails for a batch of several, the halves run again, then the halves
-  // of those that fail again: one request that makes it fail is found in about the time of two
-  // batches. What is not found when the reruns are used up fails with its part. Requests that are
-  // not `wanted` any more at either end of a part do not run again.
-  // REQUIRES: the requests stand by deadline.
+  // Like RunOnce(), but if the model fails, the batch's halves run again, then the halves of a
+  // failed half, and so on. This finds one bad request in about the time of two batches. If the
+  // limit of reruns is reached, all requests of a failed part fail. Requests at either end of a
+  // part that are no longer `wanted` are not rerun. REQUIRES: the requests are sorted by deadline.
   Result<Responses> Run(Requests requests, const IsWanted& wanted, Slot* buffers,
                         BatchTimes* times);
 
@@ -66,7 +64,7 @@ class BatchExecutor {
   Result<Responses> RunIn(Requests requests, Slot* buffers, BatchTimes* times);
 
   Model* const model_;
-  std::vector<Mutex> running_;  // By Slot::number; held while a batch runs.
+  std::vector<Mutex> running_;  // By Slot::number; locked while a batch runs.
 };
 
 }  // namespace embershard

@@ -32,28 +32,28 @@ Status CheckWeights(const std::map<std::string, double, std::less<>>& weights) {
 struct Engine::State {
   State(std::unique_ptr<ModelRunner> started, const EngineOptions& options);
 
-  // Whether this is a child of the process that started it, without the threads.
+  // True in a forked child, which does not have the threads.
   bool IsForked() const { return ForkCount() != forks; }
   Status CheckThreads() const;
 
-  // Moves `request` into the queue, or says why not and leaves it.
+  // Queues `request`. On failure it stays with the caller.
   Status Accept(std::unique_ptr<Request>& request);
   void Tell(Withdrawal why);
-  // The largest chunk of a request: a batch, or its share where slots stand idle.
+  // Limits of a request's chunks: a batch, or less if idle slots can share the request.
   ChunkBudget CutOf(const Request& request) const;
-  // What is answered where that is not kAccepted.
+  // Status of a request that was not accepted.
   Status Refusal(Admission admission, const Request& request) const;
 
   const uint64_t forks = ForkCount();
   const std::unique_ptr<ModelRunner> runner;
   const TensorMap tensors;
-  const std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
+  const std::vector<DeviceLoad> loads_at_start;  // Work of the samples on the devices.
   Mutex hook_mutex;
   WithdrawnHook hook GUARDED_BY(hook_mutex);  // May be null.
   std::atomic<bool> stopping = false;
   std::shared_ptr<WorkerPool> workers;
 
-  // Last, so that its threads see every field built and look at none when it has stopped.
+  // Last, because its threads use the other fields.
   std::unique_ptr<BatchingQueue> queue;
 };
 
@@ -120,7 +120,7 @@ ChunkBudget Engine::State::CutOf(const Request& request) const {
     return schema.outputs[output].scope == Scope::kExample;
   };
   if (std::ranges::none_of(request.outputs_wanted, of_examples)) return budget;
-  uint64_t request_ids = 0;  // Which each chunk has.
+  uint64_t request_ids = 0;  // Ids that each chunk has.
   for (size_t i = 0; i < schema.sparse.size(); ++i) {
     if (schema.sparse[i].scope == Scope::kRequest) request_ids += request.sparse[i].num_ids;
   }
@@ -135,7 +135,7 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
   switch (admission) {
     case Admission::kAccepted:
       return {};
-    case Admission::kTooLarge:  // Only in bytes: validation has counted the rest.
+    case Admission::kTooLarge:  // Only in bytes: validation has checked the counts.
       return {StatusCode::kInvalidArgument,
               "request: expected at most " + std::to_string(runner->batching().max_queued_bytes) +
                   " bytes, got " + std::to_string(request.held_bytes),
@@ -173,7 +173,7 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Engine::~Engine() {
   Stop();
-  if (state_->IsForked()) (void)state_.release();  // Its end would wait for the threads.
+  if (state_->IsForked()) (void)state_.release();  // Its destructor would wait for the threads.
 }
 
 std::unique_ptr<Model> Engine::End(std::unique_ptr<Engine> engine) {

@@ -1,4 +1,4 @@
-// One served version of a model, from a checked request to its answer.
+// A served version of a model: validates, queues, runs and answers requests.
 
 #pragma once
 
@@ -29,102 +29,102 @@ namespace embershard {
 struct EngineOptions {
   BatchingOptions batching = {};
 
-  // Largest difference allowed between the outputs of the package's samples and
-  // what the package says they must be, for outputs beyond 1 relative to them. At least 0.
-  // Raise it where this machine's arithmetic differs from the exporter's more than that.
+  // Largest allowed difference between the outputs of the package's samples and the expected ones,
+  // at least 0; relative for outputs beyond 1. Raise it if this machine's arithmetic differs more
+  // from the exporter's.
   float sample_tolerance = kSampleTolerance;
 
-  // Runs the batches, with those of other engines. Null, or not of as many slots as the model has:
-  // the engine has a pool of its own.
+  // Runs the batches, together with those of other engines. If it is null, or has another number of
+  // slots than the model, the engine creates its own pool.
   std::shared_ptr<WorkerPool> workers = nullptr;
 
-  // Which part of the time each model gets while several have requests queued: in proportion to
-  // these, by name; one that is not named has 1. Finite, above 0.
+  // Weights by model: while several have requests queued, they share the time in proportion.
+  // Finite, above 0; the default is 1.
   std::map<std::string, double, std::less<>> model_weights = {};
 
-  // Tells the queue the time: deadlines and forecasts are judged by it. Any thread; must not go
-  // backwards. Tests have their own.
+  // Clock of the queue. Called on any thread; must not go backwards. Replaced in tests.
   std::function<Clock::time_point()> now = Clock::now;
 };
 
-// What an engine serves, holds and has counted, at one moment.
+// The state and counters of an engine at one moment.
 struct EngineSnapshot {
   std::string model;
   int64_t version = 0;
-  std::vector<std::string> sparse_inputs;  // Names, as TelemetrySnapshot::unknown_ids counts them.
+  std::vector<std::string> sparse_inputs;  // Names, in the order of TelemetrySnapshot::unknown_ids.
   size_t max_batch_examples = 0;
-  size_t slots = 0;  // Batches that may run at once.
+  size_t slots = 0;  // Most batches that run at once.
   TelemetrySnapshot telemetry;
-  QueueSize queued;                 // Of the moment.
-  std::vector<DeviceLoad> devices;  // Without what the samples cost at the start.
+  QueueSize queued;
+  std::vector<DeviceLoad> devices;  // Without the work for samples at the start.
 };
 
 enum class Withdrawal {
   kBatchDoesNotEnd,
-  kNoMoreWorkers,  // The same, and no worker will be replaced any more.
+  kNoMoreWorkers,  // The same, and no further worker can be replaced.
   kDeviceLost,     // See StatusReason::kDeviceLost.
 };
 
 // Thread-safe.
 class Engine {
  public:
-  // Runs the model's samples first (warm-up), alone and merged, then a full batch, and compares
-  // their outputs: kBadPackage when they differ by more than the tolerance. That is done in
-  // `context.background`, unless that is null. Refuses options out of range and a null model
-  // (kInvalidArgument).
+  // Creates an engine. First runs the model's samples, one by one and merged, and a full batch, and
+  // compares the outputs: kBadPackage if they differ by more than the tolerance. This warm-up runs
+  // in `context.background` unless that is null. kInvalidArgument for options out of range and a
+  // null model.
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
                                                const LoadContext& context = {});
-  // Calls Stop(). In a child that fork() made of the process that started it, frees nothing.
+  // Calls Stop(). In a forked child of the process that created it, frees nothing.
   ~Engine();
 
-  // Runs its batches, and those of others.
   const std::shared_ptr<WorkerPool>& workers() const;
 
-  // Called if the version cannot be served any more. After a batch that does not end every request
-  // is refused (kUnavailable), see WorkerPool; after a lost device every batch fails. Takes one
-  // hook. It may run on any thread, and several times after a lost device.
+  // Sets the one function that is called if the version cannot be served any more: after a batch
+  // that does not end (see WorkerPool), when every request is refused with kUnavailable, or after a
+  // lost device, when every batch fails. It is called on any thread, for a lost device perhaps
+  // several times.
   using WithdrawnHook = std::function<void(Withdrawal)>;
   void OnWithdrawn(WithdrawnHook hook);
 
-  // Ends an engine, and returns its model: what takes long to end.
+  // Destroys an engine and returns its model, whose destruction takes long.
   static std::unique_ptr<Model> End(std::unique_ptr<Engine> engine);
 
   const Manifest& manifest() const;
 
-  // Which dense program it runs, and why.
+  // The dense program that was chosen, and why.
   const ProgramReport& program() const;
 
-  // What one request may hold: the lesser of the package's limits and of those asked for.
+  // Limits per request: the lower of the package's and the options'.
   const Limits& limits() const;
 
-  // Where the manifest's inputs and outputs stand.
+  // Positions of inputs and outputs by name.
   const SchemaNames& names() const;
 
-  // What tensors mean to the model.
+  // Maps named tensors to the model's inputs.
   const TensorMap& tensors() const;
 
-  // Checks, queues and answers. `request->answer` is called exactly once, perhaps
-  // before this returns, and at the deadline if not before. Refuses all in a child that fork() made
-  // of the process that started it (kUnavailable).
+  // Validates, queues and answers a request. `request->answer` is called exactly once, possibly
+  // before this returns, and at the latest at the deadline. In a forked child of the process that
+  // created the engine, every request is refused (kUnavailable).
   void Predict(std::unique_ptr<Request> request);
 
-  // Answers a request that was given to Predict() with this cancellation and has not been answered,
-  // and takes it out of the queue: its client cancelled (kAbandoned), or says that its deadline
-  // has passed (kUnstated). The engine must outlive the call.
+  // Answers the request with this handle, unless it was answered, and removes it from the queue.
+  // `why` is kAbandoned if the client cancelled, kUnstated if its deadline passed. The engine must
+  // outlive the call.
   void Cancel(CancellationHandle* cancellation, StatusReason why);
 
-  // As ModelRunner's, without the queue, on the calling thread alone. After Stop() all are refused.
+  // ModelRunner::PredictMerged() on the calling thread only, without the queue. Refuses all
+  // requests after Stop().
   void PredictMerged(Batch requests);
 
-  // Refuses new requests (kUnavailable), answers the accepted ones, returns. Safe to call more
+  // Refuses new requests (kUnavailable), answers the accepted ones, and returns. May be called more
   // than once, but not from an answer.
   void Stop();
 
-  // What is counted. The caller of Predict() counts its calls there.
+  // Counters. The caller of Predict() counts its calls there.
   Telemetry& telemetry();
 
-  // Read at any time, from any thread. Waits for nobody longer than a copy takes.
+  // Thread-safe. Blocks only for the time of a copy.
   EngineSnapshot Snapshot() const;
 
  private:

@@ -1,5 +1,5 @@
-// Detects fork(): a child has none of the threads that were started before, and nobody unlocks what
-// they had locked.
+// Detects fork(): a child process has none of the earlier threads, and mutexes that they had locked
+// stay locked.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace embershard {
 
-// Number of fork() calls between the process that first called this and this one. Any thread; costs
-// a load.
+// Number of forks between the process that first called this and the current one. Thread-safe;
+// costs one load.
 uint64_t ForkCount();
 
 }  // namespace embershard

@@ -37,7 +37,7 @@ void AnswerLeft(Batch* requests) {
   }
 }
 
-// One without examples is computed as well.
+// Examples that the model computes: a request without examples counts as one.
 uint64_t ExamplesOf(const Request& request) { return std::max<uint64_t>(request.num_examples, 1); }
 
 }  // namespace
@@ -55,7 +55,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Start(std::unique_ptr<Model> m
   std::unique_ptr<ModelRunner> runner(new ModelRunner(std::move(model), complete, threads));
   Status status = runner->WarmUp(sample_tolerance, context);
   if (status.ok()) return runner;
-  (void)RunIn(context.background, [&runner] {  // What it holds takes time to give back.
+  (void)RunIn(context.background, [&runner] {  // Freeing its memory takes time.
     runner.reset();
     return Status();
   });
@@ -82,7 +82,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Model> model, const BatchingOptions& co
 }
 
 Status ModelRunner::WarmUp(float tolerance, const LoadContext& context) {
-  // As much as is merged: a larger request is rare.
+  // Larger requests are rare.
   const size_t examples = std::min<size_t>(batching_.merge_examples, budget_.examples);
   const ChunkBudget full = {.examples = static_cast<uint32_t>(examples), .ids = budget_.ids};
   const auto run_full_batch = [&](Slot* buffers) {
@@ -132,13 +132,13 @@ void ModelRunner::PredictMerged(Batch requests) {
         completer_.Run(std::move(due), nullptr);
       }
     });
-  } catch (const std::exception&) {  // Memory has run out.
+  } catch (const std::exception&) {  // Out of memory.
     for (Share& share : shares) {
       for (Batch& batch : share.batches) AnswerLeft(&batch);
     }
   }
   AnswerLeft(&requests);
-  AnswerLeft(&wholes);  // Of which not every chunk was run.
+  AnswerLeft(&wholes);  // Split requests of which a chunk did not run.
 }
 
 void ModelRunner::Divide(Batch* requests, Batch* wholes, std::vector<Share>* shares) const {

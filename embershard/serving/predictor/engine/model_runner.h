@@ -1,5 +1,5 @@
-// A loaded model that is ready to run: validates requests, and runs those that are given together,
-// without a queue, in shares, one on each thread.
+// A loaded model that is ready to run. Validates requests, and runs many of them together without a
+// queue, divided over threads.
 
 #pragma once
 
@@ -30,14 +30,14 @@ namespace embershard {
 // Thread-safe.
 class ModelRunner {
  public:
-  // What is worth a further thread: with fewer examples the caller is done before that one wakes.
+  // Fewest examples per thread: with fewer, the caller would finish before another thread wakes.
   static constexpr uint64_t kShareExamples = 16;
 
-  // Runs the model's samples first (warm-up), alone and merged, then a full batch in each slot and
-  // on each thread, and compares their outputs: kBadPackage when they differ by more than the
-  // tolerance. Samples are run in `context.background`, unless that is null. Refuses options out of
-  // range and a null model (kInvalidArgument); `slots` are the model's. `threads`: of
-  // PredictMerged(), the caller's and others; at most as many as the model has slots.
+  // Creates a runner. First runs the model's samples, one by one and merged, and a full batch in
+  // each slot and on each thread, and compares the outputs: kBadPackage if they differ by more than
+  // the tolerance. Samples run in `context.background` unless that is null. kInvalidArgument for
+  // options out of range and a null model; `slots` must be the model's. `threads`: threads of
+  // PredictMerged(), the caller's included; at most the model's slots.
   static Result<std::unique_ptr<ModelRunner>> Start(std::unique_ptr<Model> model,
                                                     const BatchingOptions& batching,
                                                     float sample_tolerance, size_t threads,
@@ -45,49 +45,50 @@ class ModelRunner {
 
   const Model& model() const { return *model_; }
   const Manifest& manifest() const { return model_->manifest(); }
-  const BatchingOptions& batching() const { return batching_; }  // Without zeros.
+  const BatchingOptions& batching() const { return batching_; }  // From CompleteOptions().
   const SchemaNames& names() const { return names_; }
-  // What one request may hold: the lesser of the package's limits and of those asked for.
+  // Limits per request: the lower of the package's and the options'.
   const Limits& limits() const { return limits_; }
-  // Of a batch.
+  // Limits of a batch.
   const ChunkBudget& budget() const { return budget_; }
 
-  // What is counted of requests that are admitted, and of batches.
+  // Counters of admitted requests and of batches.
   Telemetry& telemetry() { return telemetry_; }
-  // Runs batches of admitted requests, for a queue.
+  // Runs a queue's batches of admitted requests.
   RequestCompleter& completer() { return completer_; }
 
-  // Validates.
+  // Validates a request and counts it.
   Status Admit(Request* request);
 
-  // Validates and answers all, one caller at a time: in batches of at most the budget, on each
-  // thread of about as many examples, as far as they are given in such an order. A request that is
-  // larger than a thread's share is cut. A refused one does not disturb the others. Deadlines do
-  // not count. Never throws.
+  // Validates and answers all requests; one caller at a time. Divides them over the threads in
+  // about equal shares, and runs each share in batches of at most the budget. Requests larger than
+  // a share are split. A refused request does not affect the others. Deadlines are ignored. Never
+  // throws.
   void PredictMerged(Batch requests);
 
-  // Gives up the model, after which nothing but the destructor may be called.
+  // Returns the model. Afterwards only the destructor may be called.
   std::unique_ptr<Model> TakeModel() { return std::move(model_); }
 
  private:
   struct Share {
     std::vector<Batch> batches;
-    BatchSize last;  // Of the last batch.
+    BatchSize last;  // Size of the last batch.
     uint64_t examples = 0;
   };
 
   ModelRunner(std::unique_ptr<Model> model, const BatchingOptions& complete, size_t threads);
 
   Status WarmUp(float tolerance, const LoadContext& context);
-  // Leaves what cannot be given for want of memory, and in `wholes` what is cut.
+  // Moves requests into shares. Requests stay in `requests` if memory runs out; split ones are
+  // moved to `wholes`.
   void Divide(Batch* requests, Batch* wholes, std::vector<Share>* shares) const;
   void Cut(std::unique_ptr<Request>* whole, uint32_t examples, std::vector<Share>* shares) const;
-  // To the share that has the least.
+  // Adds a request to the smallest share.
   void Give(std::unique_ptr<Request>& request, std::vector<Share>* shares) const;
-  // Runs `work` on the caller's thread, number 0, and on the others, up to `threads`.
+  // Runs `work` on `threads` threads; the caller's is number 0.
   void OnThreads(size_t threads, const std::function<void(size_t thread)>& work);
 
-  std::unique_ptr<Model> model_;  // Null: it was taken.
+  std::unique_ptr<Model> model_;  // Null after TakeModel().
   const BatchingOptions batching_;
   const Limits limits_;
   const ChunkBudget budget_;
@@ -95,12 +96,12 @@ class ModelRunner {
   Telemetry telemetry_;
   BatchExecutor executor_;
   RequestCompleter completer_;
-  // By thread, from the last number down: a new WorkerPool leases the first numbers first.
+  // By thread, with numbers from the last down: a new WorkerPool leases the first ones first.
   std::vector<std::shared_ptr<Slot>> buffers_;
 
   Mutex mutex_;
   const std::function<void(size_t)>* work_ = nullptr;  // Guarded by mutex_, and by Start(), Wait().
-  std::vector<std::unique_ptr<TaskThread>> others_;    // Last: they use the fields above.
+  std::vector<std::unique_ptr<TaskThread>> others_;    // Last, because they use the fields above.
 };
 
 }  // namespace embershard

@@ -13,7 +13,7 @@
 namespace embershard {
 namespace {
 
-constexpr std::chrono::milliseconds kEnginesAnswer{100};  // Comes so long after the deadline.
+constexpr std::chrono::milliseconds kEnginesAnswer{100};  // Latest answer after the deadline.
 
 // The lists of an input, concatenated.
 struct KeptLists {
@@ -22,7 +22,7 @@ struct KeptLists {
   std::vector<float> weights;
 };
 
-// What a request's views lie over, in the order in which it was given.
+// The data under a request's views, in the caller's order.
 struct Kept {
   std::vector<std::vector<float>> dense;
   std::vector<KeptLists> sparse;
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedIn
   const Schema& schema = engine.manifest().schema;
   const auto kept = std::make_shared<Kept>();
   auto request = std::make_unique<Request>();
-  request->arrival = Clock::now();  // Copying takes some of the time that the caller gives.
+  request->arrival = Clock::now();  // Before copying, which counts as part of the timeout.
   request->schema = schema.fingerprint;
   ASSIGN_OR_RETURN(request->outputs_wanted, FindOutputs(schema, engine.names(), inputs.outputs));
   request->num_examples = inputs.num_examples;
@@ -116,8 +116,7 @@ Result<NamedOutputs> PredictNamed(Engine* engine, const NamedInputs& inputs,
   std::future<Answer> future = promise->get_future();
   const Clock::time_point deadline = request->deadline;
   engine->Predict(std::move(request));
-  // The engine answers at the deadline and says what the request waited for, unless its threads do
-  // not run.
+  // The engine answers at the deadline with a reason, unless its threads do not run.
   if (deadline < Clock::time_point::max() - kEnginesAnswer &&
       future.wait_until(deadline + kEnginesAnswer) == std::future_status::timeout) {
     return Status(StatusCode::kDeadlineExceeded,

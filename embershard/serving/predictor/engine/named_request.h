@@ -1,5 +1,5 @@
-// Requests made by the names of a manifest: for programs in C++ that have the engine in their own
-// process. docs/cpp.md shows one.
+// Builds requests from named inputs, for C++ programs that run the engine in their own process. See
+// docs/cpp.md.
 
 #pragma once
 
@@ -24,31 +24,31 @@ struct NamedDense {
 
 struct NamedSparse {
   std::string name;
-  // [num_examples] lists of ids, one in request scope. HashString() makes ids of strings.
+  // [num_examples] lists of ids; one list in request scope. HashString() converts strings to ids.
   std::vector<std::vector<int64_t>> lists;
-  std::vector<std::vector<float>> weights = {};  // Of a weighted input: one for each id.
+  std::vector<std::vector<float>> weights = {};  // Weighted inputs: one weight per id.
 };
 
-// What a caller says. An input that is left out is empty, or has its default.
+// Named inputs of a request. Inputs that are left out are empty, or have their default.
 struct NamedInputs {
   uint32_t num_examples = 0;
   std::vector<NamedDense> dense = {};
   std::vector<NamedSparse> sparse = {};
-  std::vector<std::string> outputs = {};  // Names of those wanted. Empty: all.
+  std::vector<std::string> outputs = {};  // Names of wanted outputs. Empty: all.
 };
 
-// For Engine::Predict(): a request that keeps a copy of `inputs`, without `answer` and deadline,
-// which the caller sets. It is for engines of the same schema. Refuses names that the model does
-// not have (kInvalidArgument, an output kNotFound), an input that is given twice, and weights that
-// do not go with the ids; the rest is left to CheckRequest().
+// Makes a request for Engine::Predict(), for engines with the same schema. It copies `inputs`; the
+// caller sets `answer` and the deadline. Fails for unknown inputs (kInvalidArgument) and outputs
+// (kNotFound), for an input given twice, and for weights that do not match the ids. CheckRequest()
+// checks everything else.
 Result<std::unique_ptr<Request>> MakeRequest(const Engine& engine, const NamedInputs& inputs);
 
-// Row-major values by name of the output: [num_examples, width], or [1, width] in request scope.
+// Row-major values by output: [num_examples, width], or [1, width] in request scope.
 using NamedOutputs = std::map<std::string, std::vector<float>, std::less<>>;
 
-// Asks, and waits for the answer, at most for `timeout` (kDeadlineExceeded) and 100 ms. Any thread:
-// what several ask at once is merged into batches. Not from the answer of another request. Other
-// failures are those of MakeRequest() and Engine::Predict().
+// Runs a request and waits for its answer, at most `timeout` + 100 ms (kDeadlineExceeded).
+// Thread-safe: concurrent calls are merged into batches. Must not be called from an answer. Fails
+// like MakeRequest() and Engine::Predict().
 Result<NamedOutputs> PredictNamed(Engine* engine, const NamedInputs& inputs,
                                   Clock::duration timeout);
 

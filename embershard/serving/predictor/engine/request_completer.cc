@@ -9,14 +9,14 @@
 namespace embershard {
 namespace {
 
-// Why the model does not answer.
+// Text of an early answer.
 std::string ReasonText(const EarlyCompletion& early) {
   const std::string what =
       early.why == StatusReason::kAbandoned ? "the client left" : "the deadline passed";
   return what + (early.runs ? " while the request ran" : " while the request waited");
 }
 
-// Of a request for which the model failed.
+// Response of a request for which the model failed: only its times.
 Response Waited(const Request& request, Clock::time_point until) {
   Response response;
   response.num_ids = request.num_ids;
@@ -24,7 +24,7 @@ Response Waited(const Request& request, Clock::time_point until) {
   return response;
 }
 
-// Answers what is left, without taking memory.
+// Answers a request without allocating memory.
 void AnswerFailed(std::unique_ptr<Request>& request) {
   if (request == nullptr) return;
   const std::unique_ptr<Request> answered = std::move(request);
@@ -45,7 +45,7 @@ void RequestCompleter::Run(Due due, BatchingQueue* held) {
     AnswerLeft(&due.expired, StatusReason::kUnstated);
     AnswerLeft(&due.abandoned, StatusReason::kAbandoned);
     if (!due.batch.empty()) RunBatch(&due, &held);
-  } catch (const std::exception&) {  // Memory has run out, so none is left for its story.
+  } catch (const std::exception&) {  // Out of memory: skip its entry in the slow log.
   }
   if (held != nullptr) held->EndRun(due.lease);
   for (Batch* part : {&due.expired, &due.abandoned, &due.batch}) {

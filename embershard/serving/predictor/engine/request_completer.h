@@ -1,4 +1,4 @@
-// Answers what leaves the queue: runs what is due, counts it, and tells why of the rest.
+// Answers requests that leave the queue: runs and counts a batch, and sends errors for the rest.
 
 #pragma once
 
@@ -16,34 +16,35 @@
 
 namespace embershard {
 
-// Answers every request after Engine::Stop().
+// Status of every request after Engine::Stop().
 Status ShuttingDown();
 
-// Answers every request after the version was withdrawn because a batch of it does not end.
+// Status of every request after the version was withdrawn because of a stuck batch.
 Status VersionWithdrawn();
 
 // Thread-safe.
 class RequestCompleter {
  public:
-  // Owns neither; both must outlive it.
+  // Owns neither argument; both must outlive this object.
   RequestCompleter(BatchExecutor* executor, Telemetry* telemetry)
       : executor_(executor), telemetry_(telemetry) {}
 
-  // Runs due.batch, whose requests have been checked, in the buffers of due.lease, and answers
-  // every request of `due`. `held`: the queue whose batch it is, which is told when it has run;
-  // null: none. Never throws.
+  // Runs the validated requests of due.batch in the buffers of due.lease, and answers every request
+  // of `due`. `held`: the batch's queue, which is told when the batch has run; may be null. Never
+  // throws.
   void Run(Due due, BatchingQueue* held);
 
-  // Called after each batch that failed because a device is lost. REQUIRES: nothing runs yet.
+  // Sets a function that is called after each batch that failed because of a lost device. REQUIRES:
+  // nothing runs yet.
   void OnDeviceLost(std::function<void()> lost) { on_device_lost_ = std::move(lost); }
 
   // Never throws.
   void CompleteEarly(EarlyCompletion early);
 
  private:
-  // Those that are answered leave null.
+  // Answered requests become null.
   void RunBatch(Due* due, BatchingQueue** held);
-  // Those that ran but were answered before do not count as answered.
+  // Requests that were answered early do not count as answered.
   void CountRun(const Batch& batch, const Result<std::vector<Result<Response>>>& responses,
                 const BatchTimes& times);
   void AnswerLeft(Batch* requests, StatusReason why);

@@ -15,11 +15,11 @@
 namespace embershard {
 namespace {
 
-// How often the tolerance a program in bfloat16 is given: the last bit of a sum may decide how the
-// next layer's input is rounded, and exporter and server add in different orders.
+// Factor of the tolerance for programs in bfloat16. Exporter and server add in different orders,
+// and the last bit of a sum may decide how the next layer's input is rounded.
 constexpr float kBfloat16Tolerances = 100;
 
-// The same where a layer's sums are rounded too, to 8 bits.
+// Factor if a layer's sums are rounded to 8 bits as well.
 constexpr float kBfloat16LayerTolerances = 1000;
 
 std::string Text(float value) {
@@ -59,7 +59,7 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
   }
   for (size_t i = 0; i < got.size(); ++i) {
     const float allowed = tolerance * std::max(1.0F, std::abs(expected[i]));
-    if (std::abs(got[i] - expected[i]) <= allowed) continue;  // False where NaN is expected.
+    if (std::abs(got[i] - expected[i]) <= allowed) continue;  // False for NaN.
     return BadPackage("output '", output.name, "' at example ", i / output.width, ": expected ",
                       Text(expected[i]), ", got ", Text(got[i]), " (tolerance ", Text(tolerance),
                       ")");
@@ -67,7 +67,7 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
   return {};
 }
 
-// What runs samples, and who is told of it.
+// Parameters of a check.
 struct Check {
   float tolerance;
   BatchExecutor* executor;
@@ -75,8 +75,7 @@ struct Check {
   ReadControl* control;
 };
 
-// Runs samples [first, first + requests.size()) as one batch; behind the last comes the first
-// again.
+// Runs samples [first, first + requests.size()) as one batch, starting again after the last sample.
 Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> requests,
                   size_t first, const Check& check) {
   const Manifest& manifest = model.manifest();
@@ -115,7 +114,7 @@ Result<std::unique_ptr<Request>> RequestOfSample(const Model& model, size_t inde
   return BadPackage(SampleText(model.manifest(), index), request.status().message());
 }
 
-// Views over the samples, each once, and then again and again as long as `most` has room.
+// Views over all samples, repeated to fill `most`.
 Result<Requests> RequestsOfSamples(const Model& model, const ChunkBudget& most) {
   Requests requests;
   uint64_t examples = 0;

@@ -1,4 +1,4 @@
-// Proof at start that a model gives the outputs its package says it must give.
+// Checks at start that a model returns the outputs that its package expects.
 
 #pragma once
 
@@ -10,21 +10,20 @@
 
 namespace embershard {
 
-// Largest difference allowed where nobody says another.
+// Default of EngineOptions::sample_tolerance.
 inline constexpr float kSampleTolerance = 1e-5F;
 
-// Runs the model's samples through validation and the builder, each alone and all
-// merged. kBadPackage names file, sample, output and example when an output lies
-// further than tolerance * max(1, |expected|) from what is expected (100 times that where the
-// dense program is in bfloat16, 1000 times where its layers' outputs are rounded too), or when
-// validation refuses a sample; a model that fails gives its own status. `control`: counts each
-// batch as a step, and ends the check where it was stopped. Null: nobody does. `buffers`: those of
-// the batches.
+// Runs the model's samples through validation, the builder and the model, one by one and all
+// merged. Fails with kBadPackage, naming file, sample, output and example, if validation refuses a
+// sample or an output differs by more than tolerance * max(1, |expected|): 100 times that if the
+// dense program is in bfloat16, 1000 times if its layers' outputs are rounded as well. A failing
+// model's status is returned. `control` (may be null) counts each batch as a step and can stop the
+// check. `buffers` are used for the batches.
 Status CheckSamples(const Model& model, float tolerance, BatchExecutor* executor, Slot* buffers,
                     ReadControl* control = nullptr);
 
-// The same of one batch, of all samples again and again as long as `most` has room, at least once:
-// for warm-up, before the version is published.
+// Checks one batch of all samples, repeated to fill `most` but at least once. Used as warm-up
+// before the version is published.
 Status CheckFullBatch(const Model& model, const ChunkBudget& most, float tolerance,
                       BatchExecutor* executor, Slot* buffers, ReadControl* control = nullptr);
 

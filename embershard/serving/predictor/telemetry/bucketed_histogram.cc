@@ -32,7 +32,7 @@ BucketedHistogram BucketedHistogram::OfDifferences() {
 }
 
 uint64_t BucketedHistogram::Difference(double difference) {
-  constexpr double kLargest = 1e6;  // So that sums have room.
+  constexpr double kLargest = 1e6;  // Keeps sums from overflowing.
   return static_cast<uint64_t>(std::min(std::abs(difference), kLargest) * 1e9);
 }
 

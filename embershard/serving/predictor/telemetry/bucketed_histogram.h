@@ -1,4 +1,4 @@
-// How often which size was seen, in a few fixed buckets.
+// A histogram with a few fixed buckets.
 
 #pragma once
 
@@ -9,16 +9,15 @@
 
 namespace embershard {
 
-// What a histogram held at one moment.
+// A histogram's counts at one moment.
 struct HistogramSnapshot {
-  std::vector<double> bounds;    // Upper bounds, ascending; each belongs to its own bucket.
-  std::vector<uint64_t> counts;  // One more than bounds: the last is beyond them all.
+  std::vector<double> bounds;    // Inclusive upper bounds, ascending.
+  std::vector<uint64_t> counts;  // [bounds + 1]; the last bucket is above all bounds.
   double sum = 0;
 };
 
-// Counts integers; shows them in a unit that is `per_unit` of them, for example 1e9 for
-// nanoseconds that are shown as seconds. So bounds are exact at their edges and sums lose
-// nothing. Any thread may add and read at any time; nobody waits.
+// Counts integers and reports them divided by `per_unit`, for example 1e9 to report nanoseconds as
+// seconds. Integers make bounds and sums exact. Thread-safe and lock-free.
 class BucketedHistogram {
  public:
   // REQUIRES: `bounds` ascending, per_unit > 0.
@@ -31,7 +30,7 @@ class BucketedHistogram {
   static uint64_t Difference(double difference);
   // 1, 2, 4, ... 2^last_power.
   static BucketedHistogram OfCounts(int last_power);
-  // 1 % .. 100 % of `whole`, shown as 0.01 .. 1. Add() takes hundred times the part.
+  // 1 % .. 100 % of `whole`, reported as 0.01 .. 1. Add() takes 100 times the part.
   static BucketedHistogram OfPercent(uint64_t whole);
 
   void Add(uint64_t value) {
@@ -41,7 +40,7 @@ class BucketedHistogram {
     sum_.fetch_add(value, std::memory_order_relaxed);
   }
 
-  // Of what was added before; what is added meanwhile may be half in it.
+  // Includes everything added before; a concurrent Add() may be included in part.
   HistogramSnapshot Read() const;
 
  private:

@@ -15,7 +15,7 @@ struct Row {
 using enum StatusCode;
 using enum StatusReason;
 
-// In the order of Outcome.
+// One row per Outcome, in its order.
 constexpr Row kRows[] = {
     {{"OK", "", ""}, kOk},
     {{"INVALID_ARGUMENT", "malformed", "OTHER"}, kInvalidArgument, kMalformed},

@@ -1,4 +1,4 @@
-// How a Predict call may end, as it is counted: a closed set of pairs of code and reason.
+// Outcomes of Predict calls, as they are counted: a closed set of pairs of code and reason.
 
 #pragma once
 
@@ -10,25 +10,25 @@ namespace embershard {
 
 enum class Outcome {
   kOk,
-  kMalformed,           // Not to be read as a request for this model: the parser.
-  kRefused,             // By validation.
+  kMalformed,           // Refused by the parser.
+  kRefused,             // Refused by validation.
   kTooLarge,            // More bytes than the queue may ever hold.
   kNotFound,            // No such model, version, label or output.
   kStaleSchema,         // Packed for another schema than the one served.
-  kQueueFull,           // Refused to protect others.
-  kDeadlineInfeasible,  // Refused since it would not have been answered by its deadline.
+  kQueueFull,           // Refused because the queue is full.
+  kDeadlineInfeasible,  // Refused because it could not be answered before its deadline.
   kExpired,             // The deadline passed before it was answered.
   kAbandoned,           // The client left before it was answered.
-  kShuttingDown,        // Came after the server had begun to stop.
-  kWithdrawn,           // Its version was withdrawn, as a batch does not end.
+  kShuttingDown,        // Arrived after the server began to stop.
+  kWithdrawn,           // Its version was withdrawn because of a stuck batch.
   kModelFailed,
-  kNotFinite,  // The model gave a NaN or an infinity.
+  kNotFinite,  // The model returned a NaN or an infinity.
   kOutOfMemory,
 };
 
 inline constexpr size_t kOutcomes = static_cast<size_t>(Outcome::kOutOfMemory) + 1;
 
-// As operators read it.
+// Names of an outcome in metrics.
 struct OutcomeName {
   const char* code;    // gRPC's: "OK", "INVALID_ARGUMENT", ...
   const char* reason;  // "" for OK, else for example "queue_full".
@@ -37,8 +37,8 @@ struct OutcomeName {
 
 OutcomeName NameOf(Outcome outcome);
 
-// Where a status ends. One that states no reason, or one that does not go with its code, ends
-// where most of its code do.
+// The outcome of a status. If its reason is missing or does not belong to its code, the most common
+// outcome of that code.
 Outcome OutcomeOf(const Status& status);
 
 }  // namespace embershard

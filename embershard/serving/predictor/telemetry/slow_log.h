@@ -1,4 +1,4 @@
-// The calls that took long, until somebody writes them down.
+// Keeps slow calls until a thread logs them.
 
 #pragma once
 
@@ -19,43 +19,43 @@ namespace embershard {
 struct SlowRequest {
   double unix_seconds = 0;  // When it ended.
   Outcome outcome = Outcome::kOk;
-  std::string message;  // Of the status; empty if OK.
+  std::string message;  // The status message; empty if OK.
   uint32_t examples = 0;
   uint64_t ids = 0;
-  uint64_t bytes = 0;       // Of the request's message.
-  std::string peer;         // As gRPC says it.
-  std::string traceparent;  // As the client says it, printable ASCII.
-  std::string request_id;   // As the client says it, cut.
+  uint64_t bytes = 0;       // Size of the request's message.
+  std::string peer;         // The peer in gRPC's form.
+  std::string traceparent;  // The client's header, printable ASCII.
+  std::string request_id;   // The client's id, truncated.
   uint32_t queue_us = 0;
   uint32_t lookup_us = 0;
   uint32_t dense_us = 0;
   uint32_t total_us = 0;
 };
 
-// Thread-safe. Takes memory and locks for slow calls only.
+// Thread-safe. Allocates and locks only for slow calls.
 class SlowLog {
  public:
-  // Requests that are not taken yet. Further ones are counted, and not kept.
+  // Most entries kept. Further ones are only counted.
   static constexpr size_t kCapacity = 256;
 
-  // A call that takes `threshold` or longer is slow. 0: none is.
+  // Calls that take at least `threshold` are slow. 0: none.
   explicit SlowLog(Clock::duration threshold) : threshold_(threshold) {}
 
-  // Keeps `describe()`, a SlowRequest, of a call that took `total`, if that is slow. Never throws:
-  // what cannot be described is counted as dropped.
+  // Adds `describe()`, a SlowRequest, if `total` is slow. Never throws: if describe() does, the
+  // call counts as dropped.
   template <class Describe>
   void Offer(Clock::duration total, Describe describe) {
     if (!slow(total)) return;
     seen_.fetch_add(1, std::memory_order_relaxed);
     try {
       if (HasRoom() && Add(describe())) return;
-    } catch (const std::exception&) {  // Memory has run out.
+    } catch (const std::exception&) {  // Out of memory.
     }
     dropped_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Removes and returns what is there, oldest first; waits up to `timeout` for a first one,
-  // but not once closed.
+  // Removes and returns all entries, oldest first. Waits up to `timeout` for the first one, unless
+  // closed.
   std::vector<SlowRequest> Wait(Clock::duration timeout) {
     const Clock::time_point deadline = Clock::now() + timeout;
     const MutexLock lock(mutex_);
@@ -63,7 +63,7 @@ class SlowLog {
     return std::exchange(waiting_, {});
   }
 
-  // Ends every Wait(), now and later.
+  // Makes current and later Wait() calls return at once.
   void Close() {
     const MutexLock lock(mutex_);
     closed_ = true;
@@ -82,7 +82,7 @@ class SlowLog {
     return waiting_.size() < kCapacity;
   }
 
-  // False, and nothing kept, where there is no room.
+  // Returns false if the log is full.
   bool Add(SlowRequest request) {
     const MutexLock lock(mutex_);
     if (waiting_.size() == kCapacity) return false;

@@ -34,7 +34,7 @@ void Telemetry::CountEnd(const EndedCall& call) {
     last_ok_unix_ms_.store(static_cast<uint64_t>(1000 * UnixSeconds()), std::memory_order_relaxed);
     request_seconds_.Add(Nanoseconds(call.total));
   }
-  // Last: who reads of this call's end sees what is above, and its arrival.
+  // Last, so that a reader that sees this call's end sees its other counts, too.
   auto& ended = call.is_background ? ended_background_ : ended_interactive_;
   ended[static_cast<size_t>(call.outcome)].fetch_add(1, std::memory_order_release);
 }
@@ -77,7 +77,7 @@ TelemetrySnapshot Telemetry::Read() const {
     read.background_calls[i] = ended_background_[i].load(std::memory_order_acquire);
     ended += read.interactive_calls[i] + read.background_calls[i];
   }
-  read.in_flight = Value(arrived_) - ended;  // Read later, so at least as many.
+  read.in_flight = Value(arrived_) - ended;  // Read after `ended`, so it cannot be negative.
   read.open_streams = Value(open_streams_);
   read.examples = Value(examples_);
   read.last_ok_unix_ms = Value(last_ok_unix_ms_);

@@ -1,5 +1,4 @@
-// What the server counts about its calls and batches: a few relaxed additions a request, no
-// lock and no memory taken.
+// Counters of calls and batches: a few relaxed additions per request, without locks or allocations.
 //
 //   counted by     what
 //   every adapter  calls as they arrive and end, bytes, examples of the OK ones, slow ones
@@ -21,36 +20,36 @@
 namespace embershard {
 
 struct TelemetryOptions {
-  size_t sparse_inputs = 0;          // Of the schema.
-  uint64_t full_batch_examples = 1;  // At least 1: from here on a batch counts as full.
-  Clock::duration slow_request{0};   // From here on a call is slow. 0: none is.
+  size_t sparse_inputs = 0;          // Number in the schema.
+  uint64_t full_batch_examples = 1;  // Size of a full batch, at least 1.
+  Clock::duration slow_request{0};   // Calls that take at least this long are slow. 0: none.
 };
 
-// One call, at its end.
+// A call that has ended.
 struct EndedCall {
   Outcome outcome = Outcome::kOk;
-  bool is_background = false;  // Of the priority `background`, else `interactive`.
+  bool is_background = false;  // Priority `background` rather than `interactive`.
   Clock::duration total{0};    // From arrival to answer.
   uint32_t examples = 0;
   uint64_t bytes_received = 0;
   uint64_t bytes_sent = 0;
 };
 
-// Why a sampled request is not copied to the shadow version.
+// Reasons for not copying a sampled request to the shadow version.
 enum class ShadowDrop {
-  kSchema,          // Its inputs or outputs are not the same.
-  kCopiesUnderWay,  // As many copies wait or run as may.
-  kBytesUnderWay,   // These hold as many bytes as they may.
+  kSchema,          // Inputs or outputs differ.
+  kCopiesUnderWay,  // Too many copies under way.
+  kBytesUnderWay,   // Too many bytes of copies under way.
 };
 inline constexpr size_t kShadowDrops = 3;
 
-// Its name in metrics.
+// Name of a reason in metrics.
 const char* NameOf(ShadowDrop drop);
 
-// One batch that the model ran.
+// A batch that the model ran.
 struct RanBatch {
   uint64_t requests = 0;
-  uint64_t answered = 0;  // Of the requests: those that got finite outputs.
+  uint64_t answered = 0;  // Requests that got finite outputs.
   uint64_t examples = 0;
   uint32_t lookup_us = 0;
   uint32_t dense_us = 0;
@@ -61,27 +60,27 @@ struct NamedHistogram {
   HistogramSnapshot values;
 };
 
-// All since the start. A request that has been answered before is in all of it.
+// Totals since the start. Requests answered before the snapshot are in all of them.
 struct TelemetrySnapshot {
   double start_unix_seconds = 0;
-  // That have ended, by outcome.
+  // Ended calls, by outcome.
   std::array<uint64_t, kOutcomes> interactive_calls{};
-  std::array<uint64_t, kOutcomes> background_calls{};  // Of the priority `background`.
-  uint64_t in_flight = 0;                              // That have arrived and not ended.
+  std::array<uint64_t, kOutcomes> background_calls{};  // With priority `background`.
+  uint64_t in_flight = 0;                              // Calls that have arrived and not ended.
   uint64_t open_streams = 0;
-  uint64_t examples = 0;              // Of OK calls.
-  uint64_t last_ok_unix_ms = 0;       // When the last of them ended. 0: there was none.
-  uint64_t batches = 0;               // Those that failed, too.
-  uint64_t reruns = 0;                // Of parts of those for which the model failed.
-  double compute_seconds = 0;         // Of each answer's batch: one of ten counts ten times.
+  uint64_t examples = 0;         // Examples of OK calls.
+  uint64_t last_ok_unix_ms = 0;  // End of the last OK call. 0: none yet.
+  uint64_t batches = 0;          // Includes failed batches.
+  uint64_t reruns = 0;           // Reruns of parts of failed batches.
+  double compute_seconds = 0;    // Time of each answer's batch: a batch of ten counts ten times.
   std::vector<uint64_t> unknown_ids;  // One for each sparse input.
   uint64_t bytes_received = 0;
   uint64_t bytes_sent = 0;
-  uint64_t shadow_sent = 0;                             // Copies of requests to another version.
-  std::array<uint64_t, kShadowDrops> shadow_dropped{};  // Not copied, by reason.
-  uint64_t shadow_failed = 0;                           // Of those sent: not answered.
-  double shadow_batch_seconds = 0;  // For which batches of copies were under way.
-  double shadow_cpu_seconds = 0;    // That their thread had a processor meanwhile.
+  uint64_t shadow_sent = 0;                             // Copies sent to this version.
+  std::array<uint64_t, kShadowDrops> shadow_dropped{};  // Requests not copied, by reason.
+  uint64_t shadow_failed = 0;                           // Copies sent but not answered.
+  double shadow_batch_seconds = 0;                      // Time of batches of copies.
+  double shadow_cpu_seconds = 0;                        // CPU time of their thread.
   uint64_t slow_seen = 0;
   uint64_t slow_dropped = 0;
   std::vector<NamedHistogram> histograms;
@@ -97,25 +96,25 @@ class Telemetry {
  public:
   explicit Telemetry(const TelemetryOptions& options);
 
-  // A call has arrived. CountEnd() must follow, once, before its client can know.
+  // Counts an arriving call. CountEnd() must follow, once, before the answer is sent.
   void CountArrival() { Count(arrived_); }
   void CountEnd(const EndedCall& call);
 
-  // A stream was opened. CountStreamEnd() must follow, once.
+  // Counts an opened stream. CountStreamEnd() must follow, once.
   void CountStreamStart() { Count(open_streams_); }
   void CountStreamEnd() { open_streams_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // A request is valid.
+  // Counts a valid request.
   void CountAdmitted(uint64_t examples, uint64_t ids);
 
-  // A request, which is no copy for a shadow, waited so long for the batch that ran it.
+  // Counts a request's time in the queue. Not called for copies.
   void CountQueued(Clock::duration waited) { queue_seconds_.Add(Nanoseconds(waited)); }
 
-  // A batch ran. Of one that failed nothing is known but that it was there.
+  // Counts a batch. A failed one has only its number.
   void CountBatch(const RanBatch& batch);
   void CountFailedBatch() { Count(batches_); }
 
-  // Parts of a batch that failed were run again, so often.
+  // Counts reruns of parts of a failed batch.
   void CountReruns(uint64_t runs) { Count(reruns_, runs); }
 
   // REQUIRES: sparse_input < TelemetryOptions::sparse_inputs.
@@ -123,14 +122,14 @@ class Telemetry {
     Count(unknown_ids_[sparse_input], count);
   }
 
-  // An answered request was copied to this version, which is the shadow of another; one was not.
+  // Count a request that was copied to this version, the shadow of another, or that was not.
   void CountShadowSent() { Count(shadow_sent_); }
   void CountShadowDropped(ShadowDrop why) { Count(shadow_dropped_[static_cast<size_t>(why)]); }
-  // A batch of copies took so long, of which its thread had a processor for `cpu_seconds`.
+  // Counts a batch of copies, with its time and the CPU time of its thread.
   void CountShadowBatch(Clock::duration took, double cpu_seconds);
-  // This version did not answer a copy.
+  // Counts a copy that this version did not answer.
   void CountShadowFailed() { Count(shadow_failed_); }
-  // It did, and its scores lay as far from those that were given, at most.
+  // Counts an answered copy, with the largest difference of its scores from the client's.
   void CountShadowCompared(double difference);
 
   SlowLog& slow_log() { return slow_log_; }
