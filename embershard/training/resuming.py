@@ -224,7 +224,8 @@ def _rng_key(rank: int) -> str:
 def settings_of(config: RunConfig) -> str:
     """All that a run's weights depend on, besides the number of ranks. Default tasks are left out,
     as in checkpoints from before there were tasks."""
-    excluded: dict[str, Any] = {"checkpoint": True, "sharding": True, "training": {"rank_at"}}
+    unrelated = ("checkpoint", "sharding", "tracking")
+    excluded: dict[str, Any] = {**dict.fromkeys(unrelated, True), "training": {"rank_at"}}
     if config.tasks == DEFAULT_TASKS:
         excluded["tasks"] = True
     return config.model_dump_json(exclude=excluded, by_alias=True)

@@ -23,6 +23,7 @@ from embershard.planner import EmbeddingShardingPlanner
 from embershard.planner.comparison import FILE as MEASURED
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
+from embershard.tracking.thread import TrackerThread
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, write_checkpoint
 from embershard.training.config import AUTO
 from embershard.training.forward import logits_of
@@ -33,6 +34,7 @@ from embershard.training.parts import (
     batch_sizes,
     dense_optimizer,
     epoch_seed,
+    learning_rate_factor,
     set_learning_rates,
     training_steps,
 )
@@ -41,6 +43,7 @@ from embershard.training.resuming import LastCheckpoints, RunState, settings_of
 from embershard.training.run_folder import folder_of, keep_job
 from embershard.training.scoring import Scorer
 from embershard.training.setup import RunSetup
+from embershard.training.tracking import start_trackers
 
 LOG = logging.getLogger(__name__)
 
@@ -68,7 +71,7 @@ class Run:
         config, dataset, env = setup.config, setup.dataset, setup.env
         self._config, self._settings = config, config.training
         self._dataset, self._env, self._progress = dataset, env, progress
-        self._stop, self._is_stopping = stop, False
+        self._stop, self._is_stopping, self._is_finished = stop, False, False
         self._data, self._job = data, job
         self._rank, self._world_size = (0, 1) if env is None else (env.rank, env.world_size)
         self._group = None if env is None else env.process_group
@@ -92,6 +95,7 @@ class Run:
         self._last = LastCheckpoints(
             self._folder, config.checkpoint.keep_last, self._module, self._optimizer, env
         )
+        self._trackers = list[TrackerThread]()
         self._notes = list[str]()
 
     def _plan_clock(self, planner: EmbeddingShardingPlanner | None) -> PlanClock | None:
@@ -104,6 +108,8 @@ class Run:
     def close(self) -> None:
         """Wait until the last checkpoint is written, or cannot be."""
         self._last.close()
+        for tracker in self._trackers:
+            tracker.close(finished=self._is_finished)
 
     @property
     def best_checkpoint(self) -> Path | None:
@@ -166,6 +172,8 @@ class Run:
 
     def fit(self) -> None:
         """Train until validation does not get better, or all epochs are done."""
+        if self._rank == 0:
+            self._trackers = start_trackers(self._config, self._folder, self._step)
         first = int(np.searchsorted(self._epoch_starts, self._step, side="right")) - 1
         if self._clock is not None:
             self._clock.begin()
@@ -213,7 +221,9 @@ class Run:
         test = self._score(as_split(self._dataset.test)).evaluate(
             self._config.tasks, self._settings.rank_at
         )
+        self._track(figures_of(test, "test"), step=self._best_step)
         from_rank_0(self._group, self._last.mark_finished, error=DataError)
+        self._is_finished = True
         return TrainingResult(
             checkpoint=checkpoint,
             valid_tasks=self._best,
@@ -266,6 +276,8 @@ class Run:
                 f"training: step {self._step}: expected a finite loss, got {value}"
                 f"{self._where_not_finite(own)}; try smaller learning rates"
             )
+        if self._step % self._config.tracking.every_steps == 0:
+            self._track_step(value)
         first = math.isnan(self._loss)
         self._loss = value if first else self._loss + LOSS_SMOOTHING * (value - self._loss)
         return True
@@ -283,6 +295,7 @@ class Run:
         """Evaluate on validation; keep the weights if they are the best so far."""
         tasks = self._config.tasks
         found = self._score(self._valid).evaluate(tasks, self._settings.rank_at)
+        self._track(figures_of(found, "valid"))
         if self._best is not None and quality(found, tasks) <= quality(self._best, tasks):
             self._looks_without_gain += 1
             return
@@ -337,6 +350,24 @@ class Run:
         """True if the run ends here, before its epochs do."""
         out_of_patience = self._looks_without_gain >= self._settings.patience
         return out_of_patience and self._step < self._steps_max
+
+    def _track_step(self, loss: float) -> None:
+        """Log the loss and the learning rates of the last step."""
+        settings = self._settings
+        factor = learning_rate_factor(settings, self._step - 1, self._steps_max)
+        self._track(
+            {
+                "train_loss": loss,
+                "train_dense_learning_rate": settings.dense_learning_rate * factor,
+                "train_table_learning_rate": settings.table_learning_rate * factor,
+            }
+        )
+
+    def _track(self, scalars: Mapping[str, float], step: int | None = None) -> None:
+        """Log scalars named ``<split>_<figure>``, by default of the last step."""
+        named = {name.replace("_", "/", 1): value for name, value in scalars.items()}
+        for tracker in self._trackers:
+            tracker.log(self._step if step is None else step, named)
 
     def _report(self) -> None:
         if self._progress is None:
