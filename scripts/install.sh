@@ -137,7 +137,8 @@ from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
-print(*project["dependencies"], *extras[sys.argv[1]], *extras["fetch"], *extras["parquet"], *extras["dev"], sep="\n")
+chosen = (sys.argv[1], "fetch", "mlflow", "parquet", "tensorboard", "dev")
+print(*project["dependencies"], *(line for name in chosen for line in extras[name]), sep="\n")
 PYTHON
     "${pip[@]}" -r $venv/requirements.txt
     done_now python "$key"

@@ -19,7 +19,12 @@ from embershard.data.parquet_config import (
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import TaskConfig
 from embershard.models import MODEL_CONFIGS, ClassConfig
-from embershard.training.config import CheckpointConfig, ShardingConfig, TrainingConfig
+from embershard.training.config import (
+    CheckpointConfig,
+    ShardingConfig,
+    TrackingConfig,
+    TrainingConfig,
+)
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration of a training run
@@ -48,6 +53,7 @@ def configuration_page() -> str:
     parts += _section("`[training]`", TrainingConfig)
     parts += _section("`[checkpoint]`", CheckpointConfig)
     parts += _section("`[sharding]`", ShardingConfig, note=f"{ShardingConfig.__doc__}\n\n")
+    parts += _section("`[tracking]`", TrackingConfig, note=_note(TrackingConfig))
     return "\n".join(parts)
 
 

@@ -71,6 +71,12 @@ def add_label(commands: Any) -> None:
     add("label", choices=("stable", "canary", "shadow"), metavar="LABEL", help="%(choices)s")
     add("version", type=int, metavar="VERSION", help="0: no version has the label any more")
     add("--control", type=nonempty_path, metavar="SOCKET", help=f"{SOCKET_HELP} (default: none)")
+    add(
+        "--mlflow",
+        metavar="URI",
+        help="tracking URI of MLflow: also make the label the alias of the version that "
+        "`embershard export --mlflow` registered (default: none)",
+    )
     command.set_defaults(run=_label)
 
 
@@ -131,6 +137,11 @@ def _label(args: argparse.Namespace) -> None:
             "canary nor shadow (--control SOCKET asks the server)"
         )
         print(f"version {written.made_stable} is labelled stable, too: no version was, and {why}")
+    if args.mlflow is not None:
+        from embershard.tracking import set_aliases
+
+        moved = {"stable": written.made_stable} if written.made_stable else {}
+        set_aliases(args.mlflow, args.model, {args.label: args.version, **moved})
 
 
 def _default_version(socket: Path, model: str) -> int:

@@ -70,6 +70,12 @@ def _add_choices(add: Any) -> None:
         help="also have NVIDIA Triton serve it: write config.pbtxt beside the versions, as "
         "`embershard triton-config` does",
     )
+    add(
+        "--mlflow",
+        metavar="URI",
+        help="tracking URI of MLflow: also log the package as an artifact of the training run, and "
+        "register it as a version of MODEL (default: none)",
+    )
 
 
 def _add_plan(command: argparse.ArgumentParser) -> None:
@@ -123,3 +129,8 @@ def _export(args: argparse.Namespace) -> None:
     print(f"wrote {out} from {source}")
     if args.triton:
         write_config(out)
+    if args.mlflow is not None:
+        from embershard.tracking import register_package
+
+        number = register_package(args.mlflow, out, checkpoints=source.parent)
+        print(f"registered {out} in MLflow at {args.mlflow} as version {number}")

@@ -17,7 +17,7 @@ from embershard.training.metrics import (
     evaluate_logits,
 )
 from embershard.training.progress import TrainingProgress, TrainingResult, TrainingStopped
-from embershard.training.scoring import score
+from embershard.training.scorer import score
 from embershard.training.trainer import train
 
 __all__ = [

@@ -32,7 +32,7 @@ from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig
 from embershard.training.forward import logits_of
 from embershard.training.losses import loss_of
-from embershard.training.parts import dense_optimizer
+from embershard.training.steps import dense_optimizer
 
 BATCH_SIZE = 1 << 16
 EXAMPLES_MAX = 1 << 20

@@ -215,6 +215,26 @@ class ShardingConfig(Section):
     its ranks; on a GPU, its free memory."""
 
 
+class TrackingConfig(Section):
+    """Where rank 0 logs scalars: loss and learning rates of steps, metrics of each evaluation.
+    [Track a run](training.md#track-a-run) says more."""
+
+    tensorboard: Annotated[str, Field(min_length=1)] | None = None
+    """Folder for TensorBoard's event files. Needs ``pip install 'embershard[tensorboard]'``."""
+
+    mlflow: Annotated[str, Field(min_length=1)] | None = None
+    """Tracking URI of an MLflow server or store. Needs ``pip install 'embershard[mlflow]'``."""
+
+    experiment: Annotated[str, Field(min_length=1)] = "embershard"
+    """With ``mlflow``: name of the experiment, made if it is not there."""
+
+    run: Annotated[str, Field(min_length=1)] | None = None
+    """With ``mlflow``: name of the run. Without it the name of the checkpoint folder."""
+
+    every_steps: Positive = 10
+    """Steps between two logs of loss and learning rates."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     """The text of a TOML file, which tells the line of a key."""
@@ -266,6 +286,7 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
     sharding: ShardingConfig = ShardingConfig()
+    tracking: TrackingConfig = TrackingConfig()
     _file: _File | None = PrivateAttr(default=None)
 
     @field_validator("tasks")

@@ -30,11 +30,11 @@ from embershard.sharding.types import tables_of
 from embershard.training.config import RunConfig, TrainingConfig
 from embershard.training.forward import logits_of
 from embershard.training.initial_model import small_model
-from embershard.training.parts import batch_sizes
-from embershard.training.resuming import RunState
+from embershard.training.last_checkpoints import RunState
 from embershard.training.run import SAMPLES
 from embershard.training.run_folder import begin, folder_of
 from embershard.training.setup import RunSetup, set_up
+from embershard.training.steps import batch_sizes
 
 DENSE_STATES = {"adagrad": 1, "adam": 2, "sgd": 0}
 """Numbers that a dense optimizer keeps for each parameter."""

@@ -1,7 +1,7 @@
-"""A new model whose weights depend on the seed alone, not on the ranks or the plan.
+"""A new model whose weights depend only on the seed, not on the ranks or the plan.
 
-The dense part is drawn as if every table had one row. Each table is drawn in row blocks, by seed,
-name and block.
+The dense part is drawn as if every table had one row. Each table is drawn in blocks of rows, by
+seed, name and block.
 """
 
 from collections.abc import Mapping
@@ -11,21 +11,61 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from embershard.data.base import Dataset
+from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
+from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
-from embershard.models import build_model
+from embershard.models import ModelConfig, build_model
 from embershard.modules import (
     EmbeddingBagCollection,
+    EmbeddingBagConfig,
     EmbeddingCollection,
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
+    PoolingType,
 )
 from embershard.package.schema import Schema
 from embershard.sharding.collection import fill_replicas
 from embershard.sharding.sharders import tables_in
 from embershard.sharding.types import tables_of
+from embershard.training.config import TrainingConfig
 
 Collection: TypeAlias = EmbeddingBagCollection | EmbeddingCollection
 LISTS_OF_TABLES = ("tables", "sequence_tables")
+
+
+def model_arguments(
+    config: ModelConfig,
+    training: TrainingConfig,
+    dataset: Dataset[Any],
+    tasks: Mapping[str, TaskConfig] = DEFAULT_TASKS,
+) -> dict[str, Any]:
+    """Arguments for ``build_model``: one table for each hint of the data set."""
+    ids = {item.name: item.ids for item in dataset.schema.sparse}
+    tables = []
+    for hint in dataset.tables:
+        id_map = ids[hint.features[0]]
+        if id_map is None:
+            raise ConfigError(f"table {hint.name!r}: expected an id map to size it, got none")
+        try:
+            table = EmbeddingBagConfig(
+                name=hint.name,
+                num_embeddings=id_map.num_rows,
+                embedding_dim=config.embedding_dim,
+                feature_names=hint.features,
+                pooling=PoolingType[hint.pooling.upper()],
+            )
+        except InputError as error:
+            raise ConfigError(f"data: {error}") from error
+        tables.append(table)
+    return config.arguments(
+        tables,
+        schema=dataset.schema,
+        fused=FusedOptimizer(
+            name=training.table_optimizer, learning_rate=training.table_learning_rate
+        ),
+        tasks={name: task.loss for name, task in tasks.items()},
+    )
 
 
 def small_model(name: str, arguments: Mapping[str, Any], schema: Schema) -> nn.Module:
@@ -63,7 +103,7 @@ def meta_model(
 
 
 def fused_settings(optimizer: FusedOptimizer) -> dict[str, Any]:
-    """Of fused collections, and ``fused_params`` of sharders."""
+    """Arguments of fused collections, and ``fused_params`` of sharders."""
     return {
         "optimizer": optimizer.name,
         "learning_rate": optimizer.learning_rate,

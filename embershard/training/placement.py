@@ -31,10 +31,10 @@ def plan_of(
     world_size: int,
     local_size: int | None = None,
 ) -> ShardingPlan:
-    """How the tables of each collection, by path in the model, are cut.
+    """The cut of each table. ``collections``: by path in the model.
 
     Tables that lie on one rank or host go, the largest first, to the one with the fewest values.
-    ``local_size``: ranks of a host. None: as torchrun says.
+    ``local_size``: ranks of a host. None: torchrun's.
     """
     for name in ("machine", "memory_bytes"):
         if value := getattr(config.sharding, name):
@@ -43,16 +43,20 @@ def plan_of(
     if (plan := read_plan(config)) is not None:
         return plan
     local_size = local_size or local_world_size(world_size)
-    placer = _Placer(config, world_size, local_size)
     tables = [(path, table) for path, module in collections.items() for table in tables_of(module)]
-    placer.check([table.name for _, table in tables])
-    chosen: dict[str, dict[str, ParameterShardingGenerator]] = {path: {} for path in collections}
+    names = [table.name for _, table in tables]
+    for pattern in config.sharding.tables:
+        if not fnmatch.filter(names, pattern):
+            problem = f"expected a pattern that fits a table, the tables are {names}"
+            raise config.refusal("sharding", "tables", pattern, problem=problem)
+    ranks, hosts = [0] * world_size, [0] * (world_size // local_size)
+    cuts: dict[str, dict[str, ParameterShardingGenerator]] = {path: {} for path in collections}
     for path, table in sorted(tables, key=lambda item: -_values(item[1])):
-        chosen[path][table.name] = placer.place(table)
+        cuts[path][table.name] = _cut(config, table, ranks, hosts)
     return ShardingPlan(
         {
             path: construct_module_sharding_plan(
-                module, chosen[path], local_size=local_size, world_size=world_size
+                module, cuts[path], local_size=local_size, world_size=world_size
             )
             for path, module in collections.items()
         }
@@ -60,69 +64,55 @@ def plan_of(
 
 
 def read_plan(config: RunConfig) -> ShardingPlan | None:
-    """The plan in the file of a run's configuration. None: it has no file, or says ``auto``."""
-    given = config.sharding.plan
-    if given is None:
+    """The plan in the file of a run's configuration. None: it has no file, or ``auto``."""
+    plan = config.sharding.plan
+    if plan is None:
         return None
     if "tables" in config.sharding.model_fields_set:
         problem = f"expected no 'tables' beside a plan, got {list(config.sharding.tables)}"
         raise config.refusal("sharding", "plan", problem=problem)
-    if given == AUTO:
+    if plan == AUTO:
         return None
     try:
-        return ShardingPlan.load(Path(given).expanduser())
+        return ShardingPlan.load(Path(plan).expanduser())
     except FileNotFoundError as error:
-        problem = f"expected a file that ShardingPlan.save wrote, found none: {given}"
+        problem = f"expected a file that ShardingPlan.save wrote, found none: {plan}"
         raise config.refusal("sharding", "plan", problem=problem) from error
     except (EmbershardError, OSError) as error:
         raise config.refusal("sharding", "plan", problem=str(error)) from error
 
 
-class _Placer:
-    def __init__(self, config: RunConfig, world_size: int, local_size: int) -> None:
-        self._config = config
-        self._ranks = [0] * world_size
-        self._hosts = [0] * (world_size // local_size)
-
-    def check(self, names: list[str]) -> None:
-        for pattern in self._config.sharding.tables:
-            if not fnmatch.filter(names, pattern):
-                raise self._config.refusal(
-                    "sharding",
-                    "tables",
-                    pattern,
-                    problem=f"expected a pattern that fits a table, the tables are {names}",
-                )
-
-    def place(self, table: EmbeddingConfig) -> ParameterShardingGenerator:
-        patterns = self._config.sharding.tables
-        pattern = next((each for each in patterns if fnmatch.fnmatchcase(table.name, each)), None)
-        if pattern is None:
-            raise self._config.refusal(
-                "sharding",
-                "tables",
-                problem=f"expected a pattern that fits table {table.name!r}, got {list(patterns)}",
-            )
-        match patterns[pattern]:
-            case "data_parallel":
-                return data_parallel()
-            case "row_wise":
-                return row_wise()
-            case "column_wise":
-                return column_wise()
-            case "grid_shard":
-                return grid_shard(host_indexes=list(range(len(self._hosts))))
-            case "table_wise":
-                return table_wise(rank=_emptiest(self._ranks, _values(table)))
-            case "table_row_wise":
-                return table_row_wise(host_index=_emptiest(self._hosts, _values(table)))
-            case "table_column_wise":
-                return table_column_wise(host_index=_emptiest(self._hosts, _values(table)))
+def _cut(
+    config: RunConfig, table: EmbeddingConfig, ranks: list[int], hosts: list[int]
+) -> ParameterShardingGenerator:
+    """The cut by the first pattern that fits a table. ``ranks`` and ``hosts`` count the values of
+    tables that lie on one of them."""
+    patterns = config.sharding.tables
+    fitting = (cut for pattern, cut in patterns.items() if fnmatch.fnmatchcase(table.name, pattern))
+    match next(fitting, None):
+        case "data_parallel":
+            return data_parallel()
+        case "row_wise":
+            return row_wise()
+        case "column_wise":
+            return column_wise()
+        case "grid_shard":
+            return grid_shard(host_indexes=list(range(len(hosts))))
+        case "table_wise":
+            return table_wise(rank=_emptiest(ranks, _values(table)))
+        case "table_row_wise":
+            return table_row_wise(host_index=_emptiest(hosts, _values(table)))
+        case "table_column_wise":
+            return table_column_wise(host_index=_emptiest(hosts, _values(table)))
+        case None:
+            problem = f"expected a pattern that fits table {table.name!r}, got {list(patterns)}"
+            raise config.refusal("sharding", "tables", problem=problem)
 
 
-def _emptiest(held: list[int], values: int) -> int:
-    place = held.index(min(held))
-    held[place] += values
+def _emptiest(values_held: list[int], values: int) -> int:
+    """The place with the fewest values, which holds ``values`` more from now on."""
+    place = values_held.index(min(values_held))
+    values_held[place] += values
     return place
 
 

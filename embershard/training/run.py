@@ -23,37 +23,45 @@ from embershard.planner import EmbeddingShardingPlanner
 from embershard.planner.comparison import FILE as MEASURED
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
+from embershard.tracking.thread import TrackerThread
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, write_checkpoint
 from embershard.training.config import AUTO
 from embershard.training.forward import logits_of
+from embershard.training.last_checkpoints import LastCheckpoints, RunState, settings_of
 from embershard.training.losses import loss_of
-from embershard.training.measured_plan import PlanClock
 from embershard.training.metrics import TaskEvaluation, figures_of, mean_auc, quality
-from embershard.training.parts import (
+from embershard.training.plan_clock import PlanClock
+from embershard.training.progress import TrainingProgress, TrainingResult, TrainingStopped
+from embershard.training.run_folder import folder_of, write_job
+from embershard.training.scorer import Scorer
+from embershard.training.setup import RunSetup
+from embershard.training.steps import (
     batch_sizes,
     dense_optimizer,
     epoch_seed,
+    learning_rate_factor,
     set_learning_rates,
     training_steps,
 )
-from embershard.training.progress import TrainingProgress, TrainingResult, TrainingStopped
-from embershard.training.resuming import LastCheckpoints, RunState, settings_of
-from embershard.training.run_folder import folder_of, keep_job
-from embershard.training.scoring import Scorer
-from embershard.training.setup import RunSetup
+from embershard.training.trackers import start_trackers
 
 LOG = logging.getLogger(__name__)
 
 SAMPLES = 8
 
-# Weight of the latest step in the loss that progress shows.
 LOSS_SMOOTHING = 0.05
+"""Weight of the latest step in the loss that progress shows."""
 
 
 class Run:
     """A run in one process, or one rank of it.
 
-    ``data``: digest of the examples. ``job``, ``progress`` and ``stop``: as of ``train``.
+    Args:
+        setup: the data, the model and its plan.
+        progress: see ``train``.
+        stop: see ``train``.
+        data: digest of the examples.
+        job: see ``train``.
     """
 
     def __init__(
@@ -65,33 +73,39 @@ class Run:
         data: str,
         job: str | None,
     ) -> None:
-        config, dataset, env = setup.config, setup.dataset, setup.env
-        self._config, self._settings = config, config.training
-        self._dataset, self._env, self._progress = dataset, env, progress
-        self._stop, self._is_stopping = stop, False
-        self._data, self._job = data, job
+        config, env = setup.config, setup.env
+        self._config, self._settings, self._setup = config, config.training, setup
+        self._env, self._progress, self._stop, self._job = env, progress, stop, job
+        self._is_stopping, self._is_finished = False, False
         self._rank, self._world_size = (0, 1) if env is None else (env.rank, env.world_size)
         self._group = None if env is None else env.process_group
         self._folder = folder_of(config)
-        self._train, self._valid, self._model = setup.train, setup.valid, setup.model
         self._module = setup.build()
         self._clock = self._plan_clock(setup.planner)
         self._optimizer = dense_optimizer(self._module, self._settings)
         self._train_next = training_steps(self._module, self._optimizer, self._forward)
         self._score = Scorer(self._module, env)
-        self._samples = self._valid.samples(SAMPLES)
-        sizes = batch_sizes(self._settings, self._train, self._world_size)
+        self._samples = setup.valid.samples(SAMPLES)
+        sizes = batch_sizes(self._settings, setup.train, self._world_size)
         self._sizes = np.concatenate(sizes)
         self._epoch_starts = offsets_of(np.array([len(epoch) for epoch in sizes]))
         self._steps_max = len(self._sizes)
-        self._step, self._seen, self._loss = 0, 0, math.nan
+        self._state = RunState(
+            config=settings_of(config),
+            data=data,
+            world_size=self._world_size,
+            step=0,
+            seen=0,
+            loss=math.nan,
+            best=None,
+            best_step=0,
+            looks_without_gain=0,
+        )
         self._started, self._seen_before = time.monotonic(), 0
-        self._best: dict[str, TaskEvaluation] | None = None
-        self._best_step = 0
-        self._looks_without_gain = 0
         self._last = LastCheckpoints(
             self._folder, config.checkpoint.keep_last, self._module, self._optimizer, env
         )
+        self._trackers = list[TrackerThread]()
         self._notes = list[str]()
 
     def _plan_clock(self, planner: EmbeddingShardingPlanner | None) -> PlanClock | None:
@@ -102,13 +116,15 @@ class Run:
         return PlanClock(module, planner) if module.env.device.type == "cpu" else None
 
     def close(self) -> None:
-        """Wait until the last checkpoint is written, or cannot be."""
+        """Wait until the last checkpoint and all scalars are written, or cannot be."""
         self._last.close()
+        for tracker in self._trackers:
+            tracker.close(finished=self._is_finished)
 
     @property
     def best_checkpoint(self) -> Path | None:
         """Checkpoint of the best step so far. None: not evaluated yet."""
-        return self._folder / str(self._best_step) if self._best else None
+        return self._folder / str(self._state.best_step) if self._state.best else None
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -121,18 +137,18 @@ class Run:
 
         def forget() -> None:
             (self._folder / MEASURED).unlink(missing_ok=True)
-            self._keep_job()
+            self._write_job()
 
         from_rank_0(self._group, self._last.clear_partial, error=DataError)
         self._last.replace_earlier(forget)
 
-    def _keep_job(self) -> None:
+    def _write_job(self) -> None:
         if self._job is not None:
-            keep_job(self._config, self._job)
+            write_job(self._config, self._job)
 
-    def resume(self, found: Sequence[tuple[Path, RunState | DataError]]) -> None:
-        """Go on from the first of these checkpoints, latest first, that can be read. A warning says
-        what is wrong with those before it.
+    def resume(self, checkpoints: Sequence[tuple[Path, RunState | DataError]]) -> None:
+        """Resume from the first of these checkpoints, latest first, that can be read. A warning
+        says what is wrong with those before it.
 
         Raises:
             DataError: none can be read.
@@ -140,24 +156,25 @@ class Run:
 
         def begin() -> None:
             self._last.clear_partial()
-            self._keep_job()
+            self._write_job()
 
         from_rank_0(self._group, begin, error=DataError)
-        for number, (path, state) in enumerate(found, 1):
+        for place, (path, state) in enumerate(checkpoints, 1):
             try:
                 if isinstance(state, DataError):
                     raise state
                 self._notes = self._last.restore(path)
             except DataError as error:
-                if number == len(found):
+                if place == len(checkpoints):
                     raise
                 if self._rank == 0:
-                    LOG.warning("%s; going on from the one before, %s", error, found[number][0])
+                    LOG.warning(
+                        "%s; going on from the one before, %s", error, checkpoints[place][0]
+                    )
                 continue
-            self._step, self._seen, self._loss = state.step, state.seen, state.loss
+            own = {name: getattr(self._state, name) for name in ("config", "data", "world_size")}
+            self._state = state.model_copy(update=own | {"finished": False})
             self._seen_before = state.seen
-            self._best, self._best_step = state.best, state.best_step
-            self._looks_without_gain = state.looks_without_gain
             if self._rank == 0:
                 LOG.warning(
                     "resuming after step %d of %d from %s", state.step, self._steps_max, path
@@ -166,43 +183,39 @@ class Run:
 
     def fit(self) -> None:
         """Train until validation does not get better, or all epochs are done."""
-        first = int(np.searchsorted(self._epoch_starts, self._step, side="right")) - 1
-        if self._clock is not None:
-            self._clock.begin()
+        state, evaluate_every = self._state, self._settings.evaluate_every_steps
+        if self._rank == 0:
+            self._trackers = start_trackers(self._config, self._folder, state.step)
+        first = int(np.searchsorted(self._epoch_starts, state.step, side="right")) - 1
         for epoch in range(first, self._settings.epochs):
             if self._has_stopped():
-                break
-            source = self._train.batches(
+                return
+            source = self._setup.train.batches(
                 batch_size=self._settings.batch_size,
                 shuffle_seed=epoch_seed(self._settings, epoch),
                 id_dropout=self._settings.id_dropout,
                 rank=self._rank,
                 world_size=self._world_size,
-                first=self._step - int(self._epoch_starts[epoch]),
+                first=state.step - int(self._epoch_starts[epoch]),
             )
-            while self._fit_next(source):
-                if self._clock is not None:
-                    self._clock.end()
-                if self._step % self._settings.evaluate_every_steps == 0:
-                    self._look()
+            while not self._has_stopped() and self._fit_next(source):
+                if state.step % evaluate_every == 0:
+                    self._evaluate()
                 self._report()
                 self._save_last()
                 if self._is_stopping:
                     self._last.wait()
                     raise TrainingStopped
-                if self._has_stopped():
-                    return
-                if self._clock is not None:
-                    self._clock.begin()
-        if self._step % self._settings.evaluate_every_steps:
-            self._look()
+        if state.step % evaluate_every:
+            self._evaluate()
 
     def finish(self) -> TrainingResult:
         """Score the test split with the best weights."""
+        state = self._state
         self._last.wait()
         from_rank_0(self._group, self._delete_old, error=DataError)
         checkpoint = self.best_checkpoint
-        assert self._best is not None, "fit() looks at validation at least once"
+        assert state.best is not None, "fit() evaluates at least once"
         assert checkpoint is not None
         seconds = time.monotonic() - self._started
         measured = None
@@ -210,18 +223,20 @@ class Run:
             measured = self._clock.finish(self._folder, optimizer=self._settings.table_optimizer)
         # The best checkpoint has no optimizer state.
         load_state(self._module, checkpoint / STATE, group=self._group, strict=False)
-        test = self._score(as_split(self._dataset.test)).evaluate(
+        test = self._score(as_split(self._setup.dataset.test)).evaluate(
             self._config.tasks, self._settings.rank_at
         )
+        self._track(figures_of(test, "test"), step=state.best_step)
         from_rank_0(self._group, self._last.mark_finished, error=DataError)
+        self._is_finished = True
         return TrainingResult(
             checkpoint=checkpoint,
-            valid_tasks=self._best,
+            valid_tasks=state.best,
             test_tasks=test,
-            best_step=self._best_step,
-            steps=self._step,
-            stopped_early=self._step < self._steps_max,
-            examples_per_second=(self._seen - self._seen_before) / seconds,
+            best_step=state.best_step,
+            steps=state.step,
+            stopped_early=state.step < self._steps_max,
+            examples_per_second=(state.seen - self._seen_before) / seconds,
             notes=tuple(self._notes),
             measured=measured,
         )
@@ -230,7 +245,7 @@ class Run:
         """The loss of this step's batch, and this rank's part of it."""
         is_bf16 = self._settings.dense_dtype == "bf16"
         with torch.autocast(batch.dense.device.type, torch.bfloat16, enabled=is_bf16):
-            logits = logits_of(self._module, batch, self._dataset.schema)
+            logits = logits_of(self._module, batch, self._setup.dataset.schema)
         model, tasks = self._config.model, self._config.tasks.values()
         in_batch = isinstance(model, TwoTowerConfig) and model.loss == "in_batch"
         total = loss_of(logits.float(), batch, tasks, in_batch=in_batch)
@@ -240,38 +255,45 @@ class Run:
     @property
     def _examples(self) -> int:
         """Number of examples of this step, on all ranks."""
-        return int(self._sizes[self._step])
+        return int(self._sizes[self._state.step])
 
     def _fit_next(self, source: Iterator[Batch]) -> bool:
         """Train the next batch. False: there is none."""
+        if self._clock is not None:
+            self._clock.begin()
+        state = self._state
         set_learning_rates(
-            self._module, self._optimizer, self._settings, self._step, self._steps_max
+            self._module, self._optimizer, self._settings, state.step, self._steps_max
         )
         try:
             total = self._train_next(source)
         except StopIteration:
             return False
         examples = self._examples
-        self._step += 1
-        self._seen += examples
+        state.step += 1
+        state.seen += examples
         own = total.double() / max(examples, 1)
-        is_asked = self._stop is not None and self._stop()
-        sums = torch.stack([own, own.new_tensor(is_asked)])
+        must_stop = self._stop is not None and self._stop()
+        sums = torch.stack([own, own.new_tensor(must_stop)])
         if self._env is not None:
             dist.all_reduce(sums, group=self._group)
-        value, asked = sums.tolist()
-        self._is_stopping = asked > 0
-        if not math.isfinite(value):
+        loss, ranks_to_stop = sums.tolist()
+        self._is_stopping = ranks_to_stop > 0
+        if not math.isfinite(loss):
             raise ConfigError(
-                f"training: step {self._step}: expected a finite loss, got {value}"
-                f"{self._where_not_finite(own)}; try smaller learning rates"
+                f"training: step {state.step}: expected a finite loss, got {loss}"
+                f"{self._ranks_not_finite(own)}; try smaller learning rates"
             )
-        first = math.isnan(self._loss)
-        self._loss = value if first else self._loss + LOSS_SMOOTHING * (value - self._loss)
+        is_first = math.isnan(state.loss)
+        state.loss = loss if is_first else state.loss + LOSS_SMOOTHING * (loss - state.loss)
+        if state.step % self._config.tracking.every_steps == 0:
+            self._track_step(loss)
+        if self._clock is not None:
+            self._clock.end()
         return True
 
-    def _where_not_finite(self, own: Tensor) -> str:
-        """The ranks whose part of the loss is not a number; every rank calls it."""
+    def _ranks_not_finite(self, own: Tensor) -> str:
+        """The ranks whose part of the loss is not finite, for a message; every rank calls this."""
         if self._env is None:
             return ""
         parts = [torch.empty_like(own) for _ in range(self._world_size)]
@@ -279,19 +301,20 @@ class Run:
         ranks = [str(rank) for rank, part in enumerate(parts) if not part.isfinite()]
         return f" (from rank {', '.join(ranks)})" if ranks else ""
 
-    def _look(self) -> None:
+    def _evaluate(self) -> None:
         """Evaluate on validation; keep the weights if they are the best so far."""
-        tasks = self._config.tasks
-        found = self._score(self._valid).evaluate(tasks, self._settings.rank_at)
-        if self._best is not None and quality(found, tasks) <= quality(self._best, tasks):
-            self._looks_without_gain += 1
+        state, tasks = self._state, self._config.tasks
+        evaluations = self._score(self._setup.valid).evaluate(tasks, self._settings.rank_at)
+        self._track(figures_of(evaluations, "valid"))
+        if state.best is not None and quality(evaluations, tasks) <= quality(state.best, tasks):
+            state.looks_without_gain += 1
             return
-        if self._best is None:
+        if state.best is None:
             self._last.wait()  # It may be this run's first checkpoint and drop the earlier run's.
-        path = self._folder / str(self._step)
-        write_checkpoint(path, self._module, self._contents(found), group=self._group)
-        # Only now, so that `best_checkpoint` exists whenever Ctrl-C comes.
-        self._best, self._best_step, self._looks_without_gain = found, self._step, 0
+        path = self._folder / str(state.step)
+        write_checkpoint(path, self._module, self._contents(evaluations), group=self._group)
+        # Set after the write, so that `best_checkpoint` exists whenever Ctrl-C interrupts.
+        state.best, state.best_step, state.looks_without_gain = evaluations, state.step, 0
 
         def clean() -> None:
             self._last.drop_earlier(path)
@@ -302,57 +325,61 @@ class Run:
 
     def _delete_old(self) -> None:
         """Delete all but the best checkpoint and those that a restart needs."""
-        needed = {self._best_step} | self._last.best_steps()
-        for other in checkpoints_in(self._folder):
-            if int(other.name) not in needed:
-                shutil.rmtree(other)
+        needed = {self._state.best_step} | self._last.best_steps()
+        for path in checkpoints_in(self._folder):
+            if int(path.name) not in needed:
+                shutil.rmtree(path)
 
     def _save_last(self) -> None:
         every = self._config.checkpoint.last_every_steps
-        is_due = every > 0 and self._step % every == 0
-        if not is_due and not self._is_stopping:
-            return
-        state = RunState(
-            config=settings_of(self._config),
-            data=self._data,
-            world_size=self._world_size,
-            step=self._step,
-            seen=self._seen,
-            loss=self._loss,
-            best=self._best,
-            best_step=self._best_step,
-            looks_without_gain=self._looks_without_gain,
-        )
-        self._last.save(self._contents(self._best), state)
+        if self._is_stopping or (every > 0 and self._state.step % every == 0):
+            self._last.save(self._contents(self._state.best), self._state)
 
-    def _contents(self, found: Mapping[str, TaskEvaluation] | None) -> Contents:
+    def _contents(self, evaluations: Mapping[str, TaskEvaluation] | None) -> Contents:
         return Contents(
-            model=self._model,
-            schema=self._dataset.schema,
+            model=self._setup.model,
+            schema=self._setup.dataset.schema,
             samples=self._samples,
-            metrics={} if found is None else figures_of(found, "valid"),
+            metrics={} if evaluations is None else figures_of(evaluations, "valid"),
         )
 
     def _has_stopped(self) -> bool:
         """True if the run ends here, before its epochs do."""
-        out_of_patience = self._looks_without_gain >= self._settings.patience
-        return out_of_patience and self._step < self._steps_max
+        is_out_of_patience = self._state.looks_without_gain >= self._settings.patience
+        return is_out_of_patience and self._state.step < self._steps_max
+
+    def _track_step(self, loss: float) -> None:
+        """Log the loss and the learning rates of the last step."""
+        settings = self._settings
+        factor = learning_rate_factor(settings, self._state.step - 1, self._steps_max)
+        self._track(
+            {
+                "train_loss": loss,
+                "train_dense_learning_rate": settings.dense_learning_rate * factor,
+                "train_table_learning_rate": settings.table_learning_rate * factor,
+            }
+        )
+
+    def _track(self, scalars: Mapping[str, float], step: int | None = None) -> None:
+        """Log scalars named ``<split>_<figure>``, by default of the last step."""
+        named = {name.replace("_", "/", 1): value for name, value in scalars.items()}
+        for tracker in self._trackers:
+            tracker.log(self._state.step if step is None else step, named)
 
     def _report(self) -> None:
         if self._progress is None:
             return
-        seconds = time.monotonic() - self._started
-        stopped = self._has_stopped()
-        speed = (self._seen - self._seen_before) / seconds
-        steps_left = 0 if stopped else self._steps_max - self._step
+        state, has_stopped = self._state, self._has_stopped()
+        speed = (state.seen - self._seen_before) / (time.monotonic() - self._started)
+        steps_left = 0 if has_stopped else self._steps_max - state.step
         self._progress(
             TrainingProgress(
-                step=self._step,
+                step=state.step,
                 steps_max=self._steps_max,
-                loss=self._loss,
+                loss=state.loss,
                 examples_per_second=speed,
                 seconds_left=steps_left * self._settings.batch_size / speed,
-                best_auc=mean_auc(self._best.values()) if self._best else None,
-                stopped_early=stopped,
+                best_auc=mean_auc(state.best.values()) if state.best else None,
+                stopped_early=has_stopped,
             )
         )

@@ -15,8 +15,8 @@ from embershard.sharding.environment import agree, from_rank_0
 from embershard.sharding.folder_claim import lock
 from embershard.training.checkpoint import checkpoints_in
 from embershard.training.config import RunConfig
+from embershard.training.last_checkpoints import LAST, RunState, read_run_state
 from embershard.training.placement import read_plan
-from embershard.training.resuming import LAST, RunState, read_run_state
 
 JOB = ".job"
 """Names the job whose run a folder holds."""
@@ -80,7 +80,7 @@ def begin(
     return found
 
 
-def keep_job(config: RunConfig, job: str) -> None:
+def write_job(config: RunConfig, job: str) -> None:
     """Say whose run the folder holds from now on."""
     folder = folder_of(config)
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,9 +32,16 @@ from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan, machine_of
 from embershard.training.config import AUTO, RunConfig, ShardingConfig
-from embershard.training.initial_model import Collection, fill_whole, fused_settings, meta_model
-from embershard.training.parts import batch_sizes, model_arguments
+from embershard.training.initial_model import (
+    Collection,
+    fill_whole,
+    fused_settings,
+    meta_model,
+    model_arguments,
+)
 from embershard.training.placement import plan_of
+from embershard.training.steps import batch_sizes
+from embershard.training.trackers import check_tracking
 
 LOG = logging.getLogger(__name__)
 
@@ -188,6 +195,7 @@ def _check_labels(config: RunConfig, name: str, split: Examples | Split) -> None
 
 def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
     config.check_model()
+    check_tracking(config)
     settings = config.training
     for name, share in settings.id_dropout.items():
         try:

@@ -14,7 +14,7 @@ from embershard.package import Identity, Schema
 from embershard.sharding import save_state
 from embershard.sharding.tables import ROWS_OF_BLOCK
 from embershard.training import train
-from embershard.training.resuming import RunState
+from embershard.training.last_checkpoints import RunState
 from embershard.training.setup import set_up
 from tests.cases import cases
 from tests.sharding.training_cases import StoppedError

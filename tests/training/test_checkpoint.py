@@ -23,7 +23,7 @@ from embershard.training import (
     score,
 )
 from embershard.training.checkpoint import Contents, write_checkpoint, write_state
-from embershard.training.parts import model_arguments
+from embershard.training.initial_model import model_arguments
 from tests.cases import cases
 from tests.training.runs import config, dataset
 

@@ -77,6 +77,12 @@ def test_every_key_is_read(tmp_path):
         machine = "m.json"
         memory_bytes = 9
         tables = { user = "row_wise" }
+        [tracking]
+        tensorboard = "events"
+        mlflow = "http://tracker"
+        experiment = "clicks"
+        run = "first"
+        every_steps = 2
         """,
         tmp_path,
     )
@@ -116,6 +122,13 @@ def test_every_key_is_read(tmp_path):
             "plan": "auto",
             "machine": "m.json",
             "memory_bytes": 9,
+        },
+        "tracking": {
+            "tensorboard": "events",
+            "mlflow": "http://tracker",
+            "experiment": "clicks",
+            "run": "first",
+            "every_steps": 2,
         },
     }
 

@@ -6,7 +6,7 @@ from embershard.models import build_model
 from embershard.modules import EmbeddingCollection, EmbeddingConfig
 from embershard.sharding import EmbeddingBagCollectionSharder, EmbeddingCollectionSharder
 from embershard.training.auto_plan import dense_step_seconds
-from embershard.training.parts import model_arguments
+from embershard.training.initial_model import model_arguments
 from tests.cases import cases
 from tests.training.runs import config, dataset
 

@@ -125,33 +125,3 @@ def test_losses_of_two_ranks_equal_those_of_impression_rows(workers, name, tmp_p
     assert losses == same
     assert len(losses) == len(expected) > 30
     assert losses == pytest.approx(expected, abs=1e-6)
-
-
-class StoppedError(Exception):
-    pass
-
-
-def test_a_resumed_run_has_the_losses_of_an_unbroken_one(tmp_path):
-    data, _ = data_of(tmp_path)
-    run = run_of(tmp_path, data)
-    unbroken, result = losses_of(tmp_path / "a", data, run)
-    checkpoint = replace_of(run.checkpoint, folder=str(tmp_path / "b"), last_every_steps=5)
-    run, losses = replace_of(run, checkpoint=checkpoint), []
-
-    def stop_late(now):
-        losses.append(now.loss)
-        if len(losses) == len(unbroken) * 3 // 4:  # In the second epoch.
-            raise StoppedError
-
-    with pytest.raises(StoppedError):
-        train(run, data, progress=stop_late)
-    kept = len(losses) // 5 * 5
-    del losses[kept:]
-    resumed = train(run, data, resume=True, progress=lambda now: losses.append(now.loss))
-
-    assert losses == unbroken
-    assert resumed.test_tasks == result.test_tasks
-
-
-def replace_of(config, **changes):
-    return config.model_copy(update=changes)

@@ -14,17 +14,18 @@ from embershard.models import build_model
 from embershard.training import (
     RunConfig,
     evaluate_logits,
+    last_checkpoints,
     load_checkpoint,
     metrics,
     read_config,
-    resuming,
     score,
     train,
 )
 from embershard.training import run as run_module
-from embershard.training.parts import model_arguments, set_learning_rates
+from embershard.training.initial_model import model_arguments
 from embershard.training.run_folder import locked_folder
-from embershard.training.scoring import Scorer
+from embershard.training.scorer import Scorer
+from embershard.training.steps import set_learning_rates
 from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
@@ -270,7 +271,7 @@ def test_a_checkpoint_that_cannot_be_published_is_deleted(tmp_path, monkeypatch)
     def fail(*_):
         raise OSError(errno.ENOSPC, "no space", "last")
 
-    monkeypatch.setattr(resuming, "move_checkpoint", fail)
+    monkeypatch.setattr(last_checkpoints, "move_checkpoint", fail)
     run = config(tmp_path, evaluate_every_steps=100)
     every = run.checkpoint.model_copy(update={"last_every_steps": 5})
     with pytest.raises(OSError, match="no space"):

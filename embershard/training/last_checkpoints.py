@@ -1,6 +1,6 @@
-"""Checkpoints that a run resumes from: its weights, its optimizers' state, and how far it is.
+"""Checkpoints that a run resumes from: weights, state of the optimizers, and progress.
 
-<folder>/last/<step>/    the last few, each as any checkpoint, with training.json
+<folder>/last/<step>/    the last few; training.json lies beside the other files of a checkpoint
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class RunState(BaseModel):
-    """Progress of a run, as training.json keeps it."""
+    """Progress of a run, as training.json keeps it. The run changes it step by step."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
     config: str
-    """Settings of the run as JSON: all that its weights depend on, besides the examples."""
+    """``settings_of`` the run."""
 
     data: str
     """Digest of the examples: ``Dataset.digest``."""
@@ -63,6 +63,7 @@ class RunState(BaseModel):
 
     best_step: Count
     looks_without_gain: Count
+    """Evaluations since then."""
 
     finished: bool = False
     """True: the run has its result."""
@@ -70,9 +71,9 @@ class RunState(BaseModel):
     @field_validator("best", mode="before")
     @classmethod
     def _of_tasks(cls, best: object) -> object:
-        """Checkpoints from before there were tasks have one evaluation."""
-        is_one = isinstance(best, dict) and isinstance(best.get("auc"), float)
-        return {"score": best} if is_one else best
+        """Older checkpoints have one evaluation and no tasks."""
+        has_no_tasks = isinstance(best, dict) and isinstance(best.get("auc"), float)
+        return {"score": best} if has_no_tasks else best
 
 
 class LastCheckpoints:
@@ -95,7 +96,7 @@ class LastCheckpoints:
         self._partial: Path | None = None
         self._saving_best = 0
         self.has_own = True
-        """False: what lies here is of an earlier run."""
+        """False: the folder has only checkpoints of an earlier run."""
 
         self._earlier = list[Path]()
         self._forget: Callable[[], None] = lambda: None
@@ -106,8 +107,7 @@ class LastCheckpoints:
         return next(reversed(checkpoints_in(self._folder)), None)
 
     def best_steps(self) -> set[int]:
-        """Steps of the best weights of runs that resume from one of the checkpoints, or from the
-        one that is being written."""
+        """The best steps that these checkpoints name, and the one that is being written."""
         return {self._saving_best}.union(
             state.best_step for path in checkpoints_in(self._folder) if (state := _state_of(path))
         )
@@ -116,8 +116,8 @@ class LastCheckpoints:
         """Copy the state; write the copy while training goes on.
 
         Raises:
-            OSError: it cannot be written, or the one before could not, on some rank.
-            DataError: rank 0 cannot write what lies beside the weights.
+            OSError: some rank cannot write it, or could not write the one before.
+            DataError: rank 0 cannot write the files beside the weights.
         """
         self._writer.wait()
         path = self._folder / str(state.step)
@@ -130,7 +130,7 @@ class LastCheckpoints:
         self._writer.start(tensors, partial / STATE, lambda: self._publish(partial, path))
 
     def mark_finished(self) -> None:
-        """Have the latest checkpoint say that its run has its result. Rank 0 calls it."""
+        """Note in the latest checkpoint that its run has its result. Rank 0 calls this."""
         path = self.latest
         if path is not None and (state := _state_of(path)) is not None:
             partial = path / f".{TRAINING}"
@@ -142,23 +142,23 @@ class LastCheckpoints:
         """Read a checkpoint into the model, its optimizers and torch's random numbers.
 
         Returns:
-            What was done to optimizer state of another plan.
+            Changes to optimizer state that another plan saved.
 
         Raises:
-            DataError: it is damaged, or of another model: the same message on every rank.
+            DataError: it is damaged, or of another model; the same message on every rank.
         """
-        said = load_state(self._model, path / STATE, optimizer=self._optimizer, group=self._group)
+        notes = load_state(self._model, path / STATE, optimizer=self._optimizer, group=self._group)
         key = _rng_key(self._rank)
         numbers = torch.get_rng_state()
         has_own = agree(self._group, lambda: key in read_saved(path / STATE), error=DataError)
         saved = [Block.whole(key, numbers)] if has_own else []
         read_blocks(saved, path / STATE, group=self._group)
         torch.set_rng_state(numbers)
-        return said
+        return notes
 
     def replace_earlier(self, forget: Callable[[], None]) -> None:
-        """Have all checkpoints of an earlier run deleted once this one has its first, and then
-        ``forget`` called; now if there are none. Every rank calls it."""
+        """Delete all checkpoints of an earlier run and call ``forget`` once this run has its first
+        checkpoint; if there are none, call it now. Every rank calls this."""
 
         def find() -> bool:
             self._earlier = [
@@ -173,11 +173,11 @@ class LastCheckpoints:
         self._forget = forget
 
     def drop_earlier(self, own: Path) -> None:
-        """This run has its first checkpoint, ``own``. Rank 0 calls it."""
+        """Delete the earlier run's checkpoints: ``own`` is this run's first. Rank 0 calls this."""
         if not self._earlier:
             return
         for path in self._earlier:
-            if path != own and path.exists():  # An interrupted call has deleted some.
+            if path != own and path.exists():  # An interrupted call may have deleted some.
                 shutil.rmtree(path)
         self._forget()
         self._earlier = []
@@ -193,17 +193,18 @@ class LastCheckpoints:
                         LOG.warning("%s: expected a folder of a killed run, got a file", path)
 
     def wait(self) -> None:
-        """Wait until all is written. Raises OSError if it could not be, on some rank."""
+        """Wait until all is written. Raises OSError if some rank could not write."""
         self._writer.wait()
 
     def close(self) -> None:
-        """Wait until all is written, or cannot be; nothing is left of what cannot."""
+        """Wait until all is written; delete a checkpoint that cannot be written."""
         try:
             self._writer.close()
         except Exception as error:  # The run has ended, or has an error of its own.
             LOG.warning("%s: the last checkpoint is not written: %s", self._folder, error)
         if self._rank == 0 and self._partial is not None:
-            shutil.rmtree(self._partial, ignore_errors=True)  # Published, it has another name.
+            # A published checkpoint has another name by now.
+            shutil.rmtree(self._partial, ignore_errors=True)
 
     def _publish(self, partial: Path, path: Path) -> None:
         def publish() -> None:
@@ -222,20 +223,21 @@ def _rng_key(rank: int) -> str:
 
 
 def settings_of(config: RunConfig) -> str:
-    """All that a run's weights depend on, besides the number of ranks. Default tasks are left out,
-    as in checkpoints from before there were tasks."""
-    excluded: dict[str, Any] = {"checkpoint": True, "sharding": True, "training": {"rank_at"}}
+    """The settings that a run's weights depend on, besides the number of ranks, as JSON. Default
+    tasks are left out, since older checkpoints have none."""
+    unrelated = ("checkpoint", "sharding", "tracking")
+    excluded: dict[str, Any] = {**dict.fromkeys(unrelated, True), "training": {"rank_at"}}
     if config.tasks == DEFAULT_TASKS:
         excluded["tasks"] = True
     return config.model_dump_json(exclude=excluded, by_alias=True)
 
 
 def read_run_state(path: Path, config: RunConfig, data: str) -> RunState:
-    """Read the progress of the run of a checkpoint. ``data``: digest of the examples.
+    """Read the progress of the run that wrote a checkpoint. ``data``: digest of the examples.
 
     Raises:
-        DataError: it does not say so.
-        ConfigError: it is of a run with other settings than ``config``, or on other examples.
+        DataError: training.json cannot be read.
+        ConfigError: the run has other settings than ``config``, or other examples.
     """
     state = _read(path / TRAINING)
     if state.step != int(path.name):
@@ -282,7 +284,7 @@ def _difference(own: str, other: str) -> str:
 
 
 def _state_of(path: Path) -> RunState | None:
-    """Progress of the run of a checkpoint. None: it is damaged, and nobody resumes from it."""
+    """Progress of the run that wrote a checkpoint. None: the checkpoint is damaged."""
     try:
         return _read(path / TRAINING)
     except DataError:

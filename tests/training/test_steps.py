@@ -14,7 +14,8 @@ from embershard.sharding import (
     data_parallel,
 )
 from embershard.training import load_checkpoint, train
-from embershard.training.parts import dense_optimizer, learning_rate_factor, model_arguments
+from embershard.training.initial_model import model_arguments
+from embershard.training.steps import dense_optimizer, learning_rate_factor
 from tests.cases import cases
 from tests.training.runs import config, dataset
 

@@ -7,9 +7,10 @@ import torch
 
 from embershard.data.row_batches import batches, to_rows
 from embershard.sharding import TrainPipelineSparseDist
-from embershard.training import score, scoring
+from embershard.training import score
+from embershard.training import scorer as scorer_module
 from embershard.training.config import ShardingConfig
-from embershard.training.scoring import Scorer
+from embershard.training.scorer import Scorer
 from embershard.training.setup import set_up
 from tests.training.runs import config, dataset
 
@@ -17,7 +18,7 @@ DATA = dataset()  # 200 examples in the test split.
 BATCH = 64
 
 
-@patch.object(scoring, "EVALUATION_BATCH", BATCH)
+@patch.object(scorer_module, "EVALUATION_BATCH", BATCH)
 def scored(env, settings):
     """Scores; on several ranks before each of four steps, and whether the model is in training
     mode after that."""

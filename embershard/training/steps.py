@@ -2,24 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from embershard.data.base import Dataset
 from embershard.data.splits import Batch, Split
-from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
-from embershard.errors import ConfigError, InputError
-from embershard.kernels import FusedOptimizer
-from embershard.models import ModelConfig
 from embershard.modules import (
-    EmbeddingBagConfig,
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
-    PoolingType,
 )
 from embershard.optim import WarmupStage
 from embershard.sharding import DistributedModelParallel, TrainPipelineSparseDist
@@ -31,40 +23,6 @@ OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "sgd": torch.optim.SGD,
 }
-
-
-def model_arguments(
-    config: ModelConfig,
-    training: TrainingConfig,
-    dataset: Dataset[Any],
-    tasks: Mapping[str, TaskConfig] = DEFAULT_TASKS,
-) -> dict[str, Any]:
-    """The arguments for ``build_model``: one table for each of the data set's hints."""
-    ids = {item.name: item.ids for item in dataset.schema.sparse}
-    tables = []
-    for hint in dataset.tables:
-        id_map = ids[hint.features[0]]
-        if id_map is None:
-            raise ConfigError(f"table {hint.name!r}: expected an id map to size it, got none")
-        try:
-            table = EmbeddingBagConfig(
-                name=hint.name,
-                num_embeddings=id_map.num_rows,
-                embedding_dim=config.embedding_dim,
-                feature_names=hint.features,
-                pooling=PoolingType[hint.pooling.upper()],
-            )
-        except InputError as error:
-            raise ConfigError(f"data: {error}") from error
-        tables.append(table)
-    return config.arguments(
-        tables,
-        schema=dataset.schema,
-        fused=FusedOptimizer(
-            name=training.table_optimizer, learning_rate=training.table_learning_rate
-        ),
-        tasks={name: task.loss for name, task in tasks.items()},
-    )
 
 
 def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.Optimizer:
