@@ -151,7 +151,9 @@ def _score(args: argparse.Namespace) -> None:
             progress=progress,
         )
     seconds = time.monotonic() - started
-    skipped = f", {count_text(scored.skipped, 'file')} were there already" if scored.skipped else ""
+    skipped = ""
+    if scored.skipped:
+        skipped = f", skipped {count_text(scored.skipped, 'file')} with scores"
     print(
         f"scored {count_text(scored.rows, 'row')} of {count_text(scored.files, 'file')} into "
         f"{args.out}{skipped}, {rate_text(scored.rows / seconds)} rows/s"

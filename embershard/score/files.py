@@ -48,7 +48,10 @@ class ScoredFiles:
     """Files whose scores were there already."""
 
     rows: int
+    """Rows of the files that were scored."""
+
     bad_rows: int
+    """Rows without scores, including those of skipped files."""
 
 
 def score_files(
@@ -73,9 +76,10 @@ def score_files(
     Raises:
         DataError: no files, a damaged one, one that changed meanwhile, or a column that is missing
             or of another type.
-        InputError: ``out`` has scores that were made of something else.
+        InputError: ``out`` has scores that were made of something else, or lies in the data.
     """
     files = find_files(patterns, "--data")
+    _check_apart(patterns, files, out)
     footers = read_footers(files)
     targets = _targets([file.path for file in files])
     for file, footer in zip(files, footers, strict=True):
@@ -83,7 +87,7 @@ def score_files(
         _check_kept(scorer, file.path, footer.schema, keep)
     out.mkdir(parents=True, exist_ok=True)
     total = sum(footer.metadata.num_rows for footer in footers)
-    done, skipped, bad_rows = 0, 0, 0
+    done, skipped, skipped_rows, bad_rows = 0, 0, 0, 0
 
     def report(rows: int) -> None:
         nonlocal done
@@ -96,10 +100,27 @@ def score_files(
         made_of = _made_of(scorer, file, kept)
         if _is_done(out / target, made_of, overwrite):
             skipped += 1
+            skipped_rows += footer.metadata.num_rows
+            bad_rows += _row_count(out / BAD_FOLDER / target)
             report(footer.metadata.num_rows)
             continue
         bad_rows += _score_file(scorer, file, footer, out, target, kept, made_of, report)
-    return ScoredFiles(files=len(files) - skipped, skipped=skipped, rows=total, bad_rows=bad_rows)
+    return ScoredFiles(
+        files=len(files) - skipped,
+        skipped=skipped,
+        rows=total - skipped_rows,
+        bad_rows=bad_rows,
+    )
+
+
+def _check_apart(patterns: Sequence[str], files: Sequence[SourceFile], out: Path) -> None:
+    """Refuses a folder whose scores the next run would take for data."""
+    out = out.resolve()
+    folders = [Path(pattern).resolve() for pattern in patterns if Path(pattern).is_dir()]
+    if any(out.is_relative_to(folder) for folder in folders) or any(
+        Path(file.path).resolve().is_relative_to(out) for file in files
+    ):
+        raise InputError(f"--out: expected a folder apart from --data, got {out}; choose another")
 
 
 def _targets(paths: Sequence[str]) -> list[str]:
@@ -152,6 +173,11 @@ def _is_done(target: Path, made_of: bytes, overwrite: bool) -> bool:
         f"{target}: expected scores of this file by this package, got others; choose another "
         "--out or pass --overwrite"
     )
+
+
+def _row_count(path: Path) -> int:
+    rows: int = pq.read_metadata(path).num_rows if path.exists() else 0
+    return rows
 
 
 def _score_file(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from embershard.score.batch_scorer import BatchScorer, output_column
 from embershard.score.files import BAD_FOLDER, score_files
 
 FILES = ("vectors.parquet", "vectors.npy", "ids.npy")
+SCRATCH = ".vectors.partial"
+"""Folder in ``out`` while vectors are made. A killed run leaves it; the next one starts anew."""
 
 
 def write_vectors(
@@ -42,32 +44,40 @@ def write_vectors(
     [(name, shape)] = scorer.output_shapes.items()
     if len(shape) != 1:
         raise InputError(f"--output: expected a vector, got {name!r} of shape {list(shape)}")
+    scratch = out / SCRATCH
     present = [file for file in FILES if (out / file).exists()]
-    if present and not overwrite:
+    if present and not overwrite and not scratch.exists():
         raise InputError(
             f"--out: expected no vectors in {out}, found {present[0]}; pass --overwrite"
         )
-    out.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".vectors.", dir=out) as folder:
-        scored = score_files(scorer, patterns, Path(folder) / "scores", keep=[key])
-        if scored.bad_rows:
-            first = ds.dataset(Path(folder) / "scores" / BAD_FOLDER).head(1)["reason"][0]
-            raise DataError(f"{scored.bad_rows:,} rows have no vector; the first: {first}")
-        table = ds.dataset(Path(folder) / "scores", exclude_invalid_files=False).to_table()
-        ids = table[key].combine_chunks()
-        _, first_rows = np.unique(
-            ids.dictionary_encode().indices.to_numpy(zero_copy_only=False), return_index=True
-        )
-        rows = np.sort(first_rows)
-        ids = ids.take(pa.array(rows))
-        flat = table[name].combine_chunks().flatten().to_numpy()
-        vectors = flat.reshape(-1, shape[0])[rows]
-        whole = Path(folder)
-        pq.write_table(
-            pa.table({"id": ids, "vector": output_column(vectors)}), whole / "vectors.parquet"
-        )
-        np.save(whole / "vectors.npy", vectors)
-        np.save(whole / "ids.npy", ids.to_numpy(zero_copy_only=False))
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        count = _write_vectors(scorer, patterns, scratch, key, name)
         for file in FILES:
-            os.replace(whole / file, out / file)
-    return len(rows), shape[0]
+            os.replace(scratch / file, out / file)
+    finally:
+        shutil.rmtree(scratch)
+    return count, shape[0]
+
+
+def _write_vectors(
+    scorer: BatchScorer, patterns: Sequence[str], folder: Path, key: str, output: str
+) -> int:
+    """Writes the three files. Returns the number of ids."""
+    scored = score_files(scorer, patterns, folder / "scores", keep=[key])
+    if scored.bad_rows:
+        first = ds.dataset(folder / "scores" / BAD_FOLDER).head(1)["reason"][0]
+        raise DataError(f"{scored.bad_rows:,} rows have no vector; the first: {first}")
+    table = ds.dataset(folder / "scores", exclude_invalid_files=False).to_table()
+    ids = table[key].combine_chunks()
+    places = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    rows = np.sort(np.unique(places, return_index=True)[1])
+    ids = ids.take(pa.array(rows))
+    flat = table[output].combine_chunks().flatten().to_numpy()
+    vectors = flat.reshape(-1, table[output].type.list_size)[rows]
+    table = pa.table({"id": ids, "vector": output_column(vectors)})
+    pq.write_table(table, folder / "vectors.parquet")
+    np.save(folder / "vectors.npy", vectors)
+    np.save(folder / "ids.npy", ids.to_numpy(zero_copy_only=False))
+    return len(rows)

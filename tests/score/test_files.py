@@ -1,6 +1,9 @@
 """Scores of Parquet files."""
 
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +91,56 @@ def test_a_run_that_was_ended_goes_on_where_it_was(
             assert (parts / file.relative_to(whole)).read_bytes() == file.read_bytes()
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from embershard.score import BatchScorer, score_files
+
+def kill(done, total):
+    if done > total * 0.6:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+score_files(BatchScorer(sys.argv[1]), [sys.argv[2]], Path(sys.argv[3]), progress=kill)
+"""
+
+
+def test_a_killed_run_resumes_to_the_same_bytes(
+    scorer: BatchScorer, package: Path, tmp_path: Path
+) -> None:
+    data, whole, parts = (tmp_path / name for name in ("data", "whole", "parts"))
+    data.mkdir()
+    item = rows()["item"].to_numpy().copy()
+    item[[5, 200]] = ITEMS
+    for number in range(8):
+        pq.write_table(rows(item=item), data / f"{number}.parquet", row_group_size=60)
+    score_files(scorer, [str(data)], whole)
+    expected = {file.relative_to(whole): file.read_bytes() for file in whole.rglob("*.parquet")}
+
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(package), str(data), str(parts)])
+    assert ended.returncode == -signal.SIGKILL
+    assert [file.name for file in sorted(parts.rglob("*.partial"))] == [
+        ".4.parquet.partial", ".4.parquet.partial",
+    ]  # fmt: skip
+    resumed = score_files(scorer, [str(data)], parts)
+
+    assert resumed == ScoredFiles(files=4, skipped=4, rows=4 * ROWS, bad_rows=16)
+    assert len(expected) == 16
+    assert expected == {
+        file.relative_to(parts): file.read_bytes() for file in parts.rglob("*") if file.is_file()
+    }
+
+
+def test_refuses_to_write_among_the_files_that_it_reads(
+    scorer: BatchScorer, data: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    part = tmp_path / "data" / "monday" / "part.parquet"
+    for files, out in ((part.parents[1], part.parents[1] / "out"), (part, part.parents[1])):
+        with pytest.raises(InputError, match="--out: expected a folder apart from --data"):
+            score_files(scorer, [str(files)], out)
+    assert len(list((tmp_path / "data").rglob("*"))) == 4
+
+
 def test_scores_that_are_there_are_skipped(
     scorer: BatchScorer, package: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -134,6 +187,22 @@ def test_each_id_gets_the_vector_of_its_first_row(
     scored = scorer(rows())
     first = rows()["item"].to_pylist().index(items[-1])
     np.testing.assert_array_equal(vectors[-1], scored["vector"][first].as_py())
+
+
+def test_vectors_start_anew_after_a_kill(package: Path, data: Path, tmp_path: Path) -> None:
+    scorer = BatchScorer(package, outputs=["vector"])
+    write_vectors(scorer, [str(data)], tmp_path / "whole", key="item")
+    # A kill may leave scores of other files, and one result of three.
+    out = tmp_path / "out"
+    score_files(scorer, [str(data / "monday")], out / ".vectors.partial" / "scores", keep=["item"])
+    (out / "vectors.parquet").write_bytes(b"")
+
+    write_vectors(scorer, [str(data)], out, key="item")
+
+    names = ["ids.npy", "vectors.npy", "vectors.parquet"]
+    assert sorted(file.name for file in out.iterdir()) == names
+    for name in names:
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_vectors_need_an_output_that_is_one(package: Path, data: Path, tmp_path: Path) -> None:
