@@ -1,28 +1,18 @@
 """Models ready to train, and the registry that builds them by name."""
 
 from embershard.models.base import LogitModel, Score
-from embershard.models.configs import (
-    ClassConfig,
-    DeepFMConfig,
-    DINConfig,
-    DLRMConfig,
-    DLRMDCNConfig,
-    DMTConfig,
-    MaskNetConfig,
-    PLEConfig,
-    SASRecConfig,
-    TwoTowerConfig,
-)
-from embershard.models.deepfm import DeepFMRanker
-from embershard.models.din import DIN, TargetAttention
-from embershard.models.dlrm import DLRM, DLRM_DCN, DLRMTrain, InteractionDCNArch
+from embershard.models.deepfm import DeepFMConfig, DeepFMRanker
+from embershard.models.din import DIN, DINConfig, TargetAttention
+from embershard.models.dlrm import DLRM, DLRMConfig, DLRMTrain
+from embershard.models.dlrm_dcn import DLRM_DCN, DLRMDCNConfig, InteractionDCNArch
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, SparseArch
-from embershard.models.dmt import DMT, TowerModule
-from embershard.models.masknet import MaskBlock, MaskNet
-from embershard.models.ple import PLE, ExtractionLevel
+from embershard.models.dmt import DMT, DMTConfig, TowerModule
+from embershard.models.masknet import MaskBlock, MaskNet, MaskNetConfig
+from embershard.models.own_class import ClassConfig
+from embershard.models.ple import PLE, ExtractionLevel, PLEConfig
 from embershard.models.registry import MODEL_CONFIGS, ModelConfig, build_model, model_names
-from embershard.models.sasrec import CausalBlock, SASRec
-from embershard.models.two_tower import ServedTwoTower, Tower, TwoTower
+from embershard.models.sasrec import CausalBlock, SASRec, SASRecConfig
+from embershard.models.two_tower import ServedTwoTower, Tower, TwoTower, TwoTowerConfig
 
 __all__ = [
     "DIN",

@@ -1,10 +1,10 @@
 """Tables and their optimizer in a checkpoint, and collections built from them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from embershard.kernels import FusedOptimizer
 from embershard.models.base import Loss
@@ -17,46 +17,10 @@ from embershard.modules import (
     FusedEmbeddingCollection,
     PoolingType,
 )
-from embershard.package.row_format import DIM_MAX
-
-EmbeddingDim = Annotated[int, Field(ge=1, le=DIM_MAX)]
-
-
-LAYER_MAX = 65536
-"""Largest width of a layer."""
-
-
-def _as_tuple(value: object) -> object:
-    """Convert a field that is a list in TOML and JSON."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _has_one(layers: tuple[int, ...]) -> tuple[int, ...]:
-    if not layers:
-        raise ValueError("expected at least one layer")
-    return layers
-
-
-Layers = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=LAYER_MAX)], ...],
-    BeforeValidator(_as_tuple),
-    AfterValidator(_has_one),
-]
-"""The width of each layer, at least one."""
-
-
-def _ends_in_a_logit(layers: tuple[int, ...]) -> tuple[int, ...]:
-    if layers[-1] != 1:
-        raise ValueError("expected a last layer 1 wide")
-    return layers
-
-
-LogitLayers = Annotated[Layers, AfterValidator(_ends_in_a_logit)]
-"""The width of each layer; the last is 1."""
 
 
 class Part(BaseModel):
-    """Base of what is read from a file: strict, frozen, without unknown keys."""
+    """Base of classes that are read from a file: strict, frozen, without unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -96,16 +60,18 @@ class ModelArguments(Part):
     tables: list[TableArguments]
     fused: FusedArguments | None = None
     tasks: dict[str, Loss] | None = None
-    """None: one task ``score``, as in checkpoints from before there were tasks."""
+    """The loss of each task. Older checkpoints have None, which stands for one task ``score``."""
 
-    def of_constructor(self) -> dict[str, Any]:
-        """All but the tables, by the names of the constructor's arguments."""
+    def constructor_arguments(self) -> dict[str, Any]:
+        """All arguments except the tables, by the names of the constructor's arguments."""
         return self.model_dump(exclude={"tables", "sequence_tables", "fused"})
 
 
-def kept(tables: Iterable[EmbeddingBagConfig], fused: FusedOptimizer | None) -> dict[str, Any]:
-    """Tables and their optimizer in backward, as JSON. The initial values of rows are left out,
-    since a checkpoint has the rows."""
+def table_arguments(
+    tables: Iterable[EmbeddingBagConfig], fused: FusedOptimizer | None
+) -> dict[str, Any]:
+    """Tables and their optimizer in backward, as JSON's types. The initial values of rows are left
+    out, since a checkpoint has the rows."""
     return {
         "tables": [
             {
@@ -128,8 +94,8 @@ def build_bags(
     fused: FusedArguments | None,
     device: torch.device | str | None,
 ) -> EmbeddingBagCollection | FusedEmbeddingBagCollection:
-    """A new collection of pooled tables. `InputError`: tables or an optimizer that cannot be
-    used."""
+    """A new collection of pooled tables. Raises `InputError` for tables or an optimizer that cannot
+    be used."""
     configs = [
         EmbeddingBagConfig(
             name=table.name,

@@ -15,15 +15,15 @@ Loss: TypeAlias = Literal["bce", "mse"]
 """``bce`` trains the logit of a probability, ``mse`` the value itself."""
 
 ONE_SCORE: Mapping[str, Loss] = MappingProxyType({"score": "bce"})
-"""The tasks of a model that is told nothing about tasks."""
+"""The tasks of a model that is built without tasks."""
 
 
 class LogitModel(nn.Module):
     """Base of models whose forward returns logits ``(B, T)``, one column for each task.
 
-    Training takes the logits into the loss as they are; export publishes the module that ``served``
-    returns. A subclass implements ``forward(dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor``,
-    under any argument names.
+    Training computes the loss from the logits; export publishes the module that ``served`` returns.
+    A subclass implements ``forward``, under any argument names. It takes dense features, float32
+    ``(B, dense features)``, and a `KeyedJaggedTensor` with the rows of B examples.
 
     Args:
         tasks: the loss of each task, by the name of its output. None: one task ``score``.
@@ -39,7 +39,7 @@ class LogitModel(nn.Module):
         A subclass with other outputs returns a module of its own, which shares the weights.
 
         Args:
-            schema: of the inputs: which are given once per request.
+            schema: schema of the inputs, with their scopes.
         """
         return Score(self)
 
@@ -73,7 +73,7 @@ def outputs_of(logits: Tensor, tasks: Mapping[str, Loss]) -> Tensor | dict[str, 
 
     Returns:
         By task: the sigmoid of the logit, in 0..1, for the loss ``bce``; the logit itself for
-        ``mse``. The one task of a model that is told nothing about tasks: its tensor.
+        ``mse``. A model that was built without tasks has one tensor, without a name.
     """
     if tasks == ONE_SCORE:
         return torch.sigmoid(logits).squeeze(1)
@@ -90,10 +90,3 @@ def check_logits(layer_sizes: Sequence[int], tasks: Mapping[str, Loss]) -> None:
             f"over_arch_layer_sizes: expected the last to be {len(tasks)}, one logit for each of "
             f"the tasks {list(tasks)}; got {list(layer_sizes)}"
         )
-
-
-def check_sequences(names: Sequence[str], **roles: str) -> None:
-    """Refuse roles, such as ``history``, whose sequence the collection lacks."""
-    for role, name in roles.items():
-        if name not in names:
-            raise InputError(f"{role}: expected one of the sequences {list(names)}, got {name!r}")

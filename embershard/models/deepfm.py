@@ -16,19 +16,26 @@ The factorization machine is the same for every task.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
+from embershard.models.arguments import table_arguments
 from embershard.models.base import LogitModel, Loss, check_logits
+from embershard.models.base_config import LogitLayers, NamedConfig
 from embershard.modules import (
     MLP,
     DeepFM,
     EmbeddingBagCollection,
+    EmbeddingBagConfig,
     FusedEmbeddingBagCollection,
 )
+from embershard.modules.tables import embedding_names
+from embershard.package.schema import Schema
 
 
 class DeepFMRanker(LogitModel):
@@ -91,15 +98,7 @@ class DeepFMRanker(LogitModel):
         return list(widths), next(iter(widths.values()))
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense_in_features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, T)``.
-        """
+        """Logits ``(B, T)``; see `LogitModel`."""
         pooled = self.embedding_bag_collection(sparse_features)
         weights = torch.cat([pooled[name] for name in self.first_order], dim=1)
         first_order = weights.sum(dim=1, keepdim=True) + dense_features @ self.dense_weights
@@ -115,3 +114,31 @@ class DeepFMRanker(LogitModel):
         pairs = fields.sum(dim=1).square() - fields.square().sum(dim=1)
         deep: Tensor = self.deep([fields])
         return deep + first_order + 0.5 * pairs.sum(dim=1, keepdim=True)
+
+
+class DeepFMConfig(NamedConfig):
+    """Settings of a DeepFM; the section ``[model]`` of a run's file."""
+
+    model = DeepFMRanker
+
+    name: Literal["deepfm"] = "deepfm"
+    """The model."""
+
+    over_layers: LogitLayers = (64, 32, 1)
+    """Layers of the deep part; the last is 1 wide, one logit for each task."""
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        """Each table gets a second one, 1 wide, for the weights of first order."""
+        first = [
+            replace(table, name=f"{table.name}_first_order", embedding_dim=1) for table in tables
+        ]
+        every = [*tables, *first]
+        outputs = sum(len(table.feature_names) for table in tables)
+        return {
+            "tables": table_arguments(every, None)["tables"],
+            "first_order_features": embedding_names(every)[outputs:],
+            "dense_in_features": len(schema.dense),
+            "over_arch_layer_sizes": list(self.over_layers),
+        }

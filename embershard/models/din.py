@@ -14,35 +14,39 @@ padded with zero vectors, which add nothing, and so no mask is needed.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models.base import LogitModel, Loss, check_logits, check_sequences
+from embershard.models.base import Loss
+from embershard.models.base_config import Layers, LogitLayers
+from embershard.models.history import HistoryConfig, HistoryModel
 from embershard.modules import (
     MLP,
     EmbeddingBagCollection,
+    EmbeddingBagConfig,
     EmbeddingCollection,
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
     to_examples,
 )
-from embershard.modules.tables import pooled_width
+from embershard.package.schema import Schema
 
 
 class TargetAttention(nn.Module):
-    """A weight for each position of a history, given a target.
+    """A weight for each position of a history, computed from a target.
 
-    An MLP over (key, query, key - query, key * query), as in the paper. The part
-    of its first layer that sees keys only is computed once per request: key - query is linear in
-    both, and folds into the other two.
+    An MLP over (key, query, key - query, key * query), as in the paper. The part of its first layer
+    that sees only keys is computed once per request: key - query is linear in both, and folds into
+    the other two.
 
     Args:
         dim: D.
         layer_sizes: width of each hidden layer, at least one.
-        device: where the layers lie. None: torch's default.
+        device: device of the layers; torch's default if None.
 
     Raises:
         InputError: no layers.
@@ -64,36 +68,37 @@ class TargetAttention(nn.Module):
         """Pool a history.
 
         Args:
-            history: float32 ``(R, L, D)``: of requests, zeros where a list is shorter than L.
+            history: float32 ``(R, L, D)``, a history a request; zeros after the end of a list
+                shorter than L.
             target: float32 ``(B, D)``.
 
         Returns:
             float32 ``(B, D)``.
         """
-        seen = to_examples(self.of_keys(history))
+        from_keys = to_examples(self.of_keys(history))
         keys = to_examples(history)
         query = target.unsqueeze(1)
-        first = torch.relu(seen + self.of_query(query) + self.of_product(keys * query))
+        first = torch.relu(from_keys + self.of_query(query) + self.of_product(keys * query))
         weights = self.rest(first)  # [B, L, 1]
         pooled: Tensor = torch.bmm(weights.transpose(1, 2), keys).squeeze(1)
         return pooled
 
 
-class DIN(LogitModel):
+class DIN(HistoryModel):
     """The model.
 
-    To be exported, ``history`` is an input of the request scope wherever any input is.
+    To be exported, ``history`` is an input of the request scope if any input is.
 
     Args:
         embedding_bag_collection: pooled features.
         embedding_collection: has the features ``history`` and ``target``, as a rule in one table.
         history: key of its output that is attended to.
-        target: key of its output that attends; lists of one id, or of none.
+        target: key of its output that attends; lists of at most one id.
         dense_in_features: number of dense features, at least 1.
         attention_layer_sizes: width of each hidden layer of the attention, at least one.
         over_arch_layer_sizes: width of each layer over everything; the last must be T, the number
             of tasks.
-        dense_device: where the dense layers lie. None: torch's default.
+        dense_device: device of the dense layers; torch's default if None.
         tasks: see `LogitModel`.
 
     Raises:
@@ -112,37 +117,52 @@ class DIN(LogitModel):
         dense_device: torch.device | str | None = None,
         tasks: Mapping[str, Loss] | None = None,
     ) -> None:
-        super().__init__(tasks)
-        check_sequences(embedding_collection.embedding_names(), history=history, target=target)
-        check_logits(over_arch_layer_sizes, self.tasks)
-        self.embedding_bag_collection = embedding_bag_collection
-        self.embedding_collection = embedding_collection
-        self.history, self.target = history, target
-        dim = embedding_collection.embedding_configs()[0].embedding_dim
-        pooled = pooled_width(embedding_bag_collection.embedding_bag_configs())
-        self.attention = TargetAttention(dim, attention_layer_sizes, device=dense_device)
+        super().__init__(
+            embedding_bag_collection,
+            embedding_collection,
+            history,
+            target,
+            over_arch_layer_sizes,
+            tasks,
+        )
+        self.attention = TargetAttention(self.dim, attention_layer_sizes, device=dense_device)
         self.over_arch = MLP(
-            dense_in_features + pooled + 2 * dim,
+            dense_in_features + self.pooled_width + 2 * self.dim,
             over_arch_layer_sizes,
             device=dense_device,
             activate_last=False,
         )
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense_in_features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, T)``.
-        """
-        pooled = self.embedding_bag_collection(sparse_features).values()
-        sequences = self.embedding_collection(sparse_features)
-        target = sequences[self.target].to_padded_dense(1).squeeze(1)
-        interest = self.attention(sequences[self.history].to_padded_dense(), target)
+        """Logits ``(B, T)``; see `LogitModel`."""
+        pooled, history, target = self.look_up(sparse_features)
+        interest = self.attention(history.to_padded_dense(), target)
         logits: Tensor = self.over_arch(
             torch.cat([dense_features, pooled, interest, target], dim=1)
         )
         return logits
+
+
+class DINConfig(HistoryConfig):
+    """Settings of a DIN; the section ``[model]`` of a run's file."""
+
+    model = DIN
+
+    name: Literal["din"] = "din"
+    """The model."""
+
+    attention_layers: Layers = (32,)
+    """Hidden layers of the attention, at least one."""
+
+    over_layers: LogitLayers = (64, 32, 1)
+    """Layers over everything; the last is 1 wide, one logit for each task."""
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        return {
+            **self.sequence_arguments(tables),
+            "dense_in_features": len(schema.dense),
+            "attention_layer_sizes": list(self.attention_layers),
+            "over_arch_layer_sizes": list(self.over_layers),
+        }

@@ -1,8 +1,7 @@
-"""DLRM: dot products between all pairs of embedded features. DLRM_DCN: a deep cross network in
-their place, as in MLPerf's DLRM-v2.
+"""DLRM: dot products between all pairs of embedded features.
 
 Source: Naumov et al., "Deep Learning Recommendation Model for Personalization and
-Recommendation Systems", arXiv 1906.00091; of the cross network arXiv 2008.13535.
+Recommendation Systems", arXiv 1906.00091.
 
 ::
 
@@ -14,13 +13,15 @@ Names of classes, arguments and state dict keys are TorchRec's, so that its chec
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import torch
+from pydantic import ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models.base import LogitModel, Loss, check_logits
+from embershard.models.base_config import Layers, NamedConfig
 from embershard.models.dlrm_parts import (
     DenseArch,
     InteractionArch,
@@ -31,37 +32,45 @@ from embershard.models.dlrm_parts import (
 from embershard.models.served_dlrm import ServedDLRM, splits_by_scope
 from embershard.modules import (
     EmbeddingBagCollection,
+    EmbeddingBagConfig,
     FusedEmbeddingBagCollection,
-    LowRankCrossNet,
 )
 from embershard.package.schema import Schema
 
 
-class _Interacting(LogitModel):
-    """The common forward: features to vectors, vectors to interactions, these to logits."""
+class DLRMBase(LogitModel):
+    """Features to vectors, vectors to interactions, and these to logits.
 
-    sparse_arch: SparseArch
-    dense_arch: DenseArch
+    A subclass adds ``inter_arch`` and ``over_arch``. For arguments see `DLRM`.
+    """
+
     inter_arch: nn.Module
     over_arch: OverArch
 
+    def __init__(
+        self,
+        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        dense_in_features: int,
+        dense_arch_layer_sizes: Sequence[int],
+        over_arch_layer_sizes: Sequence[int],
+        dense_device: torch.device | str | None,
+        tasks: Mapping[str, Loss] | None,
+    ) -> None:
+        super().__init__(tasks)
+        self.sparse_arch = SparseArch(embedding_bag_collection)
+        check_dense_width(dense_arch_layer_sizes, self.sparse_arch.D)
+        check_logits(over_arch_layer_sizes, self.tasks)
+        self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
+
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense_in_features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, T)``.
-        """
+        """Logits ``(B, T)``; see `LogitModel`."""
         embedded_dense = self.dense_arch(dense_features)
         embedded_sparse = self.sparse_arch(sparse_features)
         logits: Tensor = self.over_arch(self.inter_arch(embedded_dense, embedded_sparse))
         return logits
 
 
-class DLRM(_Interacting):
+class DLRM(DLRMBase):
     """The model.
 
     Args:
@@ -70,7 +79,7 @@ class DLRM(_Interacting):
         dense_arch_layer_sizes: width of each layer; the last must be D.
         over_arch_layer_sizes: width of each layer, at least two; the last must be T, the number of
             tasks.
-        dense_device: where the dense layers lie. None: torch's default.
+        dense_device: device of the dense layers; torch's default if None.
         tasks: see `LogitModel`.
 
     Raises:
@@ -86,12 +95,15 @@ class DLRM(_Interacting):
         dense_device: torch.device | str | None = None,
         tasks: Mapping[str, Loss] | None = None,
     ) -> None:
-        super().__init__(tasks)
-        self.sparse_arch = SparseArch(embedding_bag_collection)
+        super().__init__(
+            embedding_bag_collection,
+            dense_in_features,
+            dense_arch_layer_sizes,
+            over_arch_layer_sizes,
+            dense_device,
+            tasks,
+        )
         features, dim = self.sparse_arch.F, self.sparse_arch.D
-        check_dense_width(dense_arch_layer_sizes, dim)
-        check_logits(over_arch_layer_sizes, self.tasks)
-        self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
         self.inter_arch = InteractionArch(features, device=dense_device)
         self.over_arch = OverArch(
             dim + features + features * (features - 1) // 2,
@@ -100,68 +112,10 @@ class DLRM(_Interacting):
         )
 
     def served(self, schema: Schema) -> nn.Module:
-        """The same outputs; what depends on the request only is computed once per request."""
+        """A module with the same outputs; it multiplies vectors of requests once per request."""
         if splits_by_scope(self.sparse_arch, schema):
             return ServedDLRM(self.dense_arch, self.sparse_arch, self.over_arch, schema, self.tasks)
         return super().served(schema)
-
-
-class InteractionDCNArch(nn.Module):
-    """The dense vector and the F sparse ones, concatenated, through a cross network.
-
-    Args:
-        num_sparse_features: F.
-        crossnet: ``(B, (F + 1) * D)`` to the same.
-    """
-
-    def __init__(self, num_sparse_features: int, crossnet: nn.Module) -> None:
-        super().__init__()
-        self.F = num_sparse_features
-        self.crossnet = crossnet
-
-    def forward(self, dense_features: Tensor, sparse_features: Tensor) -> Tensor:
-        """``(B, D)`` and ``(B, F, D)`` to ``(B, (F + 1) * D)``."""
-        vectors = torch.cat([dense_features, sparse_features.flatten(1)], dim=1)
-        output: Tensor = self.crossnet(vectors)
-        return output
-
-
-class DLRM_DCN(_Interacting):  # noqa: N801
-    """The model with a cross network.
-
-    Args:
-        embedding_bag_collection, dense_in_features, dense_arch_layer_sizes, over_arch_layer_sizes,
-        dense_device, tasks: see `DLRM`.
-        dcn_num_layers: layers of the cross network, at least 1.
-        dcn_low_rank_dim: rank of their matrices, at least 1.
-
-    Raises:
-        InputError: sizes that do not fit together.
-    """
-
-    def __init__(
-        self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
-        dense_in_features: int,
-        dense_arch_layer_sizes: Sequence[int],
-        over_arch_layer_sizes: Sequence[int],
-        dcn_num_layers: int,
-        dcn_low_rank_dim: int,
-        dense_device: torch.device | str | None = None,
-        tasks: Mapping[str, Loss] | None = None,
-    ) -> None:
-        super().__init__(tasks)
-        self.sparse_arch = SparseArch(embedding_bag_collection)
-        features, dim = self.sparse_arch.F, self.sparse_arch.D
-        check_dense_width(dense_arch_layer_sizes, dim)
-        check_logits(over_arch_layer_sizes, self.tasks)
-        width = (features + 1) * dim
-        self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
-        self.inter_arch = InteractionDCNArch(
-            features,
-            LowRankCrossNet(width, dcn_num_layers, dcn_low_rank_dim, device=dense_device),
-        )
-        self.over_arch = OverArch(width, over_arch_layer_sizes, device=dense_device)
 
 
 class TrainingBatch(Protocol):
@@ -176,7 +130,7 @@ class DLRMTrain(nn.Module):
     """A model and its loss, as the training pipelines take them. Source: TorchRec's ``DLRMTrain``.
 
     Args:
-        dlrm_module: gives logits ``(B, 1)``, as `DLRM` and `DLRM_DCN` do. Export it, not this.
+        dlrm_module: returns logits ``(B, 1)``, as `DLRM` and `DLRM_DCN` do. Export it, not this.
     """
 
     def __init__(self, dlrm_module: nn.Module) -> None:
@@ -192,9 +146,54 @@ class DLRMTrain(nn.Module):
                 ``labels`` ``(B,)`` of 0 and 1.
 
         Returns:
-            The mean binary cross entropy, to call ``backward()`` on; and that, the logits ``(B,)``
-            and the labels, all detached.
+            The mean binary cross entropy, to call ``backward()`` on, and a detached copy of it with
+            the detached logits ``(B,)`` and labels.
         """
         logits = self.model(batch.dense_features, batch.sparse_features).squeeze(-1)
         loss: Tensor = self.loss_fn(logits, batch.labels.float())
         return loss, (loss.detach(), logits.detach(), batch.labels.detach())
+
+
+class DLRMBaseConfig(NamedConfig):
+    """Settings of DLRM and of models that end as it does."""
+
+    dense_layers: Layers = (32, 16)
+    """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
+
+    over_layers: Layers = (64, 32, 1)
+    """Layers over the interactions, at least two; the last is 1 wide, one logit for each task."""
+
+    @field_validator("dense_layers")
+    @classmethod
+    def _ends_in_the_embeddings(
+        cls, layers: tuple[int, ...], info: ValidationInfo
+    ) -> tuple[int, ...]:
+        dim = info.data.get("embedding_dim")  # None if the check of embedding_dim failed.
+        if dim is not None and layers[-1:] != (dim,):
+            raise ValueError(f"expected a last layer {dim} wide, as embedding_dim is")
+        return layers
+
+    @field_validator("over_layers")
+    @classmethod
+    def _ends_in_a_score(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
+        if len(layers) < 2 or layers[-1] != 1:
+            raise ValueError("expected at least two layers, the last 1 wide")
+        return layers
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        return {
+            "dense_in_features": len(schema.dense),
+            "dense_arch_layer_sizes": list(self.dense_layers),
+            "over_arch_layer_sizes": list(self.over_layers),
+        }
+
+
+class DLRMConfig(DLRMBaseConfig):
+    """Settings of a DLRM; the section ``[model]`` of a run's file."""
+
+    model = DLRM
+
+    name: Literal["dlrm"] = "dlrm"
+    """The model."""

@@ -15,16 +15,25 @@ hosts. This is the model alone: the vectors of all features are exchanged as for
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.models.base import LogitModel, Loss, check_logits
+from embershard.models.base_config import LAYER_MAX
+from embershard.models.dlrm import DLRMBaseConfig
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, check_dense_width
-from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
-from embershard.modules.tables import check_one_dim
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+)
+from embershard.modules.tables import check_one_dim, embedding_names
+from embershard.package.schema import Schema
 
 
 class TowerModule(nn.Module):
@@ -113,17 +122,56 @@ class DMT(LogitModel):
         )
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense_in_features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, T)``.
-        """
+        """Logits ``(B, T)``; see `LogitModel`."""
         pooled = self.embedding_bag_collection(sparse_features)
         compressed = torch.cat([tower(pooled) for tower in self.towers], dim=1)
         dense = self.dense_arch(dense_features)
         logits: Tensor = self.over_arch(self.inter_arch(dense, compressed))
         return logits
+
+
+def _to_tuples(value: object) -> object:
+    """Convert a field that is a list of lists in TOML and JSON."""
+    if not isinstance(value, list):
+        return value
+    return tuple(tuple(tower) if isinstance(tower, list) else tower for tower in value)
+
+
+class DMTConfig(DLRMBaseConfig):
+    """Settings of a disaggregated multi-tower; the section ``[model]`` of a run's file."""
+
+    model = DMT
+
+    name: Literal["dmt"] = "dmt"
+    """The model."""
+
+    towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_to_tuples)] = ()
+    """For each tower the names of its sparse inputs; each input stands in exactly one."""
+
+    tower_count: Annotated[int, Field(ge=1)] = 2
+    """Without ``towers``: the number of towers that share the inputs evenly, in their order."""
+
+    tower_vectors: Annotated[int, Field(ge=1, le=LAYER_MAX)] = 2
+    """Vectors that each tower's inputs are compressed to."""
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        features = [feature for table in tables for feature in table.feature_names]
+        keys = dict[str, list[str]]()
+        for feature, key in zip(features, embedding_names(tables), strict=True):
+            keys.setdefault(feature, []).append(key)
+        names, count = list(keys), self.tower_count
+        if unknown := {name for tower in self.towers for name in tower}.difference(names):
+            raise InputError(
+                f"model dmt: towers: expected sparse inputs of {names}, got {sorted(unknown)}"
+            )
+        towers = self.towers or tuple(
+            tuple(names[len(names) * tower // count : len(names) * (tower + 1) // count])
+            for tower in range(count)
+        )
+        return {
+            **super()._constructor_arguments(tables, schema),
+            "towers": [[key for name in tower for key in keys[name]] for tower in towers],
+            "tower_vectors": self.tower_vectors,
+        }

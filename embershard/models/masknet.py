@@ -18,15 +18,24 @@ LayerNorm. The paper normalizes each feature alone, and ends a block in a ReLU.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models.base import LogitModel, Loss, check_logits
-from embershard.modules import MLP, EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.models.base_config import Layers, LogitLayers, NamedConfig
+from embershard.modules import (
+    MLP,
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+)
 from embershard.modules.tables import pooled_width
+from embershard.package.schema import Schema
 
 
 class MaskBlock(nn.Module):
@@ -129,15 +138,7 @@ class MaskNet(LogitModel):
         )
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense_in_features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, T)``.
-        """
+        """Logits ``(B, T)``; see `LogitModel`."""
         pooled = self.embedding_bag_collection(sparse_features).values()
         features = torch.cat([dense_features, pooled], dim=1)
         if self.parallel:
@@ -148,3 +149,35 @@ class MaskNet(LogitModel):
                 output = block(output, features)
         logits: Tensor = self.over_arch(output)
         return logits
+
+
+class MaskNetConfig(NamedConfig):
+    """Settings of a MaskNet; the section ``[model]`` of a run's file."""
+
+    model = MaskNet
+
+    name: Literal["masknet"] = "masknet"
+    """The model."""
+
+    block_layers: Layers = (64, 64, 64)
+    """Output width of each block."""
+
+    reduction_factor: Annotated[float, Field(gt=0, le=16)] = 1.0
+    """Width of a mask's hidden layer, as a multiple of the width of all features."""
+
+    parallel: bool = True
+    """true: every block reads the features. false: each block reads the block before it."""
+
+    over_layers: LogitLayers = (64, 32, 1)
+    """Layers above the blocks; the last is 1 wide, one logit for each task."""
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        return {
+            "dense_in_features": len(schema.dense),
+            "block_sizes": list(self.block_layers),
+            "reduction_factor": self.reduction_factor,
+            "parallel": self.parallel,
+            "over_arch_layer_sizes": list(self.over_layers),
+        }

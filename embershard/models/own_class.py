@@ -9,17 +9,26 @@ import os
 import sys
 import traceback
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 import torch
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models.arguments import ModelArguments
 from embershard.models.base import ONE_SCORE, LogitModel, Loss
+from embershard.models.base_config import BaseConfig, EmbeddingDim
+from embershard.modules import EmbeddingBagConfig
 from embershard.package.schema import Schema
 
 PROVIDED = ("embedding_bag_collection", "dense_in_features", "schema", "tasks", "dense_device")
@@ -190,3 +199,37 @@ def _own_code(call: Callable[[], Made], what: str) -> Made:
         raise OwnClassError(
             f"{what} raised {type(error).__name__}: {error} ({at.filename}:{at.lineno})"
         ) from error
+
+
+class ClassConfig(BaseConfig):
+    """The section ``[model]`` of a model of one's own class."""
+
+    model_config = ConfigDict(extra="allow")
+
+    class_: Annotated[str, Field(alias="class")]
+    """``package.module:Class``; the current folder is importable. All other keys are arguments of
+    its constructor. [Your own class](models.md#your-own-class) says what it has to be."""
+
+    embedding_dim: EmbeddingDim = 16
+    """Columns of every table."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_name(cls, section: Any) -> Any:
+        if isinstance(section, dict) and "name" in section:
+            raise ValueError("expected 'name' or 'class', got both")
+        return section
+
+    @property
+    def name(self) -> str:
+        """The model's name in a checkpoint."""
+        return self.class_
+
+    def check(self) -> None:
+        """Import the class and check its arguments; raises OwnClassError."""
+        check_arguments(self.class_, self.model_extra or {})
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        return {"arguments": dict(self.model_extra or {})}

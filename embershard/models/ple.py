@@ -15,15 +15,24 @@ al., "Modeling Task Relationships in Multi-task Learning with Multi-gate Mixture
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models.base import LogitModel, Loss
-from embershard.modules import MLP, EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.models.base_config import Layers, LogitLayers, NamedConfig
+from embershard.modules import (
+    MLP,
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+)
 from embershard.modules.tables import pooled_width
+from embershard.package.schema import Schema
 
 
 class Experts(nn.ModuleList):
@@ -165,15 +174,7 @@ class PLE(LogitModel):
         )
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense_in_features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, T)``.
-        """
+        """Logits ``(B, T)``; see `LogitModel`."""
         pooled = self.embedding_bag_collection(sparse_features).values()
         features = torch.cat([dense_features, pooled], dim=1)
         outputs = [features] * (len(self.tasks) + 1)
@@ -181,3 +182,42 @@ class PLE(LogitModel):
             outputs = level(outputs)
         logits = [tower(output) for tower, output in zip(self.towers, outputs, strict=True)]
         return torch.cat(logits, dim=1)
+
+
+class PLEConfig(NamedConfig):
+    """Settings of a PLE; the section ``[model]`` of a run's file.
+
+    MMoE is ``levels = 1`` with ``task_experts = 0``.
+    """
+
+    model = PLE
+
+    name: Literal["ple"] = "ple"
+    """The model."""
+
+    levels: Annotated[int, Field(ge=1)] = 2
+    """Levels of experts."""
+
+    task_experts: Annotated[int, Field(ge=0)] = 2
+    """Experts of each task and level. 0, with ``levels = 1``: the model is MMoE."""
+
+    shared_experts: Annotated[int, Field(ge=0)] = 2
+    """Experts of each level that all tasks use."""
+
+    expert_layers: Layers = (64,)
+    """Layers of each expert."""
+
+    tower_layers: LogitLayers = (32, 1)
+    """Layers of each task's tower; the last is 1 wide."""
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        return {
+            "dense_in_features": len(schema.dense),
+            "levels": self.levels,
+            "task_experts": self.task_experts,
+            "shared_experts": self.shared_experts,
+            "expert_layer_sizes": list(self.expert_layers),
+            "tower_layer_sizes": list(self.tower_layers),
+        }

@@ -16,57 +16,59 @@ from embershard.models.arguments import (
     build_bags,
     build_sequences,
 )
-from embershard.models.configs import (
-    ClassConfig,
-    DeepFMConfig,
-    DINConfig,
-    DLRMConfig,
-    DLRMDCNConfig,
-    DMTConfig,
-    MaskNetConfig,
-    PLEConfig,
-    SASRecConfig,
-    TwoTowerConfig,
-)
-from embershard.models.deepfm import DeepFMRanker
-from embershard.models.din import DIN
-from embershard.models.dlrm import DLRM, DLRM_DCN
-from embershard.models.dmt import DMT
-from embershard.models.masknet import MaskNet
-from embershard.models.own_class import OwnArguments, build_own
-from embershard.models.ple import PLE
-from embershard.models.sasrec import SASRec
-from embershard.models.two_tower import TwoTower
+from embershard.models.base_config import NamedConfig
+from embershard.models.deepfm import DeepFMConfig
+from embershard.models.din import DINConfig
+from embershard.models.dlrm import DLRMConfig
+from embershard.models.dlrm_dcn import DLRMDCNConfig
+from embershard.models.dmt import DMTConfig
+from embershard.models.masknet import MaskNetConfig
+from embershard.models.own_class import ClassConfig, OwnArguments, build_own
+from embershard.models.ple import PLEConfig
+from embershard.models.sasrec import SASRecConfig
+from embershard.models.two_tower import TwoTowerConfig
 from embershard.package.schema import Schema
 
-ModelConfig: TypeAlias = (
-    DLRMConfig
-    | DLRMDCNConfig
-    | DeepFMConfig
-    | MaskNetConfig
-    | PLEConfig
-    | DINConfig
-    | SASRecConfig
-    | TwoTowerConfig
-    | DMTConfig
-    | ClassConfig
-)
-"""What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
+ModelConfig: TypeAlias = NamedConfig | ClassConfig
+"""The settings of a model: its ``arguments()`` are those of ``build_model``."""
 
-MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
+MODEL_CONFIGS: Mapping[str, type[NamedConfig]] = MappingProxyType(
     {
-        "dlrm": DLRMConfig,
-        "dlrm_dcn": DLRMDCNConfig,
-        "deepfm": DeepFMConfig,
-        "masknet": MaskNetConfig,
-        "ple": PLEConfig,
-        "din": DINConfig,
-        "sasrec": SASRecConfig,
-        "two_tower": TwoTowerConfig,
-        "dmt": DMTConfig,
+        config.model_fields["name"].default: config
+        for config in (
+            DLRMConfig,
+            DLRMDCNConfig,
+            DeepFMConfig,
+            MaskNetConfig,
+            PLEConfig,
+            DINConfig,
+            SASRecConfig,
+            TwoTowerConfig,
+            DMTConfig,
+        )
     }
 )
-"""By name."""
+"""The settings of each built-in model, by its name."""
+
+
+def config_class(section: object) -> type[ModelConfig]:
+    """The class that reads a section ``[model]``. DLRM's refuses an unknown name."""
+    if not isinstance(section, Mapping):
+        return DLRMConfig
+    if "class" in section:
+        return ClassConfig
+    return MODEL_CONFIGS.get(str(section.get("name")), DLRMConfig)
+
+
+def parse_config(section: object) -> ModelConfig:
+    """The settings of a section ``[model]``, as its ``name`` or ``class`` chooses.
+
+    Raises:
+        ValidationError: of pydantic, with the key at fault.
+    """
+    if isinstance(section, ModelConfig):
+        return section
+    return config_class(section).model_validate(section)
 
 
 def build_model(
@@ -80,11 +82,11 @@ def build_model(
 
     Args:
         name: one of ``model_names()``, or ``package.module:Class``.
-        arguments: what its constructor needs, as JSON's types, as the model's config returns them:
+        arguments: arguments of its constructor as JSON's types, as the model's config returns them:
             ``tables`` (each ``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names``,
             and ``pooling`` "sum" or "mean"), ``fused`` (null for plain tables, or ``optimizer``,
             ``learning_rate`` and ``eps`` of tables that train in backward), ``tasks`` (the loss of
-            each task by name; without it one task ``score``), and of each model:
+            each task by name; without it one task ``score``), and for each model:
 
             ============= ==============================================================
             ``dlrm``      ``dense_in_features``, ``dense_arch_layer_sizes``,
@@ -109,51 +111,38 @@ def build_model(
             your class    ``arguments``: a dict
             ============= ==============================================================
 
-        schema: of the inputs; only for a class of your own.
-        device: where the model lies. None: torch's default for plain tables, cpu for fused.
+        schema: schema of the inputs; only for a class of your own.
+        device: device of the model. None: torch's default for plain tables, cpu for fused ones.
 
     Raises:
         InputError: an unknown name or argument, a missing one, or one that does not fit.
     """
     is_own = ":" in name
-    if name not in _MODELS and not is_own:
-        raise InputError(f"model: expected one of {', '.join(_MODELS)}; got {name!r}")
-    kind = OwnArguments if is_own else _arguments_of(_MODELS[name])
+    if name not in MODEL_CONFIGS and not is_own:
+        raise InputError(f"model: expected one of {', '.join(MODEL_CONFIGS)}; got {name!r}")
+    parser = OwnArguments if is_own else _argument_parser(MODEL_CONFIGS[name].model)
     try:
-        given: Any = kind.model_validate(dict(arguments))
+        parsed: Any = parser.model_validate(dict(arguments))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(
             f"model {name!r}: argument {where!r}: {first['msg']}; got {first['input']!r}"
         ) from None
-    bags = build_bags(given.tables, given.fused, device)
+    bags = build_bags(parsed.tables, parsed.fused, device)
     if is_own:
-        return build_own(name, given, bags, schema, device)
+        return build_own(name, parsed, bags, schema, device)
     collections: list[nn.Module] = [bags]
-    if hasattr(given, "sequence_tables"):
-        collections.append(build_sequences(given.sequence_tables, given.fused, device))
-    return _MODELS[name](*collections, **given.of_constructor(), dense_device=device)
+    if hasattr(parsed, "sequence_tables"):
+        collections.append(build_sequences(parsed.sequence_tables, parsed.fused, device))
+    model = MODEL_CONFIGS[name].model
+    return model(*collections, **parsed.constructor_arguments(), dense_device=device)
 
 
 def model_names() -> list[str]:
-    """Every name that ``build_model`` knows."""
-    return list(_MODELS)
+    """The name of every model that ``build_model`` knows."""
+    return list(MODEL_CONFIGS)
 
-
-_MODELS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
-    {
-        "dlrm": DLRM,
-        "dlrm_dcn": DLRM_DCN,
-        "deepfm": DeepFMRanker,
-        "masknet": MaskNet,
-        "ple": PLE,
-        "din": DIN,
-        "sasrec": SASRec,
-        "two_tower": TwoTower,
-        "dmt": DMT,
-    }
-)
 
 _COLLECTIONS: Mapping[str, dict[str, Any]] = MappingProxyType(
     {
@@ -161,14 +150,14 @@ _COLLECTIONS: Mapping[str, dict[str, Any]] = MappingProxyType(
         "embedding_collection": {"sequence_tables": (list[SequenceTableArguments], ...)},
     }
 )
-"""Arguments of constructors that are built, and what a checkpoint says in their place, beside
+"""Collections that constructors take, and the fields that a checkpoint has for them, besides
 ``tables``."""
 
 
-def _arguments_of(model: Callable[..., nn.Module]) -> type[ModelArguments]:
+def _argument_parser(model: Callable[..., nn.Module]) -> type[ModelArguments]:
     fields = dict[str, Any]()
-    for name, taken in inspect.signature(model).parameters.items():
+    for name, parameter in inspect.signature(model).parameters.items():
         if name not in ("dense_device", "tasks"):
-            default = ... if taken.default is taken.empty else taken.default
-            fields |= _COLLECTIONS.get(name, {name: (taken.annotation, default)})
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields |= _COLLECTIONS.get(name, {name: (parameter.annotation, default)})
     return create_model("Arguments", __base__=ModelArguments, **fields)

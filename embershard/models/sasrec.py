@@ -18,22 +18,27 @@ authors' code. There is no dropout.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
-from embershard.models.base import LogitModel, Loss, check_logits, check_sequences
+from embershard.models.base import Loss
+from embershard.models.base_config import LogitLayers
+from embershard.models.history import HistoryConfig, HistoryModel
 from embershard.modules import (
     MLP,
     EmbeddingBagCollection,
+    EmbeddingBagConfig,
     EmbeddingCollection,
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
     to_examples,
 )
-from embershard.modules.tables import pooled_width
+from embershard.package.schema import Schema
 
 
 class CausalBlock(nn.Module):
@@ -65,7 +70,7 @@ class CausalBlock(nn.Module):
         return output
 
 
-class SASRec(LogitModel):
+class SASRec(HistoryModel):
     """The model.
 
     To be exported, ``history`` is an input of the request scope wherever any input is.
@@ -105,26 +110,27 @@ class SASRec(LogitModel):
         dense_device: torch.device | str | None = None,
         tasks: Mapping[str, Loss] | None = None,
     ) -> None:
-        super().__init__(tasks)
-        check_logits(over_arch_layer_sizes, self.tasks)
-        check_sequences(embedding_collection.embedding_names(), history=history, target=target)
+        super().__init__(
+            embedding_bag_collection,
+            embedding_collection,
+            history,
+            target,
+            over_arch_layer_sizes,
+            tasks,
+        )
         if min(history_max, blocks) < 1:
             raise InputError(
                 "SASRec: expected history_max and blocks of at least 1, "
                 f"got {history_max} and {blocks}"
             )
-        self.embedding_bag_collection = embedding_bag_collection
-        self.embedding_collection = embedding_collection
-        self.history, self.target, self.history_max = history, target, history_max
-        dim = embedding_collection.embedding_configs()[0].embedding_dim
-        device = dense_device
-        pooled = pooled_width(embedding_bag_collection.embedding_bag_configs())
+        self.history_max = history_max
+        dim, device = self.dim, dense_device
         positions = torch.empty(history_max, dim, device=device)
         self.positions = nn.Parameter(positions.normal_(std=0.02))
         self.blocks = nn.ModuleList(CausalBlock(dim, device=device) for _ in range(blocks))
         self.norm = nn.LayerNorm(dim, device=device)
         self.over_arch = MLP(
-            dense_in_features + pooled + dim,
+            dense_in_features + self.pooled_width + dim,
             over_arch_layer_sizes,
             device=device,
             activate_last=False,
@@ -134,19 +140,9 @@ class SASRec(LogitModel):
         self.register_buffer("later", places > places.unsqueeze(1), persistent=False)
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
-        """Rate examples.
-
-        Args:
-            dense_features: float32 ``(B, dense_in_features)``.
-            sparse_features: rows of B examples.
-
-        Returns:
-            Logits, float32 ``(B, T)``.
-        """
-        pooled = self.embedding_bag_collection(sparse_features).values()
-        sequences = self.embedding_collection(sparse_features)
-        target = sequences[self.target].to_padded_dense(1).squeeze(1)
-        product = to_examples(self._last_state(sequences[self.history])) * target
+        """Logits ``(B, T)``; see `LogitModel`."""
+        pooled, history, target = self.look_up(sparse_features)
+        product = to_examples(self._last_state(history)) * target
         rest: Tensor = self.over_arch(torch.cat([dense_features, pooled, product], dim=1))
         score: Tensor = product.sum(dim=1, keepdim=True)
         return score + rest
@@ -162,3 +158,36 @@ class SASRec(LogitModel):
         last = (before_end == 0).unsqueeze(1).float()
         state: Tensor = self.norm(torch.bmm(last, states).squeeze(1))
         return state
+
+
+class SASRecConfig(HistoryConfig):
+    """Settings of a SASRec; the section ``[model]`` of a run's file."""
+
+    model = SASRec
+
+    name: Literal["sasrec"] = "sasrec"
+    """The model."""
+
+    blocks: Annotated[int, Field(ge=1)] = 2
+    """Blocks of self-attention over the history, whose length is the input's ``max_ids``."""
+
+    over_layers: LogitLayers = (64, 32, 1)
+    """Layers over everything else; the last is 1 wide, one logit for each task."""
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        sequences = self.sequence_arguments(tables)
+        history_max = next(item.max_ids for item in schema.sparse if item.name == self.history)
+        if not history_max:
+            raise InputError(
+                f"model sasrec: expected max_ids of the sparse input {self.history!r}, the number "
+                "of its positions; got no limit"
+            )
+        return {
+            **sequences,
+            "history_max": history_max,
+            "blocks": self.blocks,
+            "dense_in_features": len(schema.dense),
+            "over_arch_layer_sizes": list(self.over_layers),
+        }

@@ -14,24 +14,27 @@ without candidates returns the vector of its user, to find the nearest items.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.models.base import LogitModel, Loss, outputs_of
+from embershard.models.base_config import Layers, NamedConfig, table_rows
 from embershard.modules import (
     MLP,
     EmbeddingBagCollection,
+    EmbeddingBagConfig,
     FusedEmbeddingBagCollection,
     to_examples,
 )
-from embershard.modules.in_batch import InBatchSoftmax
-from embershard.modules.tables import check_one_dim
-from embershard.package.schema import Schema
+from embershard.modules.in_batch import BUCKETS_MAX, InBatchSoftmax
+from embershard.modules.tables import check_one_dim, embedding_names
+from embershard.package.schema import Schema, Scope
 
 TowerLoss: TypeAlias = Literal["bce", "in_batch"]
 """``bce``: that of the task, row by row. ``in_batch``: see `InBatchSoftmax`."""
@@ -207,3 +210,60 @@ class ServedTwoTower(nn.Module):
         scores = outputs_of(logits, tasks)
         named = scores if isinstance(scores, dict) else {"score": scores}
         return {**named, "user": user, "item": item}
+
+
+class TwoTowerConfig(NamedConfig):
+    """Settings of two towers; the section ``[model]`` of a run's file.
+
+    Inputs of the request scope are the user's, those of the example scope the item's.
+    """
+
+    model = TwoTower
+
+    name: Literal["two_tower"] = "two_tower"
+    """The model."""
+
+    tower_layers: Layers = (64, 32)
+    """Layers of either tower; the last is as wide as the vectors, and linear."""
+
+    loss: TowerLoss = "bce"
+    """``bce``: the task's loss, row by row. ``in_batch``: a softmax over the items of the batch for
+    each row with label 1, corrected by the items' frequencies."""
+
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05
+    """With ``in_batch``: divides the cosine of the two vectors."""
+
+    item: str = "item"
+    """With ``in_batch``: the sparse input of the item's id, one id an example."""
+
+    def _constructor_arguments(
+        self, tables: Sequence[EmbeddingBagConfig], schema: Schema
+    ) -> dict[str, Any]:
+        """The schema's scopes tell the towers' inputs."""
+        scopes = {item.name: item.scope for item in schema.sparse}
+        features = [feature for table in tables for feature in table.feature_names]
+        keys = embedding_names(tables)
+
+        def columns(scope: Scope) -> list[int]:
+            return [place for place, item in enumerate(schema.dense) if item.scope == scope]
+
+        def outputs(scope: Scope) -> list[str]:
+            found = zip(features, keys, strict=True)
+            return [key for feature, key in found if scopes[feature] == scope]
+
+        of_loss = dict[str, Any]()
+        if self.loss == "in_batch":
+            of_loss = {
+                "loss": self.loss,
+                "temperature": self.temperature,
+                "item": self.item,
+                "frequency_buckets": min(table_rows(self.name, tables, self.item), BUCKETS_MAX),
+            }
+        return {
+            **of_loss,
+            "user_columns": columns("request"),
+            "user_features": outputs("request"),
+            "item_columns": columns("example"),
+            "item_features": outputs("example"),
+            "tower_layer_sizes": list(self.tower_layers),
+        }

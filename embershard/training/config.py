@@ -35,7 +35,9 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PlainValidator,
     PrivateAttr,
+    SerializeAsAny,
     Tag,
     ValidationError,
     field_validator,
@@ -45,20 +47,9 @@ from embershard.data.parquet_config import ParquetConfig
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import ConfigError
-from embershard.models import (
-    MODEL_CONFIGS,
-    ClassConfig,
-    DeepFMConfig,
-    DINConfig,
-    DLRMConfig,
-    DLRMDCNConfig,
-    DMTConfig,
-    MaskNetConfig,
-    PLEConfig,
-    SASRecConfig,
-    TwoTowerConfig,
-)
+from embershard.models import MODEL_CONFIGS, ClassConfig, DLRMConfig, ModelConfig
 from embershard.models.own_class import OwnClassError
+from embershard.models.registry import config_class, parse_config
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 
 if TYPE_CHECKING:
@@ -66,17 +57,6 @@ if TYPE_CHECKING:
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-DEFAULT_MODEL = "dlrm"
-
-
-def _model_name(section: object) -> str:
-    """Which class reads ``[model]``; the default's refuses an unknown name."""
-    if isinstance(section, ClassConfig) or (isinstance(section, dict) and "class" in section):
-        return "class"
-    given = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
-    return given if isinstance(given, str) and given in MODEL_CONFIGS else DEFAULT_MODEL
 
 
 DATA_CONFIGS: Mapping[str, type[BaseModel]] = MappingProxyType(
@@ -269,19 +249,7 @@ class RunConfig(Section):
         Annotated[DataConfig, Tag("built-in")] | Annotated[ParquetConfig, Tag("parquet")],
         Discriminator(_data_kind),
     ]
-    model: Annotated[
-        Annotated[DLRMConfig, Tag("dlrm")]
-        | Annotated[DLRMDCNConfig, Tag("dlrm_dcn")]
-        | Annotated[DeepFMConfig, Tag("deepfm")]
-        | Annotated[MaskNetConfig, Tag("masknet")]
-        | Annotated[PLEConfig, Tag("ple")]
-        | Annotated[DINConfig, Tag("din")]
-        | Annotated[SASRecConfig, Tag("sasrec")]
-        | Annotated[TwoTowerConfig, Tag("two_tower")]
-        | Annotated[DMTConfig, Tag("dmt")]
-        | Annotated[ClassConfig, Tag("class")],
-        Discriminator(_model_name),
-    ] = DLRMConfig()
+    model: Annotated[SerializeAsAny[ModelConfig], PlainValidator(parse_config)] = DLRMConfig()
     tasks: dict[str, TaskConfig] = dict(DEFAULT_TASKS)
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
@@ -332,7 +300,8 @@ def read_config(path: Path) -> RunConfig:
         raise ConfigError(f"{path}: expected a TOML file in UTF-8, got {error}") from error
     file = _File(path=path, text=text)
     try:
-        config = RunConfig.model_validate(tomllib.loads(text))
+        document = tomllib.loads(text)
+        config = RunConfig.model_validate(document)
     except tomllib.TOMLDecodeError as error:
         match = re.search(r"at line (\d+)", str(error))
         line = match[1] if match else len(text.splitlines())  # "at end of document"
@@ -340,18 +309,19 @@ def read_config(path: Path) -> RunConfig:
     except ValidationError as error:
         unknown = [fault for fault in error.errors() if fault["type"] == "extra_forbidden"]
         # A misspelled key is also a missing one, but says more.
-        raise ConfigError(_problem(file, [*unknown, *error.errors()][0])) from error
+        raise ConfigError(_problem(file, document, [*unknown, *error.errors()][0])) from error
     config._file = file
     return config
 
 
-def _problem(file: _File, error: ErrorDetails) -> str:
+def _problem(file: _File, document: Mapping[str, Any], error: ErrorDetails) -> str:
     """ "<file>:<line>: key '<key>': expected ..., got ..."."""
     names = [str(part) for part in error["loc"]]
-    kind = names.pop(1) if names[0] in ("data", "model") and len(names) > 1 else ""
+    kind = names.pop(1) if names[0] == "data" and len(names) > 1 else ""
     where = file.where(names)
     if error["type"] == "extra_forbidden":
-        known = _known_keys(names[:-1], kind)
+        classes = {"data": DATA_CONFIGS.get(kind), "model": config_class(document.get("model"))}
+        known = _known_keys(names[:-1], classes)
         close = difflib.get_close_matches(names[-1], known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"{where}: expected one of {', '.join(known)}{hint}"
@@ -366,12 +336,12 @@ def _problem(file: _File, error: ErrorDetails) -> str:
     return f"{where}: {message}, got {list(got) if isinstance(got, tuple) else got!r}"
 
 
-def _known_keys(section: list[str], kind: str) -> list[str]:
-    """The keys of a section. ``kind``: of ``[data]`` or ``[model]``, which have several."""
+def _known_keys(section: list[str], classes: Mapping[str, Any]) -> list[str]:
+    """The keys of a section. ``classes`` has the class that reads each section with several."""
     model: Any = RunConfig
     for depth, name in enumerate(section):
-        if depth == 0 and name in ("data", "model"):
-            model = (DATA_CONFIGS if name == "data" else MODEL_CONFIGS)[kind]
+        if depth == 0 and name in classes:
+            model = classes[name]
         elif get_origin(model) is dict:
             model = get_args(model)[1]
         else:

@@ -8,7 +8,9 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models import DLRM, DLRM_DCN, build_model, model_names
+from embershard.models import DLRM, DLRM_DCN, MODEL_CONFIGS, build_model, model_names
+from embershard.models.own_class import ClassConfig
+from embershard.models.registry import parse_config
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection, PoolingType
 from tests.cases import cases
 
@@ -47,6 +49,13 @@ def test_every_name_is_listed():
         "two_tower",
         "dmt",
     ]
+
+
+def test_a_section_is_read_by_the_class_of_its_name():
+    for name in model_names():
+        assert type(parse_config({"name": name})) is MODEL_CONFIGS[name]
+    assert type(parse_config({})) is MODEL_CONFIGS["dlrm"]
+    assert type(parse_config({"class": "ranker:Ranker"})) is ClassConfig
 
 
 def test_dlrm_has_the_tables_and_layers_asked_for():
