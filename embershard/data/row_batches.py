@@ -166,6 +166,7 @@ def _cut(
         rng.shuffle(order)
     names = mapped.schema.sparse_names()
     request = torch.from_numpy(mapped.examples.request)
+    weights = mapped.examples.weights
     for number, start in enumerate(range(0, len(order), batch_size)):
         index = order[start : start + batch_size]
         own = slice(*(len(index) * edge // part[1] for edge in (part[0], part[0] + 1)))
@@ -185,7 +186,8 @@ def _cut(
                 mapped.dense[chosen],
                 _keyed(names, columns),
                 mapped.labels[chosen],
-                request=request[chosen],
+                None if weights is None else torch.from_numpy(weights[index[own]]),
+                request[chosen],
             )
 
 
