@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,9 @@ from embershard.data.splits import Split
 from embershard.errors import InputError
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Schema
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with the step of a preparation, its units that are done, and all of its units."""
 
 
 class JaggedColumn(NamedTuple):
