@@ -6,7 +6,7 @@ A bar whose work fails leaves nothing behind: the message speaks alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -86,6 +86,24 @@ def rows_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
             progress.update(
                 task, total=total, completed=done, share=_percent(done, total), detail=detail
             )
+
+        yield show
+
+
+@contextmanager
+def data_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Step of a data set's preparation, and its share that is done, on standard error. Nothing is
+    shown before the first report: data that was prepared earlier has none."""
+    with ExitStack() as stack:
+        bar: tuple[Progress, TaskID] | None = None
+
+        def show(step: str, done: int, total: int) -> None:
+            nonlocal bar
+            bar = bar or stack.enter_context(_bar("preparing", "data"))
+            progress, task = bar
+            detail = f"{step} {_short(done)} of {_short(total)}"
+            share = _percent(done, total)
+            progress.update(task, total=total, completed=done, share=share, detail=detail)
 
         yield show
 

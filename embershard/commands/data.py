@@ -121,6 +121,7 @@ def _show(proposal: Proposal, out: Path, sample: int, rows: int) -> None:
 
 def _describe(args: argparse.Namespace) -> None:
     from embershard.commands.train import CACHE_VARIABLE
+    from embershard.console import data_bar
     from embershard.data import DEFAULT_CACHE, Examples, load_dataset, to_rows
     from embershard.data.description import describe_splits
     from embershard.training import read_config
@@ -128,7 +129,8 @@ def _describe(args: argparse.Namespace) -> None:
     _check_rows(args.rows)
     config = read_config(args.config)
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
-    dataset = load_dataset(config.data, tasks=config.tasks, cache=cache)
+    with data_bar() as progress:
+        dataset = load_dataset(config.data, tasks=config.tasks, cache=cache, progress=progress)
     splits: dict[str, Split] = {}
     for name in ("train", "valid", "test"):
         split = getattr(dataset, name)

@@ -130,12 +130,15 @@ def _show_plan(report: PlanReport, *, page: Path | None, explained: str | None) 
 def _train_on(
     ranks: Ranks, config: RunConfig, data: DataConfig | ParquetConfig, args: argparse.Namespace
 ) -> None:
-    from embershard.console import training_bar
+    from embershard.console import data_bar, training_bar
     from embershard.data import DEFAULT_CACHE, load_dataset
     from embershard.training import TrainingStopped, dry_run, train
 
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
-    dataset = ranks.first_on_rank_0(lambda: load_dataset(data, tasks=config.tasks, cache=cache))
+    with data_bar() if ranks.rank == 0 else nullcontext() as progress:
+        dataset = ranks.first_on_rank_0(
+            lambda: load_dataset(data, tasks=config.tasks, cache=cache, progress=progress)
+        )
     title = f"{config.model.name} on {dataset.name}" + ranks.text
     options: dict[str, Any] = {
         "overwrite": args.overwrite,

@@ -5,6 +5,7 @@ from embershard.data.fetch import DEFAULT_CACHE, fetch_movielens
 from embershard.data.movielens import MovieLens, RankingRequest, load_movielens
 from embershard.data.parquet_batches import ParquetBatches
 from embershard.data.parquet_config import ParquetConfig
+from embershard.data.random_batches import RandomRecDataset
 from embershard.data.registry import (
     DATASETS,
     DataConfig,
@@ -36,6 +37,7 @@ __all__ = [
     "ParquetConfig",
     "PlantedClickLog",
     "PlantedInput",
+    "RandomRecDataset",
     "RankingRequest",
     "RowExamples",
     "Split",

@@ -1,4 +1,4 @@
-"""Data sets in memory, whatever they were read from.
+"""Data sets in memory.
 
 Ids are *raw*: what a client would send, a string as its XXH3-64. `embershard.data.batches` turns
 them into table rows and tensors.
@@ -8,15 +8,16 @@ them into table rows and tensors.
                         values   a  b     c  d  e
     labels   [N]        or [N, T]: one column per task
     request  [N]        equal numbers: one request, so equal request-scoped inputs
+    weights  [N]        optional: factor of each example's losses
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,9 @@ from embershard.data.splits import Split
 from embershard.errors import InputError
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Schema
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with the step of a preparation, its units that are done, and all of its units."""
 
 
 class JaggedColumn(NamedTuple):
@@ -50,7 +54,7 @@ class JaggedColumn(NamedTuple):
 
     @classmethod
     def of_lists(cls, lists: ArrayLike) -> JaggedColumn:
-        """Ids as a caller has them: integers, or strings.
+        """The column of a caller's ids, which are integers or strings.
 
         Args:
             lists: one id for each of N examples, or a list of ids for each. A list, or a column
@@ -107,18 +111,23 @@ class Examples:
     request: NDArray[np.int64]
     """``[N]``. Examples with equal numbers belong to one request."""
 
+    weights: NDArray[np.float32] | None = None
+    """``[N]``, at least 0: factor of each example's losses. None: 1 each."""
+
     def __post_init__(self) -> None:
         count = _count(self.labels)
         _check_labels(self.labels, count)
         _check_array("dense", self.dense, np.float32, (count, len(self.schema.dense)))
         _check_finite(self.schema, self.dense)
         _check_array("request", self.request, np.int64, (count,))
+        if self.weights is not None:
+            _check_weights(self.weights, count)
         expected = self.schema.sparse_names()
         if sorted(self.sparse) != sorted(expected):
             raise InputError(f"sparse: expected inputs {expected}, got {list(self.sparse)}")
-        for each in self.schema.sparse:
-            if each.weighted:
-                raise InputError(f"sparse {each.name!r}: expected no weights, got weighted")
+        for item in self.schema.sparse:
+            if item.weighted:
+                raise InputError(f"sparse {item.name!r}: expected no weights, got weighted")
         for name, column in self.sparse.items():
             _check_column(name, column, count)
 
@@ -139,6 +148,7 @@ class Examples:
             sparse={name: column.take(index) for name, column in self.sparse.items()},
             labels=self.labels[index],
             request=self.request[index],
+            weights=None if self.weights is None else self.weights[index],
         )
 
 
@@ -186,6 +196,8 @@ class Dataset(Generic[AnySplit]):
             if not isinstance(split, Examples):
                 raise TypeError(f"digest: expected Examples, got {type(split).__name__}")
             arrays: list[NDArray[Any]] = [split.labels, split.request, split.dense]
+            if split.weights is not None:
+                arrays.append(split.weights)
             for name in sorted(split.sparse):
                 digest.update(name.encode())
                 arrays += split.sparse[name].values, split.sparse[name].offsets
@@ -214,7 +226,7 @@ def _count(labels: ArrayLike) -> int:
 
 
 def _check_labels(labels: NDArray[np.float32], count: int) -> None:
-    """Without columns labels are 0 or 1. With columns the losses of the tasks decide."""
+    """Labels ``[N]`` are 0 or 1. Labels ``[N, T]`` depend on the losses of the tasks."""
     shape = np.shape(labels)
     has_columns = len(shape) == 2 and shape[1] > 0
     _check_array("labels", labels, np.float32, shape if has_columns else (count,))
@@ -228,6 +240,17 @@ def _check_labels(labels: NDArray[np.float32], count: int) -> None:
     raise InputError(
         f"labels: expected 0 or 1, {got}; set a threshold, such as (values > 3).astype(np.float32)"
     )
+
+
+def _check_weights(weights: NDArray[np.float32], count: int) -> None:
+    _check_array("weights", weights, np.float32, (count,))
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        example = int(np.argmax(wrong))
+        raise InputError(
+            f"weights: expected finite numbers of at least 0, "
+            f"got {weights[example]} in example {example}"
+        )
 
 
 def _check_finite(schema: Schema, dense: NDArray[np.float32]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from embershard.data.base import TableHint
+from embershard.data.base import Progress, TableHint
 from embershard.data.fetch import DEFAULT_CACHE
 from embershard.data.parquet_config import ParquetConfig
 from embershard.data.splits import Batch
@@ -109,7 +109,11 @@ class ParquetBatches:
 
 
 def load_parquet(
-    config: ParquetConfig, tasks: Mapping[str, TaskConfig], cache: Path
+    config: ParquetConfig,
+    tasks: Mapping[str, TaskConfig],
+    cache: Path,
+    progress: Progress | None = None,
+    name: str = "parquet",
 ) -> ParquetDataset:
     """The data set, prepared.
 
@@ -123,8 +127,8 @@ def load_parquet(
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise InputError(
-            "data set 'parquet': expected pyarrow, found none; pip install 'embershard[parquet]'"
+            f"data set {name!r}: expected pyarrow, found none; pip install 'embershard[parquet]'"
         ) from error
     from embershard.data.parquet_dataset import load_parquet_dataset
 
-    return load_parquet_dataset(config, tasks, cache)
+    return load_parquet_dataset(config, tasks, cache, progress, name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from embershard.data.base import Dataset
+from embershard.data.base import Dataset, Progress
 from embershard.data.parquet_config import SPLITS, ParquetConfig
 from embershard.data.parquet_preparation import prepare
 from embershard.data.parquet_schema import make_schema, make_tables
@@ -26,17 +26,21 @@ class ParquetDataset(Dataset[ParquetSplit]):
 
 
 def load_parquet_dataset(
-    config: ParquetConfig, tasks: Mapping[str, TaskConfig], cache: Path
+    config: ParquetConfig,
+    tasks: Mapping[str, TaskConfig],
+    cache: Path,
+    progress: Progress | None,
+    name: str,
 ) -> ParquetDataset:
     """Prepare the files, unless the cache knows them; see `prepare`."""
-    prepared = prepare(config, tasks, cache)
+    prepared = prepare(config, tasks, cache, progress)
     schema = make_schema(config, prepared.learned)
     train, valid, test = (
-        ParquetSplit(config=config, tasks=tasks, prepared=prepared, schema=schema, name=name)
-        for name in SPLITS
+        ParquetSplit(config=config, tasks=tasks, prepared=prepared, schema=schema, name=split)
+        for split in SPLITS
     )
     return ParquetDataset(
-        name="parquet",
+        name=name,
         schema=schema,
         train=train,
         valid=valid,

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from embershard.data.base import Progress
 from embershard.data.parquet_columns import (
     NeededColumn,
     RawLists,
@@ -103,8 +104,13 @@ class Prepared:
         return SplitRule(config.split, config.seed, self.cuts)
 
 
-def prepare(config: ParquetConfig, tasks: Mapping[str, TaskConfig], cache: Path) -> Prepared:
-    """Read the files, or what an earlier call found in them.
+def prepare(
+    config: ParquetConfig,
+    tasks: Mapping[str, TaskConfig],
+    cache: Path,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Read the files, or the result that an earlier call kept.
 
     Of several processes with the same cache folder, one reads; the others wait for it.
 
@@ -119,7 +125,7 @@ def prepare(config: ParquetConfig, tasks: Mapping[str, TaskConfig], cache: Path)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / f"{digest}.lock"):
         if not kept.exists():
-            arrays = _Pass(config, tasks, files, file_splits).run()
+            arrays = _Pass(config, tasks, files, file_splits, progress).run()
             partial_file = folder / f"{digest}.partial"
             with partial_file.open("wb") as stream:
                 np.savez(stream, allow_pickle=False, **arrays)
@@ -208,7 +214,9 @@ class _Pass:
         tasks: Mapping[str, TaskConfig],
         files: Sequence[SourceFile],
         file_splits: NDArray[np.int64],
+        progress: Progress | None,
     ) -> None:
+        self._progress = progress
         self._config, self._tasks = config, tasks
         self._files, self._file_splits = files, file_splits
         self._needed = list(needed_columns(config, tasks))
@@ -231,7 +239,7 @@ class _Pass:
         LOG.info("data: reading %s rows of %s files", groups[:, 3].sum(), len(self._files))
         rule = SplitRule(self._config.split, self._config.seed, self._time_cuts(groups))
         columns = sorted({needed.name for needed in self._needed})
-        for place, rows in prefetched(self._rows(groups, columns), depth=2):
+        for place, rows in prefetched(self._rows(groups, columns, "reading rows"), depth=2):
             splits = self._splits(rule, groups[place], rows)
             groups[place, 4:] += np.bincount(splits, minlength=len(SPLITS))
             self._add(rows, splits)
@@ -277,23 +285,29 @@ class _Pass:
         return np.array(groups, np.int64).reshape(-1, 7)
 
     def _rows(
-        self, groups: NDArray[np.int64], columns: Sequence[str]
+        self, groups: NDArray[np.int64], columns: Sequence[str], step: str
     ) -> Generator[tuple[int, Rows], None, None]:
         """All rows, each part with the place of its row group."""
         rows_max = BATCH_ROWS if self._unfolded is None else BATCH_REQUESTS
+        done, total = 0, int(groups[:, 3].sum())
         for place, (file, number, first, *_) in enumerate(groups.tolist()):
             source = self._files[file]
             for batch in record_batches(source, number, columns, rows_max):
                 numbers = np.arange(first, first + batch.num_rows)
                 yield place, Rows(batch, source.path, number, numbers)
                 first += batch.num_rows
+                done += batch.num_rows
+                if self._progress is not None:
+                    self._progress(step, done, total)
 
     def _time_cuts(self, groups: NDArray[np.int64]) -> tuple[int, int] | None:
         split, total = self._config.split, int(groups[:, 3].sum())
         if split.by != "time" or not total:
             return None
         column = str(split.column)
-        times = (row_times(rows, column) for _, rows in self._rows(groups, [column]))
+        times = (
+            row_times(rows, column) for _, rows in self._rows(groups, [column], "reading times")
+        )
         return time_cuts(split, times, total)
 
     def _splits(self, rule: SplitRule, group: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from embershard.data.base import Dataset
+from embershard.data.base import Dataset, Progress
 from embershard.data.fetch import DEFAULT_CACHE, fetch_movielens
 from embershard.data.movielens import load_movielens
 from embershard.data.parquet_batches import load_parquet
@@ -81,6 +81,7 @@ def load_dataset(
     *,
     tasks: Mapping[str, TaskConfig] = DEFAULT_TASKS,
     cache: Path = DEFAULT_CACHE,
+    progress: Progress | None = None,
 ) -> Dataset[Any]:
     """Load the data set that ``config`` names.
 
@@ -89,13 +90,15 @@ def load_dataset(
         tasks: what its labels are for. Those of the built-in data sets are for one task.
         cache: where fetched and prepared data is kept, in a folder of its own name. ``~`` is
             the home folder.
+        progress: called while files are read for the first time, maybe on another thread, with the
+            step, its units that are done, and all of its units.
 
     Raises:
         InputError: settings that make no data set, or tasks that it has no labels for.
         DataError: its files cannot be fetched or read.
     """
     if isinstance(config, ParquetConfig):
-        return load_parquet(config, tasks, cache)
+        return load_parquet(config, tasks, cache, progress)
     _check_tasks(config, tasks)
     return DATASETS[config.name].load(config, cache)
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from embershard.console import bytes_bar, export_bar, training_bar
+from embershard.console import bytes_bar, data_bar, export_bar, training_bar
 from embershard.export import ExportProgress
 from embershard.training import TrainingProgress
 
@@ -82,6 +82,17 @@ def test_what_fails_leaves_no_bar(capsys, bar, error):
     assert capsys.readouterr() == ("", "")
 
 
+def test_data_that_cannot_be_prepared_leaves_no_bar(capsys):
+    def prepare():
+        with data_bar() as show:
+            show("reading rows", 1, 2)
+            raise ValueError("damaged")
+
+    with pytest.raises(ValueError, match="damaged"):
+        prepare()
+    assert capsys.readouterr() == ("", "")
+
+
 def test_training_shows_no_auc_before_there_is_one(capsys):
     with training_bar("x") as show:
         show(training(1, None))
@@ -103,6 +114,21 @@ def test_verifying_shows_bytes(capsys):
     told = capsys.readouterr().err
     assert "25%" in told
     assert "2.5 of 10.0 MB" in told
+
+
+def test_preparing_data_shows_the_step_and_its_units(capsys):
+    with data_bar() as show:
+        show("reading rows", 2_500_000, 10_000_000)
+    told = capsys.readouterr().err
+    assert "preparing data" in told
+    assert "25%" in told
+    assert "reading rows 2.5M of 10M" in told
+
+
+def test_data_that_is_prepared_already_shows_no_bar(capsys):
+    with data_bar():
+        pass
+    assert capsys.readouterr() == ("", "")
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(capsys):

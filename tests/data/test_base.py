@@ -69,6 +69,23 @@ def test_sparse_ids_that_are_no_column_are_refused():
     assert "sparse 'tags': expected a JaggedColumn, got list" in str(raised.value)
 
 
+def test_take_keeps_each_examples_own_weight():
+    weighted = examples(weights=labels(0.5, 0, 2))
+    assert weighted.take(np.array([2, 0])).weights.tolist() == [2, 0.5]
+    assert examples().take(np.array([2])).weights is None
+
+
+def test_a_datasets_digest_depends_on_the_weights():
+    hint = TableHint(name="tags", features=("tags",), pooling="sum")
+
+    def digest(**changes):
+        splits = {"train": examples(**changes), "valid": examples(), "test": examples()}
+        return Dataset(name="d", schema=SCHEMA, tables=(hint,), **splits).digest()
+
+    digests = {digest(), digest(weights=labels(1, 1, 1)), digest(weights=labels(1, 1, 2))}
+    assert len(digests) == 3
+
+
 def test_take_nothing():
     taken = examples().take(np.array([], np.int64))
 
@@ -133,6 +150,12 @@ def test_take_nothing():
             {"dense": np.array([[1], [2], [-np.inf]], np.float32)},
             "dense 'price': expected finite numbers, got -inf in example 2; ",
         ),
+        "weights": ({"weights": labels(1, 1)}, r"weights: expected float32 \[3\], got .* \[2\]$"),
+        "negative-weight": (
+            {"weights": labels(1, 1, -1)},
+            "weights: expected finite numbers of at least 0, got -1.0 in example 2$",
+        ),
+        "nan-weight": ({"weights": labels(1, np.nan, 1)}, "weights: .* got nan in example 1$"),
         "requests": ({"request": np.zeros(2, np.int64)}, r"request: expected int64 \[3\]"),
         "missing": ({"sparse": {}}, r"expected inputs \['tags'\], got \[\]"),
         "n": ({"sparse": {"tags": column([1, 2], [0, 1, 2])}}, r"offsets: expected int64 \[4\]"),

@@ -14,14 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from embershard.data import parquet_preparation, parquet_rule, parquet_statistics
+from embershard.data import (
+    load_dataset,
+    parquet_preparation,
+    parquet_rule,
+    parquet_statistics,
+)
 from embershard.data.parquet_statistics import IdCounts, Moments
 from embershard.errors import DataError, InputError
 from embershard.ids import hash_string
 from embershard.package.id_maps import Hash
 from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize
 from tests.cases import cases
-from tests.data.small_parquet import load, row_numbers, table, write
+from tests.data.small_parquet import CLICK, config, load, row_numbers, table, write
 
 
 def rows_of_splits(dataset):
@@ -216,6 +221,24 @@ def test_a_second_run_reads_nothing_again(tmp_path, monkeypatch):
     write(files, table(101))
     load(files)
     assert len(passes) == 3
+
+
+def test_preparation_reports_rows_up_to_all_of_them(tmp_path):
+    files = write(tmp_path / "files", table(60), table(40, first=60), row_group_size=25)
+    reports = []
+
+    def report(*steps):
+        reports.append(steps)
+
+    def load_and_report():
+        load_dataset(config(files), tasks=CLICK, cache=tmp_path / "cache", progress=report)
+
+    load_and_report()
+    rows = [25, 50, 60, 85, 100]
+    steps = ["reading times", "reading rows"]
+    assert reports == [(step, done, 100) for step in steps for done in rows]
+    load_and_report()
+    assert len(reports) == 10
 
 
 def test_a_failed_preparation_keeps_nothing(tmp_path):

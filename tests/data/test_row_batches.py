@@ -118,6 +118,13 @@ def test_a_seed_decides_the_order_and_the_forgotten_ids():
     assert draw(1)[1] != draw(2)[1]
 
 
+def test_a_shuffle_keeps_each_examples_own_weight():
+    weighted = replace(make(), weights=np.arange(5, dtype=np.float32) * 10)
+    for batch in batches(weighted, batch_size=2, shuffle_seed=3):
+        assert batch.weights.tolist() == (batch.dense[:, 0] * 10).tolist()
+    assert next(batches(make(), batch_size=2)).weights is None
+
+
 @pytest.mark.parametrize(("keep", "expected"), [("first", [[-1, 1], [1]]), ("last", [[1, 2], [1]])])
 def test_max_ids_keeps_one_end_of_a_list(keep, expected):
     column = SparseInput("tags", ids=Vocabulary([30, 10, 20], "zero"), max_ids=2, keep=keep)
