@@ -17,6 +17,7 @@ DRIFTED = 3
 
 if TYPE_CHECKING:
     from embershard.score import BatchScorer
+    from embershard.score.requests import RowShape
 
 
 def add_score(commands: Any) -> None:
@@ -36,6 +37,12 @@ def add_score(commands: Any) -> None:
         default=[],
         metavar="NAME",
         help="an output to write; may be repeated (default: all)",
+    )
+    command.add_argument(
+        "--request-rows",
+        action="store_true",
+        help="a row is a request: inputs of candidates have a list with an element for each, as "
+        "do the scores (default: a row is a candidate)",
     )
     command.set_defaults(run=_score)
 
@@ -139,7 +146,7 @@ def _score(args: argparse.Namespace) -> None:
     from embershard.console import rows_bar
     from embershard.score import score_files
 
-    scorer = _scorer(args, args.output)
+    scorer = _scorer(args, args.output, rows="request" if args.request_rows else "impression")
     started = time.monotonic()
     with rows_bar("scoring", str(args.out)) as progress:
         scored = score_files(
@@ -191,7 +198,9 @@ def _skew(args: argparse.Namespace) -> int:
     return DRIFTED if fails and skew.moved(limit) else 0
 
 
-def _scorer(args: argparse.Namespace, outputs: list[str]) -> BatchScorer:
+def _scorer(
+    args: argparse.Namespace, outputs: list[str], *, rows: RowShape = "impression"
+) -> BatchScorer:
     from embershard.score import BatchScorer
 
     columns = {}
@@ -204,5 +213,6 @@ def _scorer(args: argparse.Namespace, outputs: list[str]) -> BatchScorer:
         package_folder(args.package),
         columns=columns,
         outputs=outputs,
+        rows=rows,
         plan=args.plan,
     )

@@ -221,7 +221,7 @@ class _Pass:
         self._files, self._file_splits = files, file_splits
         self._needed = list(needed_columns(config, tasks))
         self._list_inputs: set[str] = set()
-        self._unfolded = Unfolded(config, tasks) if config.rows == "request" else None
+        self._unfolded = Unfolded(self._needed) if config.rows == "request" else None
         configs = [config]
         if self._unfolded is not None:
             configs = [scope_config(config, scope) for scope in SCOPES]

@@ -12,7 +12,7 @@ and reads the columns of the request from the row itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from embershard.data.parquet_columns import Rows, is_list, needed_columns
+from embershard.data.parquet_columns import NeededColumn, Rows, is_list, needed_columns
 from embershard.data.parquet_config import ParquetConfig
 from embershard.data.parquet_rows import RowLookup, RowMapper
 from embershard.data.table_rows import RequestRows, TableRows
@@ -48,8 +48,11 @@ def scope_config(config: ParquetConfig, scope: Scope) -> ParquetConfig:
 class Unfolded:
     """Takes the candidates out of request rows."""
 
-    def __init__(self, config: ParquetConfig, tasks: Mapping[str, TaskConfig]) -> None:
-        needed = list(needed_columns(config, tasks))
+    def __init__(self, needed: Iterable[NeededColumn]) -> None:
+        """
+        Args:
+            needed: columns that are read; those of another level than ``row`` are unfolded.
+        """
         listed = (item.name for item in needed if item.level != "row")
         self._columns = list(dict.fromkeys(listed))
 
@@ -95,7 +98,7 @@ class Unfolded:
                     f"expected {counts[row]} elements, one for each candidate as in column "
                     f"{first!r}, got {lengths[row]}",
                 )
-        assert counts is not None, "each task has a column of labels"
+        assert counts is not None, "a column has lists of candidates"
         return counts
 
 
@@ -114,7 +117,7 @@ class RequestMapper:
         schema: Schema,
     ) -> None:
         self._has_numbers = config.request is not None
-        self._unfolded = Unfolded(config, tasks)
+        self._unfolded = Unfolded(needed_columns(config, tasks))
         self._requests, self._candidates = (
             RowMapper(
                 scope_config(config, scope),

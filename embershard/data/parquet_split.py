@@ -161,7 +161,7 @@ class ParquetSplit:
         for rows in self.rows(order, 0, int(order.starts[-1]), rows_max):
             impressions = rows
             if is_request:
-                impressions = Unfolded(config, self.tasks).impressions(rows)
+                impressions = Unfolded(needed_columns(config, self.tasks)).impressions(rows)
             if len(impressions.numbers):
                 break
         own = impressions.numbers

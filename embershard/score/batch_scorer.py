@@ -1,9 +1,6 @@
 """Scores rows of Arrow with a package, in this process.
 
-    rows ──► requests ──► C++ predictor ──► one array for each output, a value for each row
-
-A row is an example. Rows that follow one another with equal inputs of request scope are one
-request, so the user side of sorted rows is computed once.
+rows ──► requests ──► C++ predictor ──► one array for each output, a value for each example
 """
 
 from __future__ import annotations
@@ -18,24 +15,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embershard.data.base import JaggedColumn
-from embershard.data.parquet_columns import (
-    NeededColumn,
-    Rows,
-    Use,
-    column_kind,
-    dense_matrix,
-    raw_lists,
-)
-from embershard.data.parquet_config import DenseColumn, SparseColumn
+from embershard.data.parquet_columns import Rows, column_kind
 from embershard.errors import DataError, EmbershardError, InputError
-from embershard.package import Package, SampleRequest
+from embershard.package import Package
 from embershard.package.samples import offsets_of
-from embershard.package.schema import Schema
+from embershard.score.requests import RequestReader, RowRequest, RowShape
 from embershard.serving import LocalPredictor
-
-ROWS_PER_REQUEST = 256
-"""Rows of one request, for packages without inputs of request scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +35,36 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Outputs of N rows."""
+    """Outputs of N rows with E examples. An impression row has one example."""
 
     outputs: Mapping[str, NDArray[np.float32]]
-    """By name, float32 ``[N, *shape]``; NaN in bad rows."""
+    """By name, float32 ``[E, *shape]``; NaN for the examples of bad rows."""
 
     bad_rows: Sequence[BadRow]
+    offsets: NDArray[np.int64] | None
+    """Of request rows, ``[N + 1]``: the first example of each row; the last is E."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """An array for each output, of N values. Those of request rows are arrays."""
+        if self.offsets is None:
+            return dict(self.outputs)
+        return {
+            name: np.fromiter(np.split(values, self.offsets[1:-1]), object)
+            for name, values in self.outputs.items()
+        }
+
+    def columns(self) -> dict[str, pa.Array]:
+        """A column for each output, of N values. Those of request rows are lists."""
+        return {name: output_column(values, self.offsets) for name, values in self.outputs.items()}
 
 
 class PreparedRows(NamedTuple):
     """Rows as requests."""
 
     rows: Rows
-    requests: list[tuple[SampleRequest, int, int]]
-    """Each with its first row and the row after its last one."""
+    requests: list[RowRequest]
+    counts: NDArray[np.int64]
+    """Examples of each row."""
 
     bad_rows: list[BadRow]
 
@@ -88,6 +89,7 @@ class BatchScorer:
         *,
         columns: Mapping[str, str] | None = None,
         outputs: Sequence[str] = (),
+        rows: RowShape = "impression",
         plan: str = "",
         threads: int = 0,
         slots: int = 0,
@@ -97,17 +99,18 @@ class BatchScorer:
             package: folder of one version.
             columns: column of each input whose column has another name than the input.
             outputs: names of the wanted outputs. Empty: all.
+            rows: ``impression``: a row is an example. ``request``: a row is a request; inputs of
+                example scope have a list with an element for each candidate, and so have outputs.
             plan, threads, slots: as of ``LocalPredictor``.
 
         Raises:
             PackageError, PlanError: as ``LocalPredictor`` raises them.
-            InputError: ``columns`` names no input, ``outputs`` no output, or the package has a
-                weighted input.
+            InputError: ``columns`` names no input, ``outputs`` no output, the package has a
+                weighted input, or request rows are to be scored without an input of example scope.
         """
         self.package = Package.open(package)
-        manifest = self.package.manifest
-        self._schema = self.package.schema()
-        inputs = [*self._schema.dense_names(), *self._schema.sparse_names()]
+        manifest, schema = self.package.manifest, self.package.schema()
+        inputs = [*schema.dense_names(), *schema.sparse_names()]
         for name in columns or {}:
             if name not in inputs:
                 raise InputError(f"columns: expected inputs of {inputs}, got {name!r}")
@@ -115,22 +118,17 @@ class BatchScorer:
         for name in outputs:
             if name not in known:
                 raise InputError(f"outputs: expected some of {known}, got {name!r}")
-        weighted = [item.name for item in self._schema.sparse if item.weighted]
+        weighted = [item.name for item in schema.sparse if item.weighted]
         if weighted:
             raise InputError(f"package: expected inputs without weights, got weighted {weighted}")
+        own = [*schema.dense_names("example"), *schema.sparse_names("example")]
+        if rows == "request" and not own:
+            raise InputError(
+                "package: expected an input of scope 'example' for request rows, got none"
+            )
+        self.rows: RowShape = rows
         self._columns = {name: (columns or {}).get(name, name) for name in inputs}
-        self._dense = {
-            item.name: DenseColumn(column=self._columns[item.name], null=item.default)
-            for item in self._schema.dense
-        }
-        self._sparse = {
-            name: SparseColumn(column=self._columns[name]) for name in self._schema.sparse_names()
-        }
-        self._shared_dense = [item.scope == "request" for item in self._schema.dense]
-        self._shared_sparse = [item.scope == "request" for item in self._schema.sparse]
-        has_shared = any(self._shared_dense) or any(self._shared_sparse)
-        most = manifest.limits.max_examples
-        self._rows_max = most if has_shared else min(most, ROWS_PER_REQUEST)
+        self._reader = RequestReader(schema, self._columns, rows, manifest.limits.max_examples)
         self._outputs = [o for o in manifest.outputs if not outputs or o.name in outputs]
         self._predictor = LocalPredictor(package, plan=plan, threads=threads, slots=slots)
 
@@ -141,7 +139,7 @@ class BatchScorer:
 
     @property
     def output_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each output's value for a row."""
+        """Shape of each output's value for an example."""
         return {output.name: output.shape for output in self._outputs}
 
     @property
@@ -164,10 +162,7 @@ class BatchScorer:
         Raises:
             DataError: a missing column, or one of another type.
         """
-        uses: dict[str, Use] = dict.fromkeys(self._schema.dense_names(), "number")
-        uses |= dict.fromkeys(self._schema.sparse_names(), "ids")
-        for name, use in uses.items():
-            needed = NeededColumn(self._columns[name], use, f"input {name!r}")
+        for needed in self._reader.needed:
             column_kind(path, schema, needed)
 
     def __call__(self, rows: Any) -> Any:
@@ -195,182 +190,77 @@ class BatchScorer:
             more = f", and {len(others):,} more rows" if others else ""
             raise DataError(f"{first.reason}{more}")
         if isinstance(rows, Mapping):
-            return {**rows, **scores.outputs}
-        for name, values in scores.outputs.items():
-            table = table.append_column(name, output_column(values))
+            return {**rows, **scores.arrays()}
+        for name, column in scores.columns().items():
+            table = table.append_column(name, column)
         return table
 
     def prepare(self, rows: Rows) -> PreparedRows:
         """Requests of the rows; rows that make none are found by halves and become bad rows."""
-        prepared = PreparedRows(rows, [], [])
-        pending = [(0, len(rows.numbers))]
+        requests, bad_rows = list[RowRequest](), list[BadRow]()
+        counts = np.full(len(rows.numbers), int(self.rows == "impression"), np.int64)
+        pending = [(0, len(counts))] if len(counts) else []
         while pending:
             first, stop = pending.pop()
             try:
-                prepared.requests.extend(self._requests(rows.part(first, stop), first))
+                part, part_counts = self._reader.read(
+                    rows.part(first, stop), first, int(counts[:first].sum())
+                )
             except DataError as error:
                 if stop - first == 1:
-                    prepared.bad_rows.append(BadRow(row=first, reason=str(error)))
+                    bad_rows.append(BadRow(row=first, reason=str(error)))
                 else:
                     middle = (first + stop) // 2
                     pending += [(middle, stop), (first, middle)]
-        return prepared
+            else:
+                requests += part
+                counts[first:stop] = part_counts
+        return PreparedRows(rows, requests, counts, bad_rows)
 
     def run(self, prepared: PreparedRows) -> Scores:
         """Outputs of prepared rows. A request that is refused is tried again in halves, until its
         bad rows are alone."""
-        rows, bad_rows = prepared.rows, list(prepared.bad_rows)
+        rows, requests = prepared.rows, prepared.requests
+        bad_rows = {bad.row: bad for bad in prepared.bad_rows}
+        offsets = offsets_of(prepared.counts)
         outputs = {
-            output.name: np.full((len(rows.numbers), *output.shape), np.nan, np.float32)
+            output.name: np.full((offsets[-1], *output.shape), np.nan, np.float32)
             for output in self._outputs
         }
-        requests = prepared.requests
         while requests:
             answers = self._predictor.predict_merged(
-                [request for request, _, _ in requests], self.outputs
+                [part.request for part in requests], self.outputs
             )
-            refused = list[tuple[SampleRequest, int, int]]()
-            for (_, first, stop), answer in zip(requests, answers, strict=True):
+            halves = list[RowRequest]()
+            for part, answer in zip(requests, answers, strict=True):
                 if not isinstance(answer, EmbershardError):
                     for name, values in outputs.items():
-                        values[first:stop] = answer.outputs[name]
-                elif stop - first == 1:
-                    where = f"{rows.path}: row group {rows.group}: row {rows.numbers[first]}"
-                    bad_rows.append(BadRow(row=first, reason=f"{where}: {answer}"))
+                        stop = part.example + part.request.num_examples
+                        values[part.example : stop] = answer.outputs[name]
+                elif part.stop - part.first == 1:
+                    where = f"{rows.path}: row group {rows.group}: row {rows.numbers[part.first]}"
+                    bad = BadRow(row=part.first, reason=f"{where}: {answer}")
+                    bad_rows.setdefault(part.first, bad)
                 else:
-                    middle = (first + stop) // 2
-                    for low, high in ((first, middle), (middle, stop)):
-                        refused += self._requests(rows.part(low, high), low)
-            requests = refused
-        return Scores(outputs=outputs, bad_rows=sorted(bad_rows, key=lambda bad: bad.row))
-
-    def _requests(self, rows: Rows, offset: int) -> list[tuple[SampleRequest, int, int]]:
-        """Requests of the rows, each with its first row and the row after its last one, counted
-        from ``-offset``."""
-        dense = dense_matrix(rows, self._dense)
-        sparse = [raw_lists(rows, name, spec).ids().column() for name, spec in self._sparse.items()]
-        starts = self._request_starts(dense, sparse)
-        edges = np.append(starts, len(dense)) + offset
-        requests = pack_requests(self._schema, dense, sparse, starts)
-        return list(zip(requests, edges[:-1].tolist(), edges[1:].tolist(), strict=True))
-
-    def _request_starts(
-        self, dense: NDArray[np.float32], sparse: Sequence[JaggedColumn]
-    ) -> NDArray[np.int64]:
-        """The first row of each request, int64 ``[R]``."""
-        changes = np.zeros(len(dense), np.bool_)
-        changes[0] = True
-        for place, is_shared in enumerate(self._shared_dense):
-            if is_shared:
-                changes[1:] |= dense[1:, place] != dense[:-1, place]
-        for is_shared, column in zip(self._shared_sparse, sparse, strict=True):
-            if is_shared:
-                changes |= _differs_from_row_before(column)
-        starts = np.flatnonzero(changes)
-        sizes = np.diff(np.append(starts, len(dense)))
-        parts = -(-sizes // self._rows_max)
-        part = np.arange(int(parts.sum())) - np.repeat(offsets_of(parts)[:-1], parts)
-        cut: NDArray[np.int64] = np.repeat(starts, parts) + self._rows_max * part
-        return cut
-
-
-def _differs_from_row_before(column: JaggedColumn) -> NDArray[np.bool_]:
-    """bool ``[N]``: whether a list is another than the one before it. The first is not."""
-    before = column.take(np.maximum(np.arange(len(column.lengths)) - 1, 0))
-    differs: NDArray[np.bool_] = column.lengths != before.lengths
-    [alike] = np.nonzero(~differs)
-    own, other = column.take(alike), before.take(alike)
-    places = np.flatnonzero(own.values != other.values)
-    differs[alike[np.searchsorted(own.offsets, places, side="right") - 1]] = True
-    return differs
-
-
-def pack_requests(
-    schema: Schema,
-    dense: NDArray[np.float32],
-    sparse: Sequence[JaggedColumn],
-    starts: NDArray[np.int64],
-) -> list[SampleRequest]:
-    """Cuts N rows into R requests, whose arrays are views of a few large ones.
-
-    Args:
-        dense: float32 ``[N, F]``.
-        sparse: ids of each sparse input, N lists each.
-        starts: first row of each request, int64 ``[R]``.
-    """
-    sizes = np.diff(np.append(starts, len(dense)))
-    request_of_row = np.repeat(np.arange(len(starts)), sizes)
-    place_in_request = np.arange(len(dense)) - starts[request_of_row]
-    is_shared = [item.scope == "request" for item in schema.sparse]
-    # A request's lists: input after input, 1 in request scope, one for each row in example scope.
-    edges = offsets_of(sum(is_shared) + sizes * (len(sparse) - sum(is_shared)))
-    list_starts = np.empty(edges[-1], np.int64)
-    list_lengths = np.empty(edges[-1], np.int64)
-    shared_before = own_before = first_value = 0
-    for shared, column in zip(is_shared, sparse, strict=True):
-        if shared:
-            places, rows = edges[:-1] + shared_before + sizes * own_before, starts
-        else:
-            before = shared_before + sizes[request_of_row] * own_before
-            places, rows = edges[request_of_row] + before + place_in_request, np.arange(len(dense))
-        list_starts[places] = first_value + column.offsets[rows]
-        list_lengths[places] = column.lengths[rows]
-        first_value += len(column.values)
-        shared_before, own_before = shared_before + shared, own_before + (not shared)
-    values = np.concatenate([np.empty(0, np.int64), *(column.values for column in sparse)])
-    lists = JaggedColumn.of_ranges(values, list_starts, list_lengths)
-    lengths = list_lengths.astype(np.int32)
-    of_request = np.array([item.scope == "request" for item in schema.dense], np.bool_)
-    request_dense, example_dense = dense[starts][:, of_request], dense[:, ~of_request]
-    no_weights = np.empty(0, np.float32)
-    value_edges = lists.offsets[edges].tolist()
-    list_edges, row_edges = edges.tolist(), np.append(starts, len(dense)).tolist()
-    return [
-        SampleRequest(
-            num_examples=row_edges[at + 1] - row_edges[at],
-            request_dense=request_dense[at],
-            example_dense=example_dense[row_edges[at] : row_edges[at + 1]],
-            lengths=lengths[list_edges[at] : list_edges[at + 1]],
-            values=lists.values[value_edges[at] : value_edges[at + 1]],
-            weights=no_weights,
-            outputs={},
+                    middle = (part.first + part.stop) // 2
+                    for first, stop in ((part.first, middle), (middle, part.stop)):
+                        halves += self._reader.read(rows.part(first, stop), first, first)[0]
+            requests = halves
+        return Scores(
+            outputs=outputs,
+            bad_rows=[bad_rows[row] for row in sorted(bad_rows)],
+            offsets=offsets if self.rows == "request" else None,
         )
-        for at in range(len(starts))
-    ]
 
 
-def unpack_requests(
-    schema: Schema, requests: Sequence[SampleRequest]
-) -> tuple[NDArray[np.float32], list[JaggedColumn]]:
-    """Rows of requests, the inverse of `pack_requests`: what a request shares is repeated.
-
-    Returns:
-        Dense inputs, float32 ``[N, F]``, and N lists for each sparse input.
-    """
-    sizes = np.array([request.num_examples for request in requests], np.int64)
-    starts = offsets_of(sizes)[:-1]
-    request_of_row = np.repeat(np.arange(len(sizes)), sizes)
-    place_in_request = np.arange(len(request_of_row)) - starts[request_of_row]
-    dense = np.empty((len(request_of_row), len(schema.dense)), np.float32)
-    of_request = np.array([item.scope == "request" for item in schema.dense], np.bool_)
-    dense[:, of_request] = np.stack([r.request_dense for r in requests])[request_of_row]
-    dense[:, ~of_request] = np.concatenate([r.example_dense for r in requests])
-    lengths = np.concatenate([request.lengths for request in requests])
-    values = np.concatenate([request.values for request in requests])
-    lists = JaggedColumn(values, offsets_of(lengths))
-    is_shared = [item.scope == "request" for item in schema.sparse]
-    edges = offsets_of(sum(is_shared) + sizes * (len(is_shared) - sum(is_shared)))
-    columns, place = [], edges[:-1]
-    for shared in is_shared:
-        rows = place[request_of_row]
-        columns.append(lists.take(rows if shared else rows + place_in_request))
-        place = place + (1 if shared else sizes)
-    return dense, columns
-
-
-def output_column(values: NDArray[np.float32]) -> pa.Array:
-    """float32 ``[N]`` as a column of float, ``[N, ...]`` as one of lists of one size."""
-    if values.ndim == 1:
-        return pa.array(values)
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))
+def output_column(
+    values: NDArray[np.float32], offsets: NDArray[np.int64] | None = None
+) -> pa.Array:
+    """float32 ``[E]`` as a column of float, ``[E, ...]`` as one of lists of one size. With offsets,
+    a list of these for each row."""
+    column = pa.array(values.reshape(-1))
+    if values.ndim > 1:
+        column = pa.FixedSizeListArray.from_arrays(column, int(np.prod(values.shape[1:])))
+    if offsets is None:
+        return column
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), column)

@@ -29,9 +29,10 @@ from embershard.data.parquet_files import (
 )
 from embershard.data.prefetch import prefetched
 from embershard.errors import DataError, InputError
-from embershard.score.batch_scorer import BatchScorer, PreparedRows, Scores, output_column
+from embershard.score.batch_scorer import BatchScorer, PreparedRows, Scores
+from embershard.score.requests import RowShape
 
-BATCH_ROWS = 8192
+BATCH_ROWS: Mapping[RowShape, int] = {"impression": 8192, "request": 512}
 BATCHES_AHEAD = 2
 BAD_FOLDER = "_bad"
 MADE_OF = b"embershard.scores"
@@ -151,6 +152,7 @@ def _made_of(scorer: BatchScorer, file: SourceFile, kept: Sequence[str]) -> byte
         "package": [manifest.model, manifest.version, scorer.package_digest],
         "outputs": scorer.outputs,
         "columns": scorer.columns,
+        "rows": scorer.rows,
         "keep": list(kept),
     }
     return json.dumps(said).encode()
@@ -204,8 +206,6 @@ def _score_file(
             if scores.bad_rows:
                 bad.write(_bad_rows(carried, prepared, scores))
             report(len(batch))
-        if not footer.metadata.num_rows:
-            good.write(_empty(footer.schema, kept, scorer))
         bad.publish()
         good.publish()
     finally:
@@ -220,15 +220,18 @@ def _prepared(
     columns = list(dict.fromkeys([*scorer.columns, *kept]))
     number = 0
     for group in range(footer.metadata.num_row_groups):
-        for batch in record_batches(file, group, columns, BATCH_ROWS):
+        for batch in record_batches(file, group, columns, BATCH_ROWS[scorer.rows]):
             numbers = np.arange(number, number + len(batch))
             number += len(batch)
             yield batch, scorer.prepare(Rows(batch, file.path, group, numbers))
+    if number == 0:  # The file of scores has the columns all the same.
+        batch = pa.RecordBatch.from_pylist([], footer.schema)
+        yield batch, scorer.prepare(Rows(batch, file.path, 0, np.arange(0)))
 
 
 def _good_rows(table: pa.Table, scores: Scores) -> pa.Table:
-    for name, values in scores.outputs.items():
-        table = table.append_column(name, output_column(values))
+    for name, column in scores.columns().items():
+        table = table.append_column(name, column)
     if not scores.bad_rows:
         return table
     is_good = np.ones(len(table), np.bool_)
@@ -246,13 +249,6 @@ def _bad_rows(kept: pa.Table, prepared: PreparedRows, scores: Scores) -> pa.Tabl
     )
     for name in kept.schema.names:
         table = table.append_column(name, kept.column(name).take(pa.array(places)))
-    return table
-
-
-def _empty(schema: pa.Schema, kept: Sequence[str], scorer: BatchScorer) -> pa.Table:
-    table = schema.empty_table().select(list(kept))
-    for name, shape in scorer.output_shapes.items():
-        table = table.append_column(name, output_column(np.empty((0, *shape), np.float32)))
     return table
 
 

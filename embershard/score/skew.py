@@ -26,7 +26,8 @@ from embershard.formatting import table_lines
 from embershard.package import SampleRequest
 from embershard.package.id_maps import ZERO_ROW, Hash
 from embershard.package.schema import Schema, SparseInput
-from embershard.score.batch_scorer import BadRow, BatchScorer, unpack_requests
+from embershard.score.batch_scorer import BadRow, BatchScorer
+from embershard.score.requests import unpack_requests
 
 MEASURES: Final = {
     "values": "mean",
@@ -178,7 +179,7 @@ def _of_rows(
         scores = scorer.run(prepared)
         bad_rows += scores.bad_rows
         if prepared.requests:
-            side = _of_requests(schema, [request for request, _, _ in prepared.requests], {})
+            side = _of_requests(schema, [part.request for part in prepared.requests], {})
             outputs = {name: out[np.isfinite(out)] for name, out in scores.outputs.items()}
             parts.append(side._replace(outputs=outputs))
     if not parts:

@@ -68,3 +68,21 @@ def rows(count: int = ROWS, **columns: Any) -> pa.Table:
         "item": rng.integers(0, ITEMS, count),
     }
     return pa.table(made | columns)
+
+
+def request_rows(impressions: pa.Table) -> pa.Table:
+    """A row for each request of the impressions; price, item and key as lists of its candidates."""
+    requests: list[dict[str, Any]] = []
+    for row in impressions.to_pylist():
+        shared = {name: row.pop(name) for name in ("hour", "user", "history")}
+        if not requests or any(requests[-1][name] != shared[name] for name in shared):
+            requests.append(shared | {name: [] for name in row})
+        for name, value in row.items():
+            requests[-1][name].append(value)
+    schema = [
+        pa.field(field.name, pa.list_(field.type))
+        if field.name in ("key", "price", "item")
+        else field
+        for field in impressions.schema
+    ]
+    return pa.Table.from_pylist(requests, pa.schema(schema))

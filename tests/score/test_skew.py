@@ -16,7 +16,7 @@ from embershard.package.id_maps import Hash
 from embershard.package.samples import SampleLists
 from embershard.package.schema import Schema, SparseInput
 from embershard.score import BatchScorer
-from embershard.score.batch_scorer import unpack_requests
+from embershard.score.requests import unpack_requests
 from embershard.score.skew import Skew, _of_requests, compare
 from tests.bench.recordings import call, write_recording
 from tests.score.conftest import ITEMS, ROWS, SCHEMA, rows
@@ -34,7 +34,7 @@ def recorded(scorer: BatchScorer, path: Path, table: pa.Table) -> Path:
     outputs = scorer.run(prepared).outputs
     schema = int(scorer.package.manifest.fingerprint, 16)
     calls = []
-    for request, first, stop in prepared.requests:
+    for request, first, stop, _ in prepared.requests:
         packed = pb.Packed(
             schema=schema,
             request_dense=request.request_dense.tobytes(),
@@ -70,7 +70,7 @@ def test_requests_give_back_the_rows_they_were_made_of(scorer: BatchScorer) -> N
     prepared = scorer.prepare(Rows(batch, "rows", 0, np.arange(len(batch))))
     assert len(prepared.requests) < ROWS
 
-    dense, sparse = unpack_requests(SCHEMA, [request for request, _, _ in prepared.requests])
+    dense, sparse = unpack_requests(SCHEMA, [part.request for part in prepared.requests])
 
     columns = table.to_pydict()
     np.testing.assert_array_equal(dense[:, 0], np.float32(columns["hour"]))

@@ -1,0 +1,234 @@
+"""Makes requests of rows, and rows of requests.
+
+rows         a row is       a request has
+──────────   ────────────   ─────────────────────────────────────────────────────────────
+impression   an example     rows that follow one another with equal inputs of request scope
+request      a request      the candidates of one row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.data.base import JaggedColumn
+from embershard.data.parquet_columns import NeededColumn, Rows, dense_matrix, raw_lists
+from embershard.data.parquet_config import DenseColumn, SparseColumn
+from embershard.data.parquet_requests import SCOPES, Unfolded
+from embershard.package import SampleRequest
+from embershard.package.samples import offsets_of
+from embershard.package.schema import DenseInput, Schema, SparseInput
+
+RowShape: TypeAlias = Literal["impression", "request"]
+
+UNSHARED_EXAMPLES = 256
+"""Rows of one request, for packages without inputs of request scope."""
+
+
+class RowRequest(NamedTuple):
+    """A request of some rows."""
+
+    request: SampleRequest
+    first: int
+    """The first of its rows."""
+
+    stop: int
+    """The row after its last one."""
+
+    example: int
+    """Its first example, among the examples of all rows."""
+
+
+class RequestReader:
+    """Makes requests of rows."""
+
+    def __init__(
+        self, schema: Schema, columns: Mapping[str, str], rows: RowShape, examples_max: int
+    ) -> None:
+        """
+        Args:
+            columns: the column of each input.
+            rows: what a row holds.
+            examples_max: most examples of a request.
+        """
+        self._schema, self._rows = schema, rows
+        self._dense = {
+            scope: {
+                item.name: DenseColumn(column=columns[item.name], null=item.default)
+                for item in schema.dense
+                if item.scope == scope
+            }
+            for scope in SCOPES
+        }
+        self._sparse = {
+            item.name: SparseColumn(column=columns[item.name]) for item in schema.sparse
+        }
+        inputs: list[DenseInput | SparseInput] = [*schema.dense, *schema.sparse]
+        is_shared = any(item.scope == "request" for item in inputs)
+        cuts_requests = rows == "impression" and not is_shared
+        self._examples_max = min(examples_max, UNSHARED_EXAMPLES) if cuts_requests else examples_max
+        self.needed = [
+            NeededColumn(
+                columns[item.name],
+                "number" if isinstance(item, DenseInput) else "ids",
+                f"input {item.name!r}",
+                "candidate" if rows == "request" and item.scope == "example" else "row",
+            )
+            for item in inputs
+        ]
+        self._unfolded = Unfolded(self.needed)
+
+    def read(
+        self, rows: Rows, first: int = 0, example: int = 0
+    ) -> tuple[list[RowRequest], NDArray[np.int64]]:
+        """The requests of N rows, in order; and the number of examples of each row, ``[N]``.
+
+        Args:
+            first: number of the first row.
+            example: number of the first example.
+
+        Raises:
+            DataError: a value that no request can have.
+        """
+        candidates, counts = rows, np.ones(len(rows.numbers), np.int64)
+        if self._rows == "request":
+            candidates, counts = self._unfolded.candidates(rows)
+        parts = {"request": rows, "example": candidates}
+        shared_dense = dense_matrix(rows, self._dense["request"])
+        dense = dense_matrix(candidates, self._dense["example"])
+        sparse = [
+            raw_lists(parts[item.scope], item.name, self._sparse[item.name]).ids().column()
+            for item in self._schema.sparse
+        ]
+        row_of_example = np.repeat(np.arange(len(counts)), counts)
+        is_start = np.diff(row_of_example, prepend=-1) > 0
+        if self._rows == "impression":
+            is_start = self._differs_from_row_before(shared_dense, sparse)
+        starts = _cut(np.flatnonzero(is_start), len(dense), self._examples_max)
+        request_rows = row_of_example[starts]
+        requests = pack_requests(self._schema, shared_dense, dense, sparse, starts, request_rows)
+        ends = row_of_example[np.append(starts, len(dense))[1:] - 1] + 1
+        places = (request_rows + first, ends + first, starts + example)
+        return list(map(RowRequest, requests, *(place.tolist() for place in places))), counts
+
+    def _differs_from_row_before(
+        self, dense: NDArray[np.float32], sparse: Sequence[JaggedColumn]
+    ) -> NDArray[np.bool_]:
+        """bool ``[N]``: inputs of request scope differ from those of the row before. The first row
+        differs."""
+        differs = np.ones(len(dense), np.bool_)
+        differs[1:] = (dense[1:] != dense[:-1]).any(axis=1)
+        for item, column in zip(self._schema.sparse, sparse, strict=True):
+            if item.scope == "request":
+                differs |= _differs_from_list_before(column)
+        return differs
+
+
+def _cut(starts: NDArray[np.int64], count: int, size_max: int) -> NDArray[np.int64]:
+    """First examples of requests with at most ``size_max`` examples; there are ``count`` in all."""
+    sizes = np.diff(np.append(starts, count))
+    parts = -(-sizes // size_max)
+    part = np.arange(int(parts.sum())) - np.repeat(offsets_of(parts)[:-1], parts)
+    cut: NDArray[np.int64] = np.repeat(starts, parts) + size_max * part
+    return cut
+
+
+def _differs_from_list_before(column: JaggedColumn) -> NDArray[np.bool_]:
+    """bool ``[N]``: the list differs from the one before. The first does not."""
+    before = column.take(np.maximum(np.arange(len(column.lengths)) - 1, 0))
+    differs: NDArray[np.bool_] = column.lengths != before.lengths
+    [alike] = np.nonzero(~differs)
+    own, other = column.take(alike), before.take(alike)
+    places = np.flatnonzero(own.values != other.values)
+    differs[alike[np.searchsorted(own.offsets, places, side="right") - 1]] = True
+    return differs
+
+
+def pack_requests(
+    schema: Schema,
+    shared_dense: NDArray[np.float32],
+    dense: NDArray[np.float32],
+    sparse: Sequence[JaggedColumn],
+    starts: NDArray[np.int64],
+    request_rows: NDArray[np.int64],
+) -> list[SampleRequest]:
+    """Cuts N examples into R requests, whose arrays are views of a few large ones.
+
+    Args:
+        shared_dense: inputs of request scope, a row for each row, float32 ``[rows, F]``.
+        dense: inputs of example scope, float32 ``[N, F]``.
+        sparse: ids of each sparse input: a list for each row or example, by its scope.
+        starts: first example of each request, int64 ``[R]``.
+        request_rows: the row that has the inputs of request scope, int64 ``[R]``.
+    """
+    sizes = np.diff(np.append(starts, len(dense)))
+    request_of_example = np.repeat(np.arange(len(starts)), sizes)
+    place_in_request = np.arange(len(dense)) - starts[request_of_example]
+    is_shared = [item.scope == "request" for item in schema.sparse]
+    # A request's lists: input after input, 1 in request scope, one for each example otherwise.
+    edges = offsets_of(sum(is_shared) + sizes * (len(sparse) - sum(is_shared)))
+    list_starts = np.empty(edges[-1], np.int64)
+    list_lengths = np.empty(edges[-1], np.int64)
+    shared_before = own_before = first_value = 0
+    for shared, column in zip(is_shared, sparse, strict=True):
+        if shared:
+            places, rows = edges[:-1] + shared_before + sizes * own_before, request_rows
+        else:
+            before = shared_before + sizes[request_of_example] * own_before
+            places = edges[request_of_example] + before + place_in_request
+            rows = np.arange(len(dense))
+        list_starts[places] = first_value + column.offsets[rows]
+        list_lengths[places] = column.lengths[rows]
+        first_value += len(column.values)
+        shared_before, own_before = shared_before + shared, own_before + (not shared)
+    values = np.concatenate([np.empty(0, np.int64), *(column.values for column in sparse)])
+    lists = JaggedColumn.of_ranges(values, list_starts, list_lengths)
+    lengths = list_lengths.astype(np.int32)
+    request_dense = shared_dense[request_rows]
+    no_weights = np.empty(0, np.float32)
+    value_edges = lists.offsets[edges].tolist()
+    list_edges, example_edges = edges.tolist(), np.append(starts, len(dense)).tolist()
+    return [
+        SampleRequest(
+            num_examples=example_edges[at + 1] - example_edges[at],
+            request_dense=request_dense[at],
+            example_dense=dense[example_edges[at] : example_edges[at + 1]],
+            lengths=lengths[list_edges[at] : list_edges[at + 1]],
+            values=lists.values[value_edges[at] : value_edges[at + 1]],
+            weights=no_weights,
+            outputs={},
+        )
+        for at in range(len(starts))
+    ]
+
+
+def unpack_requests(
+    schema: Schema, requests: Sequence[SampleRequest]
+) -> tuple[NDArray[np.float32], list[JaggedColumn]]:
+    """Rows of requests, the inverse of `pack_requests`: what a request shares is repeated.
+
+    Returns:
+        Dense inputs, float32 ``[N, F]``, and N lists for each sparse input.
+    """
+    sizes = np.array([request.num_examples for request in requests], np.int64)
+    starts = offsets_of(sizes)[:-1]
+    request_of_row = np.repeat(np.arange(len(sizes)), sizes)
+    place_in_request = np.arange(len(request_of_row)) - starts[request_of_row]
+    dense = np.empty((len(request_of_row), len(schema.dense)), np.float32)
+    of_request = np.array([item.scope == "request" for item in schema.dense], np.bool_)
+    dense[:, of_request] = np.stack([r.request_dense for r in requests])[request_of_row]
+    dense[:, ~of_request] = np.concatenate([r.example_dense for r in requests])
+    lengths = np.concatenate([request.lengths for request in requests])
+    values = np.concatenate([request.values for request in requests])
+    lists = JaggedColumn(values, offsets_of(lengths))
+    is_shared = [item.scope == "request" for item in schema.sparse]
+    edges = offsets_of(sum(is_shared) + sizes * (len(is_shared) - sum(is_shared)))
+    columns, place = [], edges[:-1]
+    for shared in is_shared:
+        rows = place[request_of_row]
+        columns.append(lists.take(rows if shared else rows + place_in_request))
+        place = place + (1 if shared else sizes)
+    return dense, columns
