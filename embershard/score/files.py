@@ -191,15 +191,18 @@ def _score_file(
     report: Callable[[int], None],
 ) -> int:
     """Returns the number of bad rows."""
+    kept_schema = pa.schema([footer.schema.field(name) for name in kept])
     good = _NewFile(out / target, {MADE_OF: made_of})
     bad = _NewFile(out / BAD_FOLDER / target, {MADE_OF: made_of})
     try:
         batches = prefetched(_prepared(scorer, file, footer, kept), BATCHES_AHEAD)
         for batch, prepared in batches:
             scores = scorer.run(prepared)
-            good.write(_good_rows(batch.select(kept), scores))
+            # Strings of a row group with few values are read as dictionaries.
+            carried = pa.Table.from_batches([batch.select(kept)]).cast(kept_schema)
+            good.write(_good_rows(carried, scores))
             if scores.bad_rows:
-                bad.write(_bad_rows(batch.select(kept), prepared, scores))
+                bad.write(_bad_rows(carried, prepared, scores))
             report(len(batch))
         if not footer.metadata.num_rows:
             good.write(_empty(footer.schema, kept, scorer))
@@ -223,8 +226,7 @@ def _prepared(
             yield batch, scorer.prepare(Rows(batch, file.path, group, numbers))
 
 
-def _good_rows(kept: pa.RecordBatch, scores: Scores) -> pa.Table:
-    table = pa.Table.from_batches([kept])
+def _good_rows(table: pa.Table, scores: Scores) -> pa.Table:
     for name, values in scores.outputs.items():
         table = table.append_column(name, output_column(values))
     if not scores.bad_rows:
@@ -234,7 +236,7 @@ def _good_rows(kept: pa.RecordBatch, scores: Scores) -> pa.Table:
     return table.filter(pa.array(is_good))
 
 
-def _bad_rows(kept: pa.RecordBatch, prepared: PreparedRows, scores: Scores) -> pa.Table:
+def _bad_rows(kept: pa.Table, prepared: PreparedRows, scores: Scores) -> pa.Table:
     places = [bad.row for bad in scores.bad_rows]
     table = pa.table(
         {

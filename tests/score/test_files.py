@@ -50,6 +50,20 @@ def test_files_keep_their_rows_order_and_columns(
         )
 
 
+def test_kept_columns_have_the_types_of_their_source(scorer: BatchScorer, tmp_path: Path) -> None:
+    item = rows()["item"].to_numpy().copy()
+    item[5] = ITEMS
+    pq.write_table(rows(item=item), tmp_path / "a.parquet")
+
+    score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out", keep=["user", "history"])
+
+    source = pq.read_schema(tmp_path / "a.parquet")
+    for file in (tmp_path / "out" / "a.parquet", tmp_path / "out" / "_bad" / "a.parquet"):
+        schema = pq.read_schema(file)
+        for name in ("user", "history"):
+            assert schema.field(name).type == source.field(name).type
+
+
 def test_bad_rows_go_to_a_file_of_their_own(scorer: BatchScorer, tmp_path: Path) -> None:
     item = rows()["item"].to_numpy().copy()
     item[[5, 6, 200]] = ITEMS + 1
