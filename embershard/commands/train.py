@@ -79,14 +79,14 @@ def add_train(commands: Any) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    if "RANK" not in os.environ and not args.config.exists():  # Said before torch is imported.
+    if "RANK" not in os.environ and not args.config.exists():  # Checked before torch is imported.
         raise ConfigError(f"{args.config}: there is no such file")
     from embershard.malloc_options import set_malloc_options
     from embershard.training.ranks import ranks_of_torchrun
 
     set_malloc_options(os.environ)
     with ranks_of_torchrun(args.device) as ranks:
-        args.ranks = ranks  # For the end of the process.
+        args.ranks = ranks  # The command line prints errors by them.
         if args.device == "cuda":
             ranks = ranks.on_gpus()
         config, data = ranks.agree(lambda: _read(args, ranks), error=ConfigError)
@@ -148,16 +148,16 @@ def _train_on(
         "planned": partial(_show_plan, page=args.plan_report, explained=args.explain),
     }
     if args.dry_run:
-        found = dry_run(config, dataset, **options)
+        report = dry_run(config, dataset, **options)
         if ranks.rank == 0:
-            print(f"{title}\n{found.to_text()}", end="")
+            print(f"{title}\n{report.to_text()}", end="")
         return
     bar = training_bar(title) if ranks.rank == 0 else nullcontext()
     with bar as progress, args.signals.sigterm_deferred() as stop:
         try:
             result = train(config, dataset, progress=progress, stop=stop, **options)
         except TrainingStopped:
-            args.signals.received = signal.SIGTERM  # Maybe only another rank received it.
+            args.signals.received = signal.SIGTERM  # Another rank may have received it.
             raise
     if ranks.rank == 0:
         _show_result(result)
