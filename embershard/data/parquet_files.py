@@ -64,7 +64,7 @@ def find_files(patterns: Sequence[str], what: str) -> list[SourceFile]:
         if not matches:
             raise DataError(f"{what}: expected Parquet files, found none for {pattern!r}")
         paths.update(dict.fromkeys(matches))
-    return in_parallel(_stat, list(paths))
+    return in_parallel(file_state, list(paths))
 
 
 def read_footers(files: Sequence[SourceFile]) -> list[Footer]:
@@ -116,7 +116,7 @@ def record_batches(
 
 def check_unchanged(file: SourceFile) -> None:
     """Refuses a file that is not the one that was found."""
-    now = _stat(file.path)
+    now = file_state(file.path)
     if now != file:
         raise DataError(
             f"{file.path}: expected the file of {file.size_bytes} bytes that the data was prepared "
@@ -158,7 +158,8 @@ def _remote_paths(pattern: str) -> list[str]:
     return [str(files.unstrip_protocol(match)) for match in matches]
 
 
-def _stat(path: str) -> SourceFile:
+def file_state(path: str) -> SourceFile:
+    """The file as it is now; raises DataError if it is missing."""
     if "://" in path:
         handler, inner = _arrow_files(path)
         info = handler.get_file_info(inner)
