@@ -129,7 +129,7 @@ def load_dataset(
             step, its units that are done, and all of its units.
 
     Raises:
-        InputError: settings that make no data set, or tasks that it has no labels for.
+        InputError: settings that make no data set, or tasks without labels in it.
         DataError: its files cannot be fetched or read.
     """
     if isinstance(config, ParquetConfig):

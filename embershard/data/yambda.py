@@ -82,13 +82,15 @@ class Histories:
         """The history of each of the next rows; all arguments ``[N]``, at least one row."""
         new = np.stack([users, times, items])[:, played]
         events = np.concatenate([self._events, new], axis=1)
-        every = np.ones(events.shape[1], np.bool_)
-        lists = EarlierEvents(events[0], events[1], every, events[2]).liked_before(
+        is_listed = np.ones(events.shape[1], np.bool_)
+        lists = EarlierEvents(events[0], events[1], is_listed, events[2]).liked_before(
             users, times, limit=HISTORY_ITEMS
         )
-        own = events[:, events[0] == users[-1]]
-        same_time = int((own[1] == times[-1]).sum())  # The next row may have this time, too.
-        self._events = own[:, -(HISTORY_ITEMS + same_time) :]
+        of_last_user = events[:, events[0] == users[-1]]
+        same_time = int(
+            (of_last_user[1] == times[-1]).sum()
+        )  # The next row may have this time, too.
+        self._events = of_last_user[:, -(HISTORY_ITEMS + same_time) :]
         return lists
 
 
