@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from embershard.data.base import Examples
@@ -19,7 +20,7 @@ from embershard.data.parquet_columns import (
     row_keys,
 )
 from embershard.data.parquet_config import SPLITS, ParquetConfig
-from embershard.data.parquet_files import record_batches
+from embershard.data.parquet_files import footer_of, record_batches
 from embershard.data.parquet_order import (
     LANES,
     EpochOrder,
@@ -31,14 +32,14 @@ from embershard.data.parquet_order import (
     window_rng,
 )
 from embershard.data.parquet_preparation import Prepared
-from embershard.data.parquet_requests import RequestMapper, RequestTableRows, Unfolded
-from embershard.data.parquet_rows import RowLookup, RowMapper, TableRows
+from embershard.data.parquet_requests import RequestMapper, Unfolded
+from embershard.data.parquet_rows import RowLookup, RowMapper
 from embershard.data.prefetch import prefetched
 from embershard.data.requests import sample_requests
-from embershard.data.row_batches import unknown_rows
-from embershard.data.splits import Batch
+from embershard.data.row_batches import dropout_shares
+from embershard.data.splits import Batch, check_batch_size
+from embershard.data.table_rows import RequestRows, Shares, TableRows
 from embershard.data.tasks import TaskConfig
-from embershard.errors import InputError
 from embershard.modules import DenseTransforms
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
@@ -59,7 +60,8 @@ SAMPLE_ROWS: Final = 16_384
 SAMPLE_REQUESTS: Final = 256
 """Rows beyond the wanted ones that sample requests are taken from, if each row is a request."""
 
-AnyRows: TypeAlias = TableRows | RequestTableRows
+AnyRows: TypeAlias = TableRows | RequestRows
+Mapper: TypeAlias = Callable[[Rows], AnyRows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +110,13 @@ class ParquetSplit:
         Ranks get rows of different places of the files, so that the parts of a batch are not those
         that one process would cut; but all ranks together use each row once.
         """
-        _check_size(batch_size)
-        if id_dropout and shuffle_seed is None:
-            raise InputError("id_dropout: expected shuffle_seed with it, got None")
-        dropped = unknown_rows(self.schema, id_dropout or {})
+        check_batch_size(batch_size)
         reader = _RankReader(
             split=self,
             part=self._parts(batch_size, shuffle_seed, world_size)[rank],
             seed=shuffle_seed,
             rank=rank,
-            dropout={
-                self.schema.sparse_names().index(name): ((id_dropout or {})[name], row)
-                for name, row in dropped.items()
-            },
+            shares=dropout_shares(self.schema, id_dropout, shuffle_seed),
         )
         return prefetched(reader.batches(first), BATCHES_AHEAD)
 
@@ -128,7 +124,7 @@ class ParquetSplit:
         self, *, batch_size: int, shuffle_seed: int | None = None, world_size: int = 1
     ) -> NDArray[np.int64]:
         """Examples of each batch of one pass, of all ranks together."""
-        _check_size(batch_size)
+        check_batch_size(batch_size)
         parts = self._parts(batch_size, shuffle_seed, world_size)
         examples: NDArray[np.int64] = np.sum([part.examples for part in parts], axis=0)
         return examples
@@ -231,17 +227,16 @@ class _RankReader:
     part: RankPart
     seed: int | None
     rank: int
-    dropout: Mapping[int, tuple[float, int]]
-    """See `TableRows.without_ids`."""
+    shares: Shares
 
     def batches(self, first: int) -> Generator[Batch, None, None]:
         """The rank's batches but the first ones."""
         order = EpochOrder.of(self.split.group_rows(), self.seed)
         lanes, windows = self.split.windows(order, self.part.begin, self.part.end, self.seed)
         number, used = windows.at(int(self.part.sizes[:first].sum()))
-        keys = self.split.schema.sparse_names()
-        source = prefetched(self._windows(order, lanes, windows, number), depth=1)
-        window, used_before = self._no_rows(), used
+        make_mapper = self._mappers()
+        source = prefetched(self._windows(make_mapper, order, lanes, windows, number), depth=1)
+        window, used_before = make_mapper()(self._no_rows()), used
         try:
             used = len(window)
             for size in self.part.sizes[first:].tolist():
@@ -252,15 +247,19 @@ class _RankReader:
                     window, used, used_before = next(source), used_before, 0
                 parts.append(window.part(used, used + size))
                 used += size
-                yield joined(parts).to_batch(keys)
+                yield joined(parts).to_batch(self.split.schema)
         finally:
             source.close()
 
     def _windows(
-        self, order: EpochOrder, lanes: Lanes, windows: Windows, first: int
+        self,
+        make_mapper: Callable[[], Mapper],
+        order: EpochOrder,
+        lanes: Lanes,
+        windows: Windows,
+        first: int,
     ) -> Generator[AnyRows, None, None]:
         split = self.split
-        make_mapper = self._mappers()
         rows_max = DECODED_ROWS if split.config.rows == "impression" else DECODED_REQUESTS
         readers = [
             _Lane(split.rows(order, begin + int(before), end, rows_max), make_mapper())
@@ -277,23 +276,22 @@ class _RankReader:
             )
             if self.seed is not None:
                 rng = window_rng(self.seed, self.rank, window)
-                rows = rows.take(rng.permutation(len(rows))).without_ids(self.dropout, rng)
+                rows = rows.take(rng.permutation(len(rows))).without_ids(self.shares, rng)
             yield rows
 
-    def _mappers(self) -> Callable[[], Callable[[Rows], AnyRows]]:
-        """Makes what maps the rows of one lane."""
+    def _mappers(self) -> Callable[[], Mapper]:
+        """Makes the mapper of each lane."""
         config, tasks, schema = self.split.config, self.split.tasks, self.split.schema
-        tables = [RowLookup(item.ids) for item in schema.sparse if item.ids is not None]
+        lookups = {item.name: RowLookup(item.ids) for item in schema.sparse if item.ids is not None}
         if config.rows == "request":
-            return lambda: RequestMapper(config, tasks, schema, tables).map
+            return lambda: RequestMapper(config, tasks, lookups, schema).map
         transforms = DenseTransforms(schema)
-        return lambda: RowMapper(config, tasks, tables, transforms).map
+        return lambda: RowMapper(config, tasks, lookups, transforms).map
 
-    def _no_rows(self) -> AnyRows:
-        config, schema, tasks = self.split.config, self.split.schema, len(self.split.tasks)
-        if config.rows == "request":
-            return RequestTableRows.empty(config, schema, tasks)
-        return TableRows.empty(config, len(schema.dense), len(schema.sparse), tasks)
+    def _no_rows(self) -> Rows:
+        file = self.split.prepared.files[0]
+        nothing = pa.RecordBatch.from_pylist([], footer_of(file).schema)
+        return Rows(nothing, file.path, 0, np.empty(0, np.int64))
 
 
 def joined(parts: Sequence[Any]) -> AnyRows:
@@ -305,8 +303,8 @@ def joined(parts: Sequence[Any]) -> AnyRows:
 class _Lane:
     """One of the places where a rank reads."""
 
-    def __init__(self, rows: Iterator[Rows], mapped: Callable[[Rows], AnyRows]) -> None:
-        self._rows, self._mapped = rows, mapped
+    def __init__(self, rows: Iterator[Rows], mapper: Mapper) -> None:
+        self._rows, self._mapper = rows, mapper
         self._rest: Rows | None = None
 
     def take(self, count: int) -> Iterator[AnyRows]:
@@ -316,9 +314,4 @@ class _Lane:
             taken = min(count, len(rows.numbers))
             self._rest = rows.part(taken, len(rows.numbers)) if taken < len(rows.numbers) else None
             count -= taken
-            yield self._mapped(rows.part(0, taken))
-
-
-def _check_size(batch_size: int) -> None:
-    if batch_size < 1:
-        raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+            yield self._mapper(rows.part(0, taken))

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embershard.data.base import Examples, JaggedColumn
+from embershard.data.id_lists import IdLists
 from embershard.data.requests import sample_requests
-from embershard.data.splits import Batch, Split, even_sizes
+from embershard.data.splits import Batch, Split, check_batch_size, even_sizes
+from embershard.data.table_rows import Shares, TableRows
 from embershard.errors import InputError
-from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import DenseTransforms
 from embershard.package.id_maps import ZERO_ROW, Identity, IdMap, Vocabulary
 from embershard.package.samples import SampleRequest
@@ -31,10 +32,10 @@ class RowExamples:
     """float32 ``[N, F]``, transformed, columns in ``schema.dense`` order."""
 
     rows: Mapping[str, JaggedColumn]
-    """Table rows of every input in ``schema.sparse``, N lists each; -1 is a zero vector."""
+    """Table rows of every input in ``schema.sparse``, N lists each; -1 stands for a zero vector."""
 
     labels: Tensor
-    """float32 ``[N]``, or ``[N, T]`` of T > 1 tasks. NaN: this label does not count."""
+    """float32 ``[N]``, or ``[N, T]`` for T > 1 tasks. A label that is NaN does not count."""
 
     examples: Examples
     """The examples with raw ids."""
@@ -53,13 +54,44 @@ class RowExamples:
         first: int = 0,
     ) -> Iterator[Batch]:
         """One pass over the examples; see `batches`."""
-        if batch_size < 1:
-            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
-        dropout = dict(id_dropout or {})
-        if dropout and shuffle_seed is None:
-            raise InputError("id_dropout: expected shuffle_seed with it, got None")
-        rows = unknown_rows(self.schema, dropout)
-        return _cut(self, batch_size, shuffle_seed, dropout, rows, (rank, world_size), first)
+        check_batch_size(batch_size)
+        shares = dropout_shares(self.schema, id_dropout, shuffle_seed)
+        return self._batches(batch_size, shuffle_seed, shares, rank, world_size, first)
+
+    def _batches(
+        self,
+        batch_size: int,
+        shuffle_seed: int | None,
+        shares: Shares,
+        rank: int,
+        world_size: int,
+        first: int,
+    ) -> Iterator[Batch]:
+        order, rng = np.arange(len(self)), np.random.default_rng(shuffle_seed)
+        if shuffle_seed is not None:
+            rng.shuffle(order)
+        rows = self._table_rows()
+        for number, start in enumerate(range(0, len(order), batch_size)):
+            index = order[start : start + batch_size]
+            begin, end = (len(index) * edge // world_size for edge in (rank, rank + 1))
+            if shares:
+                # Draws for the whole batch, so that each id's fate does not depend on the ranks.
+                own = rows.take(index).without_ids(shares, rng).part(begin, end)
+            else:
+                own = rows.take(index[begin:end])
+            if number >= first:
+                yield own.to_batch(self.schema)
+
+    def _table_rows(self) -> TableRows:
+        labels = self.labels.numpy()
+        arrays = {
+            "dense": self.dense.numpy(),
+            "labels": labels if labels.ndim == 2 else labels[:, None],
+            "request": self.examples.request,
+        }
+        if self.examples.weights is not None:
+            arrays["weights"] = self.examples.weights
+        return TableRows(arrays, {name: IdLists(*column) for name, column in self.rows.items()})
 
     def batch_sizes(
         self, *, batch_size: int, shuffle_seed: int | None = None, world_size: int = 1
@@ -128,12 +160,12 @@ def batches(
     Args:
         examples: pass `to_rows(examples)` to map ids once for many epochs.
         batch_size: examples per batch, at least 1.
-        shuffle_seed: order of the examples, a new one for every seed; None keeps the given order.
+        shuffle_seed: seed of the order of the examples. None keeps their order.
         id_dropout: per sparse input, the probability with which each id is treated as unknown
             (the ``oov`` row, or no vector under ``zero``), so that training sees what serving will
             when most ids are new. Drawn from ``shuffle_seed``, which it requires.
-        rank: which of ``world_size`` equal parts of each batch to return; a part may be empty. The
-            parts together are the batch that one process would get.
+        rank: number of the part of each batch to return, of ``world_size`` equal parts. A part may
+            be empty. The parts together are the batch that one process would get.
         world_size: number of processes that train together.
         first: number of batches to skip, because a resumed run has trained on them.
 
@@ -148,55 +180,6 @@ def batches(
         rank=rank,
         world_size=world_size,
         first=first,
-    )
-
-
-def _cut(
-    mapped: RowExamples,
-    batch_size: int,
-    shuffle_seed: int | None,
-    dropout: Mapping[str, float],
-    dropped_rows: Mapping[str, int],
-    part: tuple[int, int],
-    first: int,
-) -> Iterator[Batch]:
-    order = np.arange(len(mapped))
-    rng = np.random.default_rng(shuffle_seed)
-    if shuffle_seed is not None:
-        rng.shuffle(order)
-    names = mapped.schema.sparse_names()
-    request = torch.from_numpy(mapped.examples.request)
-    weights = mapped.examples.weights
-    for number, start in enumerate(range(0, len(order), batch_size)):
-        index = order[start : start + batch_size]
-        own = slice(*(len(index) * edge // part[1] for edge in (part[0], part[0] + 1)))
-        columns = list[JaggedColumn]()
-        for name in names:
-            if name not in dropout:
-                columns.append(mapped.rows[name].take(index[own]))
-                continue
-            # Drawn for the whole batch, so that each id's fate does not depend on the ranks.
-            values, offsets = mapped.rows[name].take(index)
-            forgotten = rng.random(len(values)) < dropout[name]
-            values = np.where(forgotten, dropped_rows[name], values)
-            columns.append(JaggedColumn(values, offsets).take(np.arange(len(index))[own]))
-        if number >= first:
-            chosen = torch.from_numpy(index[own])
-            yield Batch(
-                mapped.dense[chosen],
-                _keyed(names, columns),
-                mapped.labels[chosen],
-                None if weights is None else torch.from_numpy(weights[index[own]]),
-                request[chosen],
-            )
-
-
-def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:
-    nothing: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
-    values = np.concatenate(nothing + [column.values for column in columns])
-    lengths = np.concatenate(nothing + [column.lengths for column in columns])
-    return KeyedJaggedTensor(
-        keys=names, values=torch.from_numpy(values), lengths=torch.from_numpy(lengths)
     )
 
 
@@ -222,12 +205,12 @@ def _rows_of(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
         example = int(np.searchsorted(kept.offsets, place, side="right")) - 1
         cut = raw.lengths[example] - kept.lengths[example] if item.keep == "last" else 0
         where = f"at example {example}, position {place - kept.offsets[example] + cut}"
-        said = str(error).replace(f"at position {place}", where)
-        raise InputError(f"feature {item.name!r}: {said}") from error
+        problem = str(error).replace(f"at position {place}", where)
+        raise InputError(f"feature {item.name!r}: {problem}") from error
 
 
 def keep_ids(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
-    """At most ``max_ids`` per list; zero means no limit."""
+    """At most ``max_ids`` ids of each list; 0 means no limit."""
     lengths = raw.lengths
     if not item.max_ids or not (lengths > item.max_ids).any():
         return raw
@@ -237,13 +220,26 @@ def keep_ids(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
             f"feature {item.name!r}: example {example}: expected at most {item.max_ids} ids, "
             f"got {lengths[example]}"
         )
-    kept = np.minimum(lengths, item.max_ids)
-    first = raw.offsets[:-1] if item.keep == "first" else raw.offsets[1:] - kept
-    return JaggedColumn.of_ranges(raw.values, first, kept)
+    return IdLists(*raw).at_most(item.max_ids, first=item.keep == "first").column()
+
+
+def dropout_shares(
+    schema: Schema, dropout: Mapping[str, float] | None, shuffle_seed: int | None
+) -> Shares:
+    """The share of ids to drop and the row of unknown ids, in the order of the schema.
+
+    Raises:
+        InputError: no seed, or shares that `unknown_rows` refuses.
+    """
+    if dropout and shuffle_seed is None:
+        raise InputError("id_dropout: expected shuffle_seed with it, got None")
+    shares = dropout or {}
+    rows = unknown_rows(schema, shares)
+    return {name: (shares[name], rows[name]) for name in schema.sparse_names() if name in rows}
 
 
 def unknown_rows(schema: Schema, dropout: Mapping[str, float]) -> dict[str, int]:
-    """The row that stands for an unknown id, per input of ``dropout``.
+    """The row of unknown ids for each input of ``dropout``.
 
     Raises:
         InputError: a share out of range, a name that is no sparse input, or an input whose ids

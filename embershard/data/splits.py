@@ -7,29 +7,31 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 
 
 class Batch(NamedTuple):
-    """B examples: each of them a request of its own, or the candidates of R requests."""
+    """B examples. If rows are requests, they are the candidates of R requests."""
 
     dense: Tensor
     """float32 ``[B, F]``, transformed, columns in ``schema.dense`` order."""
 
     sparse: KeyedJaggedTensor
-    """Table rows, keys in ``schema.sparse`` order, B lists each. Of R requests, keys of the request
-    scope have R lists, and ``inverse_indices`` has the list of each example."""
+    """Table rows, keys in ``schema.sparse`` order, B lists each. If rows are requests, keys of the
+    request scope have R lists, and ``inverse_indices`` has the list of each example."""
 
     labels: Tensor
-    """float32 ``[B]``, or ``[B, T]`` of T > 1 tasks. NaN: this label does not count."""
+    """float32 ``[B]``, or ``[B, T]`` for T > 1 tasks. A label that is NaN does not count."""
 
     weights: Tensor | None = None
-    """float32 ``[B]``: weight of each example's losses. None: 1 each."""
+    """float32 ``[B]``: weight of each example's losses. None stands for ones."""
 
     request: Tensor | None = None
-    """int64 ``[B]``: examples with equal numbers belong to one request. None: not known."""
+    """int64 ``[B]``: examples with equal numbers belong to one request. None if they are not
+    known."""
 
 
 class Split(Protocol):
@@ -75,6 +77,12 @@ class Split(Protocol):
     def samples(self, count: int) -> list[SampleRequest]:
         """The first ``count`` requests, as packages keep them, without outputs."""
         ...
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Raises InputError for a number of examples that makes no batch."""
+    if batch_size < 1:
+        raise InputError(f"batch_size: expected at least 1, got {batch_size}")
 
 
 def even_sizes(examples: int, batch_size: int) -> NDArray[np.int64]:
