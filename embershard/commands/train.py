@@ -33,9 +33,9 @@ def add_train(commands: Any) -> None:
     command.add_argument(
         "--data",
         type=Path,
-        metavar="FOLDER",
-        help="where movielens lies, in place of the file's data.path; other data sets have no "
-        "such folder, and Parquet files stand in the file's data.files",
+        metavar="PATH",
+        help="where movielens, criteo or yambda lies, in place of the file's data.path; other data "
+        "sets have no such path, and Parquet files stand in the file's data.files",
     )
     command.add_argument(
         "--overwrite",
@@ -102,9 +102,9 @@ def _read(args: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig
     config.check_model()  # Before the data is read, which may take long.
     data = config.data.at(args.data) if args.data else config.data
     path = data.path if isinstance(data, DataConfig) and not args.data else None
-    if path and not path.expanduser().is_dir():
-        absolute = path.expanduser().absolute()
-        raise config.refusal("data", "path", problem=f"expected a folder, found none at {absolute}")
+    if path and not path.expanduser().exists():
+        problem = f"expected a file or folder, found none at {path.expanduser().absolute()}"
+        raise config.refusal("data", "path", problem=problem)
     page = args.plan_report
     if page is not None and not page.parent.is_dir():
         raise InputError(f"--plan-report: expected a file in a folder, got {page}")
