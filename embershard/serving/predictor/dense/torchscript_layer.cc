@@ -205,8 +205,8 @@ class CompiledLayers {
   void Compile(const PackedLayer& layer) {
     const Shape shape = {layer.bfloat16(), layer.weight.size(0), layer.columns,
                          layer.bias.has_value(), at::get_num_threads()};
-    const std::lock_guard lock(
-        mutex_);  // Held while compiling, so that others wait for the kernels.
+    // Held while compiling, so that other threads wait for the kernels.
+    const std::lock_guard lock(mutex_);
     if (shapes_.contains(shape)) return;
     RunAllSizes(layer);
     if (shapes_.size() >= kMost) shapes_.clear();
