@@ -33,9 +33,9 @@ def add_train(commands: Any) -> None:
     command.add_argument(
         "--data",
         type=Path,
-        metavar="FOLDER",
-        help="where movielens lies, in place of the file's data.path; other data sets have no "
-        "such folder, and Parquet files stand in the file's data.files",
+        metavar="PATH",
+        help="where movielens, criteo or yambda lies, in place of the file's data.path; other data "
+        "sets have no such path, and Parquet files stand in the file's data.files",
     )
     command.add_argument(
         "--overwrite",
@@ -79,14 +79,14 @@ def add_train(commands: Any) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    if "RANK" not in os.environ and not args.config.exists():  # Said before torch is imported.
+    if "RANK" not in os.environ and not args.config.exists():  # Checked before torch is imported.
         raise ConfigError(f"{args.config}: there is no such file")
     from embershard.malloc_options import set_malloc_options
     from embershard.training.ranks import ranks_of_torchrun
 
     set_malloc_options(os.environ)
     with ranks_of_torchrun(args.device) as ranks:
-        args.ranks = ranks  # For the end of the process.
+        args.ranks = ranks  # The command line prints errors by them.
         if args.device == "cuda":
             ranks = ranks.on_gpus()
         config, data = ranks.agree(lambda: _read(args, ranks), error=ConfigError)
@@ -102,9 +102,9 @@ def _read(args: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig
     config.check_model()  # Before the data is read, which may take long.
     data = config.data.at(args.data) if args.data else config.data
     path = data.path if isinstance(data, DataConfig) and not args.data else None
-    if path and not path.expanduser().is_dir():
-        absolute = path.expanduser().absolute()
-        raise config.refusal("data", "path", problem=f"expected a folder, found none at {absolute}")
+    if path and not path.expanduser().exists():
+        problem = f"expected a file or folder, found none at {path.expanduser().absolute()}"
+        raise config.refusal("data", "path", problem=problem)
     page = args.plan_report
     if page is not None and not page.parent.is_dir():
         raise InputError(f"--plan-report: expected a file in a folder, got {page}")
@@ -148,16 +148,16 @@ def _train_on(
         "planned": partial(_show_plan, page=args.plan_report, explained=args.explain),
     }
     if args.dry_run:
-        found = dry_run(config, dataset, **options)
+        report = dry_run(config, dataset, **options)
         if ranks.rank == 0:
-            print(f"{title}\n{found.to_text()}", end="")
+            print(f"{title}\n{report.to_text()}", end="")
         return
     bar = training_bar(title) if ranks.rank == 0 else nullcontext()
     with bar as progress, args.signals.sigterm_deferred() as stop:
         try:
             result = train(config, dataset, progress=progress, stop=stop, **options)
         except TrainingStopped:
-            args.signals.received = signal.SIGTERM  # Maybe only another rank received it.
+            args.signals.received = signal.SIGTERM  # Another rank may have received it.
             raise
     if ranks.rank == 0:
         _show_result(result)

@@ -105,7 +105,7 @@ class Examples:
     """Raw ids of every input in ``schema.sparse``."""
 
     labels: NDArray[np.float32]
-    """``[N]``: 0 or 1. Or ``[N, T]``: a column of numbers for each task. NaN in a column: this
+    """``[N]``: 0 or 1. ``[N, T]``: a column of numbers for each task, in which NaN means that a
     label does not count."""
 
     request: NDArray[np.int64]
@@ -171,7 +171,7 @@ AnySplit = TypeVar("AnySplit", bound=Examples | Split, covariant=True)
 class Dataset(Generic[AnySplit]):
     """Three splits of one log, with the schema that describes them.
 
-    Splits are `Examples`, or of any other kind that training reads, a `Split`.
+    Splits are `Examples`, or objects with the methods of `Split`.
     """
 
     name: str
@@ -189,8 +189,8 @@ class Dataset(Generic[AnySplit]):
             raise InputError(f"tables: expected each of {expected} once, got {hinted}")
 
     def digest(self) -> str:
-        """SHA-256 of the examples of all splits, in hex. A data set with other splits overrides
-        it."""
+        """SHA-256 of the examples of all splits, in hex. Data sets with other splits override this
+        method."""
         digest = hashlib.sha256()
         for split in (self.train, self.valid, self.test):
             if not isinstance(split, Examples):

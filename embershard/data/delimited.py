@@ -1,4 +1,4 @@
-"""Delimited text files, read strictly: a complaint names file, line, column, expected and got."""
+"""Delimited text files, read strictly: errors name file, line and column."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Column:
-    """Where a value stands in its file, for messages."""
+    """A column of a file, for messages."""
 
     def __init__(self, file: str, number: int, name: str) -> None:
         self.file = file
@@ -26,12 +26,12 @@ class Column:
 
 
 class DelimitedFile:
-    """All rows of one file, split but not yet converted.
+    """All rows of one file, as text.
 
     Args:
-        columns: the names that will be asked for, with their position from 0. None: the first
-            line is a header of ``name:type`` and columns are found by name.
-        width: cells per row; 0 takes the header's.
+        columns: position of each column by name, from 0. None: the first line is a header of
+            ``name:type``.
+        width: cells of each row. Files with a header have as many as the header.
 
     Raises:
         DataError: no such file, not in ``encoding``, or a row of another width.
@@ -64,7 +64,7 @@ class DelimitedFile:
                 )
 
     def column(self, name: str) -> Column:
-        """Where ``name`` stands. Raises DataError if a header does not have it."""
+        """The column ``name``. Raises DataError if the header does not have it."""
         if name not in self._columns:
             raise DataError(
                 f"{self.name}:1: header: expected a column {name!r}, got {list(self._columns)}"
@@ -72,8 +72,8 @@ class DelimitedFile:
         return Column(self.name, self._columns[name] + 1, name)
 
     def read(self, name: str, expected: str, convert: Callable[[str], T]) -> list[T]:
-        """Convert every cell of a column. ``expected``: what a cell must be, for messages;
-        ``convert`` raises ValueError for one that is not."""
+        """Convert every cell of a column. ``convert`` raises ValueError for a wrong cell, and
+        ``expected`` describes a right one in the message."""
         column = self.column(name)
         position = column.number - 1
         converted = []
@@ -86,7 +86,7 @@ class DelimitedFile:
 
 
 def whole_number(cell: str) -> int:
-    """A decimal integer that 64 bits can hold, nothing around it. Raises ValueError."""
+    """A decimal integer of 64 bits without spaces. Raises ValueError."""
     if not (cell.isascii() and cell.removeprefix("-").isdecimal()):
         raise ValueError  # int() would take "1_000" and " 7 " too
     number = int(cell)
@@ -96,7 +96,7 @@ def whole_number(cell: str) -> int:
 
 
 def text(cell: str) -> str:
-    """Anything but nothing. Raises ValueError."""
+    """Text that is not blank. Raises ValueError."""
     if not cell.strip():
         raise ValueError
     return cell

@@ -1,6 +1,6 @@
-"""Describes what training will see: each split's labels, dense inputs and ids, and their drift.
+"""Describes the labels, dense inputs and ids of each split, and their drift.
 
-Drift is that of `embershard.data.drift`, from the training split to another one.
+`embershard.data.drift` defines drift; here it is from the training split to another split.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SparseDescription:
     """Share of rows without an id."""
 
     unknown: float
-    """Share of ids that the map does not know."""
+    """Share of ids that the id map does not know."""
 
     drift: float
     """From the training split; 0 for that split itself."""
@@ -61,7 +61,7 @@ class SparseDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitDescription:
-    """One split, by the rows that were read of it."""
+    """One split, described by the rows that were read."""
 
     rows: int
     read: int
@@ -143,8 +143,8 @@ def describe_splits(
     """Read at most ``rows`` rows of each split, drawn over the whole of it, and describe them.
 
     Args:
-        name: of the data set.
-        schema: of its inputs.
+        name: name of the data set.
+        schema: schema of its inputs.
         splits: ``train`` first; the others are compared with it.
         tasks: names of the columns of labels.
         rows: most rows to read of each split, at least 1.
@@ -193,17 +193,17 @@ def _read(split: Split, schema: Schema, rows: int) -> _Rows:
 
 
 def _described(
-    rows: int, own: _Rows, train: _Rows, schema: Schema, tasks: Sequence[str]
+    rows: int, split: _Rows, train: _Rows, schema: Schema, tasks: Sequence[str]
 ) -> SplitDescription:
     return SplitDescription(
         rows=rows,
-        read=len(own.dense),
-        tasks={task: _task(own.labels[:, at]) for at, task in enumerate(tasks)},
+        read=len(split.dense),
+        tasks={task: _task(split.labels[:, at]) for at, task in enumerate(tasks)},
         dense={
-            item.name: _dense(own.dense[:, at], train.dense[:, at])
+            item.name: _dense(split.dense[:, at], train.dense[:, at])
             for at, item in enumerate(schema.dense)
         },
-        sparse={item.name: _sparse(item, own, train) for item in schema.sparse},
+        sparse={item.name: _sparse(item, split, train) for item in schema.sparse},
     )
 
 
@@ -217,18 +217,18 @@ def _task_text(task: TaskDescription) -> str:
     return f"{task.mean:.4g} of {task.counted:,}"
 
 
-def _dense(own: NDArray[np.float32], train: NDArray[np.float32]) -> DenseDescription:
+def _dense(values: NDArray[np.float32], train: NDArray[np.float32]) -> DenseDescription:
     return DenseDescription(
-        mean=float(own.mean(dtype=np.float64)),
-        deviation=float(own.std(dtype=np.float64)),
-        minimum=float(own.min()),
-        maximum=float(own.max()),
-        drift=value_drift(train, own),
+        mean=float(values.mean(dtype=np.float64)),
+        deviation=float(values.std(dtype=np.float64)),
+        minimum=float(values.min()),
+        maximum=float(values.max()),
+        drift=value_drift(train, values),
     )
 
 
-def _sparse(item: SparseInput, own: _Rows, train: _Rows) -> SparseDescription:
-    values, lengths = own.values[item.name], own.lengths[item.name]
+def _sparse(item: SparseInput, split: _Rows, train: _Rows) -> SparseDescription:
+    values, lengths = split.values[item.name], split.lengths[item.name]
     return SparseDescription(
         ids_per_row=float(lengths.mean()),
         longest=int(lengths.max()),

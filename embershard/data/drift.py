@@ -1,4 +1,4 @@
-"""How far a distribution has moved from that of the training data: the population stability index.
+"""The population stability index: how far a distribution has moved from the training data.
 
     sum over buckets of (q - p) * ln(q / p)     p, q: shares of the bucket in training and elsewhere
 

@@ -1,4 +1,4 @@
-"""What was known before a moment: counts and histories over strictly earlier events.
+"""Counts and histories of strictly earlier events.
 
 An event is one rating: a key (a user or an item), a timestamp and whether it was a like. A question
 is a key and a timestamp; only events of that key with a *strictly smaller* timestamp answer it, so
@@ -33,10 +33,10 @@ class EarlierEvents:
     """Answers questions about strictly earlier events.
 
     Args:
-        keys: int64, shape ``[N]``, whom each event belongs to.
+        keys: int64, shape ``[N]``: user or item of each event.
         timestamps: int64, shape ``[N]``, any unit, in any order.
         liked: bool, shape ``[N]``.
-        payload: int64, shape ``[N]``: what ``liked_before`` lists.
+        payload: int64, shape ``[N]``: the values that ``liked_before`` lists.
 
     Events of one key and timestamp keep their order in the arguments.
     """
@@ -79,8 +79,8 @@ class EarlierEvents:
         if not len(self._keys):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
         key_codes = np.searchsorted(self._keys, keys)
-        known = self._keys[np.minimum(key_codes, len(self._keys) - 1)] == keys
+        is_known = self._keys[np.minimum(key_codes, len(self._keys) - 1)] == keys
         time_codes = np.searchsorted(self._times, timestamps, side="left")
         begin = np.searchsorted(self._sorted_codes, self._codes(key_codes, 0))
         end = np.searchsorted(self._sorted_codes, self._codes(key_codes, time_codes))
-        return begin, np.where(known, end, begin)
+        return begin, np.where(is_known, end, begin)

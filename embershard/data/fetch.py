@@ -1,4 +1,4 @@
-"""Getting MovieLens-100K: the copy inside the recbole wheel, kept in a cache folder.
+"""Fetches MovieLens-100K, from a copy inside the recbole wheel, into a cache folder.
 
 The data may not be redistributed, so it is not part of this package.
 """
@@ -46,17 +46,18 @@ def download_wheel(folder: Path) -> Path:
 
 
 def fetch_movielens(cache: Path, *, download: Callable[[Path], Path] = download_wheel) -> Path:
-    """Make sure that MovieLens-100K lies in a folder, downloading it at most once.
+    """Download MovieLens-100K into a folder, unless it is there.
 
     Args:
         cache: the folder to hold the three files; made if missing.
-        download: puts the wheel into the folder it is given and returns its path.
+        download: writes the wheel into a folder and returns its path.
 
     Returns:
-        ``cache``. It appears whole or not at all: files are unpacked beside it, then renamed.
+        ``cache``. It appears whole or not at all, because files are unpacked into another folder
+        that is renamed.
 
     Raises:
-        DataError: what was tried and how it failed, and what else can be done.
+        DataError: the download failed; the message has the command and its answer.
     """
     cache = Path(cache)
     if _is_complete(cache):
@@ -94,7 +95,7 @@ def _unpack(wheel: Path, into: Path) -> None:
 
 
 def _publish(unpacked: Path, cache: Path) -> None:
-    """Rename into place. Another process may have been faster: its folder is as good."""
+    """Rename into place. The folder of a faster process is kept."""
     try:
         os.rename(unpacked, cache)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""From a column of ids as authors have it to flat ids and the number of ids per example.
+"""Flat ids, and the number of ids per example, of a column in any form that authors have.
 
     column                                    lengths
     ────────────────────────────────────────  ───────
@@ -6,7 +6,7 @@
     [["a", "b"], []], an array of lists [N]   of each list
     array [N, k]                              k for each example
 
-Columns of Arrow and pandas, and CPU tensors, reach numpy through ``__array__``: none of these
+Columns of Arrow and pandas, and CPU tensors, reach numpy through ``__array__``. So none of these
 libraries is imported, and no Python code runs for each row.
 """
 
@@ -74,10 +74,10 @@ def _joined(rows: Sequence[NDArray[Any]]) -> Flat:
     if set(dimensions) != {1}:
         row = next(row for row, count in enumerate(dimensions) if count != 1)
         raise InputError(f"ids: row {row}: expected a list of ids, got shape {rows[row].shape}")
-    lists = list(filter(len, rows))  # An empty one is float64 unless its dtype was stated.
+    lists = list(filter(len, rows))  # An empty list is float64 unless its dtype was stated.
     if len(set(map(attrgetter("dtype"), lists))) == 1:
         return np.concatenate(lists)
-    return list(chain.from_iterable(lists))  # numpy would make strings of integers beside strings.
+    return list(chain.from_iterable(lists))  # numpy would turn integers into strings.
 
 
 def _refuse_mixture(rows: Sequence[Any]) -> None:
@@ -89,10 +89,10 @@ def _refuse_mixture(rows: Sequence[Any]) -> None:
 
 
 def _refuse_first(values: Flat, lengths: Lengths) -> None:
-    """Names the row of the first id that is none, or that is of another kind than the first."""
+    """Names the row of the first value that is no id, or is of another kind than the first."""
     ids = values.tolist() if isinstance(values, np.ndarray) else values
     rows = np.repeat(np.arange(len(lengths)), lengths)
     missing = isinstance(values, np.ndarray) and values.dtype.kind == "f" and np.isnan(values)
-    first = int(np.argmax(missing))  # Integers of which one is missing are read as floats.
+    first = int(np.argmax(missing))  # numpy reads integers with a missing value as floats.
     for row, value in zip(rows[first:], ids[first:], strict=True):
         ids_of(f"ids: row {row}", [ids[first], value])

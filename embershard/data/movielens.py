@@ -21,11 +21,11 @@ from embershard.errors import DataError, InputError
 
 Split: TypeAlias = Literal["train", "valid", "test"]
 
-RATINGS_MIN = 10  # so that no split is empty
+RATINGS_MIN = 10  # With fewer, a split would be empty.
 
 
 class RankingRequest(NamedTuple):
-    """Candidates for one user: what to ask, and which item each example is."""
+    """Candidates for one user: the request, and the item of each example."""
 
     items: NDArray[np.int64]
     """``[N]``."""
@@ -35,7 +35,7 @@ class RankingRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovieLens:
-    """The data set, and what it takes to ask about further users, items and moments."""
+    """The data set, and the features to make requests for further users, items and moments."""
 
     dataset: Dataset[Examples]
     log: RatingLog
@@ -44,7 +44,7 @@ class MovieLens:
     """``[4]``, over the training split."""
 
     dense_deviation: NDArray[np.float64]
-    """``[4]``, over the training split; 1 where a column is constant."""
+    """``[4]``, over the training split; 1 if a column is constant."""
 
     baseline: Mapping[Split, NDArray[np.float64]]
     """Scores without a model: the sum of the two smoothed like-rates, ``[N]`` per split."""
@@ -63,16 +63,16 @@ class MovieLens:
         """``"Casablanca (1942)"``. Raises InputError for an item that is not in the data."""
         if item not in self.log.item_table:
             raise InputError(f"item: expected one of the data's, got {item}")
-        found = self.log.item_table[item]
-        return found.title if found.year is None else f"{found.title} ({found.year})"
+        film = self.log.item_table[item]
+        return film.title if film.year is None else f"{film.title} ({film.year})"
 
     def ranking_request(self, user: int, *, candidates: int, seed: int = 0) -> RankingRequest:
-        """Ask about items that ``user`` has never rated, as of just after the last rating.
+        """A request for items that ``user`` has never rated, one second after the last rating.
 
         Args:
             user: one of the data's users.
-            candidates: how many items, drawn without repeats.
-            seed: together with ``user`` decides which.
+            candidates: number of items, drawn without repeats.
+            seed: decides, together with ``user``, which items are drawn.
 
         Raises:
             InputError: no such user, or fewer unrated items than ``candidates``.
@@ -134,7 +134,7 @@ def movielens_from_log(log: RatingLog) -> MovieLens:
     }
     mean, deviation = _moments(raw.dense[bounds["train"]])
     training_columns = {name: column.take(bounds["train"]) for name, column in raw.sparse.items()}
-    every = Examples(
+    examples = Examples(
         schema=movielens_schema(training_columns),
         dense=_standardise(raw.dense, mean, deviation),
         sparse=raw.sparse,
@@ -144,9 +144,9 @@ def movielens_from_log(log: RatingLog) -> MovieLens:
     rates = (
         raw.dense[:, DENSE.index("user_like_rate")] + raw.dense[:, DENSE.index("item_like_rate")]
     )
-    splits = {split: every.take(index) for split, index in bounds.items()}
+    splits = {split: examples.take(index) for split, index in bounds.items()}
     return MovieLens(
-        dataset=Dataset(name="movielens", schema=every.schema, tables=TABLES, **splits),
+        dataset=Dataset(name="movielens", schema=examples.schema, tables=TABLES, **splits),
         log=log,
         features=features,
         dense_mean=mean,

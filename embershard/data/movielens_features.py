@@ -1,4 +1,4 @@
-"""The features of MovieLens-100K: what is known of a user and an item before a moment.
+"""The features of a user and an item in MovieLens-100K, known before a moment.
 
     scope     dense                            sparse
     ────────  ───────────────────────────────  ─────────────────────────────────────────
@@ -62,7 +62,7 @@ def year_band(year: int | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawFeatures:
-    """Features of Q (user, item, moment) questions, before anything is learned from a split."""
+    """Features of Q triples of user, item and moment, before dense columns are standardised."""
 
     dense: NDArray[np.float64]
     """``[Q, 4]``, columns as in `DENSE`, not standardised."""
@@ -72,7 +72,7 @@ class RawFeatures:
 
 
 class MovieLensFeatures:
-    """Answers what was known of a user and an item at a moment, from one log of ratings."""
+    """Features of users and items at any moment, from one log of ratings."""
 
     def __init__(self, log: RatingLog) -> None:
         self.liked = log.ratings >= LIKED_RATING
@@ -118,9 +118,9 @@ class MovieLensFeatures:
 
 
 def movielens_schema(training: Mapping[str, JaggedColumn]) -> Schema:
-    """The schema, with vocabularies of the ids that the training split holds.
+    """The schema, with vocabularies of the ids in the training split.
 
-    ``history`` lists items, and so has the vocabulary of ``item``. Unknown ids give no vector.
+    ``history`` lists items, so it has the vocabulary of ``item``. Unknown ids have no vector.
     """
 
     def sparse(name: str, scope: Scope, ids: str, max_ids: int = 0) -> SparseInput:
@@ -195,4 +195,4 @@ def _one_each(ids: NDArray[np.int64]) -> JaggedColumn:
 
 def _positions(ids: NDArray[np.int64], position: Mapping[int, int]) -> NDArray[np.int64]:
     known, inverse = np.unique(ids, return_inverse=True)
-    return np.array([position[each] for each in known.tolist()], np.int64)[inverse]
+    return np.array([position[number] for number in known.tolist()], np.int64)[inverse]

@@ -29,7 +29,7 @@ GENRES = (
     *("Documentary", "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery"),
     *("Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
-NO_YEAR = ("", "unknown", "unkonwn", "V")  # recbole's file holds the last two
+NO_YEAR = ("", "unknown", "unkonwn", "V")  # The last two are in recbole's file.
 YEARS = range(1870, 2100)
 TITLE_YEAR = re.compile(r"\s*\((\d{4})\)\s*$")
 
@@ -37,7 +37,7 @@ Value = TypeVar("Value")
 
 
 class User(NamedTuple):
-    """What is known of a user; ``age`` in years."""
+    """A user of the log; ``age`` in years."""
 
     age: int
     gender: str
@@ -46,7 +46,7 @@ class User(NamedTuple):
 
 
 class Item(NamedTuple):
-    """What is known of a film; ``year`` of release, None where the data does not say."""
+    """A film of the log; ``year`` of release, None if the data does not say."""
 
     title: str
     year: int | None
@@ -77,7 +77,7 @@ class RatingLog:
 
 
 def read_movielens_files(folder: Path) -> RatingLog:
-    """Read either layout, whichever the folder holds."""
+    """Read the layout that the folder holds."""
     folder = Path(folder)
     if (folder / "ml-100k.inter").is_file():
         user_table = _users(_recbole_file(folder / "ml-100k.user"))
@@ -190,7 +190,7 @@ def _listed(table: Mapping[int, object]) -> Callable[[str], int]:
 
 def _rating(cell: str) -> float:
     rating = float(cell)
-    if not 0 <= rating <= 5:  # false for NaN too
+    if not 0 <= rating <= 5:  # NaN fails this test, too.
         raise ValueError
     return rating
 

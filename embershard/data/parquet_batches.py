@@ -1,5 +1,5 @@
 """Parquet files as a data set, and as batches for any training loop. pyarrow is imported when one
-of both is made: the rest of the library does without."""
+of them is made, because the rest of the library does not need it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ParquetBatches:
             batch, maybe no rows.
         world_size: number of those processes.
         first: number of batches to skip, because a resumed run has trained on them.
-        cache: folder of what one pass over the files found; see docs/data.md.
+        cache: folder that keeps the result of the first pass over the files; see docs/data.md.
 
     Raises:
         InputError: arguments out of range, a task without label, or no pyarrow.
@@ -123,12 +123,17 @@ def load_parquet(
     """
     if without := [name for name, task in tasks.items() if task.label is None]:
         raise InputError(f"tasks.{without[0]}: expected label, the column of its labels, got none")
+    check_pyarrow(name)
+    from embershard.data.parquet_dataset import load_parquet_dataset
+
+    return load_parquet_dataset(config, tasks, cache, progress, name)
+
+
+def check_pyarrow(name: str) -> None:
+    """Raises InputError if the data set ``name`` cannot be read because pyarrow is missing."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise InputError(
             f"data set {name!r}: expected pyarrow, found none; pip install 'embershard[parquet]'"
         ) from error
-    from embershard.data.parquet_dataset import load_parquet_dataset
-
-    return load_parquet_dataset(config, tasks, cache, progress, name)

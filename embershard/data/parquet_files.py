@@ -1,6 +1,6 @@
-"""Which Parquet files there are, and record batches of their row groups.
+"""Finds Parquet files, and reads record batches of their row groups.
 
-A file is known by path, size and time of change. One that has changed since is refused when it is
+A file is identified by path, size and time of change. A file that has changed is refused when it is
 opened, and after each row group that was read from it.
 """
 
@@ -20,7 +20,7 @@ from pyarrow import fs
 from embershard.errors import DataError
 
 BUFFER_BYTES: Final = 128 << 10
-"""Bytes that a column of a local file is read ahead. Remote files are read a row group at once."""
+"""Read-ahead of each column of a local file. Remote files are read by whole row groups."""
 
 DICTIONARY_BYTES: Final = 256 << 10
 """Compressed bytes of a small dictionary. Writers begin to store strings themselves at 1 MiB."""
@@ -41,7 +41,7 @@ class SourceFile(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """The end of a Parquet file, which says what it holds."""
+    """The end of a Parquet file: its metadata and schema."""
 
     metadata: pq.FileMetaData
     schema: pa.Schema
@@ -53,7 +53,7 @@ class Footer(NamedTuple):
 
 
 def find_files(patterns: Sequence[str], what: str) -> list[SourceFile]:
-    """The files of all patterns in order, each once; those of one pattern by name.
+    """The files of all patterns in order, without repeats; those of one pattern are sorted by name.
 
     Raises:
         DataError: a pattern without files.
@@ -64,7 +64,7 @@ def find_files(patterns: Sequence[str], what: str) -> list[SourceFile]:
         if not matches:
             raise DataError(f"{what}: expected Parquet files, found none for {pattern!r}")
         paths.update(dict.fromkeys(matches))
-    return in_parallel(_stat, list(paths))
+    return in_parallel(file_state, list(paths))
 
 
 def read_footers(files: Sequence[SourceFile]) -> list[Footer]:
@@ -115,8 +115,8 @@ def record_batches(
 
 
 def check_unchanged(file: SourceFile) -> None:
-    """Refuses a file that is not the one that was found."""
-    now = _stat(file.path)
+    """Refuses a file that has changed."""
+    now = file_state(file.path)
     if now != file:
         raise DataError(
             f"{file.path}: expected the file of {file.size_bytes} bytes that the data was prepared "
@@ -139,7 +139,8 @@ def _local_paths(pattern: str) -> list[str]:
 
 
 def _visible_files(folder: Path) -> list[str]:
-    """Parquet files in and below a folder, but hidden ones and those that other tools write."""
+    """Parquet files in and below a folder. Names that begin with ``.`` or ``_`` are left out: such
+    files are hidden, or written by other tools."""
     return [
         str(path)
         for path in sorted(folder.rglob("*.parquet"))
@@ -158,7 +159,8 @@ def _remote_paths(pattern: str) -> list[str]:
     return [str(files.unstrip_protocol(match)) for match in matches]
 
 
-def _stat(path: str) -> SourceFile:
+def file_state(path: str) -> SourceFile:
+    """The file as it is now; raises DataError if it is missing."""
     if "://" in path:
         handler, inner = _arrow_files(path)
         info = handler.get_file_info(inner)
@@ -193,8 +195,8 @@ def _fsspec(url: str) -> tuple[Any, str]:
 
 
 def _texts_of_dictionaries(metadata: pq.FileMetaData, group: int) -> list[str]:
-    """Parquet's paths of the strings to read as dictionaries: a row group hashes each string once
-    then. A large dictionary would only take memory, since many strings are stored without it."""
+    """Paths of the string columns to read as dictionaries, so that each string of a row group is
+    hashed once. Large dictionaries only take memory: writers store many strings without them."""
     paths = []
     for place in range(metadata.num_columns):
         column = metadata.row_group(group).column(place)

@@ -12,13 +12,11 @@ the configuration and of path, size and time of change of each file.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from embershard.data.base import Progress
+from embershard.data.converted import locked
 from embershard.data.parquet_columns import (
     NeededColumn,
     RawLists,
@@ -123,7 +122,7 @@ def prepare(
     folder = cache.expanduser() / "parquet"
     kept = folder / f"{digest}.npz"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / f"{digest}.lock"):
+    with locked(folder / f"{digest}.lock"):
         if not kept.exists():
             arrays = _Pass(config, tasks, files, file_splits, progress).run()
             partial_file = folder / f"{digest}.partial"
@@ -165,13 +164,6 @@ def _digest(
         file_splits.tolist(),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    with file.open("w") as opened:
-        fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
 
 
 def _loaded(

@@ -13,11 +13,11 @@ _END = object()
 
 
 def prefetched(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:
-    """The same items, of which at most ``depth`` are ready or being computed.
+    """The same items. At most ``depth`` of them are ready or being computed.
 
-    The thread starts with the first ``next``. It ends with the items, or as soon as it can after
-    the returned iterator is closed or collected; ``items`` is closed then. Errors of ``items`` are
-    raised to the consumer.
+    The thread starts with the first ``next``. It ends after the last item, or soon after the
+    returned iterator is closed or collected, and closes ``items``. Errors of ``items`` are
+    raised in the consumer.
     """
     ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
     slots = threading.Semaphore(depth)

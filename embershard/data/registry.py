@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from embershard.data.base import Dataset, Progress
 from embershard.data.fetch import DEFAULT_CACHE, fetch_movielens
 from embershard.data.movielens import load_movielens
-from embershard.data.parquet_batches import load_parquet
-from embershard.data.parquet_config import ParquetConfig
+from embershard.data.parquet_batches import check_pyarrow, load_parquet
+from embershard.data.parquet_config import ParquetConfig, Share
 from embershard.data.synthetic import (
     CRITEO_DENSE,
     CRITEO_INPUTS,
@@ -24,6 +24,11 @@ from embershard.data.synthetic import (
 )
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import InputError
+from embershard.package.id_maps import MAX_ROWS
+
+DEFAULT_SHARE: Final = 0.1
+LABEL: Final = "label"
+"""Column of the labels of built-in data in Parquet files."""
 
 
 class DataConfig(BaseModel):
@@ -37,18 +42,32 @@ class DataConfig(BaseModel):
     )
 
     name: str
-    """``movielens``, ``synthetic`` or ``synthetic_criteo``."""
+    """``movielens``, ``criteo``, ``yambda``, ``synthetic`` or ``synthetic_criteo``."""
 
     path: Annotated[Path, Field(strict=False)] | None = None
     """movielens: the folder that holds it; a relative path counts from the current folder. Without
     it a copy in the folder that the variable ``EMBERSHARD_CACHE`` names (unset:
-    ``~/.cache/embershard``), fetched if needed."""
+    ``~/.cache/embershard``), fetched if needed. criteo: a file of tab-separated lines, or a folder
+    of them, maybe compressed by gzip. yambda: the folder with ``listens.parquet``."""
 
     examples: Annotated[int, Field(ge=EXAMPLES_MIN)] | None = None
     """synthetic, synthetic_criteo: number of examples. Without it a million."""
 
     seed: Annotated[int, Field(ge=0)] | None = None
     """synthetic, synthetic_criteo: seed of the data. Without it 0."""
+
+    valid: Share | None = None
+    """criteo, yambda: share of rows in the validation split. Without it 0.1."""
+
+    test: Annotated[Share | None, Field(validate_default=True)] = None
+    """criteo, yambda: share of rows in the test split, which has the last ones. Without it 0.1."""
+
+    min_count: Annotated[int, Field(ge=1)] | None = None
+    """criteo, yambda: ids that the training split has less often share a row. Without it 1."""
+
+    buckets: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
+    """criteo, yambda: rows of each table, chosen by the hash of an id. Without it each id of the
+    training split has a row."""
 
     @field_validator("name")
     @classmethod
@@ -57,7 +76,9 @@ class DataConfig(BaseModel):
             raise ValueError(f"expected one of {', '.join((*DATASETS, 'parquet'))}")
         return name
 
-    @field_validator("path", "examples", "seed", mode="before")
+    @field_validator(
+        "path", "examples", "seed", "valid", "test", "min_count", "buckets", mode="before"
+    )
     @classmethod
     def _is_of_this_data_set(cls, value: object, info: ValidationInfo) -> object:
         name: str | None = info.data.get("name")  # Missing if the name was refused.
@@ -65,11 +86,26 @@ class DataConfig(BaseModel):
             raise ValueError(f"expected none for {name}")
         return value
 
+    @field_validator("test")
+    @classmethod
+    def _leave_rows_to_train(cls, test: float | None, info: ValidationInfo) -> float | None:
+        shares = (info.data.get("valid"), test)
+        if sum(DEFAULT_SHARE if share is None else share for share in shares) >= 1:
+            raise ValueError("expected valid and test to be less than 1 together")
+        return test
+
+    @field_validator("buckets")
+    @classmethod
+    def _is_alone(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("min_count") is not None:
+            raise ValueError("expected none with min_count, which is for ids with their own rows")
+        return value
+
     def at(self, path: Path) -> DataConfig:
         """The same data set, read from another folder.
 
         Raises:
-            InputError: this data set is read from none.
+            InputError: this data set is not read from a folder.
         """
         if "path" not in DATASETS[self.name].keys:
             raise InputError(f"data set {self.name!r}: expected no folder, got {path}")
@@ -87,20 +123,19 @@ def load_dataset(
 
     Args:
         config: name and settings of the data set.
-        tasks: what its labels are for. Those of the built-in data sets are for one task.
-        cache: where fetched and prepared data is kept, in a folder of its own name. ``~`` is
-            the home folder.
+        tasks: what the model learns. Built-in data sets have labels for one task.
+        cache: folder that keeps fetched and prepared data. ``~`` is the home folder.
         progress: called while files are read for the first time, maybe on another thread, with the
             step, its units that are done, and all of its units.
 
     Raises:
-        InputError: settings that make no data set, or tasks that it has no labels for.
+        InputError: settings that make no data set, or tasks without labels in it.
         DataError: its files cannot be fetched or read.
     """
     if isinstance(config, ParquetConfig):
         return load_parquet(config, tasks, cache, progress)
     _check_tasks(config, tasks)
-    return DATASETS[config.name].load(config, cache)
+    return DATASETS[config.name].load(config, tasks, cache, progress)
 
 
 def _check_tasks(config: DataConfig, tasks: Mapping[str, TaskConfig]) -> None:
@@ -121,21 +156,21 @@ def movielens_folder(path: Path | None, cache: Path = DEFAULT_CACHE) -> Path:
 
 
 class _Source(NamedTuple):
-    load: Callable[[DataConfig, Path], Dataset[Any]]
+    load: Callable[[DataConfig, Mapping[str, TaskConfig], Path, Progress | None], Dataset[Any]]
     keys: frozenset[str]
     """Keys of `DataConfig` that this data set has."""
 
 
-def _movielens(config: DataConfig, cache: Path) -> Dataset[Any]:
+def _movielens(config: DataConfig, _: object, cache: Path, __: object) -> Dataset[Any]:
     return load_movielens(movielens_folder(config.path, cache)).dataset
 
 
-def _synthetic(config: DataConfig, cache: Path) -> Dataset[Any]:
+def _synthetic(config: DataConfig, *_: object) -> Dataset[Any]:
     settings = config.model_dump(include={"examples", "seed"}, exclude_none=True)
     return planted_click_log(SyntheticConfig(**settings)).dataset
 
 
-def _synthetic_criteo(config: DataConfig, cache: Path) -> Dataset[Any]:
+def _synthetic_criteo(config: DataConfig, *_: object) -> Dataset[Any]:
     settings = config.model_dump(include={"examples", "seed"}, exclude_none=True)
     log = SyntheticConfig(
         inputs=CRITEO_INPUTS, request_dense=0, example_dense=CRITEO_DENSE, **settings
@@ -143,9 +178,37 @@ def _synthetic_criteo(config: DataConfig, cache: Path) -> Dataset[Any]:
     return replace(planted_click_log(log).dataset, name="synthetic_criteo")
 
 
+def _from_files(
+    config: DataConfig,
+    tasks: Mapping[str, TaskConfig],
+    cache: Path,
+    progress: Progress | None,
+) -> Dataset[Any]:
+    """A data set of the user's files, which become Parquet files first."""
+    check_pyarrow(config.name)
+    from embershard.data.criteo import criteo_sections
+    from embershard.data.yambda import yambda_sections
+
+    if config.path is None:
+        raise InputError(f"data set {config.name!r}: expected data.path, where it lies, got none")
+    make_sections = {"criteo": criteo_sections, "yambda": yambda_sections}[config.name]
+    ids = config.model_dump(include={"min_count", "buckets"}, exclude_none=True)
+    if "buckets" in ids:
+        ids["ids"] = "hash"
+    sections = make_sections(config.path.expanduser(), ids, cache, progress)
+    sections["split"] |= config.model_dump(include={"valid", "test"}, exclude_none=True)
+    labelled = {name: task.model_copy(update={"label": LABEL}) for name, task in tasks.items()}
+    parquet = ParquetConfig.model_validate({"name": "parquet", **sections})
+    return load_parquet(parquet, labelled, cache, progress, config.name)
+
+
+FILE_KEYS: Final = frozenset({"path", "valid", "test", "min_count", "buckets"})
+
 DATASETS: Mapping[str, _Source] = MappingProxyType(
     {
         "movielens": _Source(_movielens, frozenset({"path"})),
+        "criteo": _Source(_from_files, FILE_KEYS),
+        "yambda": _Source(_from_files, FILE_KEYS),
         "synthetic": _Source(_synthetic, frozenset({"examples", "seed"})),
         "synthetic_criteo": _Source(_synthetic_criteo, frozenset({"examples", "seed"})),
     }

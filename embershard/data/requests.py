@@ -1,4 +1,4 @@
-"""Examples as a client would ask about them: one call per request, its request side sent once."""
+"""Requests of a client, made of examples: each sends its request-scoped inputs once."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -25,7 +25,7 @@ class ClientRequest(NamedTuple):
     """Raw ids: one list for an input of the request scope, else N lists."""
 
     positions: NDArray[np.int64]
-    """``[N]``: where in the examples each one was."""
+    """``[N]``: place of each example among all examples."""
 
 
 def client_requests(examples: Examples) -> Iterator[ClientRequest]:
@@ -42,18 +42,18 @@ def client_requests(examples: Examples) -> Iterator[ClientRequest]:
 
 
 def sample_requests(examples: Examples, count: int) -> list[SampleRequest]:
-    """The first ``count`` requests in the packed form that packages keep, without outputs; larger
-    ones than `default_limits` allows are left out, since export refuses them.
+    """The first ``count`` requests in the packed form that packages keep, without outputs. Requests
+    beyond `default_limits` are left out, since export refuses them.
 
     Raises:
-        InputError: as `client_requests`; or all requests are too large.
+        InputError: examples that `client_requests` refuses, or all requests are too large.
     """
     limits = default_limits()
     packed = (_packed(examples.schema, request) for request in client_requests(examples))
     fitting = (
-        each
-        for each in packed
-        if each.num_examples <= limits.max_examples and len(each.values) <= limits.max_ids
+        sample
+        for sample in packed
+        if sample.num_examples <= limits.max_examples and len(sample.values) <= limits.max_ids
     )
     samples = list(islice(fitting, count))
     if len(examples) and not samples:
@@ -94,10 +94,10 @@ def _differs(group: Examples, names: list[str]) -> InputError:
 
 def _packed(schema: Schema, request: ClientRequest) -> SampleRequest:
     shared = [item.scope == "request" for item in schema.dense]
-    own = [not each for each in shared]
+    not_shared = [item.scope == "example" for item in schema.dense]
     columns = [request.sparse[item.name] for item in schema.sparse]
     return SampleRequest.of_lists(
         request.dense[0, shared],
-        request.dense[:, own],
-        [SampleLists(each.lengths, each.values, None) for each in columns],
+        request.dense[:, not_shared],
+        [SampleLists(column.lengths, column.values, None) for column in columns],
     )

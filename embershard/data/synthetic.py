@@ -6,7 +6,7 @@ teacher holds one number per id; a list contributes their mean. With dense input
     logit = bias + w . x + sum over inputs of mean(teacher[ids])
     click ~ Bernoulli(sigmoid(logit))
 
-Requests come with several examples each, which share their request-scoped inputs.
+The examples of a request share its request-scoped inputs.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,9 @@ from embershard.package.samples import offsets_of
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
 EXAMPLES_MIN: Final = 10
+"""With fewer, a split would be empty."""
+
 EXAMPLES_MAX: Final = 1 << 31
-"""So that no split is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class PlantedInput:
     """Size of the vocabulary; ids are 0 .. ids - 1, the most frequent first."""
 
     max_length: int = 1
-    """Lists have 0 .. max_length ids, each length as likely; 1 means always exactly one."""
+    """Lists have 0 .. max_length ids; all lengths are equally likely. 1: exactly one id."""
 
 
 INPUTS = (
@@ -62,15 +63,15 @@ CRITEO_INPUTS = tuple(
     PlantedInput(name=f"cat_{number}", scope="example", ids=min(ids, CRITEO_IDS_MAX))
     for number, ids in enumerate(CRITEO_IDS)
 )
-"""As many inputs as that log has, of at most 100,000 ids each."""
+"""The inputs of that log, with at most 100,000 ids each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntheticConfig:
-    """What to make."""
+    """Settings of a log."""
 
     examples: int = 1_000_000
-    """In all three splits together, at least 10: 80, 10 and 10 %."""
+    """Examples of all three splits together, at least 10. The splits have 80, 10 and 10 %."""
 
     seed: int = 0
     """Equal settings and seeds give equal logs."""
@@ -86,7 +87,7 @@ class SyntheticConfig:
     """The last request of the log may have fewer."""
 
     zipf_exponent: float = 1.05
-    """0 makes all ids as likely; real logs are near 1."""
+    """0 makes all ids equally likely; real logs are near 1."""
 
     def __post_init__(self) -> None:
         if not EXAMPLES_MIN <= self.examples <= EXAMPLES_MAX:
@@ -138,21 +139,21 @@ def planted_click_log(config: SyntheticConfig) -> PlantedClickLog:
         sparse[planted.name] = column.take(at)
     probability = 1.0 / (1.0 + np.exp(-logit))
     labels = (rng.random(config.examples) < probability).astype(np.float32)
-    every = Examples(schema=schema, dense=dense, sparse=sparse, labels=labels, request=request)
-    return _cut(every, probability, config)
+    examples = Examples(schema=schema, dense=dense, sparse=sparse, labels=labels, request=request)
+    return _cut(examples, probability, config)
 
 
 def _cut(
-    every: Examples, probability: NDArray[np.float64], config: SyntheticConfig
+    examples: Examples, probability: NDArray[np.float64], config: SyntheticConfig
 ) -> PlantedClickLog:
     train_end, valid_end = config.examples * 8 // 10, config.examples * 9 // 10
-    test = every.take(np.arange(valid_end, config.examples))
+    test = examples.take(np.arange(valid_end, config.examples))
     return PlantedClickLog(
         dataset=Dataset(
             name="synthetic",
-            schema=every.schema,
-            train=every.take(np.arange(train_end)),
-            valid=every.take(np.arange(train_end, valid_end)),
+            schema=examples.schema,
+            train=examples.take(np.arange(train_end)),
+            valid=examples.take(np.arange(train_end, valid_end)),
             test=test,
             tables=tuple(
                 TableHint(
@@ -203,8 +204,8 @@ def _dense(
 ) -> NDArray[np.float32]:
     """Standard normal, ``[N, request_dense + example_dense]``."""
     shared = rng.standard_normal((int(request[-1]) + 1, config.request_dense), np.float32)
-    own = rng.standard_normal((config.examples, config.example_dense), np.float32)
-    return np.concatenate([shared[request], own], axis=1)
+    individual = rng.standard_normal((config.examples, config.example_dense), np.float32)
+    return np.concatenate([shared[request], individual], axis=1)
 
 
 def _column(

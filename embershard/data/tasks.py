@@ -1,4 +1,4 @@
-"""Tasks: what a model learns to predict, one logit for each."""
+"""Tasks of a model: each has a label and a logit."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,7 +17,7 @@ class TaskConfig(BaseModel):
     )
 
     label: Annotated[str, Field(min_length=1)] | None = None
-    """Column of the labels. Data sets with one label of their own take none."""
+    """Column of the labels. Built-in data sets have one label, and take no column."""
 
     loss: Loss = "bce"
     """``bce``: binary cross entropy of labels 0 and 1. ``mse``: squared error of any number."""

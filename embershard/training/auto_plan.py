@@ -1,4 +1,4 @@
-"""``plan = "auto"``: the plan of a run by measured costs and the training split's lookups."""
+"""``plan = "auto"``: plans a run by measured costs and the lookups of the training split."""
 
 import copy
 import math
@@ -36,9 +36,9 @@ from embershard.training.steps import dense_optimizer
 
 BATCH_SIZE = 1 << 16
 EXAMPLES_MAX = 1 << 20
-"""Lookups of this many examples are counted, rounded up to whole batches."""
+"""Number of examples whose lookups are counted, rounded up to whole batches."""
 FIRST_STEPS, STEPS = 2, 5
-"""The first steps allocate memory and are not counted."""
+"""Steps that are measured; the first ones allocate memory and are left out."""
 
 
 def auto_plan(
@@ -48,14 +48,14 @@ def auto_plan(
     train: Split,
     env: ShardingEnv,
 ) -> tuple[ShardingPlan, EmbeddingShardingPlanner | None]:
-    """Rank 0 plans by the lookups of ``train``; every rank calls this and gets the same plan.
+    """Plan on rank 0 by the lookups of ``train``. Every rank calls this and receives the same plan.
 
     Returns:
         The plan, and on rank 0 the planner.
 
     Raises:
-        ConfigError: no plan keeps to the memory, or the machine's file cannot be read: the same
-            message on every rank.
+        ConfigError: no plan fits in memory, or the machine's file cannot be read; the same message
+            on every rank.
     """
     planner: EmbeddingShardingPlanner | None = None
 
@@ -79,7 +79,7 @@ def _planned(
     local_size = local_world_size(world_size)
     tables = [table for _, module, _ in shardable(model, sharders) for table in tables_of(module)]
     topology = topology_of(config, env, local_size)
-    dense_seconds = 0.0  # Not measured on a GPU.
+    dense_seconds = 0.0  # It is not measured on a GPU.
     if env.device.type == "cpu":
         dense_seconds = dense_step_seconds(config, model, sharders, train, world_size)
     planner = EmbeddingShardingPlanner(
@@ -98,7 +98,7 @@ def _planned(
 
 
 def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topology:
-    """The topology of these ranks, equally many on each host, with the memory of rank 0."""
+    """The topology of these ranks, ``local_size`` on each host, with the memory of rank 0."""
     own, of_host = config.sharding.memory_bytes, memory_limit() // local_size
     machine = machine_of(config)
     if env.device.type == "cpu":
@@ -110,7 +110,7 @@ def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topolog
         env.world_size,
         "cuda",
         hbm_cap=own or free,
-        # The data and the copy of an asynchronous checkpoint need memory besides the tables.
+        # The data and an asynchronous checkpoint's copy also need memory.
         ddr_cap=int(of_host * (1 - STORAGE_RESERVATION)),
         local_world_size=local_size,
         machine=machine or default_machine("cuda", total),
@@ -118,7 +118,7 @@ def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topolog
 
 
 def machine_of(config: RunConfig) -> Machine | None:
-    """The machine of ``sharding.machine``. None: the costs that ship."""
+    """The machine of ``sharding.machine``. None: the default costs."""
     if config.sharding.machine is None:
         return None
     try:
@@ -134,14 +134,14 @@ def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology:
         for _, module, _ in shardable(model, sharders)
         for parameter in module.parameters()
     }
-    values = sum(each.numel() for each in model.parameters() if id(each) not in tables)
+    values = sum(weight.numel() for weight in model.parameters() if id(weight) not in tables)
     return topology.all_reduce_seconds(values)
 
 
 def _constraints(
     config: RunConfig, tables: Sequence[EmbeddingConfig], train: Split
 ) -> dict[str, ParameterConstraints]:
-    """Lookups of training: ids of a bag, and the accesses of each row."""
+    """Mean ids of a bag, and accesses of each row, counted over the training split."""
     ids = {name: list[Tensor]() for table in tables for name in table.feature_names}
     examples = 0
     for batch in train.batches(
@@ -159,19 +159,19 @@ def _constraints(
     for table in tables:
         looked_up = [torch.cat(ids[name]) for name in table.feature_names]
         constraints[table.name] = ParameterConstraints(
-            pooling_factors=[len(each) / examples for each in looked_up],
+            pooling_factors=[len(rows) / examples for rows in looked_up],
             access_counts=torch.bincount(torch.cat(looked_up), minlength=table.num_embeddings),
         )
     return constraints
 
 
 class _ZeroVectors(nn.Module):
-    """A collection without tables: its vectors are zeros that take a gradient."""
+    """A collection without tables, whose vectors are zeros with a gradient."""
 
     def __init__(self, collection: nn.Module) -> None:
         super().__init__()
         self._configs = tables_of(collection)
-        self._is_pooled = all(isinstance(each, EmbeddingBagConfig) for each in self._configs)
+        self._is_pooled = all(isinstance(table, EmbeddingBagConfig) for table in self._configs)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor | dict[str, JaggedTensor]:
         names = embedding_names(self._configs)
@@ -183,9 +183,9 @@ class _ZeroVectors(nn.Module):
         lists = [(features[name], table.embedding_dim) for table, name in lookups]
         vectors = [
             JaggedTensor(
-                torch.zeros(len(each.values()), dim, requires_grad=True), lengths=each.lengths()
+                torch.zeros(len(ids.values()), dim, requires_grad=True), lengths=ids.lengths()
             )
-            for each, dim in lists
+            for ids, dim in lists
         ]
         return dict(zip(names, vectors, strict=True))
 
@@ -203,8 +203,8 @@ def dense_step_seconds(
 ) -> float:
     """CPU seconds of a rank's step without lookups, updates and messages.
 
-    What remains is the batch, the dense part forward and backward, and its optimizer. This is the
-    median of a few steps of a copy of the model, whose collections may be on device meta.
+    It reads a batch, runs the dense part forward and backward, and its optimizer: the median of a
+    few steps of a copy of the model. The model's collections may be on device meta.
     """
     twin = copy.deepcopy(model)
     for path, module, _ in list(shardable(twin, sharders)):

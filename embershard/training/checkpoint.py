@@ -1,12 +1,12 @@
-"""Checkpoints: the weights, and everything that rebuilds the model around them.
+"""Checkpoints: the weights, and all that rebuilds the model around them.
 
 <folder>/<step>/
   checkpoint.json        model name and arguments, schema, metrics
   ids/*.safetensors      vocabularies
   samples.safetensors    requests for the package's self-check
   state/                 the weights, torch.distributed.checkpoint
-  training.json          how far the run is, of those to resume from; their state/ has that of the
-                         optimizers too
+  training.json          only in checkpoints to resume from: progress of the run. Their state/ also
+                         holds the state of the optimizers
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from embershard.training.mapped_tables import MappedTables
 FORMAT_VERSION = 0
 DOCUMENT = "checkpoint.json"
 STATE_METADATA = ".metadata"
-"""File of a folder that ``save_state`` wrote."""
+"""File in every folder that ``save_state`` wrote."""
 IDS = "ids"
 SAMPLES = "samples.safetensors"
 STATE = "state"
 TRAINING = "training.json"
 PARTIAL, REPLACED = ".partial", ".old"
-"""End of the names of folders that are being written, and of those that are on their way out."""
+"""Suffixes of folders that are being written, and of replaced ones that are being deleted."""
 
 
 class _Part(BaseModel):
@@ -69,7 +69,7 @@ class _Model(_Part):
 
 
 class _Document(_Part):
-    """What checkpoint.json says. The schema is read by `schema_from_json`."""
+    """The content of checkpoint.json. `schema_from_json` reads the schema."""
 
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
     model: _Model
@@ -79,7 +79,7 @@ class _Document(_Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A trained model and what it is asked with."""
+    """A trained model, its inputs and sample requests."""
 
     module: nn.Module
     schema: Schema
@@ -93,14 +93,14 @@ def write_checkpoint(
     """Write a checkpoint beside its place and move it there whole.
 
     Args:
-        path: its folder; replaced if there is one.
-        module: what is saved: its state dict; or a ``DistributedModelParallel``.
-        contents: what lies beside the weights.
-        group: the ranks, all of which call this. None: as for ``save_state``.
+        path: folder of the checkpoint; replaced if it is there.
+        module: a module, or a ``DistributedModelParallel``, whose state dict is saved.
+        contents: all besides the weights.
+        group: the ranks, all of which call this. None: see ``save_state``.
 
     Raises:
-        OSError: it cannot be written there.
-        DataError: ``path`` is no folder, or rank 0 cannot write what lies beside the weights.
+        OSError: the checkpoint cannot be written there.
+        DataError: ``path`` is no folder, or rank 0 cannot write ``contents``.
     """
     group = group_of(module, group)
     partial = start_checkpoint(path, contents, group=group)
@@ -111,25 +111,25 @@ def write_checkpoint(
 
 @contextmanager
 def _removed_on_error(partial: Path, path: Path) -> Iterator[None]:
-    """Remove ``partial`` if what is done with it fails; an OSError names ``path``."""
+    """Remove ``partial`` if the block raises. An OSError names ``path``."""
     try:
         yield
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            error.filename = str(path)  # A full disk does not say which.
+            error.filename = str(path)  # A full disk names no path.
         raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """Of a checkpoint: what lies beside its weights.
+    """A checkpoint without its weights.
 
     Attributes:
         model: ``name`` and ``arguments`` for ``build_model``.
         schema: inputs and id maps.
         samples: requests without outputs, at least one.
-        metrics: figures to keep with it.
+        metrics: figures of the evaluation.
     """
 
     model: Mapping[str, Any]
@@ -141,15 +141,15 @@ class Contents:
 def start_checkpoint(
     path: Path, contents: Contents, *, training: str | None = None, group: Any = None
 ) -> Path:
-    """Write all but the weights of a checkpoint beside its place ``path``, and training.json if
-    ``training`` is its text; rank 0 does, every rank of ``group`` calls this.
+    """Write all but the weights of a checkpoint beside its place ``path``. Rank 0 writes, and every
+    rank of ``group`` calls this. ``training``: text of training.json; None: no such file.
 
     Returns:
         The folder, for ``move_checkpoint``.
 
     Raises:
-        OSError: it cannot be written there.
-        DataError: ``path`` is no folder; or as OSError, with a group.
+        OSError: the checkpoint cannot be written there. With a group, DataError.
+        DataError: ``path`` is no folder.
     """
 
     def start() -> Path:
@@ -178,8 +178,8 @@ def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> 
     """Rebuild a model from its checkpoint. A model of one's own class is imported by its name.
 
     Args:
-        path: the checkpoint's folder, or the folder of several: the highest step is taken.
-        mapped: keeps the tables in files: for tables that do not fit in memory. None: in memory.
+        path: folder of the checkpoint, or of several, of which the highest step is taken.
+        mapped: keeps the tables in files if they do not fit in memory. None: in memory.
 
     Raises:
         DataError: no checkpoint there, or a damaged one.
@@ -200,7 +200,7 @@ def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> 
         else:
             module, _ = meta_model(document.model.name, document.model.arguments, schema)
             mapped.place(module)
-    except (InputError, TypeError, ValueError, RuntimeError) as error:  # Torch's, of its sizes.
+    except (InputError, TypeError, ValueError, RuntimeError) as error:  # Torch, for some sizes.
         raise DataError(f"{file}: {error}") from error
     load_state(module, path, mapped=mapped)
     return Checkpoint(module=module, schema=schema, samples=samples, metrics=document.metrics)
@@ -211,7 +211,7 @@ def load_state(module: nn.Module, path: str | Path, *, mapped: MappedTables | No
 
     Args:
         module: written in place.
-        path: the checkpoint's folder.
+        path: folder of the checkpoint.
         mapped: holds tables of the module. None: all are in memory.
 
     Raises:
@@ -241,18 +241,18 @@ def latest_checkpoint(path: str | Path) -> Path:
 
 def checkpoints_in(folder: Path) -> list[Path]:
     """The checkpoints of a folder, in the order of their steps."""
-    found = [file.parent for file in folder.glob(f"*/{DOCUMENT}")]
-    return sorted((path for path in found if path.name.isdecimal()), key=lambda p: int(p.name))
+    paths = [file.parent for file in folder.glob(f"*/{DOCUMENT}")]
+    return sorted((path for path in paths if path.name.isdecimal()), key=lambda p: int(p.name))
 
 
 def move_checkpoint(partial: Path, path: Path) -> None:
-    """Into place, once all of it is on disk; what was there leaves whole, before and after which a
-    reader finds all or nothing."""
+    """Move a checkpoint into place once all of it is on disk. The one that was there is moved away
+    first, so that a reader never sees parts of both."""
     sync_tree(partial)
     old: Path | None = None
     if path.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=REPLACED, dir=path.parent))
-        os.rename(path, old)  # Onto an empty folder, which rename(2) replaces.
+        os.rename(path, old)  # rename(2) replaces an empty folder.
     os.rename(partial, path)
     sync(path.parent)
     if old is not None:
@@ -260,7 +260,7 @@ def move_checkpoint(partial: Path, path: Path) -> None:
 
 
 def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
-    """Write a module's weights into a new folder. ``group``: the ranks; None: as for
+    """Write a module's weights into a new folder. ``group``: the ranks; None: see
     ``save_state``."""
     group = group_of(module, group)
     tensors = state_tensors(module, group=group).items()
@@ -269,34 +269,34 @@ def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
 
 
 def read_state(module: nn.Module, folder: Path, *, mapped: MappedTables | None = None) -> None:
-    """Read weights into a module, in place: never a second copy of a table, nor of those that
-    ``mapped`` holds more than a chunk in memory.
+    """Read weights into a module, in place, without a second copy of a table. Of tables in
+    ``mapped``, at most a chunk is in memory.
 
-    The folder's metadata is a pickle, so read only what you trust, as with torch.load.
+    The folder's metadata is a pickle, so read only folders that you trust, as with torch.load.
 
     Raises:
         DataError: weights of other names or shapes, or a damaged folder.
     """
     state = module.state_dict()
-    given = saved_weights(read_saved(folder), state)
-    check_state(module, {name: shape for name, (_, shape) in given.items()}, where=folder)
-    blocks = [Block.whole(given[name][0], each) for name, each in state.items()]
+    saved = saved_weights(read_saved(folder), state)
+    check_state(module, {name: shape for name, (_, shape) in saved.items()}, where=folder)
+    blocks = [Block.whole(saved[name][0], weight) for name, weight in state.items()]
     read_blocks(blocks, folder, after_chunk=mapped.release if mapped else None)
 
 
 def check_state(
-    module: nn.Module, given: Mapping[str, tuple[int, ...] | torch.Size | None], *, where: Path
+    module: nn.Module, shapes: Mapping[str, tuple[int, ...] | torch.Size | None], *, where: Path
 ) -> None:
-    """Refuse weights that are another module's.
+    """Refuse weights that are not those of ``module``.
 
     Args:
-        module: that they are meant for.
-        given: the shape of each by name; None: it is no tensor.
-        where: they come from, for the message.
+        module: the module to load them into.
+        shapes: shape of each weight by name. None: it is no tensor.
+        where: file or folder of the weights, for the message.
 
     Raises:
         DataError: a name too many or too few, or another shape.
     """
-    expected = {name: tuple(each.shape) for name, each in module.state_dict().items()}
-    shapes = {name: None if each is None else tuple(each) for name, each in given.items()}
-    check_shapes(expected, shapes, kind=type(module).__name__, where=where)
+    expected = {name: tuple(weight.shape) for name, weight in module.state_dict().items()}
+    received = {name: None if shape is None else tuple(shape) for name, shape in shapes.items()}
+    check_shapes(expected, received, kind=type(module).__name__, where=where)

@@ -65,13 +65,13 @@ DATA_CONFIGS: Mapping[str, type[BaseModel]] = MappingProxyType(
 
 
 def _data_kind(section: object) -> str:
-    """Which class reads ``[data]``; an unknown name is refused by the one of built-in data."""
+    """Tag of the class that reads ``[data]``. That of built-in data refuses unknown names."""
     name = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
     return "parquet" if name == "parquet" else "built-in"
 
 
 class Section(BaseModel):
-    """Base of every section: an unknown key is an error, nothing changes once it is read."""
+    """Base of every section. An unknown key is an error, and values are read once."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
@@ -82,42 +82,42 @@ class TrainingConfig(Section):
     """Settings of the optimizers and of the steps."""
 
     batch_size: Positive = 512
-    """Examples a step, of all ranks together. Of request rows: most candidates a step."""
+    """Number of examples of a step on all ranks. With request rows, its most candidates."""
 
     epochs: Positive = 10
-    """Most passes over the training split; early stopping usually ends sooner."""
+    """Largest number of passes over the training split. Early stopping usually ends sooner."""
 
     table_optimizer: Literal["rowwise_adagrad", "sgd"] = "rowwise_adagrad"
-    """Optimizer of the embedding tables; it runs inside their backward pass."""
+    """Optimizer of the embedding tables, which runs in their backward pass."""
 
     table_learning_rate: Rate = 0.01
     """Learning rate of the embedding tables."""
 
     dense_optimizer: Literal["adagrad", "adam", "sgd"] = "adagrad"
-    """Optimizer of everything else."""
+    """Optimizer of the dense part, which is all but the tables."""
 
     dense_learning_rate: Rate = 0.02
-    """Learning rate of everything else."""
+    """Learning rate of the dense part."""
 
     warmup_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps over which both learning rates rise linearly to their values. 0: none."""
+    """Number of steps in which both learning rates rise linearly to their values. 0: none."""
 
     warmup_start: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Part of the learning rates that the first step takes, with ``warmup_steps``."""
+    """With ``warmup_steps``: factor of the learning rates in the first step."""
 
     decay: Literal["linear", "cosine"] | None = None
-    """How both learning rates fall after the warm-up, over the steps of all epochs. Without it they
-    stay."""
+    """Curve by which both learning rates fall after the warm-up, over the steps of all epochs.
+    Without it they stay."""
 
     decay_end: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """With ``decay``: part of the learning rates that is left after the last step."""
+    """With ``decay``: factor of the learning rates after the last step."""
 
     clip_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Largest norm of the gradients of everything but the tables, taken together; longer ones are
-    scaled down to it. 0: no limit."""
+    """Largest norm of the dense part's gradients, taken together. Longer ones are scaled down to
+    it. 0: no limit."""
 
     dense_dtype: Literal["fp32", "bf16"] = "fp32"
-    """bf16: everything but the tables trains under torch's autocast. Weights, evaluation and export
+    """With ``bf16`` the dense part trains under torch's autocast. Weights, evaluation and export
     stay fp32."""
 
     count_accesses: bool = False
@@ -125,38 +125,38 @@ class TrainingConfig(Section):
     ``embershard export --min-accesses`` can leave out seldom used rows."""
 
     id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
-    """Per sparse input, the share of its ids that training treats as unknown, so that the model
-    learns to do without them. For inputs whose ids are mostly new when served."""
+    """Share of a sparse input's ids that training treats as unknown, by input, so that the model
+    learns to do without them. Useful for inputs whose ids are mostly new when served."""
 
     evaluate_every_steps: Positive = 40
-    """Steps between looks at the validation split."""
+    """Steps between evaluations on the validation split."""
 
     patience: Positive = 8
-    """Looks without a better result before training stops. The result is the mean validation AUC of
-    the tasks with the loss ``bce``; without such tasks, the negative validation loss."""
+    """Evaluations without a better result before training stops. The result is the mean AUC of the
+    tasks with the loss ``bce``; without such tasks, the negative loss."""
 
     rank_at: Positive = 10
-    """Examples of a request that NDCG and recall look at, those with the highest scores."""
+    """Number of a request's highest scores that NDCG and recall count."""
 
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     """Seed of initial weights, order of examples and id dropout."""
 
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Threads of torch in each process. 0: one for each core. Small models are faster with 1, most
-    of all where other work shares the machine."""
+    """Threads of torch in each process. 0: one for each core. Small models are faster with 1,
+    especially if other work shares the machine."""
 
 
 class CheckpointConfig(Section):
     """The folder of a run and the checkpoints in it."""
 
     folder: Annotated[str, Field(min_length=1)]
-    """Folder of the checkpoints, one folder each, named after its step; only the best of the run is
-    kept. An unfinished run with the same settings and data is resumed. Checkpoints of any other run
-    are refused without ``--overwrite``."""
+    """Folder of the run. Its best checkpoint is kept there, in a folder named after the step. An
+    unfinished run with the same settings and data is resumed. Checkpoints of any other run are
+    refused without ``--overwrite``."""
 
     last_every_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps between checkpoints to resume from, in ``<folder>/last``: weights, optimizer state,
-    and how far the run is. 0: only when SIGTERM ends the run."""
+    """Steps between checkpoints to resume from, in ``<folder>/last``. They hold weights, optimizer
+    state and progress. 0: only when SIGTERM ends the run."""
 
     keep_last: Positive = 2
     """Number of checkpoints in ``<folder>/last`` that are kept."""
@@ -177,18 +177,18 @@ AUTO = "auto"
 
 
 class ShardingConfig(Section):
-    """How tables are cut over the ranks that torchrun starts. One process checks and ignores it."""
+    """Sharding of tables over the ranks that torchrun starts. One process checks and ignores it."""
 
     tables: dict[str, Cut] = {"*": "table_wise"}
-    """Sharding type for each pattern of table names; the first pattern that matches counts."""
+    """Sharding type by pattern of table names. The first pattern that matches counts."""
 
     plan: str | None = None
     """Instead of ``tables``: a file that ``ShardingPlan.save`` wrote, or ``auto`` for a plan from
     measured costs and the training split's lookups."""
 
     machine: str | None = None
-    """With ``plan = "auto"``: a file that ``embershard calibrate`` wrote. Without it the costs that
-    ship."""
+    """With ``plan = "auto"``: a file that ``embershard calibrate`` wrote. Without it, the default
+    costs."""
 
     memory_bytes: Annotated[int, Field(ge=0)] = 0
     """With ``plan = "auto"``: memory of a rank in bytes. 0: the memory of rank 0's host divided by
@@ -196,7 +196,7 @@ class ShardingConfig(Section):
 
 
 class TrackingConfig(Section):
-    """Where rank 0 logs scalars: loss and learning rates of steps, metrics of each evaluation.
+    """Trackers to which rank 0 logs losses, learning rates and metrics.
     [Track a run](training.md#track-a-run) says more."""
 
     tensorboard: Annotated[str, Field(min_length=1)] | None = None
@@ -217,29 +217,29 @@ class TrackingConfig(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """The text of a TOML file, which tells the line of a key."""
+    """A TOML file whose text has the line of each key."""
 
     path: Path
     text: str
 
     def where(self, names: Sequence[str]) -> str:
-        """``<file>:<line>: key '<names>'``, for the beginning of a message."""
+        """``<file>:<line>: key '<names>'``, the start of a message."""
         return f"{self.path}:{self._line_of(names)}: key {'.'.join(names)!r}"
 
     def _line_of(self, names: Sequence[str]) -> int:
-        """Line of the innermost part of a key that stands in the file, from 1."""
-        section, line_found = "", 1
+        """Line of the innermost part of a key that is in the file, from 1."""
+        section, line_of_section = "", 1
         for number, line in enumerate(self.text.splitlines(), start=1):
             if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
                 section = header[1]
                 if section == ".".join(names[: section.count(".") + 1]):
-                    line_found = number
+                    line_of_section = number
             elif assignment := re.match(r"\s*([A-Za-z0-9_.\-\"']+)\s*=", line):
                 key = assignment[1].strip("\"'")
                 full = f"{section}.{key}" if section else key
                 if full == ".".join(names[: full.count(".") + 1]):
                     return number
-        return line_found
+        return line_of_section
 
 
 class RunConfig(Section):
@@ -275,10 +275,10 @@ class RunConfig(Section):
                 raise self.refusal("model", error.key, problem=str(error)) from error
 
     def refusal(self, *key: str, problem: str) -> ConfigError:
-        """The error to raise for a value that turns out not to fit what it is used with.
+        """The error to raise for a value that does not fit other settings or the data.
 
         Args:
-            key: from the section down: ``"training", "id_dropout"``.
+            key: path of the key, such as ``"training", "id_dropout"``.
             problem: "expected ..., got ...".
         """
         where = f"key {'.'.join(key)!r}" if self._file is None else self._file.where(key)
@@ -308,7 +308,7 @@ def read_config(path: Path) -> RunConfig:
         raise ConfigError(f"{path}:{line}: expected TOML, got: {error}") from error
     except ValidationError as error:
         unknown = [fault for fault in error.errors() if fault["type"] == "extra_forbidden"]
-        # A misspelled key is also a missing one, but says more.
+        # A misspelled key often leaves another one missing; the misspelled one says more.
         raise ConfigError(_problem(file, document, [*unknown, *error.errors()][0])) from error
     config._file = file
     return config

@@ -1,7 +1,7 @@
-"""A dry run: everything up to the first step, without the weights of tables; it writes no file."""
+"""A dry run: all work up to the first step, without the weights of tables. It writes no file."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,8 @@ from embershard.formatting import megabytes_text, table_lines
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingBagCollection
 from embershard.planner import PlanReport
-from embershard.sharding import ShardingEnv
-from embershard.sharding.collection import split_replicated
+from embershard.sharding import ShardingEnv, ShardingType
 from embershard.sharding.environment import from_rank_0
-from embershard.sharding.layout import Layout, build_layout
 from embershard.sharding.shard_memory import (
     BATCHES_AHEAD,
     FLOAT_BYTES,
@@ -27,7 +25,7 @@ from embershard.sharding.shard_memory import (
     weight_bytes,
 )
 from embershard.sharding.types import tables_of
-from embershard.training.config import RunConfig, TrainingConfig
+from embershard.training.config import RunConfig
 from embershard.training.forward import logits_of
 from embershard.training.initial_model import small_model
 from embershard.training.last_checkpoints import RunState
@@ -42,7 +40,7 @@ DENSE_STATES = {"adagrad": 1, "adam": 2, "sgd": 0}
 
 @dataclass(slots=True)
 class RankMemory:
-    """Bytes of one rank."""
+    """Bytes of memory of one rank."""
 
     tables: float = 0
     """Weights of its shards and replicas."""
@@ -55,7 +53,7 @@ class RankMemory:
     """Parameters, gradients and optimizer of the rest."""
 
     step: float = 0
-    """Ids and vectors of a batch."""
+    """Ids and vectors of a step."""
 
     @property
     def total(self) -> float:
@@ -95,8 +93,8 @@ class DryRun:
                 shards = f"{cut.sharding_type} x {len(cut.sharding_spec)}"
                 tables.append((*cells, shards, ", ".join(map(str, cut.ranks))))
         memory = [
-            (rank, *map(megabytes_text, (e.total, e.tables, e.state, e.dense, e.step)))
-            for rank, e in enumerate(self.memory)
+            (rank, *map(megabytes_text, (m.total, m.tables, m.state, m.dense, m.step)))
+            for rank, m in enumerate(self.memory)
         ]
         parts = ("tables", "optimizer state", "dense part", "a step's ids and vectors")
         lines += ["", *table_lines(("table", "rows", "dim", "cut", "ranks"), tables)]
@@ -140,7 +138,7 @@ def dry_run(
 
 def _check_folder(config: RunConfig) -> None:
     folder = folder_of(config).absolute()
-    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         problem = f"expected a folder that can be written, got {nearest}"
         raise config.refusal("checkpoint", "folder", problem=problem)
@@ -172,71 +170,44 @@ def _run_first_batch(setup: RunSetup) -> dict[str, int]:
     return dict(zip(sparse.keys(), sparse.length_per_key(), strict=True))
 
 
-def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
+def rank_memory(setup: RunSetup, ids: Mapping[str, float]) -> list[RankMemory]:
     """The memory of each rank; see docs/sharding.md, "Memory of a rank".
 
     ``ids``: number of ids of each feature in a batch of all ranks.
     """
     settings, size = setup.config.training, 1 if setup.env is None else setup.env.world_size
-    ranks = [RankMemory() for _ in range(size)]
+    ahead = 0 if setup.env is None else BATCHES_AHEAD
+    # A gradient and the optimizer's numbers, for each parameter that the dense optimizer trains.
     trained = (True,) * (1 + DENSE_STATES[settings.dense_optimizer])
-    """Tables that the dense optimizer trains have a gradient and its state."""
-    dense = [each.numel() for each in setup.module.parameters() if not each.is_meta]
-    for memory in ranks:
-        memory.dense = sum(dense) * FLOAT_BYTES * (1 + len(trained))
+    dense = sum(weight.numel() for weight in setup.module.parameters() if not weight.is_meta)
+    ranks = [RankMemory(dense=dense * FLOAT_BYTES * (1 + len(trained))) for _ in range(size)]
     for path, module in setup.collections.items():
-        plan, tables = setup.plan.plan[path], tables_of(module)
-        sharder = next(each for each in setup.sharders if each.can_shard(module))
+        plan, is_pooled = setup.plan.plan[path], isinstance(module, EmbeddingBagCollection)
+        sharder = next(sharder for sharder in setup.sharders if sharder.can_shard(module))
         optimizers = sharder.optimizers(module, plan, where=path, device="cpu")
-        for table in tables:
+        for table in tables_of(module):
             optimizer = optimizers.get(table.name)
+            state_columns = optimizer.state_columns if optimizer else trained
+            is_replicated = plan[table.name].sharding_type == ShardingType.DATA_PARALLEL.value
             for shard in plan[table.name].sharding_spec:
-                rows, columns = (b - a for a, b in (shard.rows, shard.columns))
+                rows, columns = (end - start for start, end in (shard.rows, shard.columns))
                 for rank in shard.devices:
                     ranks[rank].tables += weight_bytes(rows, columns, table.data_type)
                     ranks[rank].state += state_bytes(
-                        rows,
-                        columns,
-                        optimizer.state_columns if optimizer else trained,
-                        count_accesses=settings.count_accesses,
+                        rows, columns, state_columns, count_accesses=settings.count_accesses
                     )
-        is_pooled = isinstance(module, EmbeddingBagCollection)
-        sharded, _ = split_replicated(tables, plan)
-        layout = build_layout(sharded, plan, optimizers, size, pooled=is_pooled)
-        ahead = 0 if setup.env is None else BATCHES_AHEAD
-        for at, received, sent in _of_step(
-            layout, settings, ids, ahead, is_pooled=is_pooled, of_id=id_bytes(module)
-        ):
-            ranks[at].step += received
-            for memory in ranks:
-                memory.step += sent / size
+                # A replica looks up its own rank's batch, so nothing is exchanged.
+                for feature in () if is_replicated else table.feature_names:
+                    count, bags = ids[feature] * rows / table.num_embeddings, settings.batch_size
+                    ranks[shard.devices[0]].step += received_bytes(
+                        columns,
+                        count,
+                        bags,
+                        id_bytes=id_bytes(module),
+                        is_pooled=is_pooled,
+                        batches_ahead=ahead,
+                    )
+                    vectors = 2 * FLOAT_BYTES * columns * (bags if is_pooled else count)
+                    for memory in ranks:
+                        memory.step += vectors / size
     return ranks
-
-
-def _of_step(
-    layout: Layout,
-    settings: TrainingConfig,
-    ids: Mapping[str, int],
-    ahead: int,
-    *,
-    is_pooled: bool,
-    of_id: int,
-) -> Iterator[tuple[int, float, float]]:
-    """For each part: its rank, bytes of ids and vectors there, and of vectors at all others."""
-    for rank, parts in enumerate(layout.parts):
-        for part in parts:
-            bucket = layout.buckets[layout.streams[rank][part.stream]]
-            lookup = layout.lookups[bucket.lookup]
-            share = (bucket.rows.end - bucket.rows.first) / lookup.table.num_embeddings
-            count = ids[lookup.feature] * share
-            bags = settings.batch_size
-            vectors = 2 * FLOAT_BYTES * part.width * (bags if is_pooled else count)
-            received = received_bytes(
-                part.width,
-                count,
-                bags,
-                id_bytes=of_id,
-                is_pooled=is_pooled,
-                batches_ahead=ahead,
-            )
-            yield rank, received, vectors

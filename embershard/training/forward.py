@@ -1,4 +1,4 @@
-"""The forward pass of a batch: of impressions, or of requests with their candidates."""
+"""The forward pass of a batch of impressions, or of requests with their candidates."""
 
 from collections.abc import Iterator
 
@@ -36,10 +36,11 @@ def logits_of(
     """Logits of a batch, float32 ``(B, T)``.
 
     A model that calls ``to_examples``, or looks up sequences, computes the user side of a batch of
-    requests once per request. Collections of other models give each example its request's vectors.
+    requests once per request. In other models, collections repeat a request's vectors for each of
+    its examples.
 
     Args:
-        schema: of the inputs, which tells their scopes.
+        schema: inputs and their scopes.
         kinds: classes of collections.
     """
     request_of = _request_of_example(batch, schema)
@@ -49,12 +50,12 @@ def logits_of(
         return logits
     columns = [place for place, item in enumerate(schema.dense) if item.scope == "request"]
     with once_per_request(collections, batch.dense, columns, request_of) as dense:
-        # A model that reads requests only has a row for each of them.
+        # A model that reads only request inputs returns a row for each request.
         return to_examples(module(dense, batch.sparse))
 
 
 def _request_of_example(batch: Batch, schema: Schema) -> Tensor | None:
-    """The request of each example, int64 ``(B,)``. None: each example has one of its own."""
+    """The request of each example, int64 ``(B,)``. None: each example is its own request."""
     names = schema.sparse_names("request")
     if not names or not batch.sparse.variable_stride_per_key():
         return None
@@ -68,7 +69,7 @@ def _has_sequences(collection: nn.Module) -> bool:
 
 
 def _collections(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator[nn.Module]:
-    """The collections in a module, but none that is part of another."""
+    """The collections in a module, without those inside another collection."""
     if isinstance(module, kinds):
         yield module
         return

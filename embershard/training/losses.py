@@ -24,7 +24,7 @@ def loss_of(
 
     Args:
         logits: float32 ``(B, T)``.
-        batch: what the logits are for.
+        batch: the batch of the logits.
         tasks: T tasks, in the order of the columns.
         in_batch: true if ``logits`` are log probabilities of two towers with the loss ``in_batch``.
             The loss is then the label times their negative.

@@ -1,4 +1,4 @@
-"""``MappedTables``: tables in files that are mapped to memory, for models that do not fit it."""
+"""``MappedTables``: tables in files mapped to memory, for models that do not fit in memory."""
 
 import mmap
 import os
@@ -12,10 +12,10 @@ from embershard.modules.tables import Table
 
 
 class MappedTables:
-    """Tables in files, which the system may write out. They do not train.
+    """Tables in files, so that the system can write their pages to disk. They do not train.
 
     Args:
-        folder: gets a file for each table. It may be deleted when the tables are no longer used.
+        folder: folder for a file of each table. It may be deleted once the tables are not used.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -26,22 +26,22 @@ class MappedTables:
         """Give every table on device meta a file of zeros.
 
         Args:
-            module: its collections are changed in place.
+            module: module whose collections are changed in place.
 
         Raises:
             InputError: something else is on device meta.
             OSError: a file cannot be made, or the disk is too small.
         """
-        for each in module.modules():
-            if isinstance(each, Table) and each.weight.is_meta:
-                each.weight = nn.Parameter(self._new(each.weight), requires_grad=False)
+        for table in module.modules():
+            if isinstance(table, Table) and table.weight.is_meta:
+                table.weight = nn.Parameter(self._new(table.weight), requires_grad=False)
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             if tensor.is_meta:
-                raise InputError(f"{name}: expected tables alone on device meta, got it there too")
+                raise InputError(f"{name}: expected only tables on device meta, got it there too")
 
     def release(self) -> None:
-        """Take the files' pages from this process. What was written stays; reading maps it
-        again."""
+        """Free the files' pages in this process. Their content stays and is mapped again when it
+        is read."""
         for file in self._files:
             file.madvise(mmap.MADV_DONTNEED)
 

@@ -1,4 +1,4 @@
-"""Metrics of one task on one split: how well scores rank, and how far they are off."""
+"""Metrics of one task on one split."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ RANK_AT: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A task with the loss ``bce`` on one split. Every example counts once in ``auc``, ``gauc``,
-    ``ndcg`` and ``recall``, by its weight in the other figures."""
+    """Evaluation of a task with the loss ``bce`` on one split. Every example counts once in
+    ``auc``, ``gauc``, ``ndcg`` and ``recall``, and by its weight in the other figures."""
 
     auc: float
     """Area under the ROC curve."""
@@ -30,20 +30,20 @@ class Evaluation:
     """Mean binary cross entropy, in nats."""
 
     normalized_entropy: float
-    """Log loss over the entropy of the mean label; a constant score reaches 1 at best."""
+    """Log loss over the entropy of the mean label. The best constant score has 1."""
 
     examples: int
-    """Examples whose label counts."""
+    """Number of examples whose label counts."""
 
     calibration: float | None = None
-    """Mean score over mean label. None: read from a checkpoint that does not have it."""
+    """Mean score over mean label. None: an older checkpoint does not have it."""
 
     gauc: float | None = None
-    """Mean AUC within requests, weighted by their examples, over requests with both labels. None:
-    there are no such requests."""
+    """Mean AUC within requests with both labels, weighted by their examples. None: there are no
+    such requests."""
 
     rank_at: int | None = None
-    """Examples of a request that ``ndcg`` and ``recall`` look at, those with the highest scores."""
+    """Number of a request's highest scores that ``ndcg`` and ``recall`` count."""
 
     ndcg: float | None = None
     """Mean normalized discounted cumulative gain within requests with a positive label. None: there
@@ -68,7 +68,8 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionEvaluation:
-    """A task with the loss ``mse`` on one split; every example counts by its weight."""
+    """Evaluation of a task with the loss ``mse`` on one split. Every example counts by its
+    weight."""
 
     mse: float
     """Mean squared error."""
@@ -77,7 +78,7 @@ class RegressionEvaluation:
     """Mean absolute error."""
 
     examples: int
-    """Examples whose label counts."""
+    """Number of examples whose label counts."""
 
     def __str__(self) -> str:
         return f"mse {self.mse:.4f}  mae {self.mae:.4f}  {self.examples:,} examples"
@@ -88,25 +89,25 @@ TaskEvaluation: TypeAlias = Evaluation | RegressionEvaluation
 
 def mean_auc(evaluations: Iterable[TaskEvaluation]) -> float | None:
     """Mean AUC of the tasks that have one. None: no task has one."""
-    areas = [each.auc for each in evaluations if isinstance(each, Evaluation)]
+    areas = [evaluation.auc for evaluation in evaluations if isinstance(evaluation, Evaluation)]
     return sum(areas) / len(areas) if areas else None
 
 
 def quality(evaluations: Mapping[str, TaskEvaluation], tasks: Mapping[str, TaskConfig]) -> float:
-    """The mean AUC; without tasks that have one, the negative loss."""
+    """The mean AUC, or the negative loss if no task has an AUC."""
     area = mean_auc(evaluations.values())
     if area is not None:
         return area
     return -sum(
-        tasks[name].weight * each.mse
-        for name, each in evaluations.items()
-        if isinstance(each, RegressionEvaluation)
+        tasks[name].weight * evaluation.mse
+        for name, evaluation in evaluations.items()
+        if isinstance(evaluation, RegressionEvaluation)
     )
 
 
 def figures_of(evaluations: Mapping[str, TaskEvaluation], split: str) -> dict[str, float]:
-    """Figures as a checkpoint keeps them: ``<split>_<figure>``, or of several tasks
-    ``<split>_<task>_<figure>``."""
+    """The figures of a checkpoint: ``<split>_<figure>``, or ``<split>_<task>_<figure>`` for several
+    tasks."""
     return {
         f"{split}_{task}_{name}" if len(evaluations) > 1 else f"{split}_{name}": value
         for task, evaluation in evaluations.items()
@@ -129,7 +130,7 @@ def evaluate_task(
         return evaluate_logits(logits, labels, weights=weights, request=request, rank_at=rank_at)
     counted = ~labels.isnan()
     error = (logits[counted].double() - labels[counted].double()).abs()
-    # Torchmetrics takes no weights for these.
+    # Torchmetrics has no weights for these.
     weight = torch.ones_like(error) if weights is None else weights[counted].double()
     weight = weight / weight.sum()
     return RegressionEvaluation(
@@ -155,10 +156,10 @@ def evaluate_logits(
         weights: float, ``(N,)``. None: all examples weigh the same.
         request: int64, ``(N,)``: examples with equal numbers belong to one request. None: not
             known.
-        rank_at: how many of a request's highest scores ``ndcg`` and ``recall`` look at, at least 1.
+        rank_at: number of a request's highest scores that ``ndcg`` and ``recall`` count, from 1.
 
     Raises:
-        InputError: labels of one kind only, for which no AUC exists.
+        InputError: only labels 0, or only labels 1.
 
     Sources: normalized entropy as in "Practical Lessons from Predicting Clicks on Ads at
     Facebook" (He et al. 2014), section 2. NDCG as in "Cumulated Gain-Based Evaluation of IR
@@ -196,19 +197,19 @@ class _Ranked(NamedTuple):
     """N examples of R requests, sorted by request and then by score, the lowest first."""
 
     group: NDArray[np.int64]
-    """``[N]``: the place of its request, 0 .. R - 1."""
+    """``[N]``: number of each example's request, 0 .. R - 1."""
 
     is_like: NDArray[np.bool_]
-    """``[N]``."""
+    """``[N]``: true for the label 1."""
 
     sizes: NDArray[np.int64]
-    """``[R]``: examples of each request."""
+    """``[R]``: number of examples of each request."""
 
     tie_edges: NDArray[np.int64]
     """The first example of each group of equal scores in a request, and N."""
 
     def tie_means(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mean of values ``[N]`` over the examples of the request with the same score."""
+        """Values ``[N]``, each replaced by the mean over its group of equal scores."""
         sizes = np.diff(self.tie_edges)
         return np.repeat(np.add.reduceat(values, self.tie_edges[:-1]) / sizes, sizes)
 
@@ -226,7 +227,7 @@ def _ranked(logits: Tensor, labels: Tensor, request: Tensor) -> _Ranked:
 def _area_within_requests(ranked: _Ranked) -> float | None:
     """The ``gauc`` of an `Evaluation`."""
     group, is_like, sizes, _ = ranked
-    # Equal scores of a request share the mean of their places among all examples, from 1.
+    # Equal scores of a request share the mean of their places, which count from 1.
     place = ranked.tie_means(np.arange(1.0, len(group) + 1))
     likes = np.bincount(group, is_like)
     place -= np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -241,7 +242,7 @@ def _area_within_requests(ranked: _Ranked) -> float | None:
 
 def _top_of_requests(ranked: _Ranked, rank_at: int) -> tuple[float | None, float | None]:
     """The ``ndcg`` and ``recall`` of an `Evaluation`. Equal scores share the mean of their gains,
-    so that the order of the examples does not count."""
+    so the order of the examples does not matter."""
     group, is_like, sizes, _ = ranked
     likes = np.bincount(group, is_like).astype(np.int64)
     has_like = likes > 0
@@ -259,7 +260,8 @@ def _top_of_requests(ranked: _Ranked, rank_at: int) -> tuple[float | None, float
 
 
 def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> float:
-    """The chance that a random like scores above a random dislike, ties counted half.
+    """Probability that a random example with label 1 scores above one with label 0. Ties count
+    half.
 
     ::
 
@@ -268,11 +270,11 @@ def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> 
         assert area_under_curve([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]) == 0.75
 
     Args:
-        scores: ``(N,)``, any real dtype and range: logits, probabilities, anything that ranks.
+        scores: ``(N,)``, any real dtype and range, such as logits or probabilities.
         labels: ``(N,)``, 0 or 1.
 
     Raises:
-        InputError: different lengths, a score that is NaN, or labels of one kind only.
+        InputError: different lengths, a score that is NaN, only labels 0, or only labels 1.
     """
     score, label = _float64(scores), _float64(labels)
     if score.shape != label.shape or score.ndim != 1:
@@ -280,8 +282,8 @@ def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> 
     if (missing := score.isnan().nonzero()).numel():
         raise InputError(f"scores: expected numbers, got NaN at {int(missing[0])}")
     check_labels(label)
-    # Only the order counts. Ranks keep it and lie in 0..1, as torchmetrics requires of
-    # probabilities; a sigmoid would tie the largest scores.
+    # Torchmetrics requires probabilities. Ranks divided by N keep the order of scores; a sigmoid
+    # would tie the largest ones.
     ranks = torch.unique(score, return_inverse=True)[1].double() / len(score)
     area: float = binary_auroc(ranks, label.long()).item()
     return area
@@ -294,7 +296,7 @@ def _float64(values: Tensor | ArrayLike) -> Tensor:
 
 
 def check_labels(labels: Tensor) -> float:
-    """The mean label; raises InputError unless there are both kinds."""
+    """The mean label. Raises InputError unless there are labels 0 and 1."""
     rate: float = labels.double().mean().item()
     if not 0 < rate < 1:
         raise InputError(f"labels: expected both 0 and 1, got a mean of {rate}")

@@ -1,4 +1,4 @@
-"""``PlanClock``: seconds of a run by an automatic plan, beside those that were planned."""
+"""``PlanClock``: measured seconds of a run, to compare with those of its automatic plan."""
 
 import time
 from pathlib import Path
@@ -15,8 +15,8 @@ class PlanClock:
     """Times every step, and its lookups and updates.
 
     Args:
-        model: sharded by the plan.
-        planner: that made it. None: this is not rank 0.
+        model: the model, sharded by the plan.
+        planner: the planner that made the plan. None: this is not rank 0.
     """
 
     def __init__(
@@ -26,19 +26,19 @@ class PlanClock:
         self._steps, self._seconds, self._started = 0, 0.0, 0.0
 
     def begin(self) -> None:
-        """A step begins, with its batch."""
+        """Start the clock of a step, before its batch is read."""
         self._started = time.process_time()
 
     def end(self) -> None:
-        """The step ends."""
+        """Stop the clock of the step."""
         self._steps += 1
         self._seconds += time.process_time() - self._started
 
     def finish(self, folder: Path, *, optimizer: str) -> MeasuredRun | None:
-        """On rank 0: seconds of a step, written into the run's folder. Every rank calls this.
+        """Mean seconds of a step, which rank 0 writes into the run's folder. Every rank calls this.
 
         Returns:
-            None: on the other ranks, or no step was timed.
+            None on other ranks than 0, and if no step was timed.
         """
         if self._steps == 0:
             return None
@@ -49,19 +49,19 @@ class PlanClock:
         if self._planner is None:
             return None
         estimated, measured = (
-            tuple(RankSeconds(lookup=float(each[0]), update=float(each[1])) for each in seconds)
-            for seconds in (self._planner.kernel_seconds, everyone)
+            tuple(RankSeconds(lookup=float(rank[0]), update=float(rank[1])) for rank in ranks)
+            for ranks in (self._planner.kernel_seconds, everyone)
         )
         report = self._planner.report
-        found = MeasuredRun(
+        run = MeasuredRun(
             optimizer=optimizer,
             steps=self._steps,
             estimated=estimated,
             measured=measured,
             step=StepSeconds(
                 estimated=report.busiest_seconds + report.common_seconds,
-                measured=max(float(each[2]) for each in everyone),
+                measured=max(float(rank[2]) for rank in everyone),
             ),
         )
-        found.save(folder)
-        return found
+        run.save(folder)
+        return run

@@ -15,26 +15,26 @@ class TrainingProgress:
 
     step: int
     steps_max: int
-    """If it never stops early."""
+    """Number of steps if the run does not stop early."""
 
     loss: float
     """Mean loss of the latest batches, for one ``bce`` task in nats."""
 
     examples_per_second: float
-    """Since the start, evaluation included."""
+    """Mean since the start, evaluation included."""
 
     seconds_left: float
-    """If it never stops early."""
+    """Estimate of the time left if the run does not stop early."""
 
     best_auc: float | None
-    """Mean AUC of the tasks on validation. None: not looked at yet, or no task has one."""
+    """Best mean AUC of the tasks on validation. None: not evaluated yet, or no task has one."""
 
     stopped_early: bool = False
     """This was the last step, because validation did not get better."""
 
 
 class TrainingStopped(KeyboardInterrupt):
-    """``stop`` of ``train`` returned true. The run's state is saved; its message says where."""
+    """``stop`` of ``train`` returned true. The message says where the run's state is saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,11 @@ class TrainingResult:
     examples_per_second: float
 
     notes: tuple[str, ...] = ()
-    """Changes to optimizer state of another plan on resuming, a line for each column range."""
+    """Changes to optimizer state that another plan saved, a line for each column range."""
 
     measured: MeasuredRun | None = None
-    """Measured lookups and updates beside the plan's estimate: on rank 0 of a run with
-    ``sharding.plan = "auto"``."""
+    """Measured seconds of lookups and updates beside the plan's estimate. None without
+    ``sharding.plan = "auto"``, and on other ranks than 0."""
 
     @property
     def valid(self) -> Evaluation:

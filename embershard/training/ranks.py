@@ -1,4 +1,4 @@
-"""The ranks of a run that torchrun started, or a process alone."""
+"""The ranks of a run that torchrun started, or a single process."""
 
 from __future__ import annotations
 
@@ -39,93 +39,88 @@ LAUNCHED = "TORCHELASTIC_RUN_ID"
 PR_SET_PDEATHSIG = 1
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 START_TIME = 19
-"""Place of the start time in ``/proc/<pid>/stat``, after the name."""
+"""Index of the start time among the fields of ``/proc/<pid>/stat`` after the name."""
 OFFER = "embershard/offer"
 POLL_SECONDS = 0.01
 WORD_SECONDS = 3.0
-"""After which a rank that ends expects no word of the others."""
+"""Longest wait of a rank that ends for messages of the others."""
 LOST = "lost "
-"""Before the message of a rank whose collective failed."""
+"""Prefix of the message of a rank whose collective failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """Those that train together."""
+    """The ranks that train together."""
 
     env: ShardingEnv | None
-    """None: this process alone."""
+    """None: a single process without torchrun."""
 
     job: str | None
-    """Of the torchrun that started this rank: the same after it restarts the ranks, another in any
-    other job. None: no torchrun."""
+    """Name of the torchrun process that started this rank. It stays when torchrun restarts the
+    ranks, and differs in any other job. None: no torchrun."""
 
     store: Store | None = None
-    """Of these ranks alone, apart from those that torchrun started before a restart."""
+    """Store of these ranks, separate from that of ranks before a restart."""
 
     @property
     def rank(self) -> int:
-        """Of this process."""
+        """Rank of this process."""
         return 0 if self.env is None else self.env.rank
 
     def on_gpus(self) -> Ranks:
-        """Each with a GPU of its own, from now on the current one.
+        """The ranks with a GPU each, which becomes the current one.
 
         Raises:
-            InputError: a host has none, or fewer than ranks: the same message on every rank.
+            InputError: a host has fewer GPUs than ranks; the same message on every rank.
         """
-        assert self.env is not None, "ranks_of_torchrun refuses a process alone"
+        assert self.env is not None, "ranks_of_torchrun refuses a single process"
         return replace(self, env=replace(self.env, device=self.agree(own_gpu)))
 
     @property
     def text(self) -> str:
-        """`` on N ranks``, for a title; empty for a process alone."""
+        """``, N ranks`` for a title; empty for a single process."""
         return "" if self.env is None else f", {self.env.world_size} ranks"
 
     def first_on_rank_0(self, load: Callable[[], Loaded]) -> Loaded:
-        """Load on rank 0, then on the others, which find its download. Raises InputError if some
-        rank cannot: the same message on every rank. A process alone raises what ``load`` does."""
+        """Load on rank 0, then on the others, which use its download. Raises InputError if some
+        rank cannot; the same message on every rank. A single process raises what ``load`` does."""
         if self.env is None:
             return load()
-        found: Loaded | None = None
-
-        def first() -> None:
-            nonlocal found
-            found = load()
-
-        from_rank_0(self.env.process_group, first)
-        return self.agree(lambda: load() if found is None else found)
+        loaded = list[Loaded]()
+        from_rank_0(self.env.process_group, lambda: loaded.append(load()))
+        return self.agree(lambda: loaded[0] if loaded else load())
 
     def agree(
         self, build: Callable[[], Loaded], *, error: type[EmbershardError] = InputError
     ) -> Loaded:
-        """Build something on every rank, which need not be the same. Raises ``error`` if some rank
-        cannot: the same message on every rank. A process alone raises what ``build`` does."""
+        """Build something on every rank; it may differ. Raises ``error`` if some rank cannot; the
+        same message on every rank. A single process raises what ``build`` does."""
         group = None if self.env is None else self.env.process_group
         return agree(group, build, error=error)
 
-    def last_words(self, error: BaseException, said: str) -> str | None:
-        """What this rank prints before it ends: see ``said_once``."""
+    def last_words(self, error: BaseException, message: str) -> str | None:
+        """The text that this rank prints before it ends; see ``shared_message``."""
         if self.env is None or self.store is None:
-            return said
+            return message
         is_lost = isinstance(error, LostRankError)
-        said = error.cause if isinstance(error, LostRankError) else said
+        message = error.cause if isinstance(error, LostRankError) else message
         try:
             ranks = self.env.rank, self.env.world_size
-            return said_once(self.store, *ranks, said, is_lost=is_lost)
+            return shared_message(self.store, *ranks, message, is_lost=is_lost)
         except RuntimeError:  # torchrun, which holds the store, has ended.
-            return f"rank {self.env.rank}: {said}"
+            return f"rank {self.env.rank}: {message}"
 
 
 @contextmanager
 def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
-    """The ranks that torchrun started; a process alone without torchrun.
+    """The ranks that torchrun started, or a single process without torchrun.
 
     Args:
-        device: of tables and batches: cpu or cuda. cpu: collectives over gloo. cuda: tensors of
-            GPUs travel over NCCL; ``Ranks.on_gpus`` gives each rank its own.
+        device: cpu or cuda, for tables and batches. With cuda, tensors on GPUs travel over NCCL;
+            ``Ranks.on_gpus`` chooses the GPU of each rank. All others travel over gloo.
 
     Raises:
-        InputError: cuda in a process alone.
+        InputError: cuda in a single process.
         LostRankError: a collective failed in the block.
     """
     if LAUNCHED not in os.environ:
@@ -143,33 +138,34 @@ def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
     on_gpus = device == "cuda" and torch.cuda.is_available()  # If not, ``own_gpu`` refuses it.
     backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
     dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
-    with named_by_caller(), collective(dist.group.WORLD):  # ``said_once`` names them.
+    with named_by_caller(), collective(dist.group.WORLD):  # ``shared_message`` names the ranks.
         env = ShardingEnv.from_process_group(dist.group.WORLD)
         yield Ranks(env=env, job=_job(), store=own)
-        dist.destroy_process_group()  # Not after a failure: it waits for collectives.
+        # After a failure this would wait for collectives, so no ``finally``.
+        dist.destroy_process_group()
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """In the block signals that say stop end this process at once: a wait in C++ calls no
-    handler of Python's."""
-    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in stops}
-    taken = {number: action for number, action in before.items() if callable(action)}
-    if threading.current_thread() is not threading.main_thread():
-        taken = {}
+    """Let SIGINT, SIGTERM and SIGHUP end this process at once in the block, since a wait in C++
+    calls no Python handler."""
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handlers = {number: signal.getsignal(number) for number in stops}
+    replaced = {number: action for number, action in handlers.items() if callable(action)}
     try:
-        for number in taken:
+        for number in replaced:
             signal.signal(number, signal.SIG_DFL)
         yield
     finally:
-        for number, action in taken.items():
+        for number, action in replaced.items():
             signal.signal(number, action)
 
 
 def own_gpu() -> torch.device:
-    """That of this rank's place in its host, from now on the current one."""
-    device_of("cuda")  # Raises where torch sees none.
+    """The GPU of this rank's place in its host, which becomes the current one."""
+    device_of("cuda")  # Raises if torch sees no GPU.
     place, ranks = int(os.environ["LOCAL_RANK"]), local_world_size(1)
     count = torch.cuda.device_count()
     if count < ranks:
@@ -181,7 +177,7 @@ def own_gpu() -> torch.device:
 
 
 def _job() -> str:
-    """torchrun's run id may be that of other jobs (``none`` by default), so its process counts."""
+    """A name of torchrun's process. Its run id is not enough: by default all have ``none``."""
     agent = os.getppid()
     fields = Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()
     boot = BOOT.read_text().strip()
@@ -189,18 +185,18 @@ def _job() -> str:
 
 
 def _meet(store: Store, rank: int, world_size: int) -> str:
-    """A name that the processes which are started together agree on.
+    """A name that the processes agree on which torchrun started together.
 
-    torchrun keeps its store over restarts, so what ended processes wrote is still there: gloo
-    would connect to their addresses. Rank 0 offers a name; the others answer with names of their
-    own, and take the offer once rank 0 has repeated those.
+    torchrun keeps its store over restarts, with the addresses of ended processes, and gloo would
+    connect to those. So rank 0 offers a name, the others answer with names of their own, and they
+    take the offer once rank 0 has repeated their names.
     """
     mine = uuid.uuid4().hex
     deadline = time.monotonic() + TIMEOUT.total_seconds()
     if rank == 0:
         store.set(OFFER, mine)
         answers = [f"{mine}/{other}" for other in range(1, world_size)]
-        # Not Store.wait, in which no signal ends the process.
+        # Polled, since no signal ends the process in Store.wait.
         while answers and not store.check(answers) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         if missing := [key for key in answers if not store.check([key])]:
@@ -221,31 +217,31 @@ def _meet(store: Store, rank: int, world_size: int) -> str:
     raise InputError(f"rank {rank}: expected rank 0 to start within {TIMEOUT}, it did not")
 
 
-def said_once(
-    store: Store, rank: int, world_size: int, said: str, *, is_lost: bool = False
+def shared_message(
+    store: Store, rank: int, world_size: int, message: str, *, is_lost: bool = False
 ) -> str | None:
-    """What this rank prints before it ends because of ``said``; ``is_lost``: a ``LostRankError``.
+    """The text that this rank prints before it ends with ``message``. None: another rank prints it.
 
-    It waits up to 3 s for the messages of the others. The first of those that say the same prints
-    it, and names them unless they are all. A failed collective is mentioned only if no rank says
-    anything else. None: another rank prints it.
+    The rank waits up to 3 s for the messages of the others. The first of the ranks with the same
+    message prints it, and names these ranks unless all have it. ``is_lost``: a collective failed,
+    which is printed only if no rank has another message.
     """
     ranks = range(world_size)
-    keys = {each: f"ended/{each}" for each in ranks}
-    store.set(keys[rank], LOST * is_lost + said)
+    keys = {other: f"ended/{other}" for other in ranks}
+    store.set(keys[rank], LOST * is_lost + message)
     deadline = time.monotonic() + WORD_SECONDS
     while not store.check([*keys.values()]) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-    given = given_texts(store, keys)
-    lost = [each for each, text in given.items() if text.startswith(LOST)]
-    if not is_lost:
-        same = [each for each, text in given.items() if text == said]
-        shown = said if len(same) == world_size else f"{named_ranks(same)}: {said}"
+    messages = given_texts(store, keys)
+    lost = [other for other, text in messages.items() if text.startswith(LOST)]
+    if is_lost:
+        same = lost if len(lost) == len(messages) else []
+        shown = failed_message(lost, [other for other in ranks if other not in messages], message)
     else:
-        same = lost if len(lost) == len(given) else []
-        shown = failed_message(lost, [each for each in ranks if each not in given], said)
+        same = [other for other, text in messages.items() if text == message]
+        shown = message if len(same) == world_size else f"{named_ranks(same)}: {message}"
     if same[:1] != [rank]:
         return None
-    # A rank that could not wait for this one may have printed it.
-    printed = f"printed/{hashlib.sha256(said.encode()).hexdigest()}"
+    # A rank that did not wait for this one may have printed it.
+    printed = f"printed/{hashlib.sha256(message.encode()).hexdigest()}"
     return shown if store.add(printed, 1) == 1 else None

@@ -1,4 +1,4 @@
-"""The folder of a run: the run that it belongs to, and the checkpoint to go on from."""
+"""The folder of a run: its lock, its job, and the checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from embershard.training.last_checkpoints import LAST, RunState, read_run_state
 from embershard.training.placement import read_plan
 
 JOB = ".job"
-"""Names the job whose run a folder holds."""
+"""File with the name of the job whose run a folder holds."""
 
 
 def folder_of(config: RunConfig) -> Path:
@@ -48,47 +48,47 @@ def begin(
     env: ShardingEnv | None,
     job: str | None,
 ) -> list[tuple[Path, RunState | DataError]]:
-    """Compare the ranks, and find the checkpoints to go on from; see ``train``. ``data``: digest of
-    the examples.
+    """Compare the ranks, and find the checkpoints to resume from; see ``train``. ``data``: digest
+    of the examples.
 
     Returns:
-        The checkpoints, latest first, and how far their runs are, or why that cannot be read; at
-        least one can. Empty: the run begins anew.
+        The checkpoints, latest first, each with its progress or the error that hides it. At least
+        one is readable. Empty: the run starts from scratch.
 
     Raises:
-        ConfigError: ``resume`` with ``overwrite``, ranks of other settings or data, a plan that
-            cannot be read, or checkpoints that are not this run's: the same message on every rank.
-        DataError: no checkpoint can be read: the same message on every rank.
+        ConfigError: ``resume`` with ``overwrite``, ranks with different settings or data, a plan
+            that cannot be read, or checkpoints of another run; the same message on every rank.
+        DataError: no checkpoint can be read; the same message on every rank.
     """
     group = None if env is None else env.process_group
     agree(
         group,
-        # A missing plan is an error even in one process, which cuts no table.
+        # A missing plan is an error even in one process, which shards no table.
         lambda: (read_plan(config),),
         lambda _: _lines(config, dataset),
         what="configuration and data",
         error=ConfigError,
     )
-    found = from_rank_0(
+    checkpoints = from_rank_0(
         group,
         lambda: _states_in_folder(config, data, overwrite=overwrite, resume=resume, job=job),
         error=ConfigError,
     )
-    errors = [state for _, state in found if isinstance(state, DataError)]
-    if errors and len(errors) == len(found):
+    errors = [state for _, state in checkpoints if isinstance(state, DataError)]
+    if errors and len(errors) == len(checkpoints):
         raise errors[0]
-    return found
+    return checkpoints
 
 
 def write_job(config: RunConfig, job: str) -> None:
-    """Say whose run the folder holds from now on."""
+    """Write the name of the job whose run the folder holds."""
     folder = folder_of(config)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / JOB).write_text(job, encoding="utf-8")
 
 
 def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
-    """Equal on ranks that train together."""
+    """Settings and sizes of the data, which are equal on all ranks."""
     keys = [
         f"{name}.{key} = {value!r}"
         for name, section in config.model_dump(mode="json", by_alias=True).items()
@@ -101,7 +101,7 @@ def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
 def _states_in_folder(
     config: RunConfig, data: str, *, overwrite: bool, resume: bool, job: str | None
 ) -> list[tuple[Path, RunState | DataError]]:
-    """The checkpoints to resume from; refuses those of a finished run and of another run."""
+    """The checkpoints to resume from. Refuses those of a finished run and of another run."""
     if overwrite and resume:
         raise ConfigError("expected resume (--resume) or overwrite (--overwrite), got both")
     folder = folder_of(config)
@@ -138,10 +138,10 @@ def _state_or_error(path: Path, config: RunConfig, data: str) -> RunState | Data
 def locked_folder(config: RunConfig) -> Iterator[None]:
     """Make the folder of a run and lock it, so that one run at a time uses it.
 
-    flock(2) ends with the process, however that ends. A new folder that stays empty is removed.
+    The lock (flock) ends with the process. A new folder that stays empty is removed.
 
     Raises:
-        ConfigError: another run has it, or it cannot be made.
+        ConfigError: another run has locked it, or it cannot be made.
     """
     folder = folder_of(config)
     is_new = not folder.exists()

@@ -19,7 +19,7 @@ EVALUATION_BATCH = 8192
 
 
 class Scored(NamedTuple):
-    """Logits of N examples, and what evaluation compares them with, on the CPU."""
+    """Logits of N examples with their labels, weights and requests, on the CPU."""
 
     logits: Tensor
     """float32 ``(N, T)``."""
@@ -36,7 +36,7 @@ class Scored(NamedTuple):
     def evaluate(
         self, tasks: Mapping[str, TaskConfig], rank_at: int = RANK_AT
     ) -> dict[str, TaskEvaluation]:
-        """The metrics of each task. ``rank_at``: as of ``evaluate_logits``."""
+        """The metrics of each task. ``rank_at``: see ``evaluate_logits``."""
         return {
             name: evaluate_task(
                 self.logits[:, column],
@@ -51,9 +51,9 @@ class Scored(NamedTuple):
 
 
 class Scorer:
-    """Scores splits by a model, again and again while it trains. The batches of a
-    ``DistributedModelParallel`` are pipelined; each of the ranks scores a part and receives all
-    logits."""
+    """Scores splits by a model, also between its training steps. The batches of a
+    ``DistributedModelParallel`` are pipelined. Each rank scores a part and receives all logits.
+    """
 
     def __init__(self, module: nn.Module, env: ShardingEnv | None = None) -> None:
         self._model, self._env = _Logits(module), env
@@ -110,7 +110,7 @@ def score(module: nn.Module, split: Split, env: ShardingEnv | None = None) -> Te
 
 
 def _zeros(part: Scored, count: int) -> Scored:
-    """Room for ``count`` examples with what ``part`` has."""
+    """Zeros for ``count`` examples, with the same fields as ``part``."""
     return Scored(
         torch.zeros(count, part.logits.shape[1]),
         torch.zeros(count, part.labels.shape[1]),

@@ -48,7 +48,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSetup:
-    """Checked, the same on every rank."""
+    """The checked setup, the same on every rank."""
 
     config: RunConfig
     dataset: Dataset[Any]
@@ -58,7 +58,7 @@ class RunSetup:
     train: Split
     valid: Split
     model: Mapping[str, Any]
-    """Name and arguments, as a checkpoint keeps them."""
+    """Name and arguments of the model, in a checkpoint's form."""
 
     module: nn.Module
     """Its tables are on device meta."""
@@ -86,7 +86,7 @@ class RunSetup:
             from_rank_0(self.env.process_group, show, error=ConfigError)
 
     def build(self) -> nn.Module:
-        """The module with new weights: sharded, or whole in a process without ranks."""
+        """The module with new weights, sharded if there are ranks."""
         settings = self.config.training
         if self.env is None:
             fill_whole(self.module, self.collections, _optimizer(self.config), settings.seed)
@@ -107,7 +107,7 @@ def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) ->
     """Check the settings of a run with its data, and plan it. Every rank calls this.
 
     Raises:
-        ConfigError: settings that fit neither each other nor the data; with file and line.
+        ConfigError: settings that contradict each other or the data; with file and line.
         InputError: examples that cannot be looked up.
     """
     group = None if env is None else env.process_group
@@ -170,7 +170,7 @@ def _splits(config: RunConfig, dataset: Dataset[Any]) -> tuple[Split, Split]:
 
 
 def _check_labels(config: RunConfig, name: str, split: Examples | Split) -> None:
-    """Refuse a split without labels to train on, or to compute an AUC of."""
+    """Refuse a split whose labels do not allow training or an AUC."""
     means = split.label_means()
     if len(means) != len(config.tasks):
         expected = f"expected labels of tasks {list(config.tasks)} in the {name} split"
@@ -217,7 +217,7 @@ def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:
 
 
 def _check_ignored(config: RunConfig, collections: Mapping[str, Collection]) -> None:
-    """Check the ``[sharding]`` section of a process without ranks, which ignores it."""
+    """Check the ``[sharding]`` section, which a process without ranks ignores."""
     if not config.sharding.model_fields_set:
         return
     if config.sharding.plan == AUTO:

@@ -1,4 +1,4 @@
-"""Parts of a run: model arguments, dense optimizer, learning rates, steps."""
+"""The steps of a run: their sizes, optimizer and learning rates, and the function that trains."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,14 +26,14 @@ OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.Optimizer:
-    """The optimizer of all parameters that do not train themselves in backward. It clips gradients
-    before its steps: by then they are averages, the same on every rank."""
-    parameters = [each for each in module.parameters() if each.requires_grad]
+    """The optimizer of all parameters that do not train in the backward pass. It clips gradients
+    before its steps, when they are averages and the same on every rank."""
+    parameters = [weight for weight in module.parameters() if weight.requires_grad]
     optimizer = OPTIMIZERS[settings.dense_optimizer](parameters, lr=settings.dense_learning_rate)
     if settings.clip_norm:
-        collections = [each for each in module.modules() if isinstance(each, ShardedCollection)]
-        tables = {parameter for each in collections for parameter in each.parameters()}
-        dense = [each for each in parameters if each not in tables]
+        collections = [part for part in module.modules() if isinstance(part, ShardedCollection)]
+        tables = {weight for collection in collections for weight in collection.parameters()}
+        dense = [weight for weight in parameters if weight not in tables]
         optimizer.register_step_pre_hook(lambda *_: _clip(dense, settings.clip_norm))
     return optimizer
 
@@ -43,7 +43,7 @@ def _clip(parameters: Sequence[nn.Parameter], norm: float) -> None:
 
 
 def learning_rate_factor(settings: TrainingConfig, step: int, steps_max: int) -> float:
-    """The part of both learning rates that a step takes, counted from 0."""
+    """Factor of both learning rates in a step, counted from 0."""
     warmup = settings.warmup_steps
     if step < warmup:
         return WarmupStage(max_iters=warmup, value=settings.warmup_start).factor(step)
@@ -61,21 +61,21 @@ def set_learning_rates(
     step: int,
     steps_max: int,
 ) -> None:
-    """Set the learning rates of a step, counted from 0: a resumed run needs nothing else.
+    """Set the learning rates of a step, counted from 0. They depend on nothing else, so a resumed
+    run has the same ones.
 
-    ``WarmupOptimizer`` does not fit: it sets one rate in all groups and counts its own steps. A run
-    has one rate for tables that train in backward and one for ``optimizer``.
+    ``WarmupOptimizer`` does not fit. It sets one rate in all groups and counts its own steps, while
+    a run has one rate for tables that train in the backward pass and one for ``optimizer``.
     """
     if settings.decay is None and not step <= settings.warmup_steps > 0:
         return
     factor = learning_rate_factor(settings, step, steps_max)
     for group in optimizer.param_groups:
         group["lr"] = settings.dense_learning_rate * factor
-    for each in module.modules():
-        if isinstance(
-            each, FusedEmbeddingBagCollection | FusedEmbeddingCollection | ShardedCollection
-        ):
-            each.set_learning_rate(settings.table_learning_rate * factor)
+    kinds = FusedEmbeddingBagCollection, FusedEmbeddingCollection, ShardedCollection
+    for part in module.modules():
+        if isinstance(part, kinds):
+            part.set_learning_rate(settings.table_learning_rate * factor)
 
 
 def training_steps(
@@ -83,11 +83,10 @@ def training_steps(
     optimizer: torch.optim.Optimizer,
     forward: Callable[[Batch], tuple[Tensor, Tensor]],
 ) -> Callable[[Iterator[Batch]], Tensor]:
-    """A function that trains the next batch and returns the output of ``forward``, which computes
-    a loss and an output. It raises StopIteration after the last batch.
+    """A function that trains the next batch, and raises StopIteration after the last one.
 
-    On several ranks it is pipelined, with the same results bit for bit: a resumed run exchanges the
-    inputs of its first batches anew.
+    ``forward`` computes a loss and an output, which the function returns. On several ranks the
+    function is pipelined, with the same results bit for bit.
     """
     if isinstance(module, DistributedModelParallel):
         pipeline = TrainPipelineSparseDist(
@@ -106,12 +105,12 @@ def training_steps(
 
 
 def epoch_seed(settings: TrainingConfig, epoch: int) -> int:
-    """The seed of the order of an epoch, distinct for every seed and epoch."""
+    """Seed of an epoch's order, distinct for every seed and epoch."""
     return settings.seed * settings.epochs + epoch
 
 
 def batch_sizes(settings: TrainingConfig, train: Split, world_size: int) -> list[NDArray[np.int64]]:
-    """Per epoch, the examples of each step, of all ranks together."""
+    """Number of examples of each step on all ranks, for each epoch."""
     return [
         train.batch_sizes(
             batch_size=settings.batch_size,

@@ -32,7 +32,7 @@ def train(
 ) -> TrainingResult:
     """Train a model from its configuration.
 
-    If the folder holds an unfinished run with the same settings and data, it is resumed. The test
+    An unfinished run in the folder is resumed if its settings and data are the same. The test
     split is scored once, with the weights that were best on validation.
 
     Args:
@@ -42,31 +42,30 @@ def train(
             soon as this run has one of its own.
         resume: resume a finished run as well: its last steps are repeated. If the last checkpoint
             is damaged, any run goes on from the one before and logs a warning.
-        env: the ranks that train together; every one of them calls this. None: this process only.
-        job: name of the job that started the ranks. ``<folder>/.job`` keeps it. If it stands there
-            already, the folder's checkpoints are this job's, to resume from and to replace. None:
-            no job.
+        env: the ranks that train together; all of them call this. None: this process only.
+        job: name of the job that started the ranks, kept in ``<folder>/.job``. If the file has
+            this name already, the folder's checkpoints belong to this job, which resumes from
+            them or replaces them. None: no job.
         progress: called after every step, on each rank that passes it.
+        planned: called once on rank 0 if ``sharding.plan`` is ``auto``, before the first step.
         stop: called after every step. Once it returns true on any rank, all ranks save the state
             to resume from and raise TrainingStopped.
-        planned: called once on rank 0 if ``sharding.plan`` is ``auto``, before the first step.
 
     Raises:
         ConfigError: settings that contradict the data, a folder with checkpoints of a finished or
-            another run, ``resume`` with ``overwrite``, or a loss that is no number. With file and
-            line where ``config`` was read from a file.
-            Ranks of other settings or data: the same message on every rank.
-        DataError: a checkpoint that cannot be resumed from.
+            another run, ``resume`` with ``overwrite``, ranks with different settings or data, or a
+            loss that is not finite. Names file and line if ``config`` was read from a file.
+        DataError: no checkpoint of the run can be read.
         TrainingStopped: see ``stop``.
-        KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
+        KeyboardInterrupt: Ctrl-C; its message names the checkpoint that is kept.
     """
     group = None if env is None else env.process_group
     data = dataset.digest()
     run: Run | None = None
     try:
-        with ExitStack() as held:
+        with ExitStack() as stack:
             folder = locked_folder(config)
-            from_rank_0(group, lambda: held.enter_context(folder), error=ConfigError)
+            from_rank_0(group, lambda: stack.enter_context(folder), error=ConfigError)
             checkpoints = begin(
                 config, dataset, data=data, overwrite=overwrite, resume=resume, env=env, job=job
             )
@@ -75,7 +74,7 @@ def train(
             setup = set_up(config, dataset, env)
             setup.show_plan(planned)
             run = Run(setup, progress, stop, data=data, job=job)
-            held.callback(run.close)
+            stack.callback(run.close)
             if checkpoints:
                 run.resume(checkpoints)
             else:
@@ -89,9 +88,9 @@ def train(
 
 
 def _kept(run: Run | None) -> str:
-    said = []
+    texts = []
     if run is not None and run.best_checkpoint is not None:
-        said.append(f"the best so far is kept in {run.best_checkpoint}")
+        texts.append(f"the best so far is kept in {run.best_checkpoint}")
     if run is not None and run.last_checkpoint is not None:
-        said.append(f"--resume continues from {run.last_checkpoint}")
-    return " and ".join(said) or "nothing of this run is kept"
+        texts.append(f"--resume continues from {run.last_checkpoint}")
+    return " and ".join(texts) or "nothing of this run is kept"

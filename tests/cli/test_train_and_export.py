@@ -223,7 +223,8 @@ def test_a_folder_for_data_that_is_not_there(config, tmp_path, capsys, monkeypat
     monkeypatch.chdir(tmp_path)
     text = CONFIG.replace('"synthetic"\nexamples = 3000', '"movielens"\npath = "ml-100k"')
     assert main(["train", str(config(text))]) == 1
-    words = f"run.toml:4: key 'data.path': expected a folder, found none at {tmp_path}/ml-100k\n"
+    where = "run.toml:4: key 'data.path'"
+    words = f"{where}: expected a file or folder, found none at {tmp_path}/ml-100k\n"
     assert capsys.readouterr().err.endswith(words)
 
 

@@ -136,6 +136,13 @@ def test_refuses(columns: dict[str, Any], options: dict[str, Any], said: str) ->
         proposed(table(**columns), **options)
 
 
+def test_a_request_is_an_integer_or_a_string() -> None:
+    sample = table(item=AT % 9, request_id=[[int(at)] for at in AT // 2])
+    assert kinds(proposed(sample))["request_id"] == "sparse"
+    with pytest.raises(InputError, match="--request"):
+        proposed(sample, request="request_id")
+
+
 def test_refuses_files_without_a_label_or_rows() -> None:
     with pytest.raises(InputError, match="--label"):
         proposed(pa.table({"item": AT % 9}))

@@ -47,10 +47,19 @@ def test_a_data_set_moves_to_another_folder(tmp_path):
 @cases(
     ("settings", "message"),
     {
-        "name": ({"name": "netflix"}, "name\n.*expected one of movielens, synthetic"),
+        "name": ({"name": "netflix"}, "name\n.*expected one of movielens, criteo, "),
         "examples": ({"name": "movielens", "examples": 5}, "examples\n.*expected none for"),
         "seed": ({"name": "movielens", "seed": 0}, "seed\n.*none for movi"),
         "path": ({"name": "synthetic", "path": Path("x")}, "path\n.*expected no"),
+        "buckets": ({"name": "synthetic", "buckets": 9}, "buckets\n.*expected none for"),
+        "two-maps": (
+            {"name": "criteo", "min_count": 2, "buckets": 9},
+            "buckets\n.*none with min_count",
+        ),
+        "shares": (
+            {"name": "criteo", "valid": 0.9},
+            "test\n.*valid and test to be less than 1 together",
+        ),
         "unknown-key": ({"name": "synthetic", "rows": 5}, "rows\n.*not permitted"),
         "few": ({"name": "synthetic", "examples": 9}, "examples\n.*equal to 10"),
         "negative-seed": ({"name": "synthetic", "seed": -1}, "seed\n.*equal to 0"),

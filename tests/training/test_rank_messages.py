@@ -9,7 +9,7 @@ import torch.distributed as dist
 from embershard.collectives import cause_of
 from embershard.errors import LostRankError
 from embershard.training import ranks
-from embershard.training.ranks import said_once
+from embershard.training.ranks import shared_message
 
 LOST = object()
 GLOO = "[/third_party/gloo/pair.cc:553] Connection closed by peer [::1]:5. This is typically so."
@@ -22,7 +22,7 @@ def printed(monkeypatch, *given):
 
     def end(rank, said):
         text = cause_of(RuntimeError(GLOO)) if said is LOST else said
-        found[rank] = said_once(store, rank, len(given), text, is_lost=said is LOST)
+        found[rank] = shared_message(store, rank, len(given), text, is_lost=said is LOST)
 
     threads = [
         threading.Thread(target=end, args=each) for each in enumerate(given) if each[1] is not None
@@ -62,8 +62,8 @@ def test_what_ranks_print_that_end_together(monkeypatch, given, expected):
 def test_a_rank_that_comes_late_is_silent_if_another_has_printed_the_same(monkeypatch):
     monkeypatch.setattr(ranks, "WORD_SECONDS", 0.05)
     store = dist.HashStore()
-    assert said_once(store, 1, 2, "interrupted") == "rank 1: interrupted"
-    assert said_once(store, 0, 2, "interrupted") is None
+    assert shared_message(store, 1, 2, "interrupted") == "rank 1: interrupted"
+    assert shared_message(store, 0, 2, "interrupted") is None
 
 
 def test_an_error_of_another_library_is_no_lost_rank():

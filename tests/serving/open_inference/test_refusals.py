@@ -94,7 +94,7 @@ def without_tensor(name):
         "values-without-lengths": (
             without_tensor("category.lengths"),
             Code.INVALID_ARGUMENT,
-            "tensor 'category.lengths': missing beside 'category.values'",
+            "tensor 'category.lengths': expected together with 'category.values', got none",
         ),
         "misspelt-part": (
             lambda message: setattr(tensor(message, "category.values"), "name", "category.value"),

@@ -10,7 +10,7 @@ namespace embershard {
 bool SetIdlePriority(pid_t thread) {
 #ifdef SCHED_IDLE
   const sched_param none = {};
-  return sched_setscheduler(thread, SCHED_IDLE, &none) == 0;  // 0: this thread, not the process.
+  return sched_setscheduler(thread, SCHED_IDLE, &none) == 0;  // 0 means the calling thread.
 #else
   (void)thread;
   return false;
@@ -22,7 +22,7 @@ Status Background::Run(const std::function<Status()>& work) {
   try {
     if (thread_ == nullptr) {
       thread_ = std::make_unique<TaskThread>([this] {
-        (void)SetIdlePriority();  // Where it cannot, the work is done all the same.
+        (void)SetIdlePriority();  // Optional: the work is done without it, too.
         ended_ = Guarded("", *work_);
       });
     }

@@ -12,11 +12,11 @@ constexpr std::string_view kExplanation =
     "embershard: a file of the package became shorter while it was served, or could not be read; "
     "packages are never changed in place: publish a new version beside the old one\n";
 
-// Calls only what a signal handler may call.
+// Uses only async-signal-safe functions.
 extern "C" void Explain(int signal) {
-  // Nothing can be done where even this fails.
+  // If even this fails, nothing more can be done.
   if (write(STDERR_FILENO, kExplanation.data(), kExplanation.size()) < 0) _exit(128 + signal);
-  raise(signal);  // By now the signal does again what it does by default.
+  raise(signal);  // The default action is restored, so this ends the process.
 }
 
 }  // namespace

@@ -18,8 +18,8 @@
 namespace embershard {
 namespace {
 
-// That the main thread may run on. std::thread::hardware_concurrency() counts the machine's: since
-// glibc 2.35 it ignores the affinity mask. 0: not known, as beyond 1024 processors.
+// Number of cores in the main thread's affinity mask, which std::thread::hardware_concurrency()
+// ignores since glibc 2.35. 0 if unknown, for example beyond 1024 processors.
 int AllowedCores() {
   cpu_set_t allowed;
   if (sched_getaffinity(getpid(), sizeof(allowed), &allowed) != 0) return 0;
@@ -40,7 +40,7 @@ std::optional<int> CoresOfVersion2(const std::filesystem::path& cgroup) {
   return WholeCores(quota, period);
 }
 
-// Each a number of microseconds; a quota of -1 is none.
+// Quota and period in microseconds; a quota of -1 means none.
 std::optional<int> CoresOfVersion1(const std::filesystem::path& cgroup) {
   std::ifstream quota_stream(cgroup / "cpu.cfs_quota_us");
   std::ifstream period_stream(cgroup / "cpu.cfs_period_us");
@@ -67,9 +67,9 @@ std::optional<OwnCgroup> ParseCgroup(const std::string& line) {
                    .name = line.substr(name + 2)};
 }
 
-// The least of `least` and what the cgroup `own` below `root` and those above it allow. In a
-// container the folder is often the container's own, while the name is the machine's: what does not
-// exist bounds nothing.
+// The minimum of `least` and the limits of the cgroup `own` below `root` and its parents. In a
+// container, `root` is often the container's own cgroup while the name is the machine's; cgroups
+// that do not exist are ignored.
 std::optional<int> LeastCores(std::optional<int> least, const std::filesystem::path& root,
                               std::filesystem::path own,
                               std::optional<int> (*cores_of)(const std::filesystem::path&)) {
@@ -115,11 +115,11 @@ std::set<std::string> ProcessorFlags(const std::filesystem::path& file) {
     std::istringstream words(line);
     std::string key;
     words >> key;
-    if (key != "flags" && key != "Features") continue;  // x86; arm.
+    if (key != "flags" && key != "Features") continue;  // x86 and arm.
     for (std::string word; words >> word;) {
       if (word != ":") flags.insert(word);
     }
-    break;  // The other processors are alike.
+    break;  // The other processors have the same flags.
   }
   return flags;
 }
@@ -139,7 +139,7 @@ void UseThreads(int threads, int (*get)(), void (*set)(int)) {
   if (get() == threads) return;
   static Mutex mutex;
   const MutexLock lock(mutex);
-  // Asked on a new thread: this one may have begun while another held the lock, with the
+  // Read on a new thread: this one may have started while another thread held the lock, with the
   // count that the other had set.
   int of_new_threads = 0;
   std::thread([&of_new_threads, get] { of_new_threads = get(); }).join();

@@ -21,14 +21,14 @@ class File {
   bool is_open() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
 
-  // The descriptor, which is the caller's to close from now on.
+  // Returns the descriptor, which the caller must close.
   int Release() { return std::exchange(descriptor_, -1); }
 
-  // Size of the moment; 0 where the system does not say.
+  // Current size; 0 if the system does not report it.
   uint64_t size_bytes() const;
 
-  // Reads `size` bytes from `offset` on, and returns how many there were: fewer
-  // only when the file ends before, or cannot be read.
+  // Reads `size` bytes from `offset`. Returns the number of bytes read, which is smaller only at
+  // the end of the file or after an error.
   size_t ReadAt(uint64_t offset, void* out, size_t size) const;
 
  private:

@@ -28,7 +28,7 @@ FileStamp FileStamp::Of(const std::string& path) {
 }
 
 Result<std::string> ReadSmallFile(const std::string& path, size_t most) {
-  // Not to wait for who writes, where it is a pipe.
+  // O_NONBLOCK, because opening a pipe would wait for a writer.
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) return InvalidArgument(path, ": ", std::strerror(errno));
   struct stat what = {};

@@ -10,8 +10,8 @@
 
 namespace embershard {
 
-// Tells whether a file, reached through whatever links, is the one it was: same place, size and
-// times. All zero where there is none.
+// Identifies the state of a file (after following links) by its inode, size and times. All zero if
+// there is no file.
 struct FileStamp {
   static FileStamp Of(const std::string& path);
   bool operator==(const FileStamp&) const = default;
@@ -23,8 +23,8 @@ struct FileStamp {
   int64_t changed_ns = 0;
 };
 
-// All of a file of at most `most` bytes. kInvalidArgument, with its path, where there is none, it
-// cannot be read, or it is larger.
+// Reads a file of at most `most` bytes. kInvalidArgument, with its path, if it is missing,
+// unreadable or larger.
 Result<std::string> ReadSmallFile(const std::string& path, size_t most);
 
 }  // namespace embershard

@@ -1,4 +1,4 @@
-// How fingerprints are written.
+// Text form of fingerprints.
 
 #pragma once
 

@@ -1,6 +1,6 @@
-// std::mutex and std::condition_variable with annotations for clang's -Wthread-safety, which is an
-// error where clang compiles: each field names the mutex that guards it, each function the mutex
-// that its caller holds.
+// std::mutex and std::condition_variable with annotations for clang's -Wthread-safety, whose
+// warnings are errors in builds with clang: fields name the mutex that guards them, functions the
+// mutex that their caller must hold.
 
 #pragma once
 
@@ -37,7 +37,7 @@ class CAPABILITY("mutex") Mutex {
   void Lock() ACQUIRE() { mutex_.lock(); }
   void Unlock() RELEASE() { mutex_.unlock(); }
 
-  // Tells the analysis, which cannot see it, that the caller holds this mutex. Checks nothing.
+  // Tells the analysis that the caller holds this mutex. Has no effect at run time.
   void AssertHeld() const ASSERT_CAPABILITY(this) {}
 
  private:
@@ -45,7 +45,7 @@ class CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds the mutex until its end, but for the time between Unlock() and Lock().
+// Locks a mutex until it is destroyed, except between Unlock() and Lock().
 class SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.Lock(); }
@@ -69,8 +69,8 @@ class SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
-// Each wait gives the mutex back meanwhile and may end early: callers look in a loop. No
-// predicates: the analysis does not know what a lambda's caller holds.
+// A condition variable. Waits release the mutex and may wake spuriously, so callers wait in a loop.
+// There are no predicates, because the analysis cannot see which mutex a lambda's caller holds.
 class CondVar {
  public:
   void Wait(Mutex& mutex) REQUIRES(mutex) {
@@ -78,7 +78,7 @@ class CondVar {
     changed_.wait(lock.lock);
   }
 
-  // False once `deadline` has passed.
+  // Returns false after `deadline`.
   template <class Time>
   bool WaitUntil(Mutex& mutex, const Time& deadline) REQUIRES(mutex) {
     Adopted lock(mutex);
@@ -89,7 +89,7 @@ class CondVar {
   void NotifyAll() { changed_.notify_all(); }
 
  private:
-  // The caller's mutex as std::condition_variable wants it.
+  // Adapts the caller's locked mutex for std::condition_variable.
   struct Adopted {
     explicit Adopted(Mutex& mutex) : lock(mutex.mutex_, std::adopt_lock) {}
     Adopted(const Adopted&) = delete;

@@ -21,7 +21,7 @@ Status ReadControl::Spend(size_t bytes) {
   const MutexLock lock(mutex_);
   const Clock::time_point next = pace_.After(bytes, Clock::now());
   while (!stopped_ && changed_.WaitUntil(mutex_, next)) continue;
-  ++steps_;  // A slow pace is no lack of progress.
+  ++steps_;  // Before the wait, so that a low rate does not look like a hung load.
   return stopped_ ? LoadingStopped() : Status();
 }
 

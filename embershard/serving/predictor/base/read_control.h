@@ -1,4 +1,4 @@
-// Paces a load, counts its progress and stops it.
+// Limits the rate of a load, counts its progress, and stops it.
 
 #pragma once
 
@@ -13,17 +13,16 @@
 
 namespace embershard {
 
-// What a load is answered that was stopped.
+// Status of a stopped load.
 Status LoadingStopped();
 
-// When what comes next may be read: the rule, without a clock of its own. For one thread.
+// Computes when the next bytes may be read at a given rate. No clock. Used by one thread.
 class Pace {
  public:
-  // 0: at once.
+  // 0: no limit.
   explicit Pace(double bytes_per_second) : bytes_per_second_(bytes_per_second) {}
 
-  // The moment before which nothing more is to be read, once `bytes` were, as of `now`. Time in
-  // which nothing was read is not made up for.
+  // Earliest time of the next read after `bytes` were read at `now`. Pauses do not earn credit.
   Clock::time_point After(size_t bytes, Clock::time_point now);
 
  private:
@@ -34,19 +33,19 @@ class Pace {
 // Thread-safe.
 class ReadControl {
  public:
-  // 0: files are read as fast as they can be.
+  // 0: no limit.
   explicit ReadControl(double bytes_per_second) : pace_(bytes_per_second) {}
 
-  // `bytes` were read: waits until more may be. kUnavailable once stopped.
+  // Counts `bytes` as read, and waits until more may be read. kUnavailable after Stop().
   Status Spend(size_t bytes);
 
-  // Counts a step that reads no file, such as a batch of samples. kUnavailable once stopped.
+  // Counts a step that reads no file, such as a batch of samples. kUnavailable after Stop().
   Status Advance();
 
-  // How many steps were counted. A load that makes progress counts more of them.
+  // Steps counted so far; grows as long as the load makes progress.
   uint64_t steps() const { return steps_; }
 
-  // Ends every wait, now and later.
+  // Ends current and further waits.
   void Stop();
 
  private:
@@ -57,12 +56,12 @@ class ReadControl {
   bool stopped_ GUARDED_BY(mutex_) = false;
 };
 
-// The thread and the pace of one load. Owns nothing; both outlive the load.
+// The thread and the rate of a load. Owns neither; both outlive the load.
 struct LoadContext {
-  // Reads and computes with idle scheduling priority. Null: on the calling thread.
+  // Runs the load with idle scheduling priority. Null: it runs on the calling thread.
   Background* background = nullptr;
 
-  // Paces reads, counts progress, stops the load. Null: nobody does.
+  // Null: no limit, no progress, no way to stop.
   ReadControl* control = nullptr;
 };
 

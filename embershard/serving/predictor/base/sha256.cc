@@ -9,8 +9,7 @@
 namespace embershard {
 namespace {
 
-// OpenSSL fails here only when the process is out of memory or has no SHA-256 at
-// all: nothing a caller could do.
+// OpenSSL fails here only if memory runs out or if it has no SHA-256, which no caller can handle.
 void Require(bool done) {
   if (done) return;
   std::fputs("embershard: OpenSSL gives no SHA-256\n", stderr);

@@ -8,14 +8,14 @@ struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX.
 
 namespace embershard {
 
-// The SHA-256 of bytes that come in chunks.
+// Computes SHA-256 incrementally.
 class Sha256 {
  public:
   Sha256();
 
   void Update(const void* bytes, size_t size);
 
-  // 64 lower-case hex digits. REQUIRES: called once, last.
+  // The digest in 64 lower-case hex digits. REQUIRES: called once, after all updates.
   std::string HexDigest();
 
  private:

@@ -1,4 +1,4 @@
-// Pseudorandom numbers that a seed and a place in the row tell alone: no state to share.
+// Stateless pseudorandom numbers, determined by a seed and a position in its sequence.
 // Source: SplitMix64 of Steele, Lea and Flood, "Fast splittable pseudorandom number
 // generators", 2014.
 
@@ -8,7 +8,7 @@
 
 namespace embershard {
 
-// The number at `place`, from 1, of a seed's row. All 64 bits are as good.
+// Number at position `place` (from 1) of a seed's sequence. All 64 bits are equally good.
 inline uint64_t SplitMix64(uint64_t seed, uint64_t place) {
   uint64_t bits = seed + place * 0x9e3779b97f4a7c15;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
@@ -16,7 +16,7 @@ inline uint64_t SplitMix64(uint64_t seed, uint64_t place) {
   return bits ^ (bits >> 31);
 }
 
-// Of such bits, a number of [0, 1).
+// Converts 64 random bits to a number in [0, 1).
 inline double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 }  // namespace embershard

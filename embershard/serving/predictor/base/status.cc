@@ -5,7 +5,7 @@
 namespace embershard {
 namespace {
 
-// Escapes take up to six times as much, and a message may quote a name of many megabytes.
+// A message may quote a name of many megabytes, and escapes take up to six times as much.
 constexpr size_t kStatusBytesMax = size_t{16} << 10;
 
 std::string Shown(std::string message) {

@@ -1,6 +1,5 @@
-// How a call says that it failed: a code that tells the caller what to do, and a
-// message that tells a person what happened. No exception crosses a thread, a C
-// ABI or a gRPC handler; Status and Result do.
+// Errors: a code that tells the caller what to do, and a message that tells a person what happened.
+// Exceptions never cross a thread, a C ABI or a gRPC handler; Status and Result do.
 
 #pragma once
 
@@ -14,38 +13,38 @@
 
 namespace embershard {
 
-// Numbered as gRPC numbers them.
+// Codes have gRPC's numbers.
 enum class StatusCode {
   kOk = 0,
   kInvalidArgument = 3,     // Fix the request.
   kDeadlineExceeded = 4,    // Too late to be of use.
   kNotFound = 5,            // No such model, version or output.
-  kResourceExhausted = 8,   // Refused to protect others. Retry after a pause.
+  kResourceExhausted = 8,   // Overload. Retry after a pause.
   kFailedPrecondition = 9,  // The client's schema is stale. Fetch it again.
   kInternal = 13,           // A bug.
   kUnavailable = 14,        // Shutting down. Retry on another replica.
-  kBadPackage = 100,        // Fix the package. None of gRPC's.
+  kBadPackage = 100,        // Fix the package. Not a code of gRPC.
 };
 
-// Which rule it was, for those who count. Stated only where the code leaves it open.
+// Detail for metrics, set if the code alone is ambiguous.
 enum class StatusReason {
   kUnstated,
-  kMalformed,           // kInvalidArgument: not to be read as a request for this model.
-  kTooLarge,            // kInvalidArgument: more than the queue can hold at all.
-  kDeadlineInfeasible,  // kResourceExhausted: would not have been answered by its deadline.
+  kMalformed,           // kInvalidArgument: cannot be parsed as a request for this model.
+  kTooLarge,            // kInvalidArgument: larger than the whole queue.
+  kDeadlineInfeasible,  // kResourceExhausted: cannot be answered before its deadline.
   kAbandoned,           // kDeadlineExceeded: the client disconnected or cancelled.
-  kWithdrawn,     // kUnavailable: the version was withdrawn, as one of its batches does not end.
-  kNotFinite,     // kInternal: the model gave a NaN or an infinity.
-  kOutOfMemory,   // kInternal; of a device kResourceExhausted.
-  kOtherDevices,  // kBadPackage: the plan is for devices that are not served here.
-  kDeviceLost,    // kUnavailable: a GPU will not work again in this process.
+  kWithdrawn,           // kUnavailable: the version was withdrawn because of a stuck batch.
+  kNotFinite,           // kInternal: the model returned a NaN or an infinity.
+  kOutOfMemory,         // kInternal; kResourceExhausted for a device's memory.
+  kOtherDevices,        // kBadPackage: the plan is for devices that this server does not use.
+  kDeviceLost,          // kUnavailable: a GPU will not work again in this process.
 };
 
 class [[nodiscard]] Status {
  public:
   Status() = default;  // Ok.
-  // Control characters of the message are escaped, and it is cut at 16 KiB: it may quote names that
-  // a client chose, and ends on terminals and in logs.
+  // Escapes control characters of the message and truncates it at 16 KiB, because it may quote a
+  // client's names and appear on terminals and in logs.
   Status(StatusCode code, std::string message, StatusReason reason = StatusReason::kUnstated);
 
   bool ok() const { return code_ == StatusCode::kOk; }
@@ -59,7 +58,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// The message is StrCat() of its parts.
+// Makes an error whose message is StrCat() of the parts.
 template <class... Parts>
 Status InvalidArgument(const Parts&... message) {
   return {StatusCode::kInvalidArgument, StrCat(message...)};
@@ -76,12 +75,12 @@ template <class... Parts>
 Status Internal(const Parts&... message) {
   return {StatusCode::kInternal, StrCat(message...)};
 }
-// So short that it lies in its string, and takes no memory.
+// The message fits into the string object, so that no memory is allocated.
 inline Status OutOfMemory() {
   return {StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory};
 }
 
-// Either a value or the reason why there is none.
+// A value, or the Status that explains why there is none.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -102,8 +101,8 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// What `work` gives, a Status or a Result. No exception leaves it: lack of memory is OutOfMemory(),
-// anything else kInternal, with `failed` before its words.
+// Returns the Status or Result of `work`. Exceptions are converted: lack of memory to
+// OutOfMemory(), all others to kInternal, with `failed` before their text.
 template <class Work>
 auto Guarded(const char* failed, const Work& work) -> decltype(work()) {
   try {
@@ -117,13 +116,13 @@ auto Guarded(const char* failed, const Work& work) -> decltype(work()) {
 
 }  // namespace embershard
 
-// Returns the Status that the expression gives, if it is not ok.
+// Returns the expression's Status from the calling function if it is not ok.
 #define RETURN_IF_ERROR(...)                                                                    \
   do {                                                                                          \
     if (embershard::Status status_or_ok = __VA_ARGS__; !status_or_ok.ok()) return status_or_ok; \
   } while (false)
 
-// Assigns the value of the Result that the expression gives to `variable`, or returns its status:
+// Assigns the value of the expression's Result to `variable`, or returns its status:
 // ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
 #define ASSIGN_OR_RETURN(variable, ...) \
   ASSIGN_OR_RETURN_BY(EMBERSHARD_CONCAT(result_at_, __LINE__), variable, __VA_ARGS__)

@@ -7,7 +7,7 @@
 namespace embershard {
 namespace {
 
-// A sleep and its end take some 50 us of both threads, more where processors are virtual.
+// Sleeping and waking take about 50 us, more on virtual machines.
 constexpr std::chrono::microseconds kSpin(50);
 
 // Returns when `done` does or after kSpin.
@@ -48,7 +48,7 @@ void TaskThread::Wait() {
 
 void TaskThread::Loop() {
   MutexLock lock(mutex_);
-  bool spins = false;  // The pause before was short, waking up apart: the next one may be as well.
+  bool spins = false;  // The last pause was short, so the next one may be short, too.
   for (;;) {
     const Clock::time_point paused = Clock::now();
     if (spins) {

@@ -1,4 +1,4 @@
-// A thread that runs the same task again and again, each time another thread says so.
+// A thread that runs the same task whenever another thread starts it.
 
 #pragma once
 
@@ -11,12 +11,11 @@
 
 namespace embershard {
 
-// For one caller at a time. Sleeps while there is nothing to do, but not in pauses that follow a
-// short one and are shorter than falling asleep and waking up: tasks back to back.
+// Used by one caller at a time. The thread sleeps between tasks. If tasks follow each other
+// closely, it spins instead for at most the time that sleeping and waking would take.
 class TaskThread {
  public:
-  // `task` must not throw. What it reads and writes is handed over by Start() and
-  // Wait(): it needs no lock of its own.
+  // `task` must not throw. Start() and Wait() synchronize its data, so it needs no lock.
   explicit TaskThread(std::function<void()> task);
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
@@ -35,11 +34,11 @@ class TaskThread {
 
   Mutex mutex_;
   CondVar changed_;                    // Signalled when the fields below change.
-  std::atomic<bool> started_ = false;  // Until the task is done. Changed under the mutex.
-  Clock::time_point started_at_ GUARDED_BY(mutex_);  // Of the last Start().
+  std::atomic<bool> started_ = false;  // True until the task is done. Changed with the mutex held.
+  Clock::time_point started_at_ GUARDED_BY(mutex_);  // Time of the last Start().
   bool stopping_ GUARDED_BY(mutex_) = false;
 
-  std::thread thread_;  // Last, so that Loop() sees every field built.
+  std::thread thread_;  // Last, so that Loop() starts after all fields exist.
 };
 
 }  // namespace embershard

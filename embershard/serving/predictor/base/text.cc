@@ -6,11 +6,11 @@
 namespace embershard {
 namespace {
 
-// Headers may hold 8 KiB by default, where a byte of a message takes up to three.
+// Headers may hold 8 KiB by default, in which a byte of a message takes up to three bytes.
 constexpr size_t kMessageBytesMax = 2000;
 
-// A control character at the start of a text: its code point and how many bytes it has; 0 bytes
-// where another character stands there.
+// The control character at the start of a text: its code point and number of bytes; 0 bytes if the
+// text starts with another character.
 struct Control {
   uint32_t code_point = 0;
   size_t bytes = 0;

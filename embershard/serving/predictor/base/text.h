@@ -1,4 +1,4 @@
-// Text of messages: put together from parts, and what is left of what came from somewhere else.
+// Builds the text of messages, and sanitizes text from other sources.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace embershard {
 
-// The parts, one after another; numbers as std::to_string() writes them.
+// Concatenates the parts; numbers are written by std::to_string().
 template <class... Parts>
 std::string StrCat(const Parts&... parts) {
   std::string text;
@@ -24,18 +24,17 @@ std::string StrCat(const Parts&... parts) {
   return text;
 }
 
-// The beginning of `text`, at most `bytes_max` bytes, cut between two characters of UTF-8.
+// The start of `text`: at most `bytes_max` bytes, cut between two UTF-8 characters.
 std::string_view CutUtf8(std::string_view text, size_t bytes_max);
 
-// A message as every protocol carries it: one that clients' limits on headers might not let through
-// is cut.
+// Truncates a message that would exceed clients' limits on headers.
 std::string CutMessage(const std::string& message);
 
-// The first `chars_max` characters, with '?' for each that is no printable ASCII (space to '~').
+// The first `chars_max` characters, with '?' for those outside printable ASCII (space to '~').
 std::string PrintableAscii(std::string_view text, size_t chars_max = std::string_view::npos);
 
-// `text` with each control character (C0, DEL, C1), line separator and bidirectional override of
-// Unicode escaped as JSON escapes it. The rest, bytes that are no UTF-8 included, stays as it is.
+// Escapes control characters (C0, DEL, C1), line separators and bidirectional overrides as JSON
+// does. Other bytes, including invalid UTF-8, stay unchanged.
 std::string EscapeControls(std::string text);
 
 }  // namespace embershard

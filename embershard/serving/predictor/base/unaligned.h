@@ -1,4 +1,4 @@
-// Views over arrays that arrive as bytes: little endian, of any alignment.
+// Views over little-endian arrays of any alignment.
 
 #pragma once
 
@@ -12,8 +12,7 @@ namespace embershard {
 
 static_assert(std::endian::native == std::endian::little);
 
-// A read-only view of `size()` values of type T. Does not own the bytes, which
-// must outlive it. Cheap to copy.
+// A read-only view of `size()` values of type T. Does not own the bytes, which must outlive it.
 template <class T>
 class Unaligned {
   static_assert(std::is_arithmetic_v<T>);

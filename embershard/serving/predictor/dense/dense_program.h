@@ -1,4 +1,4 @@
-// The part of a model behind its lookups: one exported program.
+// The part of a model after its lookups, which is one exported program.
 
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace embershard {
 
-// One of Schema::sequences: a vector for each id of the batch.
+// One of Schema::sequences, with a vector for each id of the batch.
 struct SequenceInput {
   float* values = nullptr;           // [ids, dim]
-  size_t ids = 0;                    // The last of offsets.
-  const int64_t* offsets = nullptr;  // [R + 1 or B + 1], as its scope says.
+  size_t ids = 0;                    // Equals the last offset.
+  const int64_t* offsets = nullptr;  // [R + 1] in request scope, [B + 1] in example scope.
 };
 
-// R requests, B examples; row-major; widths as the schema says.
+// Inputs of R requests and B examples, row-major. The schema has the widths.
 struct DenseProgramInputs {
   size_t requests = 0;
   size_t examples = 0;
@@ -34,43 +34,41 @@ struct DenseProgramInputs {
   std::span<const SequenceInput> sequences = {};  // One for each of Schema::sequences.
 };
 
-// Final implementation: TorchScriptProgram. An interface, so that its users include no torch.
+// Final implementation: TorchScriptProgram. An interface, so that its users need not include torch.
 class DenseProgram {
  public:
   virtual ~DenseProgram() = default;
 
-  // Writes the outputs of the schema, in order, each [R or B] x width. Inputs are read only. Calls
-  // may run at the same time. kInternal, with the output's name: the program throws or returns a
-  // wrong shape.
+  // Writes the outputs in the order of the schema, each [R or B] x width. Does not write to inputs.
+  // Thread-safe. Fails with kInternal if the program throws or returns a wrong shape.
   virtual Status Run(const DenseProgramInputs& inputs,
                      std::vector<std::vector<float>>* outputs) = 0;
 };
 
 struct DenseProgramOptions {
-  // Threads that one run may use inside torch. 0: CoreCount(). torch
-  // keeps such a count for each thread: a thread that calls Run() is left with this one.
+  // Number of threads that torch may use for one run. 0: CoreCount(). torch keeps this number for
+  // each calling thread, so Run() changes it for the thread that calls it.
   int threads = 0;
 
-  // Layers that the package rounds to bfloat16 keep their rounded weights, but take and return
-  // float32. For processors that do not multiply bfloat16.
+  // Layers that the package rounds to bfloat16 keep their rounded weights, but their inputs and
+  // outputs are float32. For processors that cannot multiply bfloat16.
   bool float32_layers = false;
 };
 
-// The very bytes of a program's file that were checked. No program is loaded from its path: the
-// file may be exchanged after it was checked.
+// The checked bytes of a program's file. Programs are not loaded from their path, because the file
+// may be replaced after it was checked.
 struct ProgramBytes {
-  std::string name;  // In the package, for messages.
+  std::string name;  // File name in the package, for messages.
   std::string bytes;
 };
 
-// Torch-free on this side. kBadPackage when the bytes are not a program of the shape
-// that docs/format.md describes.
+// Fails with kBadPackage if the bytes are not a program that docs/format.md describes.
 Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes program,
                                                              const Schema& schema,
                                                              const DenseProgramOptions& options);
 
-// Loads FBGEMM's operator libraries from `folder` (the installed fbgemm_gpu) into
-// the process, for programs that use some. Safe to call more than once, from any thread.
+// Loads FBGEMM's operator libraries from `folder`, where fbgemm_gpu is installed, into the process.
+// Thread-safe, and may be called more than once.
 Status LoadFbgemmOperators(const std::filesystem::path& folder);
 
 }  // namespace embershard

@@ -10,13 +10,13 @@
 namespace embershard {
 namespace {
 
-// Each needs symbols of those before it.
+// Ordered so that each library follows those whose symbols it needs.
 constexpr std::array kLibraries = {
     "fbgemm_gpu_config.so",    "fbgemm_gpu_tbe_common.so",    "fbgemm_gpu_tbe_utils.so",
     "fbgemm_gpu_tbe_cache.so", "fbgemm_gpu_tbe_inference.so", "fbgemm_gpu_py.so",
 };
 
-// Never closed: operators stay registered as long as the process lives.
+// Libraries are never closed, because operators stay registered until the process ends.
 Status Open(const std::string& library) {
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
   return Internal(std::string("FBGEMM: ") + dlerror());
@@ -27,8 +27,8 @@ Status Open(const std::string& library) {
 Status LoadFbgemmOperators(const std::filesystem::path& folder) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
-  // They name libtorch.so without saying where it lies. Nothing links to it (it is an
-  // empty shell around libtorch_cpu.so); it is found where libtorch_cpu.so was.
+  // The libraries need libtorch.so but have no path to it. Nothing else has loaded it, because it
+  // is only an empty wrapper of libtorch_cpu.so. It is found in the same folder as that library.
   if (Status status = Open("libtorch.so"); !status.ok()) return status;
   for (const char* name : kLibraries) {
     const std::filesystem::path library = folder / name;

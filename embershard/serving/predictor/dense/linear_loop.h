@@ -1,8 +1,9 @@
 // The loop of a linear layer of vector_products.h.
 //
-// Weights are packed in panels of kRegisters vectors of outputs. kSummedInputs of a panel, 32 KiB
-// with AVX2, are multiplied with all rows, kTileRows at a time, whose sums are in registers. The
-// next panel's are prefetched into the L2 cache meanwhile.
+// Weights are packed in panels of kRegisters vectors of outputs. The weights of kSummedInputs
+// inputs of a panel, 32 KiB with AVX2, are multiplied with all rows. A tile of kTileRows rows is
+// multiplied at a time, with its sums in registers. Meanwhile the next weights are prefetched into
+// the L2 cache.
 
 #pragma once
 
@@ -17,14 +18,14 @@ namespace {
 constexpr size_t kSummedInputs = 512;
 constexpr size_t kLineFloats = 16;
 
-// Of a panel: the weights of some inputs.
+// The weights of some inputs of a panel.
 struct PanelPart {
   const float* weights = nullptr;
   size_t input = 0;
   size_t inputs = 0;
   size_t output = 0;
   size_t outputs = 0;
-  const float* next = nullptr;  // Weights that are multiplied after these, or null.
+  const float* next = nullptr;  // The weights to multiply after these, or null.
 };
 
 // Adds the products of a part to the sums of kTile rows from `row` on.
@@ -44,7 +45,7 @@ template <class V, size_t kTile, size_t kVectors>
       sums[i][v] = first ? V::Zero() : V::LoadFirst(to + i * stride + v * V::kLanes, lanes(v));
     }
     for (size_t j = 0; !first && j < part.outputs; j += kLineFloats) {
-      __builtin_prefetch(to + (kTile + i) * stride + j);  // Of the next tile.
+      __builtin_prefetch(to + (kTile + i) * stride + j);  // Sums of the next tile.
     }
   }
   for (size_t k = 0; k < part.inputs; ++k) {
@@ -71,7 +72,7 @@ template <class V, size_t kTile, size_t kVectors>
   }
 }
 
-// The last rows, fewer than a tile has.
+// Adds the last rows, which are fewer than a tile has.
 template <class V, size_t kTile, size_t kVectors>
 void AddLastRows(const LinearCall& call, const PanelPart& part, size_t row) {
   if (call.count - row == kTile) return AddTile<V, kTile, kVectors>(call, part, row);
@@ -85,10 +86,10 @@ void AddPart(size_t vectors, const LinearCall& call, const PanelPart& part) {
   }
   const size_t tiles = call.count / kTileRows;
   const size_t lines = part.inputs * kVectors * V::kLanes / kLineFloats;
-  const size_t lines_of_tile = tiles > 0 ? lines / tiles + 1 : 0;
+  const size_t tile_lines = tiles > 0 ? lines / tiles + 1 : 0;
   for (size_t tile = 0; tile < tiles; ++tile) {
-    const size_t end = part.next == nullptr ? 0 : std::min(lines, (tile + 1) * lines_of_tile);
-    for (size_t line = tile * lines_of_tile; line < end; ++line) {
+    const size_t end = part.next == nullptr ? 0 : std::min(lines, (tile + 1) * tile_lines);
+    for (size_t line = tile * tile_lines; line < end; ++line) {
       __builtin_prefetch(part.next + line * kLineFloats, 0, /*second cache*/ 2);
     }
     AddTile<V, kTileRows, kVectors>(call, part, tile * kTileRows);

@@ -30,7 +30,9 @@ std::string ShapeText(at::IntArrayRef shape) {
 
 Status CheckOutput(const OutputSpec& spec, const at::Tensor& output,
                    const DenseProgramInputs& inputs) {
-  if (!output.defined()) return Internal("dense program: no output '", spec.name, "'");
+  if (!output.defined()) {
+    return Internal("dense program: expected an output '", spec.name, "', got none");
+  }
   std::vector<int64_t> shape = {
       static_cast<int64_t>(spec.scope == Scope::kRequest ? inputs.requests : inputs.examples)};
   shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
@@ -39,7 +41,7 @@ Status CheckOutput(const OutputSpec& spec, const at::Tensor& output,
                   ", got " + toString(output.scalar_type()) + " " + ShapeText(output.sizes()));
 }
 
-// Sequences of zeros, with `ids` ids in each list.
+// Sequences of zeros with `ids` ids in each list.
 class ZeroSequences {
  public:
   ZeroSequences(const Schema& schema, size_t requests, size_t examples, size_t ids) {
@@ -59,23 +61,23 @@ class ZeroSequences {
  private:
   std::vector<std::vector<float>> values_;
   std::vector<std::vector<int64_t>> offsets_;
-  std::vector<SequenceInput> inputs_;  // Views of the two above, whose elements stay put.
+  std::vector<SequenceInput> inputs_;  // Views of the two above, whose elements never move.
 };
 
 }  // namespace
 
 std::string Reason(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string words =
+  const std::string message =
       torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
   std::string reason;
-  for (const char each : words) {
-    // A damaged program may have it quote anything, and it goes where text is expected.
-    if (each == '\n' || (each >= ' ' && each <= '~')) {
-      reason += each;
+  for (const char c : message) {
+    // The message may quote any bytes of a damaged program, but must be text.
+    if (c == '\n' || (c >= ' ' && c <= '~')) {
+      reason += c;
     } else {
       constexpr std::string_view kDigits = "0123456789abcdef";
-      const auto byte = static_cast<unsigned char>(each);
+      const auto byte = static_cast<unsigned char>(c);
       reason += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
     }
   }
@@ -94,10 +96,10 @@ std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
                                           {count, static_cast<int64_t>(pooled)}, device)};
   for (size_t i = 0; i < schema.sequences.size(); ++i) {
     if (schema.sequences[i].scope != scope) continue;
-    const SequenceInput& given = inputs.sequences[i];
-    tensors.push_back(
-        View(given.values, {static_cast<int64_t>(given.ids), schema.sequences[i].dim}, device));
-    tensors.push_back(View(given.offsets, {count + 1}, device));
+    const SequenceInput& sequence = inputs.sequences[i];
+    const auto ids = static_cast<int64_t>(sequence.ids);
+    tensors.push_back(View(sequence.values, {ids, schema.sequences[i].dim}, device));
+    tensors.push_back(View(sequence.offsets, {count + 1}, device));
   }
   return tensors;
 }

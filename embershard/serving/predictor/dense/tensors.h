@@ -1,4 +1,4 @@
-// Batches as tensors. Includes torch.
+// Converts batches to and from tensors. Includes torch.
 
 #pragma once
 
@@ -13,29 +13,31 @@
 
 namespace embershard {
 
-// What went wrong, without the stack trace that torch's messages carry. Bytes that are no printable
-// ASCII are written as \xNN.
+// The error's message without torch's stack trace. Bytes other than newlines and printable ASCII
+// are written as \xNN.
 std::string Reason(const std::exception& error);
 
-// Views of the inputs of one scope: dense, pooled, then values and offsets of each of its
-// sequences. `device`: where the inputs lie.
+// Views of the inputs of one scope: dense, pooled, then the values and offsets of each sequence.
+// `device` is the device of the inputs' memory.
 std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
                                       const DenseProgramInputs& inputs,
                                       at::Device device = at::kCPU);
 
 at::Tensor RequestOfExample(const DenseProgramInputs& inputs, at::Device device = at::kCPU);
 
-// kInternal: a program's results are not as the schema says. `results` as CopyOutputs() takes them.
+// Fails with kInternal if the results of a program do not match the schema. `results`: see
+// CopyOutputs().
 Status CheckOutputs(const Schema& schema, std::span<const at::Tensor> results,
                     const DenseProgramInputs& inputs);
 
-// Copies a program's results into `outputs`. `results` are in the order of Schema::outputs, and
-// undefined if the program has no such output. kInternal: they are not as the schema says.
+// Copies a program's results into `outputs`. `results` are in the order of Schema::outputs. A
+// result is undefined if the program has no such output. Fails with kInternal if they do not match
+// the schema.
 Status CopyOutputs(const Schema& schema, std::span<const at::Tensor> results,
                    const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs);
 
-// Runs zeros at R = 2, B = 3: an output that is missing, or has a wrong shape or scope, shows
-// before the first request.
+// Runs the program with inputs of zeros, R = 2 and B = 3. This reports an output that is missing,
+// or has a wrong shape or scope, before the first request.
 Status TryOnce(DenseProgram& program, const Schema& schema);
 
 }  // namespace embershard

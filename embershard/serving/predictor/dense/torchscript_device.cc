@@ -46,7 +46,7 @@ void ReplaceConstant(Node* node, const c10::IValue& value) {
   node->output()->replaceAllUsesWith(replacement);
 }
 
-// A constant float32 tensor that loses nothing in bfloat16.
+// Returns true for a constant float32 tensor that rounding to bfloat16 does not change.
 bool IsBfloat16ByValue(Value* value) {
   const auto constant = torch::jit::toIValue(value);
   if (!constant || !constant->isTensor()) return false;
@@ -67,8 +67,8 @@ Status MoveGraph(const std::shared_ptr<Graph>& graph, at::Device device) {
       constants.push_back(node);
       return;
     }
-    const bool leaves = node->kind() == to_cpu || node->kind() == to_cuda;
-    if (refused.empty() && (leaves || !RunsOn(*node, device))) {
+    const bool changes_device = node->kind() == to_cpu || node->kind() == to_cuda;
+    if (refused.empty() && (changes_device || !RunsOn(*node, device))) {
       refused = node->kind().toQualString();
     }
   });

@@ -18,11 +18,11 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-constexpr int64_t kGrain = 32768;  // Values that are worth a thread's turn.
+constexpr int64_t kGrain = 32768;  // Minimum number of values for one thread.
 
 const auto kGateKind = c10::Symbol::fromQualString("embershard::gate");
 
-// `layer`: bfloat16, as bits.
+// `layer` has the bits of bfloat16 numbers.
 [[gnu::target_clones("avx512f", "avx2", "default")]]
 void Gate(const float* gate, const uint16_t* layer, const float* x, float* out, int64_t size) {
   for (int64_t i = 0; i < size; ++i) {
@@ -30,13 +30,13 @@ void Gate(const float* gate, const uint16_t* layer, const float* x, float* out, 
   }
 }
 
-bool IsPlain(const at::Tensor& tensor, at::ScalarType type, const at::Tensor& like) {
+bool IsContiguous(const at::Tensor& tensor, at::ScalarType type, const at::Tensor& like) {
   return tensor.scalar_type() == type && tensor.is_contiguous() && tensor.sizes() == like.sizes();
 }
 
 at::Tensor GateOf(const at::Tensor& gate, const at::Tensor& layer, const at::Tensor& x) {
-  if (!IsPlain(gate, at::kFloat, layer) || !IsPlain(layer, at::kBFloat16, layer) ||
-      !IsPlain(x, at::kFloat, layer)) {
+  if (!IsContiguous(gate, at::kFloat, layer) || !IsContiguous(layer, at::kBFloat16, layer) ||
+      !IsContiguous(x, at::kFloat, layer)) {
     return at::add(at::mul(gate, layer.to(at::kFloat)), x);
   }
   at::Tensor out = at::empty_like(x);
@@ -60,7 +60,7 @@ const torch::jit::RegisterOperators kEpilogueOperators({torch::jit::Operator(
     },
     c10::AliasAnalysisKind::FROM_SCHEMA)});
 
-// What a value is the float32 of, where that is a packed layer in bfloat16, or null.
+// If a value is a packed bfloat16 layer's output as float32, returns the layer's output, else null.
 Value* LayerBefore(const Value* value) {
   const Node* const wide = value->node();
   if (value->uses().size() != 1 || !IsCastTo(wide, at::kFloat)) return nullptr;
@@ -68,13 +68,13 @@ Value* LayerBefore(const Value* value) {
   return IsPackedLinear(layer->node()) ? layer : nullptr;
 }
 
-bool IsTensor(const Value* value) {  // And no number.
+bool IsTensor(const Value* value) {  // False for numbers.
   return value->type()->isSubtypeOf(*c10::TensorType::get());
 }
 
-// Of the two inputs of `node`.
-Value* Other(const Node* node, const Value* one) {
-  return node->input(0) == one ? node->input(1) : node->input(0);
+// Returns the one of a node's two inputs that is not `input`.
+Value* OtherInput(const Node* node, const Value* input) {
+  return node->input(0) == input ? node->input(1) : node->input(0);
 }
 
 void Fuse(Node* add) {
@@ -83,12 +83,12 @@ void Fuse(Node* add) {
   for (Value* const product : {add->input(0), add->input(1)}) {
     const Node* const mul = product->node();
     if (mul->kind() != c10::aten::mul || product->uses().size() != 1) continue;
-    if (!IsTensor(mul->input(1)) || !IsTensor(Other(add, product))) continue;
+    if (!IsTensor(mul->input(1)) || !IsTensor(OtherInput(add, product))) continue;
     for (Value* const wide : {mul->input(0), mul->input(1)}) {
       Value* const layer = LayerBefore(wide);
       if (layer == nullptr) continue;
-      Node* const gate =
-          add->owningGraph()->create(kGateKind, {Other(mul, wide), layer, Other(add, product)});
+      Node* const gate = add->owningGraph()->create(
+          kGateKind, {OtherInput(mul, wide), layer, OtherInput(add, product)});
       gate->output()->setType(c10::TensorType::get());
       gate->insertBefore(add);
       add->output()->replaceAllUsesWith(gate->output());

@@ -24,19 +24,20 @@
 namespace embershard {
 namespace {
 
+// Sizes of pieces; see FirstPiece().
 constexpr int64_t kLargestPiece = 512;
-constexpr int64_t kWholePiece = 256;  // Up to so many rows of float32 are one piece.
-constexpr int64_t kFewRows = 64;      // Up to so many rows of float32 sizes are kNarrowStep apart,
-constexpr int64_t kNarrowStep = 8;    // above twice that.
-constexpr int64_t kWideStep = 32;     // Those of bfloat16.
+constexpr int64_t kWholePiece = 256;  // float32 batches of at most this size are one piece.
+constexpr int64_t kFewRows = 64;      // float32 sizes are kNarrowStep apart up to this size,
+constexpr int64_t kNarrowStep = 8;    // and twice that above it.
+constexpr int64_t kWideStep = 32;     // bfloat16 sizes are this far apart.
 
-// Of our own kernels. A thread gets so many rows, or multiply-adds of all rows with some outputs,
-// at least.
-constexpr int64_t kRowsOfThread = 48;
-constexpr int64_t kMultiplyAddsOfThread = 1 << 20;
+// Minimum work of a thread with the kernels of vector_products.h: rows if threads share the rows,
+// multiply-adds if they share the outputs of a layer.
+constexpr int64_t kThreadRows = 48;
+constexpr int64_t kThreadMultiplyAdds = 1 << 20;
 
-// Of our own kernels. So many rows go through all layers before others do: what lies between layers
-// stays in the second cache.
+// With the kernels of vector_products.h, this number of rows passes through all layers before the
+// next rows do. Intermediate results stay in the second-level cache.
 constexpr int64_t kBlockRows = 256;
 
 using Reorder = at::Tensor(const at::Tensor& weight, std::optional<int64_t> batch_size);
@@ -45,30 +46,30 @@ using Pointwise = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
                              c10::List<std::optional<at::Scalar>> scalars,
                              std::optional<std::string_view> algorithm);
 
-// Of torch, or null.
+// Finds an operator of torch that runs on the CPU.
 template <class Signature>
-std::optional<c10::TypedOperatorHandle<Signature>> Find(const char* name) {
-  const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
-  if (!found || !found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
-  return found->typed<Signature>();
+std::optional<c10::TypedOperatorHandle<Signature>> FindOperator(const char* name) {
+  const auto handle = c10::Dispatcher::singleton().findSchema({name, ""});
+  if (!handle || !handle->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
+  return handle->typed<Signature>();
 }
 
-// Whether torch comes with a oneDNN that is to be used.
+// Returns true if torch has oneDNN and it is not disabled.
 bool HasOneDnn() {
   return at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() &&
-         Find<Reorder>("mkldnn::_reorder_linear_weight") &&
-         Find<Pointwise>("mkldnn::_linear_pointwise");
+         FindOperator<Reorder>("mkldnn::_reorder_linear_weight") &&
+         FindOperator<Pointwise>("mkldnn::_linear_pointwise");
 }
 
-// x [computed, columns], of the layer's type.
+// x [computed, columns] has the layer's type.
 at::Tensor RunPiece(const PackedLayer& layer, const at::Tensor& x) {
-  static const auto pointwise = *Find<Pointwise>("mkldnn::_linear_pointwise");
+  static const auto pointwise = *FindOperator<Pointwise>("mkldnn::_linear_pointwise");
   return pointwise.call(x, layer.packed, layer.bias, "none", c10::List<std::optional<at::Scalar>>(),
                         std::nullopt);
 }
 
-// What RunPiece takes of x [rows, inputs], of any float type: x itself, with whatever lies behind
-// its rows in the same memory, or a copy with zeros behind its rows and columns.
+// Returns the input of RunPiece() for x [rows, inputs] of any float type. It is a view of x, which
+// includes the memory after its rows if there is enough, or a copy padded with zeros.
 at::Tensor Padded(const PackedLayer& layer, const at::Tensor& x, int64_t computed) {
   const int64_t rows = x.size(0);
   const int64_t inputs = x.size(1);
@@ -90,12 +91,12 @@ at::Tensor Padded(const PackedLayer& layer, const at::Tensor& x, int64_t compute
 
 size_t Size(int64_t size) { return static_cast<size_t>(size); }
 
-// Of a layer's weights, kPackedOutputs each.
+// Number of panels of a layer's weights, with kPackedOutputs outputs each.
 int64_t Panels(const PackedLayer& layer) {
   return static_cast<int64_t>(DivideUp(Size(layer.weight.size(0)), kPackedOutputs));
 }
 
-// y [rows, outputs]: the outputs from panel `first` to `last`.
+// Writes the outputs of panels `first` .. `last` - 1 to y [rows, outputs].
 void RunPanels(const PackedLayer& layer, const float* x, int64_t rows, float* y, int64_t first,
                int64_t last) {
   constexpr auto kOutputs = static_cast<int64_t>(kPackedOutputs);
@@ -114,20 +115,21 @@ void RunPanels(const PackedLayer& layer, const float* x, int64_t rows, float* y,
        .stride = Size(outputs)});
 }
 
-// A layer and those behind it. Threads share the outputs of each, unless they share the rows.
+// Runs a layer and those after it. Threads share the outputs of each layer, unless they already
+// share the rows.
 void RunRows(const PackedLayer& first, const float* x, int64_t rows, float* y) {
-  thread_local std::vector<float> between[2];
-  size_t turn = 0;
+  thread_local std::vector<float> buffers[2];
+  size_t position = 0;
   for (const PackedLayer* layer = &first; layer != nullptr; layer = layer->next.get()) {
     const int64_t outputs = layer->weight.size(0);
     float* to = y;
     if (layer->next != nullptr) {
-      std::vector<float>& floats = between[turn++ % 2];
-      if (floats.size() < Size(rows * outputs)) floats.resize(Size(rows * outputs));
-      to = floats.data();
+      std::vector<float>& buffer = buffers[position++ % 2];
+      if (buffer.size() < Size(rows * outputs)) buffer.resize(Size(rows * outputs));
+      to = buffer.data();
     }
     const int64_t multiply_adds = rows * layer->columns * static_cast<int64_t>(kPackedOutputs);
-    const int64_t grain = kMultiplyAddsOfThread / multiply_adds + 1;
+    const int64_t grain = kThreadMultiplyAdds / multiply_adds + 1;
     at::parallel_for(0, Panels(*layer), grain, [&](int64_t begin, int64_t end) {
       RunPanels(*layer, x, rows, to, begin, end);
     });
@@ -135,17 +137,17 @@ void RunRows(const PackedLayer& first, const float* x, int64_t rows, float* y) {
   }
 }
 
-// x [rows, inputs], of any float type.
-at::Tensor RunOwn(const PackedLayer& layer, const at::Tensor& given) {
-  const at::Tensor x = given.to(at::kFloat).contiguous();
+// Runs a layer with the kernels of vector_products.h. input [rows, inputs] has any float type.
+at::Tensor RunOwn(const PackedLayer& layer, const at::Tensor& input) {
+  const at::Tensor x = input.to(at::kFloat).contiguous();
   const int64_t rows = x.size(0);
   const int64_t outputs = layer.last().weight.size(0);
   at::Tensor y = at::empty({rows, outputs}, at::kFloat);
   const float* const from = x.const_data_ptr<float>();
   float* const to = y.mutable_data_ptr<float>();
-  // With fewer rows all threads share the outputs of each layer.
-  const int64_t shared = kRowsOfThread * at::get_num_threads();
-  const int64_t grain = rows < shared ? shared : kRowsOfThread;
+  // With fewer rows, all threads share the outputs of each layer instead of the rows.
+  const int64_t shared = kThreadRows * at::get_num_threads();
+  const int64_t grain = rows < shared ? shared : kThreadRows;
   at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
     const size_t blocks = DivideUp(Size(end - begin), kBlockRows);
     const size_t tiles = DivideUp(DivideUp(Size(end - begin), blocks), kTileRows);
@@ -157,7 +159,7 @@ at::Tensor RunOwn(const PackedLayer& layer, const at::Tensor& given) {
   return y;
 }
 
-// x [rows, inputs], of any float type.
+// x [rows, inputs] has any float type.
 at::Tensor RunOneDnn(const PackedLayer& layer, const at::Tensor& x) {
   const int64_t rows = x.size(0);
   if (rows == 1 && !layer.bfloat16()) {  // torch's product of matrix and vector is faster.
@@ -177,7 +179,7 @@ at::Tensor RunOneDnn(const PackedLayer& layer, const at::Tensor& x) {
   return y;
 }
 
-// How many rows oneDNN computes for so many of one piece. It has a kernel of its own for each such
+// Returns the number of rows that oneDNN computes for a piece. It has a kernel for each such
 // number.
 int64_t ComputedRows(int64_t rows, bool bfloat16) {
   int64_t step = kWideStep;
@@ -187,42 +189,43 @@ int64_t ComputedRows(int64_t rows, bool bfloat16) {
   return DivideUp(rows, step) * step;
 }
 
-// Runs each size that any batch will need, so that oneDNN compiles their kernels.
-void RunEachSize(const PackedLayer& layer) {
+// Runs all sizes that batches can have, so that oneDNN compiles their kernels.
+void RunAllSizes(const PackedLayer& layer) {
   for (int64_t rows = 0; rows < kLargestPiece;) {
     rows = ComputedRows(rows + 1, layer.bfloat16());
     RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
   }
 }
 
-// The layers whose kernels oneDNN keeps for the process, and with it for further versions.
-// Thread-safe.
+// The shapes of layers whose kernels oneDNN has compiled. It keeps them for the process, so later
+// versions of a model use them, too. Thread-safe.
 class CompiledLayers {
  public:
-  // Has a layer's kernels compiled, unless those of one of the same shape have been.
+  // Compiles a layer's kernels, unless a layer of the same shape has been compiled.
   void Compile(const PackedLayer& layer) {
     const Shape shape = {layer.bfloat16(), layer.weight.size(0), layer.columns,
                          layer.bias.has_value(), at::get_num_threads()};
-    const std::lock_guard lock(mutex_);  // Who needs the same ones waits for them.
+    // Held while compiling, so that other threads wait for the kernels.
+    const std::lock_guard lock(mutex_);
     if (shapes_.contains(shape)) return;
-    RunEachSize(layer);
+    RunAllSizes(layer);
     if (shapes_.size() >= kMost) shapes_.clear();
     shapes_.insert(shape);
   }
 
  private:
-  // Two dozen kernels each, at most: half of the 1024 that oneDNN keeps unless it is told
-  // otherwise. It may have released more than these.
+  // With two dozen kernels each, these are half of the 1024 kernels that oneDNN keeps by default.
+  // The set is cleared at this size, because oneDNN may have released some of its kernels.
   static constexpr size_t kMost = 20;
 
-  // In bfloat16, outputs, columns, with a bias, threads.
+  // Is bfloat16, outputs, columns, has a bias, threads.
   using Shape = std::tuple<bool, int64_t, int64_t, bool, int>;
 
   std::mutex mutex_;
   std::set<Shape> shapes_;  // Guarded by mutex_.
 };
 
-// As long as oneDNN's own, which is one for the process, too.
+// Lives as long as oneDNN's cache of kernels, which belongs to the process.
 CompiledLayers& Compiled() {
   static CompiledLayers compiled;
   return compiled;
@@ -246,30 +249,30 @@ void Pack(PackedLayer* layer) {
   if (layer->own) {
     const int64_t inputs = layer->weight.size(1);
     layer->packed = at::empty({Panels(*layer) * int64_t{kPackedOutputs}, inputs}, at::kFloat);
-    // glibc keeps memory for the next batch, if some of this size has been freed before; else the
-    // system clears its pages for each.
+    // Freeing memory of this size once makes glibc keep such memory for later batches. Otherwise
+    // the system clears its pages for each batch.
     at::empty({kLargestPiece, std::max(inputs, layer->weight.size(0))}, at::kFloat);
     return BestVectorProducts()->pack(layer->weight.const_data_ptr<float>(),
                                       Size(layer->weight.size(0)), Size(inputs),
                                       layer->packed.mutable_data_ptr<float>());
   }
-  static const auto reorder = *Find<Reorder>("mkldnn::_reorder_linear_weight");
+  static const auto reorder = *FindOperator<Reorder>("mkldnn::_reorder_linear_weight");
   const int64_t zeros = layer->columns - layer->weight.size(1);
   layer->packed = reorder.call(at::constant_pad_nd(layer->weight, {0, zeros}), std::nullopt);
   Compiled().Compile(*layer);
 }
 
-at::Tensor RunLayers(const PackedLayer& layer, const at::Tensor& given) {
+at::Tensor RunLayers(const PackedLayer& layer, const at::Tensor& x) {
   const int64_t inputs = layer.weight.size(1);
-  TORCH_CHECK(given.dim() > 0 && given.size(-1) == inputs && given.is_floating_point(),
-              "linear: expected rows of ", inputs, " floats, got ", given.scalar_type(), " of ",
-              given.sizes());
-  std::vector<int64_t> shape = given.sizes().vec();
+  TORCH_CHECK(x.dim() > 0 && x.size(-1) == inputs && x.is_floating_point(),
+              "linear: expected rows of ", inputs, " floats, got ", x.scalar_type(), " of ",
+              x.sizes());
+  std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = layer.last().weight.size(0);
-  const at::Tensor x = given.reshape({given.numel() / inputs, inputs});
-  if (layer.own) return RunOwn(layer, x).view(shape);
-  at::Tensor y = RunOneDnn(layer, x);
-  if (layer.relu) at::relu_(y);  // oneDNN's own makes zeros of NaN.
+  const at::Tensor rows = x.reshape({x.numel() / inputs, inputs});
+  if (layer.own) return RunOwn(layer, rows).view(shape);
+  at::Tensor y = RunOneDnn(layer, rows);
+  if (layer.relu) at::relu_(y);  // oneDNN's own relu turns NaN into zero.
   return y.view(shape);
 }
 

@@ -1,12 +1,11 @@
-// A linear layer whose weights are packed once: torch packs them anew at each call.
+// A linear layer whose weights are packed once. torch packs them at each call.
 //
-//   float32 on AVX2   kernels of our own (vector_products.h); a row's outputs are the same in any
-//                     batch
-//   others            oneDNN, as it comes in torch, whose kernels are faster on AVX-512. It
-//   compiles
-//                     one for each number of rows, which takes a millisecond: batches are cut into
-//                     chunks of two dozen sizes, each of which has run before the first request, of
-//                     this version or of one before with such a layer.
+//   float32 on AVX2   the kernels of vector_products.h; a row's outputs are the same in any batch
+//   others            torch's oneDNN, whose kernels are faster on AVX-512
+//
+// oneDNN compiles a kernel for each number of rows, which takes a millisecond. Therefore batches
+// are cut into pieces of two dozen sizes. Each size runs once before the first request, unless a
+// layer of the same shape has already run in this process.
 
 #pragma once
 
@@ -21,48 +20,53 @@ namespace embershard {
 struct PackedLayer final : torch::CustomClassHolder {
   bool bfloat16() const { return type == at::kBFloat16; }
 
-  at::ScalarType type = at::kFloat;  // Of inputs, weights and outputs; sums are float32.
+  at::ScalarType type = at::kFloat;  // Type of inputs, weights and outputs; sums are float32.
   at::Tensor weight;                 // [outputs, inputs]
   std::optional<at::Tensor> bias;    // [outputs]
-  at::Tensor packed;                 // Pack() makes it.
-  int64_t columns = 0;               // Inputs, and zeros behind them.
+  at::Tensor packed;                 // Set by Pack().
+  int64_t columns = 0;               // Number of inputs, padded with zeros.
   bool relu = false;
-  bool own = false;                      // Pack() says so: runs on kernels of our own.
-  c10::intrusive_ptr<PackedLayer> next;  // On our own, too: takes what this one gives, or null.
+  bool own = false;  // Set by Pack(). True if the layer uses the kernels of vector_products.h.
+  // The layer that takes this one's outputs, if both use the kernels of vector_products.h, or null.
+  c10::intrusive_ptr<PackedLayer> next;
 
   const PackedLayer& last() const { return next == nullptr ? *this : next->last(); }
 };
 
-// Whether layers in float32 run on kernels of our own: on AVX2 and FMA, and on AVX-512 where torch
-// comes without a oneDNN that is to be used.
+// True if float32 layers use the kernels of vector_products.h. They do on AVX2 with FMA, and on
+// AVX-512 if torch has no oneDNN or it is disabled.
 bool UsesOwnKernels();
 
-// Whether layers of this type run here: float32 on our own kernels or oneDNN, bfloat16 on oneDNN if
-// the processor multiplies bfloat16.
+// True if layers of this type can be packed: float32 for vector_products.h or oneDNN, and bfloat16
+// for oneDNN if the processor multiplies bfloat16.
 bool CanPack(at::ScalarType type);
 
-// Packs the weights. oneDNN has kernels compiled for the number of threads that torch has on this
-// thread. REQUIRES: CanPack(type); all but `packed` and `own` is filled in.
+// Packs the weights. oneDNN's kernels are compiled for torch's number of threads on this thread.
+// REQUIRES: CanPack(type), and all fields except `packed` and `own` are set.
 void Pack(PackedLayer* layer);
 
-// Runs a layer and those behind it. x [..., inputs], of any float type; the result [..., outputs]
-// is of the layer's. Throws what torch does.
+// Runs a layer and those after it. x [..., inputs] has any float type. The result [..., outputs]
+// has the layer's type. Throws torch's exceptions.
 at::Tensor RunLayers(const PackedLayer& layer, const at::Tensor& x);
 
-// Rows of one piece of a batch on oneDNN, and how many are computed for them: what the rest gives
-// is dropped.
+// One piece of a batch for oneDNN.
 struct LinearPiece {
-  int64_t rows = 0;
-  int64_t computed = 0;
+  int64_t rows = 0;      // Rows of the batch.
+  int64_t computed = 0;  // Rows to compute; the results of further rows are dropped.
 };
 
-// The first piece of `rows` > 0, up to 512 of them.
+// Returns the first piece of `rows` > 0.
 //
-//   float32    512 where there are as many, else 256, else all: a power of two up to 8, then a
-//              multiple of 8, above 64 one of 16
-//   bfloat16   all rows: a power of two up to 32, above it a multiple of 32
+//   type       rows          rows of the piece   rows to compute
+//   any        at least 512  512                 512
+//   float32    257 to 511    256                 256
+//   float32    65 to 256     all                 rounded up to a multiple of 16
+//   float32    9 to 64       all                 rounded up to a multiple of 8
+//   float32    1 to 8        all                 rounded up to a power of two
+//   bfloat16   33 to 511     all                 rounded up to a multiple of 32
+//   bfloat16   1 to 32       all                 rounded up to a power of two
 //
-// Another piece reads all weights again, which takes as long as a dozen rows or two.
+// Each further piece reads all weights again, which takes as long as one or two dozen rows.
 LinearPiece FirstPiece(int64_t rows, bool bfloat16);
 
 }  // namespace embershard

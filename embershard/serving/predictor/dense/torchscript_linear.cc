@@ -19,7 +19,8 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Inputs of bfloat16 come in so many, or are copied at each call.
+// The number of bfloat16 inputs is padded to a multiple of this. Other inputs are copied at each
+// call.
 constexpr int64_t kNarrowColumns = 32;
 constexpr int64_t kFewestWeights = 16384;  // Smaller layers gain nothing from oneDNN.
 
@@ -36,11 +37,11 @@ const torch::jit::RegisterOperators kLinearOperators({torch::jit::Operator(
     },
     c10::AliasAnalysisKind::FROM_SCHEMA)});
 
-// Of a constant tensor of float32 on CPU.
+// Returns the constant float32 tensor on the CPU that `value` is, if any.
 std::optional<at::Tensor> ConstantFloats(const Value* value) {
-  const auto found = torch::jit::toIValue(value);
-  if (!found || !found->isTensor()) return std::nullopt;
-  const at::Tensor& tensor = found->toTensor();
+  const auto constant = torch::jit::toIValue(value);
+  if (!constant || !constant->isTensor()) return std::nullopt;
+  const at::Tensor& tensor = constant->toTensor();
   if (!tensor.device().is_cpu() || tensor.scalar_type() != at::kFloat) return std::nullopt;
   return tensor.detach().contiguous();
 }
@@ -71,7 +72,8 @@ std::optional<Rounding> RoundingBehind(const Value* value) {
   return Rounding{narrow, wide};
 }
 
-// What a layer in bfloat16 takes: the output of another as it is.
+// The input of a bfloat16 layer, without the rounding. The output of another bfloat16 layer is used
+// directly.
 Value* Unrounded(const Rounding& rounding) {
   Value* const x = rounding.to_bfloat16->input(0);
   const Node* const wide = x->node();
@@ -83,8 +85,9 @@ bool IsBfloat16(const at::Tensor& tensor) {
   return tensor.equal(tensor.to(at::kBFloat16).to(at::kFloat));
 }
 
-// The last of the layers on our own kernels whose output this node takes, and no other, or null. As
-// many outputs as it has inputs: where a program is wrong there, the call says so.
+// Returns the last of the layers that use vector_products.h and whose output only this node uses,
+// or null. Returns null if its number of outputs does not match this node's inputs, so that the
+// call reports the error of the program.
 PackedLayer* LayersBefore(const Node* node) {
   const Value* const x = node->input(0);
   if (!IsPackedLinear(x->node()) || OnlyUser(x) != node) return nullptr;
@@ -97,7 +100,7 @@ PackedLayer* LayersBefore(const Node* node) {
   return weight && layer->weight.size(0) == weight->size(1) ? layer : nullptr;
 }
 
-// Null where the layer stays torch's.
+// Returns null if the layer cannot be packed.
 c10::intrusive_ptr<PackedLayer> LayerOf(const Node* node) {
   const auto weight = ConstantFloats(node->input(1));
   if (!weight || weight->dim() != 2 || weight->numel() == 0) return nullptr;
@@ -111,7 +114,7 @@ c10::intrusive_ptr<PackedLayer> LayerOf(const Node* node) {
   return layer->bias && layer->bias->numel() == weight->size(0) ? layer : nullptr;
 }
 
-// Takes the roundings of operands and result away.
+// Removes the roundings of the input and the result.
 void Unround(Node* node) {
   const auto weight = ConstantFloats(node->input(1));
   const auto before = RoundingBefore(node->input(0));
@@ -125,7 +128,7 @@ void Replace(Node* node) {
   const auto layer = LayerOf(node);
   if (layer == nullptr) return;
   Value* x = node->input(0);
-  Value* replaced = node->output();  // Float32.
+  Value* replaced = node->output();  // Always float32.
   const auto before = RoundingBefore(x);
   const auto behind = RoundingBehind(replaced);
   const bool narrow = before && behind && layer->weight.numel() >= kFewestWeights &&
@@ -180,8 +183,8 @@ void ForEachLinear(torch::jit::Block* block, void (*change)(Node*)) {
 
 bool IsCastTo(const Node* node, at::ScalarType type) {
   if (node->kind() != c10::aten::to || node->inputs().size() < 2) return false;
-  const auto given = torch::jit::toIValue(node->input(1));
-  return given && given->isInt() && given->toInt() == static_cast<int64_t>(type);
+  const auto to_type = torch::jit::toIValue(node->input(1));
+  return to_type && to_type->isInt() && to_type->toInt() == static_cast<int64_t>(type);
 }
 
 bool IsPackedLinear(const Node* node) { return node->kind() == kLinearKind; }
@@ -190,7 +193,7 @@ void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph, bool float32) 
   const c10::InferenceMode no_gradients;
   if (float32) {
     ForEachLinear(graph->block(), Unround);
-    torch::jit::EliminateDeadCode(graph);  // The roundings, which still use the layers.
+    torch::jit::EliminateDeadCode(graph);  // Otherwise the unused roundings still use the layers.
   }
   ForEachLinear(graph->block(), Replace);
   torch::jit::EliminateDeadCode(graph);

@@ -1,4 +1,4 @@
-// TorchScript programs as modules of torch. Includes torch.
+// Loads TorchScript programs as torch modules. Includes torch.
 
 #pragma once
 
@@ -12,34 +12,36 @@
 
 namespace embershard {
 
-// Loads a program to a device and freezes it. kBadPackage: its forward() has another signature than
-// docs/format.md describes. Throws what torch throws.
+// Loads a program to a device and freezes it. Fails with kBadPackage if forward() does not have the
+// signature in docs/format.md. Throws torch's exceptions.
 Result<torch::jit::Module> LoadModule(ProgramBytes program, at::Device device);
 
 // Calls forward() with inputs in the memory of `device`. Returns its results in the order of
-// Schema::outputs, undefined if the program has no such output. Throws what torch throws.
+// Schema::outputs. A result is undefined if the program has no such output. Throws torch's
+// exceptions.
 std::vector<at::Tensor> CallForward(torch::jit::Method* forward, const Schema& schema,
                                     const DenseProgramInputs& inputs, at::Device device);
 
-// Has a frozen graph compute on `device`: constants that are tensors or devices are replaced.
-// kBadPackage names an operation that the device cannot run.
+// Makes a frozen graph run on `device` by replacing constants that are tensors or devices. Fails
+// with kBadPackage if the device cannot run an operation, and names it.
 Status MoveGraph(const std::shared_ptr<torch::jit::Graph>& graph, at::Device device);
 
-// Runs in bfloat16
+// Makes a graph compute this in bfloat16:
 //
 //   bfloat16(linear(float32(bfloat16(x)), weight, bias))
 //
-// if weight and bias are constants and the weight is bfloat16 by value. The bias is rounded.
+// Only if weight and bias are constants and rounding the weight to bfloat16 does not change it. The
+// bias is rounded.
 void RunLinearsInBfloat16(const std::shared_ptr<torch::jit::Graph>& graph);
 
-// A program whose inputs and outputs lie in the memory of a device.
+// A program with its inputs and outputs in the memory of a device.
 class DeviceProgram {
  public:
-  // Throws what torch throws.
+  // Throws torch's exceptions.
   DeviceProgram(torch::jit::Module module, const Schema& schema, at::Device device);
 
-  // Writes the outputs one after another, in the order of the schema. Throws what torch throws, and
-  // std::runtime_error if an output has another shape than the schema says.
+  // Writes the outputs one after another, in the order of the schema. Throws torch's exceptions,
+  // and std::runtime_error if an output does not have the shape in the schema.
   void Run(const DenseProgramInputs& inputs, float* outputs);
 
  private:
@@ -49,7 +51,7 @@ class DeviceProgram {
   torch::jit::Method forward_;
 };
 
-// Throws what torch throws.
+// Throws torch's exceptions.
 Result<std::unique_ptr<DeviceProgram>> LoadDeviceProgram(ProgramBytes program, const Schema& schema,
                                                          at::Device device);
 

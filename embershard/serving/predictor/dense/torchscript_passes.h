@@ -1,4 +1,4 @@
-// What is changed in the graph of a TorchScript program, frozen, before it has run.
+// Passes that optimize the frozen graph of a TorchScript program before its first run.
 
 #pragma once
 
@@ -8,47 +8,48 @@
 
 namespace embershard {
 
-// Pairwise feature interaction by kernels of our own. Replaces
+// Uses the kernels of vector_products.h for pairwise feature interaction. Replaces
 //
-//   index_select(flatten(bmm(x, transpose(x, 1, 2)), 1), 1, pairs)     by  pair_products(parts,
-//   pairs)
-//   flatten(bmm(x, transpose(index_select(y, 0, rows), 1, 2)), 1)      by  cross_products(x, y,
-//   rows)
+//   index_select(flatten(bmm(x, transpose(x, 1, 2)), 1), 1, pairs)
+//     by  pair_products(parts, pairs)
+//   flatten(bmm(x, transpose(index_select(y, 0, rows), 1, 2)), 1)
+//     by  cross_products(x, y, rows)
 //
-// where `pairs` is a constant that lists all i < j in order, and x is parts[0] or cat(parts, 1).
-// What x turns out to be at a call that the kernels are not made for, as other types, is computed
-// as before. Leaves all as it is on processors that have none.
+// `pairs` must be a constant that lists all pairs i < j in order. x is parts[0] or cat(parts, 1). A
+// call with an x that the kernels do not support, such as another type, is computed as before. Does
+// nothing on processors without such kernels.
 void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph);
 
-// Linear layers become packed ones. Replaces, where weight and bias are float32 constants,
+// Replaces linear layers by packed layers (PackedLayer) if weight and bias are float32 constants:
 //
-//   linear(x, weight, bias)                                  by  the same, packed
-//   bfloat16(linear(float32(bfloat16(x)), weight, bias))     by  the same in bfloat16, packed
-//   relu(either)                                             by  the same, with relu
-//   one of another that nobody else takes, on our kernels    by  one node for both
+//   linear(x, weight, bias)                                  by  a packed layer
+//   bfloat16(linear(float32(bfloat16(x)), weight, bias))     by  a packed layer in bfloat16
+//   relu(either)                                             by  the same layer with relu
+//   a layer that is the only user of another's output        by  one node for both
 //
-// The second asks for a processor with bfloat16, torch's oneDNN and weights that are bfloat16 by
-// value. oneDNN's kernels are compiled for the number of threads that torch has on this thread.
-// On oneDNN, layers of less than 16384 weights gain nothing and stay as they are. Our own kernels
-// (UsesOwnKernels()) take layers of any size: a row's outputs are the same bits in any batch, which
-// torch's do not promise.
+// The second needs a processor that multiplies bfloat16, torch's oneDNN, and weights that rounding
+// to bfloat16 does not change. oneDNN's kernels are compiled for torch's number of threads on this
+// thread. Layers of less than 16384 weights gain nothing from oneDNN and are left alone.
 //
-// `float32`: float32(bfloat16(linear(float32(bfloat16(x)), weight, bias))) becomes
-// linear(x, weight, bias) first, of any size, if its weights are bfloat16 by value.
+// The last needs the kernels of vector_products.h (UsesOwnKernels()). These take layers of any
+// size, and a row's outputs are the same bits in any batch, which torch does not promise.
+//
+// `float32`: first replaces float32(bfloat16(linear(float32(bfloat16(x)), weight, bias))) by
+// linear(x, weight, bias), for any size, if rounding the weights to bfloat16 does not change them.
 void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph, bool float32 = false);
 
-// Whether a node is such a layer.
+// Returns true if a node is a packed layer.
 bool IsPackedLinear(const torch::jit::Node* node);
 
-// Whether a node gives its first input in this type.
+// Returns true if a node converts its first input to this type.
 bool IsCastTo(const torch::jit::Node* node, at::ScalarType type);
 
-// Fuses the element-wise epilogue of cross layers in bfloat16 into one pass over memory.
-// Replaces, where `layer` is the output of a layer in bfloat16 that PackLinears() has made,
+// Fuses the element-wise epilogue of cross layers in bfloat16 into one pass over memory. Replaces
 //
-//   gate * float32(layer) + x         by  the same, without what lies between in memory
+//   gate * float32(layer) + x         by  one operation without intermediate results in memory
 //
-// A product and its sum may be rounded together.
+// if `layer` is the output of a bfloat16 layer made by PackLinears(). A product and its sum may be
+// rounded together.
 void FuseEpilogues(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace embershard

@@ -25,7 +25,7 @@ using torch::jit::AliasDb;
 using torch::jit::Node;
 using torch::jit::Value;
 
-constexpr int64_t kExamplesOfThread = 16;  // At least; about 50 us.
+constexpr int64_t kThreadExamples = 16;  // Minimum number of examples for one thread, about 50 us.
 constexpr int64_t kExamplesCopied = 4;
 
 const auto kPairKind = c10::Symbol::fromQualString("embershard::pair_products");
@@ -38,7 +38,7 @@ bool AreVectors(const at::Tensor& x) {
 
 size_t Size(const at::Tensor& x, int64_t dim) { return static_cast<size_t>(x.size(dim)); }
 
-// Whether they are parts of the `count` vectors of each example.
+// Returns true if `parts` together have `count` vectors for each example.
 bool AreParts(const std::vector<at::Tensor>& parts, int64_t count) {
   for (const at::Tensor& part : parts) {
     if (!AreVectors(part) || part.size(0) != parts[0].size(0) || part.size(2) != parts[0].size(2)) {
@@ -49,15 +49,16 @@ bool AreParts(const std::vector<at::Tensor>& parts, int64_t count) {
   return count == 0;
 }
 
-// How many vectors have so many pairs, or more.
+// Returns the smallest number of vectors that has at least this number of pairs.
 int64_t VectorsOf(int64_t pairs) {
   int64_t count = 2;
   while (count * (count - 1) / 2 < pairs) ++count;
   return count;
 }
 
-// Parts [B, n_i, D] of n vectors, pairs [n * (n - 1) / 2] to [B, n * (n - 1) / 2]. The parts of a
-// few examples at a time are copied together, which stay in the first cache.
+// Returns products [B, n * (n - 1) / 2] for parts [B, n_i, D] of n vectors and
+// pairs [n * (n - 1) / 2]. Concatenates the parts of a few examples at a time, so that they stay in
+// the first-level cache.
 at::Tensor PairProductsOf(std::vector<at::Tensor> parts, const at::Tensor& pairs) {
   const int64_t count = VectorsOf(pairs.numel());
   if (!AreParts(parts, count)) {
@@ -68,7 +69,7 @@ at::Tensor PairProductsOf(std::vector<at::Tensor> parts, const at::Tensor& pairs
   const int64_t dim = parts[0].size(2);
   const int64_t examples = parts[0].size(0);
   at::Tensor products = at::empty({examples, pairs.numel()}, parts[0].options());
-  at::parallel_for(0, examples, kExamplesOfThread, [&](int64_t first, int64_t last) {
+  at::parallel_for(0, examples, kThreadExamples, [&](int64_t first, int64_t last) {
     std::vector<float> vectors(static_cast<size_t>(kExamplesCopied * count * dim));
     for (; first < last; first += kExamplesCopied) {
       const int64_t copied = std::min(kExamplesCopied, last - first);
@@ -97,18 +98,18 @@ bool AreRowsOf(const at::Tensor& rows, const at::Tensor& y) {
                      [&](int64_t row) { return row >= 0 && row < y.size(0); });
 }
 
-// x [B, n, D], y [R, m, D], rows [B] to [B, n * m].
-at::Tensor CrossProductsOf(const at::Tensor& given, const at::Tensor& others,
+// Returns products [B, n * m] for vectors [B, n, D], others [R, m, D] and rows [B].
+at::Tensor CrossProductsOf(const at::Tensor& vectors, const at::Tensor& others,
                            const at::Tensor& rows) {
-  if (!AreVectors(given) || !AreVectors(others) || given.size(2) != others.size(2) ||
-      given.size(0) != rows.numel() || !AreRowsOf(rows, others)) {
-    return at::bmm(given, others.index_select(0, rows).transpose(1, 2)).flatten(1);
+  if (!AreVectors(vectors) || !AreVectors(others) || vectors.size(2) != others.size(2) ||
+      vectors.size(0) != rows.numel() || !AreRowsOf(rows, others)) {
+    return at::bmm(vectors, others.index_select(0, rows).transpose(1, 2)).flatten(1);
   }
-  const at::Tensor x = given.contiguous();
+  const at::Tensor x = vectors.contiguous();
   const at::Tensor y = others.contiguous();
   const int64_t width = x.size(1) * y.size(1);
   at::Tensor products = at::empty({x.size(0), width}, x.options());
-  at::parallel_for(0, x.size(0), kExamplesOfThread, [&](int64_t first, int64_t last) {
+  at::parallel_for(0, x.size(0), kThreadExamples, [&](int64_t first, int64_t last) {
     BestVectorProducts()->cross(
         {.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
          .examples = static_cast<size_t>(last - first),
@@ -141,17 +142,17 @@ const torch::jit::RegisterOperators kProductOperators(
          },
          c10::AliasAnalysisKind::FROM_SCHEMA)});
 
-// Whether a node is of this kind, with these integers behind its first input.
+// Returns true if a node has this kind, and these integers after its first input.
 bool Is(const Node* node, c10::Symbol kind, const std::vector<int64_t>& integers) {
   if (node->kind() != kind || node->inputs().size() < integers.size() + 1) return false;
   for (size_t i = 0; i < integers.size(); ++i) {
-    const auto given = torch::jit::toIValue(node->input(i + 1));
-    if (!given || !given->isInt() || given->toInt() != integers[i]) return false;
+    const auto input = torch::jit::toIValue(node->input(i + 1));
+    if (!input || !input->isInt() || input->toInt() != integers[i]) return false;
   }
   return true;
 }
 
-// The bmm in flatten(bmm(x, transpose(y, 1, 2)), 1), whose products nobody else needs, or null.
+// Returns the bmm in flatten(bmm(x, transpose(y, 1, 2)), 1) if nothing else uses it, or null.
 Node* ProductsIn(const Node* flatten) {
   if (!Is(flatten, c10::aten::flatten, {1, -1})) return nullptr;
   Node* const product = flatten->input(0)->node();
@@ -159,31 +160,33 @@ Node* ProductsIn(const Node* flatten) {
   return Is(product->input(1)->node(), c10::aten::transpose, {1, 2}) ? product : nullptr;
 }
 
-// Whether a constant lists the places of all pairs i < j in a flat matrix of n columns, in order.
+// Returns true if a constant lists, in order, the positions of all pairs i < j in a flattened
+// matrix of n columns.
 bool ListsPairs(const Value* value) {
-  const auto found = torch::jit::toIValue(value);
-  if (!found || !found->isTensor()) return false;
-  const at::Tensor& given = found->toTensor();
-  if (given.scalar_type() != at::kLong || given.dim() != 1) return false;
-  const int64_t count = VectorsOf(given.numel());
+  const auto constant = torch::jit::toIValue(value);
+  if (!constant || !constant->isTensor()) return false;
+  const at::Tensor& pairs = constant->toTensor();
+  if (pairs.scalar_type() != at::kLong || pairs.dim() != 1) return false;
+  const int64_t count = VectorsOf(pairs.numel());
   std::vector<int64_t> expected;
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t j = i + 1; j < count; ++j) expected.push_back(i * count + j);
   }
-  const at::Tensor listed = given.contiguous();
+  const at::Tensor listed = pairs.contiguous();
   const int64_t* const begin = listed.const_data_ptr<int64_t>();
   return std::equal(begin, begin + listed.numel(), expected.begin(), expected.end());
 }
 
-// What x concatenates, of each example, or x alone. `before`: a node that uses it. A program that
-// writes to a part or to their list gets x alone: it may do so before that node.
+// Returns the list of tensors that x concatenates, or a new list of only x, inserted before the
+// node `before`. If the program writes to a part or the list, the result has only x, because the
+// write may come before that node.
 Value* PartsOf(Value* x, Node* before, const AliasDb& aliases) {
-  const Node* const made = x->node();
+  const Node* const node = x->node();
   const auto is_read_only = [&aliases](const Value* value) { return !aliases.hasWriters(value); };
-  if (Is(made, c10::aten::cat, {1}) && made->input(0)->node()->kind() == c10::prim::ListConstruct &&
-      is_read_only(made->input(0)) &&
-      std::ranges::all_of(made->input(0)->node()->inputs(), is_read_only)) {
-    return made->input(0);
+  if (Is(node, c10::aten::cat, {1}) && node->input(0)->node()->kind() == c10::prim::ListConstruct &&
+      is_read_only(node->input(0)) &&
+      std::ranges::all_of(node->input(0)->node()->inputs(), is_read_only)) {
+    return node->input(0);
   }
   Node* const list = before->owningGraph()->createList(c10::TensorType::get(), {x});
   return list->insertBefore(before)->output();
@@ -213,7 +216,7 @@ void ReplaceCross(Node* flatten, const AliasDb& aliases) {
   if (!Is(repeated, c10::aten::index_select, {0})) return;
   const Value* const read[] = {product->input(0), repeated->output(), repeated->input(0),
                                repeated->input(2)};
-  if (std::ranges::any_of(read, [&](const Value* each) { return aliases.hasWriters(each); })) {
+  if (std::ranges::any_of(read, [&](const Value* value) { return aliases.hasWriters(value); })) {
     return;
   }
   ReplaceBy(flatten, kCrossKind, {product->input(0), repeated->input(0), repeated->input(2)});

@@ -1,4 +1,4 @@
-// Vectors of 8 floats. CMakeLists.txt has this file compiled for AVX2 and FMA.
+// Vectors of 8 floats. CMakeLists.txt compiles this file for AVX2 and FMA.
 
 #if defined(__x86_64__)
 
@@ -12,7 +12,7 @@ namespace {
 
 struct Avx2 {
   static constexpr size_t kLanes = 8;
-  static constexpr size_t kRegisters = 2;  // With kRows 12 of 16.
+  static constexpr size_t kRegisters = 2;  // Times kRows, uses 12 of 16 registers.
   using Floats = __m256;
 
   static Floats Zero() { return _mm256_setzero_ps(); }
@@ -35,7 +35,8 @@ struct Avx2 {
       pairs[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
       pairs[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
     }
-    // Column c of rows 4 * i .. 4 * i + 3 in the low half, column c + 4 in the high one.
+    // fours[i][c] has column c of rows 4 * i .. 4 * i + 3 in its low half, column c + 4 in its
+    // high.
     Floats fours[2][4];
     for (size_t i = 0; i < 2; ++i) {
       for (size_t j = 0; j < 2; ++j) {

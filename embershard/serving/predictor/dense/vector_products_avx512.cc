@@ -1,4 +1,4 @@
-// Vectors of 16 floats. CMakeLists.txt has this file compiled for AVX-512 F.
+// Vectors of 16 floats. CMakeLists.txt compiles this file for AVX-512 F.
 
 #if defined(__x86_64__)
 
@@ -12,7 +12,7 @@ namespace {
 
 struct Avx512 {
   static constexpr size_t kLanes = 16;
-  static constexpr size_t kRegisters = 4;  // With kRows 24 of 32.
+  static constexpr size_t kRegisters = 4;  // Times kRows, uses 24 of 32 registers.
   using Floats = __m512;
 
   static Floats Zero() { return _mm512_setzero_ps(); }
@@ -24,7 +24,7 @@ struct Avx512 {
   static Floats MultiplyAdd(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
   static Floats Add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
   static Floats Rectified(Floats a) { return _mm512_max_ps(Zero(), a); }
-  // Not the store that compresses: some processors take a hundred cycles for it.
+  // Does not use the compressing store, which takes a hundred cycles on some processors.
   static void Store(float* to, size_t begin, size_t end, Floats a) {
     const auto lanes = static_cast<__mmask16>(FirstLanes(end) & ~FirstLanes(begin));
     _mm512_mask_storeu_ps(to, FirstLanes(end - begin), _mm512_maskz_compress_ps(lanes, a));

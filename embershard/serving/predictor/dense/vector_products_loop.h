@@ -1,17 +1,17 @@
-// The loops of vector_products.h over vectors of some width. Included by one file a width, with
-// linear_loop.h: it is compiled for that file's processors.
+// The loops of vector_products.h, generic over the vector width. Only the file of each width
+// includes this and linear_loop.h, because they are compiled for that file's processors.
 //
-// One side of a product is turned into a panel: value k of kLanes vectors beside each other, so
-// that one instruction adds to kLanes products at once, and none must be summed across a register.
+// One side of a product is transposed into a panel, where value k of kLanes vectors is adjacent.
+// Then one instruction adds to kLanes products, and no register must be summed across its lanes.
 //
-//   vectors [count, dim]                panel [dim, count rounded up to kLanes], zeros behind count
+//   vectors [count, dim]                panel [dim, count rounded up to kLanes], padded with zeros
 //   a0 a1 a2 ...                        a0 b0 c0 ...
 //   b0 b1 b2 ...            ->          a1 b1 c1 ...
 //
-// `V` says what a vector is: kLanes floats, of which kRegisters at a time are summed.
-//   Store(to, begin, end, a)          writes lanes begin .. end - 1 of `a` at `to`
-//   LoadFirst(from, n)                the first n at `from`, zeros behind them
-//   Transpose(rows)                   kLanes vectors become columns
+// `V` defines a vector of kLanes floats. kRegisters vectors are summed at a time.
+//   Store(to, begin, end, a)          writes lanes begin .. end - 1 of `a` to `to`
+//   LoadFirst(from, n)                loads the first n floats at `from`, padded with zeros
+//   Transpose(rows)                   turns kLanes vectors from rows into columns
 //   Rectified(a)                      the larger of 0 and a; NaN stays NaN
 
 #pragma once
@@ -24,7 +24,7 @@
 namespace embershard {
 namespace {
 
-constexpr size_t kRows = 6;  // Products of so many vectors at once.
+constexpr size_t kRows = 6;  // Number of vectors that are multiplied with a panel at a time.
 
 template <class V>
 size_t RoundedUp(size_t count) {
@@ -50,7 +50,8 @@ void MakePanel(const float* vectors, size_t count, size_t dim, float* panel) {
   }
 }
 
-// sums[i][j]: vectors[i] times each of kLanes of the panel's from its column j * kLanes on.
+// Sets sums[i][j] to the products of vectors[i] and kLanes columns of the panel, from j * kLanes
+// on.
 template <class V, size_t registers>
 void Multiply(const float* const (&vectors)[kRows], size_t dim, const float* panel, size_t stride,
               typename V::Floats (&sums)[kRows][V::kRegisters]) {
@@ -86,14 +87,15 @@ void Multiply(size_t registers, const float* const (&vectors)[kRows], size_t dim
   Multiply<V, 1>(vectors, dim, panel, stride, sums);
 }
 
-// The rows of one step; behind the last vector they are it again, and not written.
+// Sets the rows of one step. Repeats the last vector if there are too few; the results of repeated
+// rows are not written.
 void RowsFrom(const float* vectors, size_t first, size_t count, size_t dim,
               const float* (&rows)[kRows]) {
   for (size_t i = 0; i < kRows; ++i) rows[i] = vectors + std::min(first + i, count - 1) * dim;
 }
 
-// Calls write(row, column, kLanes sums) for vectors of `count` with those of a panel of
-// `panel_count`, from the column that column_from(first row) says on.
+// Calls write(row, column, kLanes sums) for `count` vectors and the `panel_count` columns of a
+// panel. Starts at column column_from(row) for a step whose first row is `row`.
 template <class V, class ColumnFrom, class Write>
 void ForEachSum(const float* vectors, size_t count, size_t dim, const float* panel,
                 size_t panel_count, ColumnFrom column_from, Write write) {
@@ -128,7 +130,7 @@ void PairProducts(const PairProductsCall& call) {
     float* const products = call.products + example * pairs;
     MakePanel<V>(vectors, count, call.dim, panel);
     const auto write = [&](size_t row, size_t column, typename V::Floats sums) {
-      // Lanes of columns row + 1 .. count - 1, which lie side by side.
+      // Columns row + 1 .. count - 1 are adjacent in the products.
       const size_t from = std::max(row + 1, column);
       const size_t to = std::min(count, column + V::kLanes);
       if (from >= to) return;

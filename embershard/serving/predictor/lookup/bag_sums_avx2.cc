@@ -1,4 +1,4 @@
-// Vectors of 8 floats. CMakeLists.txt has this file compiled for AVX2, FMA and F16C.
+// Vectors of 8 floats. CMakeLists.txt compiles this file for AVX2, FMA and F16C.
 
 #if defined(__x86_64__)
 #include <immintrin.h>

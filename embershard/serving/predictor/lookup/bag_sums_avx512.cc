@@ -1,5 +1,5 @@
-// Vectors of 16 floats. CMakeLists.txt has this file compiled for AVX-512 (F, BW, VL), and
-// bag_sums_vnni.cc, which includes it, for VNNI too.
+// Vectors of 16 floats. CMakeLists.txt compiles this file for AVX-512 (F, BW, VL), and
+// bag_sums_vnni.cc, which includes it, also for VNNI.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -53,7 +53,7 @@ struct Avx512 {
   static Floats Codes(__m128i codes) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes)); }
 };
 
-// Rows of up to 32 bytes fill vectors of 32, of which these processors do more at once.
+// Rows of up to 32 bytes use vectors of 32 bytes, of which these processors run more in parallel.
 constexpr auto KernelNamed = KernelOf<Avx512, Int8Codes<Bytes512>, Int4Codes<Bytes512>,
                                       Int8Codes<Bytes256>, Int4Codes<Bytes256>>;
 

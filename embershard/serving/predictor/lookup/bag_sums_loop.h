@@ -1,14 +1,14 @@
-// The loop of bag_sums.h over vectors of some width. Included by one file a width, and
-// nothing else: it is compiled for that file's processors.
+// The loop of bag_sums.h, generic over the vector width. Only the file of each width includes this,
+// because it is compiled for that file's processors.
 //
-// `V` says what a vector is: kWidth floats, all within an unnamed namespace of that file.
+// `V` defines a vector of kWidth floats, in an unnamed namespace of that file:
 //   Floats                            a vector
-//   Zero(), Half(p), Set(x)           of zeros; of one fp16 in memory; of one float
+//   Zero(), Half(p), Set(x)           zeros; copies of the fp16 at p; copies of a float
 //   Add(a, b), Multiply(a, b), MultiplyAdd(a, b, c)          a * b + c, rounded once
 //   Int8(p, n), Int4(p, n), Fp16(p, n), Fp32(p, n)  the first n <= kWidth columns at p, as
 //                                     floats; StoredColumns(n) of them may be read
 //   Store(p, n, a)                    writes the first n of a
-// n is a literal kWidth in whole vectors.
+// For whole vectors, n is the constant kWidth.
 
 #pragma once
 
@@ -22,7 +22,7 @@
 namespace embershard {
 namespace {
 
-// What a row's codes mean: made from its first bytes, gives n values at a time.
+// Converts a row's codes to values, n at a time, with the scale and bias from its first bytes.
 template <class V, WeightType kType>
 struct Row {
   static constexpr bool kQuantized = kType == WeightType::kInt8 || kType == WeightType::kInt4;
@@ -41,10 +41,11 @@ struct Row {
   const typename V::Floats bias;
 };
 
-// Columns from `first` on: kVectors vectors, each of kWidth columns or, with kTail, of n.
+// Sums kVectors vectors of columns from `first` on. A vector has kWidth columns, or tail_columns
+// with kTail.
 template <class V, WeightType kType, size_t kVectors, bool kWeighted, bool kTail>
-void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
-  const size_t n = kTail ? n_of_tail : V::kWidth;
+void SumBlock(const BagSumsCall& call, size_t first, size_t tail_columns) {
+  const size_t n = kTail ? tail_columns : V::kWidth;
   const std::byte* const table = call.table;
   const size_t row_bytes = call.row_bytes;
   const int64_t* const rows = call.rows;
@@ -56,7 +57,7 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
   const size_t end_byte = ColumnByte(kType, call.first_column + call.columns);
   const size_t bags = call.bags;
   const size_t stride = call.stride;
-  const int64_t ahead_rows = call.rows_ahead;  // They cross from bag to bag.
+  const int64_t ahead_rows = call.rows_ahead;  // These may belong to later bags.
   const int64_t far_rows = ahead_rows + call.rows_far;
   const int64_t last = offsets[bags + call.later_bags];
   const int64_t prefetched = first == 0 ? last - ahead_rows : INT64_MIN;
@@ -97,7 +98,7 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
   }
 }
 
-// The block of `vectors` vectors, one of 1 .. kVectors.
+// Sums a block of `vectors` vectors, which is one of 1 .. kVectors.
 template <class V, WeightType kType, bool kWeighted, size_t kVectors>
 void SumBlockOf(size_t vectors, const BagSumsCall& call, size_t first) {
   if (vectors == kVectors) {
@@ -107,7 +108,8 @@ void SumBlockOf(size_t vectors, const BagSumsCall& call, size_t first) {
   }
 }
 
-// Blocks of as many vectors as sums find room in registers, then what is left of a vector.
+// Sums blocks of up to 8 vectors, whose sums fit into registers, then columns that do not fill a
+// vector.
 template <class V, WeightType kType, bool kWeighted>
 void SumColumns(const BagSumsCall& call) {
   constexpr size_t kVectorsMax = 8;
@@ -132,8 +134,7 @@ void SumBags(const BagSumsCall& call) {
   }
 }
 
-// Whether one of `size` rows is not in begin .. end - 1. Sign bits gathered without a branch: a
-// loop that compilers turn into vectors.
+// See BagSumsKernel. Collects sign bits without a branch, so that compilers vectorize the loop.
 inline bool AnyOutside(const int64_t* rows, size_t size, int64_t begin, int64_t end) {
   const auto first = static_cast<uint64_t>(begin);
   const auto last = static_cast<uint64_t>(end - 1);

@@ -1,4 +1,4 @@
-// For processors without AVX2: four floats at a time, in plain C++.
+// The kernel for processors without AVX2: plain C++, four floats at a time.
 
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 struct Scalar {
   static constexpr size_t kWidth = 4;
   struct Floats {
-    float of[kWidth];
+    float lanes[kWidth];
   };
 
   static Floats Zero() { return Set(0); }
@@ -19,42 +19,42 @@ struct Scalar {
   static Floats Half(const std::byte* at) { return Set(HalfAt(at)); }
 
   static Floats Add(Floats a, const Floats& b) {
-    for (size_t i = 0; i < kWidth; ++i) a.of[i] += b.of[i];
+    for (size_t i = 0; i < kWidth; ++i) a.lanes[i] += b.lanes[i];
     return a;
   }
   static Floats Multiply(Floats a, const Floats& b) {
-    for (size_t i = 0; i < kWidth; ++i) a.of[i] *= b.of[i];
+    for (size_t i = 0; i < kWidth; ++i) a.lanes[i] *= b.lanes[i];
     return a;
   }
   static Floats MultiplyAdd(Floats a, const Floats& b, const Floats& c) {
-    for (size_t i = 0; i < kWidth; ++i) a.of[i] = std::fma(a.of[i], b.of[i], c.of[i]);
+    for (size_t i = 0; i < kWidth; ++i) a.lanes[i] = std::fma(a.lanes[i], b.lanes[i], c.lanes[i]);
     return a;
   }
 
   static Floats Int8(const std::byte* at, size_t) {
     Floats codes;
-    for (size_t i = 0; i < kWidth; ++i) codes.of[i] = static_cast<float>(at[i]);
+    for (size_t i = 0; i < kWidth; ++i) codes.lanes[i] = static_cast<float>(at[i]);
     return codes;
   }
   static Floats Int4(const std::byte* at, size_t) {
     Floats codes;
     for (size_t i = 0; i < kWidth; ++i) {
-      codes.of[i] = static_cast<float>((at[i / 2] >> (i % 2 == 0 ? 0 : 4)) & std::byte{15});
+      codes.lanes[i] = static_cast<float>((at[i / 2] >> (i % 2 == 0 ? 0 : 4)) & std::byte{15});
     }
     return codes;
   }
   static Floats Fp16(const std::byte* at, size_t) {
     Floats values;
-    for (size_t i = 0; i < kWidth; ++i) values.of[i] = HalfAt(at + 2 * i);
+    for (size_t i = 0; i < kWidth; ++i) values.lanes[i] = HalfAt(at + 2 * i);
     return values;
   }
   static Floats Fp32(const std::byte* at, size_t) {
     Floats values;
-    __builtin_memcpy(values.of, at, sizeof(values.of));
+    __builtin_memcpy(values.lanes, at, sizeof(values.lanes));
     return values;
   }
   static void Store(float* to, size_t n, const Floats& values) {
-    for (size_t i = 0; i < n; ++i) to[i] = values.of[i];
+    for (size_t i = 0; i < n; ++i) to[i] = values.lanes[i];
   }
 
  private:
@@ -66,11 +66,11 @@ struct Scalar {
 };
 
 struct Headers {
-  static void Read(const std::byte* const* rows, size_t behind, uint32_t exponent,
+  static void Read(const std::byte* const* codes, size_t code_offset, uint32_t exponent,
                    int16_t* multipliers, float* biases) {
     for (int64_t i = 0; i < kHeaderRows; ++i) {
       uint32_t header;
-      __builtin_memcpy(&header, rows[i] - behind, sizeof(header));
+      __builtin_memcpy(&header, codes[i] - code_offset, sizeof(header));
       const uint32_t shift = ((header & 0xFFFFU) >> 10) - exponent;
       const bool fits = shift <= kShiftMax;
       multipliers[i] = static_cast<int16_t>(fits ? ((header & 0x3FFU) | 0x400U) << shift : 0);
@@ -94,7 +94,7 @@ struct Codes {
   static constexpr size_t kColumns = 16;
   static constexpr size_t kBlocksMax = 1;
   struct Sums {
-    int32_t of[kColumns];
+    int32_t lanes[kColumns];
   };
 
   template <size_t kBlocks, class Group, class Fetch>
@@ -107,14 +107,14 @@ struct Codes {
         const std::byte code = kType == WeightType::kInt8
                                    ? codes[column]
                                    : (codes[column / 2] >> (column % 2 * 4)) & std::byte{15};
-        sums->of[column] += group.multipliers[i] * static_cast<int32_t>(code);
+        sums->lanes[column] += group.multipliers[i] * static_cast<int32_t>(code);
       }
     }
   }
   static size_t ByteOf(size_t column) { return kType == WeightType::kInt8 ? column : column / 2; }
   static void Store(const Sums& sums, float unit, float bias, float* to, size_t n) {
     for (size_t i = 0; i < n && i < kColumns; ++i) {
-      to[i] = std::fma(static_cast<float>(sums.of[i]), unit, bias);
+      to[i] = std::fma(static_cast<float>(sums.lanes[i]), unit, bias);
     }
   }
 };

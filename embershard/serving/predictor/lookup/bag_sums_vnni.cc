@@ -1,5 +1,5 @@
-// The kernels of bag_sums_avx512.cc with VNNI, which adds products in the instruction that makes
-// them. The sums are whole numbers: the same bits.
+// The kernels of bag_sums_avx512.cc with VNNI, which multiplies and adds in one instruction. The
+// sums are integers, so the results are the same bits.
 
 #define EMBERSHARD_VNNI
 #include "lookup/bag_sums_avx512.cc"

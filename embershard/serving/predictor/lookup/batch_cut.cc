@@ -6,21 +6,21 @@
 namespace embershard {
 namespace {
 
-// A part's pieces of so many bags follow one another: a small table stays in the second cache.
+// Bags of one part that follow one another, so that a small table stays in the second-level cache.
 constexpr size_t kPartBags = 512;
 
-// Of a piece: replicas take turns, and sequences have an id a bag.
-constexpr size_t kPieceBagsOfReplicas = 32;
-constexpr size_t kPieceBagsOfSequence = 256;
+// Maximum bags of a piece. Replicas share the work in small pieces.
+constexpr size_t kReplicaPieceBags = 32;
+constexpr size_t kSequencePieceBags = 256;  // A bag of a sequence has one id.
 
-// Most ids of a piece of several bags: long lists leave work for other threads.
+// Maximum ids of a piece with several bags, so that long lists leave work for other threads.
 constexpr int64_t kPieceIds = 2048;
 
-// What is worth a thread's turn.
+// Minimum size of a task: less is not worth taking it from the list.
 constexpr uint64_t kTaskBytes = uint64_t{64} << 10;
 
 uint64_t BytesOf(const LookupPart& part, int64_t ids, size_t bags) {
-  // Of a shard of rows as many ids as it has of the rows, about.
+  // Assumes that a shard's fraction of the ids is its fraction of the rows.
   const double share =
       static_cast<double>(part.row_end - part.row_begin) / static_cast<double>(part.table_rows);
   const double read = static_cast<double>(ids) * share;
@@ -88,15 +88,15 @@ uint64_t BatchCut::bytes() const {
 
 void BatchCut::CutPart(size_t index, const LookupPart& part, const JaggedRows& lists,
                        size_t bag_begin, size_t bag_end) {
-  const size_t most = part.sequence             ? kPieceBagsOfSequence
-                      : part.devices.size() > 1 ? kPieceBagsOfReplicas
-                                                : kPartBags;
+  const size_t max_bags = part.sequence             ? kSequencePieceBags
+                          : part.devices.size() > 1 ? kReplicaPieceBags
+                                                    : kPartBags;
   while (bag_begin < bag_end) {
-    size_t end = std::min(bag_begin + most, bag_end);
+    size_t end = std::min(bag_begin + max_bags, bag_end);
     if (lists.offsets[end] - lists.offsets[bag_begin] > kPieceIds) {
-      const int64_t* behind = std::upper_bound(lists.offsets + bag_begin + 1, lists.offsets + end,
-                                               lists.offsets[bag_begin] + kPieceIds);
-      end = std::max(bag_begin + 1, static_cast<size_t>(behind - lists.offsets) - 1);
+      const int64_t* too_far = std::upper_bound(lists.offsets + bag_begin + 1, lists.offsets + end,
+                                                lists.offsets[bag_begin] + kPieceIds);
+      end = std::max(bag_begin + 1, static_cast<size_t>(too_far - lists.offsets) - 1);
     }
     const int64_t ids = lists.offsets[end] - lists.offsets[bag_begin];
     const uint64_t bytes = std::min<uint64_t>(BytesOf(part, ids, end - bag_begin), UINT32_MAX);

@@ -1,9 +1,9 @@
-// Which device does which piece of a batch's lookups. Rules only: no thread, no clock.
+// Assigns the pieces of a batch's lookups to devices. Deterministic: uses no thread and no clock.
 //
-// A piece is some bags of one part (lookup_part.h). Pieces lie in the order of parts, those of some
-// hundred bags at a time, so that rows of a small table are read again from the cache. A piece that
-// replicas could do goes to the one with the fewest bytes to read so far, once the pieces that
-// have no choice are placed.
+// A piece is some bags of one part (lookup_part.h). Pieces are ordered by part, for a few hundred
+// bags at a time, so that rows of a small table are read again from the cache. Pieces that only one
+// device can do are placed first. Then a piece of a replicated shard goes to the replica that has
+// the fewest bytes to read so far.
 
 #pragma once
 
@@ -21,10 +21,10 @@ struct LookupPiece {
   uint32_t part = 0;
   uint32_t bag_begin = 0;
   uint32_t bag_end = 0;
-  uint32_t bytes = 0;  // About what it reads and writes; saturates.
+  uint32_t bytes = 0;  // Estimate of the bytes that it reads and writes; saturates.
 };
 
-// Consecutive pieces that one thread does in one go.
+// Consecutive pieces that one thread does without a break.
 struct LookupTask {
   uint32_t piece_begin = 0;
   uint32_t piece_end = 0;
@@ -33,33 +33,33 @@ struct LookupTask {
 // One device's share of a batch.
 struct DeviceShare {
   std::vector<LookupPiece> pieces;
-  std::vector<LookupTask> tasks;  // Of `pieces`.
+  std::vector<LookupTask> tasks;  // Ranges of `pieces`.
 
-  // The pieces of first parts which have further ones, to be added when all devices are done.
+  // Pieces of first parts whose further parts are added after all devices have summed.
   std::vector<LookupPiece> adds;
 
-  uint64_t bytes = 0;  // Of `pieces`.
+  uint64_t bytes = 0;  // Sum over `pieces`.
 };
 
-// Keeps its memory from batch to batch. Not thread-safe.
+// Reuses its memory from batch to batch. Not thread-safe.
 class BatchCut {
  public:
   BatchCut(std::span<const LookupPart> parts, size_t devices);
 
-  // Cuts a batch. `parts` are those of the constructor; see LookupBatch.
+  // Cuts a batch. `parts` must be those of the constructor. See LookupBatch.
   void Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> lists,
            std::span<const LookupMatrix> matrices);
 
-  std::span<const DeviceShare> shares() const { return shares_; }  // One a device of the plan.
-  uint64_t bytes() const;                                          // Of all shares.
+  std::span<const DeviceShare> shares() const { return shares_; }  // One per device of the plan.
+  uint64_t bytes() const;                                          // Sum over all shares.
 
-  // Most that any piece so far had: what threads keep room for. Values are scattered where a
-  // sequence's table is cut by rows.
+  // Largest numbers of any piece so far, for which threads allocate buffers. Values are scattered
+  // if a sequence's table is cut by rows.
   size_t piece_ids() const { return piece_ids_; }
   size_t piece_bags() const { return piece_bags_; }
   size_t scattered_values() const { return scattered_values_; }
 
-  // Where the sums of a further part begin, among those of all, [bags, columns] each.
+  // Offset of a further part's sums, [bags, columns], and the total size of all parts' sums.
   size_t further_begin(size_t part) const { return further_begin_[part]; }
   size_t further_size() const { return further_size_; }
 
@@ -69,9 +69,9 @@ class BatchCut {
   void Place(const LookupPart& part, const LookupPiece& piece, size_t device);
   void PlaceReplicas(std::span<const LookupPart> parts);
 
-  std::vector<std::vector<size_t>> order_;  // Parts of each matrix: those without a choice first.
+  std::vector<std::vector<size_t>> order_;  // Parts of each matrix, those on one device first.
   std::vector<DeviceShare> shares_;
-  std::vector<LookupPiece> choices_;  // Pieces that replicas could do.
+  std::vector<LookupPiece> choices_;  // Pieces of replicated shards.
   std::vector<size_t> further_begin_;
   size_t further_size_ = 0;
   size_t piece_ids_ = 0;

@@ -1,4 +1,4 @@
-// Vectors of 32 bytes for exact_codes.h, and rows' headers in vectors of 8. For AVX2 and F16C.
+// Vectors of 32 bytes for exact_codes.h, and headers of 8 rows at a time. Needs AVX2 and F16C.
 
 #pragma once
 
@@ -16,7 +16,7 @@ struct Bytes256 {
   static constexpr size_t kLanes = 2;
   using Ints = __m256i;
 
-  // The first n bytes at `at`, an even number, and nothing behind them.
+  // Loads the first n bytes at `at` without reading more. REQUIRES: n is even.
   static Ints Load(const std::byte* at, size_t n) {
     if (n >= 32) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
     if (n % 4 != 0) {
@@ -59,7 +59,7 @@ struct Bytes256 {
       _mm256_maskstore_ps(to, First(n), values);
     }
   }
-  // Ones in the first n of 8.
+  // Mask of the first n of 8 lanes.
   static Ints First(size_t n) {
     return _mm256_cmpgt_epi32(Set32(static_cast<int>(n)),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -67,10 +67,10 @@ struct Bytes256 {
 };
 
 struct Headers256 {
-  static void Read(const std::byte* const* rows, size_t behind, uint32_t exponent,
+  static void Read(const std::byte* const* codes, size_t code_offset, uint32_t exponent,
                    int16_t* multipliers, float* biases) {
-    const __m256i headers = _mm256_inserti128_si256(_mm256_castsi128_si256(Read4(rows, behind)),
-                                                    Read4(rows + 4, behind), 1);
+    const __m256i headers = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(Read4(codes, code_offset)), Read4(codes + 4, code_offset), 1);
     const __m256i fractions = _mm256_or_si256(_mm256_and_si256(headers, _mm256_set1_epi32(0x3FF)),
                                               _mm256_set1_epi32(0x400));
     const __m256i shifts = _mm256_sub_epi32(_mm256_srli_epi32(_mm256_slli_epi32(headers, 16), 26),
@@ -98,9 +98,9 @@ struct Headers256 {
   }
 
  private:
-  static __m128i Read4(const std::byte* const* rows, size_t behind) {
+  static __m128i Read4(const std::byte* const* codes, size_t code_offset) {
     int32_t headers[4];
-    for (size_t i = 0; i < 4; ++i) __builtin_memcpy(&headers[i], rows[i] - behind, 4);
+    for (size_t i = 0; i < 4; ++i) __builtin_memcpy(&headers[i], codes[i] - code_offset, 4);
     return _mm_setr_epi32(headers[0], headers[1], headers[2], headers[3]);
   }
   static __m128i Pack16(__m256i ints) {

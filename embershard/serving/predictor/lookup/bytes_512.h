@@ -1,5 +1,5 @@
-// Vectors of 64 bytes for exact_codes.h. For AVX-512 (F and BW); VNNI adds products as it makes
-// them.
+// Vectors of 64 bytes for exact_codes.h. Needs AVX-512 (F and BW). Uses the multiply-add of VNNI if
+// the file is compiled for it.
 
 #pragma once
 

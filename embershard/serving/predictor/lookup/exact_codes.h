@@ -1,6 +1,6 @@
 // Exact sums of scaled codes (exact_sums.h) in vectors of bytes, two rows at a time.
 //
-// `W` says what a vector is: kLanes lanes of 16 bytes, which most operations do not cross.
+// `W` defines a vector of kLanes lanes of 16 bytes. Most operations stay within a lane.
 
 #pragma once
 
@@ -13,8 +13,8 @@
 namespace embershard {
 namespace {
 
-// Calls add(first row, second row, their multipliers in one word) for all rows: the last one alone
-// if they are odd.
+// Calls add(row, next row, both multipliers in one word) for pairs of rows. An odd last row is
+// passed twice, with 0 as the second multiplier. Calls fetch() before each pair.
 template <class Add, class Fetch>
 [[gnu::always_inline]] inline void ForPairs(const std::byte* const* rows,
                                             const int16_t* multipliers, size_t begin, size_t end,
@@ -29,8 +29,9 @@ template <class Add, class Fetch>
   if (i < end) add(rows[i], rows[i], static_cast<uint16_t>(multipliers[i]));
 }
 
-// The lanes of `ints`, kSets * W::kLanes vectors, hold 4 columns each: lane `lane` of vector v
-// those from kLaneColumns * lane + 4 * v on. Writes the first n, unit * int + bias rounded once.
+// Writes the first n columns of `ints`, as unit * int + bias rounded once. `ints` has
+// kSets * W::kLanes vectors, and each of their lanes holds 4 columns. Lane `lane` of vector v
+// begins with column kLaneColumns * lane + 4 * v.
 template <class W, size_t kSets, size_t kLaneColumns>
 [[gnu::always_inline]] inline void StoreLanes(typename W::Ints* ints, float unit, float bias,
                                               float* to, size_t n) {
@@ -51,17 +52,16 @@ struct Int8Codes {
   static constexpr size_t kColumns = 16 * W::kLanes;
   static constexpr size_t kBlocksMax = 2;
   struct Sums {
-    typename W::Ints of[4];
+    typename W::Ints vectors[4];
   };
 
-  // Products of a code, made wider to 16 bits, and a multiplier: those of two rows are added as
-  // they are made.
+  // Widens codes to 16 bits and multiplies them. One instruction adds the products of two rows.
   template <size_t kBlocks, class Group, class Fetch>
   [[gnu::always_inline]] static inline void Add(const Group& group, size_t first, size_t n,
                                                 Sums* sums, const Fetch& fetch) {
     const auto zero = W::Set32(0);
     for (size_t b = 0; b < kBlocks; ++b) {
-      for (auto& sum : sums[b].of) sum = zero;
+      for (auto& sum : sums[b].vectors) sum = zero;
     }
     const auto add = [&](const std::byte* row, const std::byte* other,
                          int32_t pair) __attribute__((always_inline)) {
@@ -71,7 +71,7 @@ struct Int8Codes {
         const auto y = W::Load(other + first + b * kColumns, StoredColumns(n));
         const auto low = W::LowBytes(x, y);
         const auto high = W::HighBytes(x, y);
-        auto& sum = sums[b].of;
+        auto& sum = sums[b].vectors;
         sum[0] = W::MultiplyAddWords(W::LowBytes(low, zero), factors, sum[0]);
         sum[1] = W::MultiplyAddWords(W::HighBytes(low, zero), factors, sum[1]);
         sum[2] = W::MultiplyAddWords(W::LowBytes(high, zero), factors, sum[2]);
@@ -83,7 +83,7 @@ struct Int8Codes {
 
   static size_t ByteOf(size_t column) { return column; }
   static void Store(Sums& sums, float unit, float bias, float* to, size_t n) {
-    StoreLanes<W, 4 / W::kLanes, 16>(sums.of, unit, bias, to, n);
+    StoreLanes<W, 4 / W::kLanes, 16>(sums.vectors, unit, bias, to, n);
   }
 };
 
@@ -94,11 +94,11 @@ struct Int4Codes {
   static constexpr size_t kColumns = 32 * W::kLanes;
   static constexpr size_t kBlocksMax = 1;
   struct Sums {
-    typename W::Ints of[8];
+    typename W::Ints vectors[8];
   };
 
-  // Products of a code and a byte of a multiplier, low and high apart, are added in 16 bits: as
-  // many rows as fit, from the least number on, before they are made wider.
+  // Multiplies codes by the low and the high byte of a multiplier separately, and adds kRows rows
+  // in 16 bits before widening the sums. Sums start at the smallest number to use all 16 bits.
   static constexpr size_t kRows = 16;
   static constexpr int16_t kLeast = -32768;
   static_assert(kRows * 15 * 255 <= 65535);
@@ -108,34 +108,34 @@ struct Int4Codes {
                                                 Sums* sums, const Fetch& fetch) {
     const size_t size = group.size;
     const auto parts = static_cast<int32_t>((size + kRows - 1) / kRows);
-    for (auto& sum : sums->of) sum = W::Set32(-(kLeast + 256 * kLeast) * parts);
+    for (auto& sum : sums->vectors) sum = W::Set32(-(kLeast + 256 * kLeast) * parts);
     for (size_t begin = 0; begin < size; begin += kRows) {
       typename W::Ints low[4];
       typename W::Ints high[4];
       for (size_t v = 0; v < 4; ++v) low[v] = high[v] = W::Set16(kLeast);
-      const auto add = [&](const std::byte* row, const std::byte* other, int32_t pair)
-                           __attribute__((always_inline)) {
-                             const auto factors = W::Set32(pair);
-                             const auto low_factors = W::ShuffleBytes(factors, W::Set16(0x0200));
-                             const auto high_factors = W::ShuffleBytes(factors, W::Set16(0x0301));
-                             const auto x = W::Load(row + first, StoredColumns(n) / 2);
-                             const auto y = W::Load(other + first, StoredColumns(n) / 2);
-                             const auto of_low = W::LowBytes(x, y);
-                             const auto of_high = W::HighBytes(x, y);
-                             const auto mask = W::Set16(0x0F0F);
-                             const typename W::Ints codes[4] = {
-                                 W::And(of_low, mask), W::And(W::ShiftRight4(of_low), mask),
-                                 W::And(of_high, mask), W::And(W::ShiftRight4(of_high), mask)};
-                             for (size_t v = 0; v < 4; ++v) {
-                               low[v] = W::MultiplyAddBytes(low_factors, codes[v], low[v]);
-                               high[v] = W::MultiplyAddBytes(high_factors, codes[v], high[v]);
-                             }
-                           };
+      const auto add = [&](const std::byte* row, const std::byte* other,
+                           int32_t pair) __attribute__((always_inline)) {
+        const auto factors = W::Set32(pair);
+        const auto low_factors = W::ShuffleBytes(factors, W::Set16(0x0200));
+        const auto high_factors = W::ShuffleBytes(factors, W::Set16(0x0301));
+        const auto x = W::Load(row + first, StoredColumns(n) / 2);
+        const auto y = W::Load(other + first, StoredColumns(n) / 2);
+        const auto low_bytes = W::LowBytes(x, y);
+        const auto high_bytes = W::HighBytes(x, y);
+        const auto mask = W::Set16(0x0F0F);
+        const typename W::Ints codes[4] = {
+            W::And(low_bytes, mask), W::And(W::ShiftRight4(low_bytes), mask),
+            W::And(high_bytes, mask), W::And(W::ShiftRight4(high_bytes), mask)};
+        for (size_t v = 0; v < 4; ++v) {
+          low[v] = W::MultiplyAddBytes(low_factors, codes[v], low[v]);
+          high[v] = W::MultiplyAddBytes(high_factors, codes[v], high[v]);
+        }
+      };
       const size_t end = size - begin < kRows ? size : begin + kRows;
       ForPairs(group.rows, group.multipliers, begin, end, add, fetch);
       const auto places = W::Set32(1 + (256 << 16));
       for (size_t v = 0; v < 4; ++v) {
-        auto* const sum = sums->of + 2 * v;
+        auto* const sum = sums->vectors + 2 * v;
         sum[0] = W::MultiplyAddWords(W::LowWords(low[v], high[v]), places, sum[0]);
         sum[1] = W::MultiplyAddWords(W::HighWords(low[v], high[v]), places, sum[1]);
       }
@@ -144,10 +144,10 @@ struct Int4Codes {
 
   static size_t ByteOf(size_t column) { return column / 2; }
   static void Store(Sums& sums, float unit, float bias, float* to, size_t n) {
-    // Those of even columns and of odd ones.
+    // Interleave the sums of even and odd columns.
     typename W::Ints ints[8];
     for (size_t half = 0; half < 2; ++half) {
-      const auto* const even = sums.of + 4 * half;
+      const auto* const even = sums.vectors + 4 * half;
       for (size_t i = 0; i < 2; ++i) {
         ints[4 * half + 2 * i] = W::LowInts(even[i], even[2 + i]);
         ints[4 * half + 2 * i + 1] = W::HighInts(even[i], even[2 + i]);

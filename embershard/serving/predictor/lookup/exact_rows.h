@@ -1,5 +1,5 @@
-// The rows of a call of exact_sums.h, in order: asked for ahead, and their headers read 8 at a
-// time. Included by exact_sums.h.
+// Prefetches the rows of a call of exact_sums.h in order, and reads their headers 8 at a time.
+// Included by exact_sums.h.
 
 #pragma once
 
@@ -14,9 +14,9 @@
 namespace embershard {
 namespace {
 
-constexpr int64_t kHeaderRows = 8;  // Whose headers are read at once.
+constexpr int64_t kHeaderRows = 8;  // Number of rows whose headers are read together.
 
-// kLines, 2 or 3, of a row are asked for ahead; 0: as many as it has.
+// kLines: number of cache lines of a row that are prefetched, 2 or 3. 0: all of its lines.
 template <class C, size_t kLines>
 class ExactRows {
  public:
@@ -34,7 +34,7 @@ class ExactRows {
     SetExponent(ScaleOf(at_[0]) >> 10);
   }
 
-  // Of rows that are read, by their positions among the call's.
+  // Data of a row whose header has been read. `row` is its position in the call's rows.
   const std::byte* const* at(int64_t row) const { return at_ + (row - begin_); }
   const int16_t* multipliers(int64_t row) const { return multipliers_ + (row - begin_); }
   const float* biases(int64_t row) const { return biases_ + (row - begin_); }
@@ -47,15 +47,15 @@ class ExactRows {
   }
   uint32_t ScaleOf(const std::byte* codes) const { return HeaderOf(codes) & 0xFFFFU; }
 
-  // Reads headers up to those of `to`. Makes room by dropping the rows before `begin`.
+  // Reads headers up to row `to`. Drops the rows before `begin` to make room.
   void Read(int64_t begin, int64_t to) {
     MoveUp(begin);
     to = to < end_ ? to : end_;
     if (read_ >= to) return;
     Fetch(to + kRowsAhead);
-    if (fetched_ == fetch_end_) {  // Headers are read behind the last row too.
-      const std::byte** const behind = at_ + (fetched_ - begin_);
-      for (int64_t i = 0; i < kHeaderRows; ++i) behind[i] = behind[-1];
+    if (fetched_ == fetch_end_) {  // Repeat the last row, since kHeaderRows headers are read.
+      const std::byte** const padding = at_ + (fetched_ - begin_);
+      for (int64_t i = 0; i < kHeaderRows; ++i) padding[i] = padding[-1];
     }
     for (; read_ < to; read_ += kHeaderRows) {
       const int64_t i = read_ - begin_;
@@ -64,18 +64,18 @@ class ExactRows {
     }
   }
 
-  // From `row` on headers are read anew, for scales like this one.
+  // Reads the headers from `row` on again, with a unit for scales of this exponent.
   void ReadAgain(int64_t row, uint32_t scale_exponent) {
     SetExponent(scale_exponent);
     read_ = begin_ + (row - begin_) / kHeaderRows * kHeaderRows;
   }
 
-  // Whether so many further rows can be asked for.
+  // Returns true if `size` further rows can be prefetched.
   bool CanFetch(size_t size) const {
     const int64_t end = fetch_end_ < begin_ + kRoom ? fetch_end_ : begin_ + kRoom;
     return static_cast<size_t>(end - fetched_) >= size;
   }
-  // What asks for them, two at a time: `fetch(i)`, i even.
+  // Returns fetch(i), which prefetches rows i and i + 1 of the next `size` rows, for even i.
   auto FetchPairs(size_t size) {
     const auto end = fetched_ + static_cast<int64_t>(size) + call_.rows_far;
     const int64_t far = end <= fetch_end_ ? call_.rows_far : 0;
@@ -100,18 +100,18 @@ class ExactRows {
 
  private:
   static constexpr int64_t kRoom = 16 * kGroupRows;
-  // Rows on their way to the first cache while a header is read: more of them take too much of it.
+  // Rows prefetched into the first-level cache ahead of reading headers. More would fill it.
   static constexpr int64_t kRowsAhead = kLines == 2 ? 4 * kHeaderRows : kHeaderRows;
-  // Ids that this thread checks next: asked for in the second cache.
+  // Distance to the ids that this thread checks next, prefetched into the second-level cache.
   static constexpr int64_t kIdsAhead = 2048;
 
-  // Scales up to twice as large as the one of this exponent will fit, and those down to an eighth.
+  // Chooses a unit that fits scales of this exponent, up to twice and down to an eighth of them.
   void SetExponent(uint32_t exponent) {
     exponent_ = exponent < 4 ? 1 : exponent > kExponentMax + 3 ? kExponentMax : exponent - 3;
   }
 
-  // With the header, which may lie on a line of its own. Far from the columns of a shard it is not
-  // asked for.
+  // Prefetches a row with its header, which may be on another cache line. The header is not
+  // prefetched if it is far from the shard's columns.
   template <int kCache>
   [[gnu::always_inline]] static inline void FetchRow(const std::byte* codes, size_t bytes) {
     const std::byte* const begin = codes - kScaleAndBiasBytes;
@@ -146,12 +146,12 @@ class ExactRows {
   }
 
   const BagSumsCall& call_;
-  const size_t begin_byte_;  // Of a row: its first code that counts.
-  const size_t bytes_;       // Its codes.
-  uint32_t exponent_ = 1;    // Of the smallest scale that fits `multipliers_`.
+  const size_t begin_byte_;  // Offset of the first code in a row.
+  const size_t bytes_;       // Size of a row's codes.
+  uint32_t exponent_ = 1;    // Exponent of the smallest scale that fits `multipliers_`.
 
-  // Positions among the call's rows. Rows begin_ .. fetched_ are in `at_` and under way; read_ are
-  // in `multipliers_` and `biases_`, a NaN for a row whose scale does not fit.
+  // Positions in the call's rows. Rows begin_ .. fetched_ are in `at_` and prefetched. Those up to
+  // read_ are in `multipliers_` and `biases_`; the bias is NaN if the row's scale does not fit.
   int64_t begin_;
   const int64_t end_;
   const int64_t fetch_end_;

@@ -1,11 +1,12 @@
-// Sums of unweighted bags of quantized rows in whole numbers, as bag_sums.h defines them. Included
-// by one file a width of vectors, and nothing else: it is compiled for that file's processors.
+// Sums of unweighted bags of quantized rows in integers, defined in bag_sums.h. Only the file of
+// each vector width includes this, because it is compiled for that file's processors.
 //
-// `C` says how codes are summed and headers are read:
-//   kWeights, kColumns                the type of rows; columns of a block
-//   Sums, Add<kBlocks>(...)           whole sums of up to kBlocksMax blocks
+// `C` defines how codes are summed and headers are read:
+//   kWeights, kColumns                type of the rows; number of columns of a block
+//   Sums, Add<kBlocks>(...)           integer sums of up to kBlocksMax blocks
 //   Store(sums, unit, bias, to, n)    writes n of a block's columns: unit * sum + bias
-//   Headers::Read, Headers::Sum       of 8 rows; the sum of biases, in 8 lanes
+//   Headers::Read                     reads the headers of 8 rows
+//   Headers::Sum                      sums biases in 8 lanes
 
 #pragma once
 
@@ -22,12 +23,12 @@
 namespace embershard {
 namespace {
 
-// kLines: ExactRows.
+// kLines: see ExactRows.
 template <class C, size_t kLines>
 class ExactSums {
  public:
-  ExactSums(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&))
-      : call_(call), sum_plainly_(sum_plainly), rows_(call) {}
+  ExactSums(const BagSumsCall& call, void (*sum_floats)(const BagSumsCall&))
+      : call_(call), sum_floats_(sum_floats), rows_(call) {}
 
   void Sum() {
     for (size_t bag = 0; bag < call_.bags; ++bag) {
@@ -50,7 +51,7 @@ class ExactSums {
  private:
   static constexpr size_t kBagsAhead = 2;
 
-  // Rows of a group whose scales are multiples of `unit`, and what is added to their sum.
+  // Rows whose scales are multiples of `unit`, and the sum of their biases.
   struct Group {
     const std::byte* const* rows;
     const int16_t* multipliers;
@@ -59,7 +60,7 @@ class ExactSums {
     float bias;
   };
 
-  // Memory that sums will be written to: else writing waits for it.
+  // Prefetches the memory of a later bag's sums, so that writing them need not wait.
   void FetchSums(size_t bag) const {
     if (bag >= call_.bags) return;
     const float* const sums = call_.sums + bag * call_.stride;
@@ -73,13 +74,13 @@ class ExactSums {
     if (bias == bias) {
       SumColumns({rows_.at(begin), rows_.multipliers(begin), size, rows_.unit(), bias}, first, to);
     } else {
-      SumUnlikeRows(begin, end, first, to);
+      SumMixedScales(begin, end, first, to);
     }
   }
 
-  // A group with scales that the unit does not suit: finds one that does, and sums the rows that
-  // it does not suit either as weighted ones are.
-  void SumUnlikeRows(int64_t begin, int64_t end, bool first, float* to) {
+  // Sums a group with scales that the unit does not fit. Chooses another unit, and sums the rows
+  // that it does not fit either as floats.
+  void SumMixedScales(int64_t begin, int64_t end, bool first, float* to) {
     const std::byte* const* const at = rows_.at(begin);
     const auto size = static_cast<size_t>(end - begin);
     uint32_t largest = 0;
@@ -92,20 +93,20 @@ class ExactSums {
     int16_t multipliers[kGroupRows];
     float biases[kGroupRows + kHeaderRows];
     int64_t others[kGroupRows];
-    size_t alike = 0;
+    size_t fitting = 0;
     for (size_t i = 0; i < size; ++i) {
-      others[i - alike] = call_.rows[begin + static_cast<int64_t>(i)];
-      rows[alike] = at[i];
-      biases[alike] = FloatOfHalf(static_cast<uint16_t>(rows_.HeaderOf(at[i]) >> 16));
-      alike += MultiplierOf(rows_.ScaleOf(at[i]), exponent, &multipliers[alike]);
+      others[i - fitting] = call_.rows[begin + static_cast<int64_t>(i)];
+      rows[fitting] = at[i];
+      biases[fitting] = FloatOfHalf(static_cast<uint16_t>(rows_.HeaderOf(at[i]) >> 16));
+      fitting += MultiplierOf(rows_.ScaleOf(at[i]), exponent, &multipliers[fitting]);
     }
-    SumColumns({rows, multipliers, alike, UnitOf(exponent), C::Headers::Sum(biases, alike)}, first,
-               to);
-    AddPlainly(others, size - alike, to);
+    SumColumns({rows, multipliers, fitting, UnitOf(exponent), C::Headers::Sum(biases, fitting)},
+               first, to);
+    AddFloats(others, size - fitting, to);
     rows_.ReadAgain(end, largest >> 10);
   }
 
-  void AddPlainly(const int64_t* rows, size_t size, float* to) {
+  void AddFloats(const int64_t* rows, size_t size, float* to) {
     if (size == 0) return;
     const int64_t offsets[2] = {0, static_cast<int64_t>(size)};
     float sums[64];
@@ -118,7 +119,7 @@ class ExactSums {
     for (size_t column = 0; column < call_.columns; column += call.columns) {
       call.first_column = call_.first_column + column;
       call.columns = call_.columns - column < 64 ? call_.columns - column : 64;
-      sum_plainly_(call);
+      sum_floats_(call);
       for (size_t i = 0; i < call.columns; ++i) to[column + i] += sums[i];
     }
   }
@@ -143,7 +144,8 @@ class ExactSums {
     }
   }
 
-  // Asks for as many rows ahead as are summed, evenly: memory has few places for what is under way.
+  // Prefetches as many later rows as it sums, spread evenly, because few prefetches can be
+  // outstanding.
   template <size_t kBlocks, bool kTail>
   void SumBlocks(const Group& group, size_t column, bool first, float* to) {
     const size_t n = kTail ? call_.columns - column : C::kColumns;
@@ -171,22 +173,22 @@ class ExactSums {
   }
 
   const BagSumsCall& call_;
-  void (*const sum_plainly_)(const BagSumsCall&);
+  void (*const sum_floats_)(const BagSumsCall&);
   ExactRows<C, kLines> rows_;
 };
 
 template <class C>
-void SumGroups(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&)) {
+void SumGroups(const BagSumsCall& call, void (*sum_floats)(const BagSumsCall&)) {
   const size_t bytes = ColumnByte(C::kWeights, call.columns) - ColumnByte(C::kWeights, 0);
-  if (bytes <= kLineBytes) return ExactSums<C, 2>(call, sum_plainly).Sum();
-  if (bytes <= 2 * kLineBytes) return ExactSums<C, 3>(call, sum_plainly).Sum();
-  ExactSums<C, 0>(call, sum_plainly).Sum();
+  if (bytes <= kLineBytes) return ExactSums<C, 2>(call, sum_floats).Sum();
+  if (bytes <= 2 * kLineBytes) return ExactSums<C, 3>(call, sum_floats).Sum();
+  ExactSums<C, 0>(call, sum_floats).Sum();
 }
 
-// `sum_plainly` does weighted bags, and those of few rows.
+// `sum_floats` sums weighted bags, and bags of few rows.
 template <class C>
-void SumExactly(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&)) {
-  if (call.weights != nullptr) return sum_plainly(call);
+void SumExactly(const BagSumsCall& call, void (*sum_floats)(const BagSumsCall&)) {
+  if (call.weights != nullptr) return sum_floats(call);
   const auto few = [&call](size_t bag) {
     return call.offsets[bag + 1] - call.offsets[bag] < kExactRows;
   };
@@ -199,14 +201,14 @@ void SumExactly(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&)
     if (call.mean_offsets != nullptr) run.mean_offsets += begin;
     run.sums += begin * call.stride;
     if (few(begin)) {
-      sum_plainly(run);
+      sum_floats(run);
     } else {
-      SumGroups<C>(run, sum_plainly);
+      SumGroups<C>(run, sum_floats);
     }
   }
 }
 
-// Rows of up to 32 bytes are summed by Narrow8 and Narrow4.
+// Rows whose codes take up to 32 bytes are summed by Narrow8 and Narrow4.
 template <class V, class Int8, class Int4, class Narrow8 = Int8, class Narrow4 = Int4>
 constexpr BagSumsKernel KernelOf(const char* name) {
   const auto int8 = [](const BagSumsCall& call) {

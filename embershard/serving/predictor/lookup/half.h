@@ -1,6 +1,6 @@
-// Parts of a half-precision number, and how exact sums take scales apart.
+// Half-precision numbers, and the integer multipliers that exact sums use as scales.
 //
-// With internal linkage: files that are compiled for newer processors include this.
+// Functions have internal linkage, because files compiled for newer processors include this.
 
 #pragma once
 
@@ -11,12 +11,10 @@ namespace embershard {
 
 constexpr uint32_t kInfiniteHalf = 0x7C00;
 
-// Rows whose codes are summed as whole numbers, of bags of so many at least: fewer are not worth
-// it.
-constexpr int64_t kGroupRows = 32;
-constexpr int64_t kExactRows = 8;
+constexpr int64_t kGroupRows = 32;  // Rows whose codes are summed as integers together.
+constexpr int64_t kExactRows = 8;   // Bags of fewer rows gain nothing from integer sums.
 
-// Scales of a group are multiples of a power of two by less than 2^(11 + kShiftMax) = 2^15.
+// The scale of a row in a group is a power of two times an integer below 2^(11 + kShiftMax) = 2^15.
 constexpr uint32_t kShiftMax = 4;
 constexpr uint32_t kExponentMax = 30 - kShiftMax;
 static_assert(kGroupRows * 255 < INT32_MAX >> 15);
@@ -25,7 +23,7 @@ static inline float FloatOfHalf(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16;
   const uint32_t exponent = (half >> 10) & 0x1FU;
   const uint32_t fraction = half & 0x3FFU;
-  if (exponent == 0) {  // Zero, or less than 2^-14: fraction * 2^-24, exact.
+  if (exponent == 0) {  // Zero or subnormal: fraction * 2^-24, exact.
     const float value = static_cast<float>(fraction) * 0x1p-24F;
     return sign != 0 ? -value : value;
   }
@@ -35,7 +33,7 @@ static inline float FloatOfHalf(uint16_t half) {
   return value;
 }
 
-// What multipliers of scales from `exponent` on are multiples of.
+// The unit of multipliers, 2^(exponent - 25). Scales of at least this exponent are multiples of it.
 static inline float UnitOf(uint32_t exponent) {
   const uint32_t bits = (127 - 25 + exponent) << 23;
   float unit;
@@ -43,10 +41,10 @@ static inline float UnitOf(uint32_t exponent) {
   return unit;
 }
 
-// Whether a scale is a multiple of UnitOf(exponent), and its multiplier. None is above the largest
-// scale that fits.
+// Returns true if `scale` is finite, not negative, and a multiple of UnitOf(exponent). Sets its
+// multiplier. REQUIRES: the multiplier fits into 16 bits.
 static inline bool MultiplierOf(uint32_t scale, uint32_t exponent, int16_t* multiplier) {
-  if (scale >= kInfiniteHalf) return false;  // Negative ones are as well.
+  if (scale >= kInfiniteHalf) return false;  // Infinite, NaN or negative.
   const uint32_t own = scale >> 10 > 0 ? scale >> 10 : 1;
   const uint32_t fraction = scale - ((own - 1) << 10);
   const uint32_t down = own < exponent ? exponent - own : 0;

@@ -1,4 +1,4 @@
-// What a lookup takes and gives: from rows to pooled vectors and sequences.
+// Inputs and outputs of a lookup, which turns rows into pooled vectors and sequences.
 
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace embershard {
 
-// The merged lists of one sparse input, as rows of its tables.
+// The merged lists of one sparse input, with ids converted to rows of its tables.
 struct JaggedRows {
   const int64_t* rows = nullptr;     // [total], kZeroRow allowed.
   const int64_t* offsets = nullptr;  // [bags + 1]
-  const float* weights = nullptr;    // [total], or null where unweighted.
+  const float* weights = nullptr;    // [total], or null if unweighted.
 };
 
-// A row-major matrix that a lookup fills: one row a bag, or an id of a sequence.
+// A row-major matrix that a lookup fills, with one row per bag or per id of a sequence.
 struct LookupMatrix {
   float* values = nullptr;
   size_t bags = 0;
@@ -24,26 +24,26 @@ struct LookupMatrix {
 };
 
 struct LookupMatrices {
-  // Pooled vectors, in the columns that LookupSpec::column says.
+  // Pooled vectors. LookupSpec::column is the first column of each lookup.
   LookupMatrix request;
   LookupMatrix example;
 
-  // Of Schema::sequences, in its order: the vectors of all ids of the input, one below another.
+  // One matrix for each of Schema::sequences, in that order. It has a row for each id of the input.
   std::span<const LookupMatrix> sequences = {};
 };
 
-// What one device holds, and has done since it was made.
+// Memory use of one device, and its counters since it was created.
 struct DeviceLoad {
-  std::string name;          // "cpu:0", as in the plan.
-  uint64_t table_bytes = 0;  // Of the rows that lie on it.
-  uint64_t lookup_ns = 0;    // Sum of the time its lookups took.
+  std::string name;          // Name in the plan, such as "cpu:0".
+  uint64_t table_bytes = 0;  // Size of the rows on the device.
+  uint64_t lookup_ns = 0;    // Total time of lookups.
   uint64_t batches = 0;
-  uint64_t rows = 0;  // Looked up.
+  uint64_t rows = 0;  // Number of rows looked up.
 
   // Zero for devices named cpu:N.
-  uint64_t dense_ns = 0;      // Sum of the time that the dense program took.
-  uint64_t copied_bytes = 0;  // To and from the device.
-  uint64_t memory_bytes = 0;  // Held now: rows and the buffers of batches.
+  uint64_t dense_ns = 0;      // Total time of the dense program.
+  uint64_t copied_bytes = 0;  // Bytes copied to and from the device.
+  uint64_t memory_bytes = 0;  // Memory in use now, for rows and the buffers of batches.
 };
 
 }  // namespace embershard

@@ -39,8 +39,8 @@ void LookupDevice::Work(size_t thread) {
   try {
     const size_t tasks = Tasks();
     Status status;
-    // From the other end than a neighbour, or than the batch before: what was read and written last
-    // is still in the core's cache.
+    // Odd threads start from the back. A single thread changes direction with each batch, because
+    // the data that it used last is still in the core's cache.
     const bool from_back = (sums_.size() == 1 ? batches_.load() : thread) % 2 == 1;
     for (;;) {
       const uint64_t taken =
@@ -91,7 +91,7 @@ Status LookupDevice::RunTask(size_t task, size_t thread, bool from_back) {
                            from_back);
 }
 
-// A phase takes a device as long as the longest of its threads.
+// A phase takes as long as the slowest thread.
 void LookupDevice::Count() {
   const std::chrono::nanoseconds longest = *std::ranges::max_element(elapsed_);
   std::ranges::fill(elapsed_, std::chrono::nanoseconds(0));

@@ -1,4 +1,4 @@
-// One device of a plan at work on its share of a batch.
+// Threads of one device of a plan, which do its share of a batch.
 
 #pragma once
 
@@ -19,36 +19,36 @@
 
 namespace embershard {
 
-// All devices are done with one phase of a batch before the next begins.
+// A phase begins after all devices have finished the phase before.
 enum class LookupPhase {
-  kSum,  // Tasks of DeviceShare.
-  kAdd,  // Its adds.
+  kSum,  // DeviceShare::tasks.
+  kAdd,  // DeviceShare::adds.
 };
 
-// Threads take tasks from one another's list until none is left. Begin(), Wake() and End() are
-// for one thread, which may Work() in between.
+// Threads take tasks from a shared list until none is left. Begin(), Wake() and End() must be
+// called on one thread, which may call Work() in between.
 class LookupDevice {
  public:
-  // `threads` take part, at least one; the first `callers` of them are those of whoever calls
-  // Work(), the others its own.
+  // Uses `threads` threads, at least one. The first `callers` of them call Work() from outside; the
+  // device creates the others.
   LookupDevice(std::string name, uint64_t table_bytes, size_t threads, size_t callers,
                const BagSumsKernel& kernel);
   LookupDevice(const LookupDevice&) = delete;
   LookupDevice& operator=(const LookupDevice&) = delete;
 
-  // REQUIRES: what both point to lives until End() has returned.
+  // REQUIRES: `batch`, `share` and their data live until End() has returned.
   void Begin(LookupPhase phase, const LookupBatch& batch, const DeviceShare& share);
 
-  // Wakes as many of its own threads as there are tasks but `callers`.
+  // Wakes at most one of its own threads for each task, less `callers` tasks.
   void Wake(size_t callers);
 
-  // Does what is left to do, as the thread of that number. Returns when nothing is.
+  // Runs tasks as thread number `thread` until none is left.
   void Work(size_t thread);
 
-  // Waits for the threads that were woken. Their first failure, if any.
+  // Waits for the threads that were woken. Returns their first failure, if any.
   Status End();
 
-  // Any thread, at any time.
+  // Thread-safe.
   DeviceLoad load() const;
 
  private:
@@ -59,7 +59,7 @@ class LookupDevice {
   const std::string name_;
   const uint64_t table_bytes_;
 
-  // Sums over batches.
+  // Totals over all batches.
   std::atomic<uint64_t> lookup_ns_ = 0;
   std::atomic<uint64_t> batches_ = 0;
   std::atomic<uint64_t> rows_ = 0;
@@ -70,16 +70,16 @@ class LookupDevice {
   const DeviceShare* share_ = nullptr;
   size_t woken_ = 0;
 
-  // Tasks that threads have taken from the front, and kOneFromBack times those from the back.
+  // Number of tasks taken from the front, plus kOneFromBack times the number from the back.
   static constexpr uint64_t kOneFromBack = uint64_t{1} << 32;
   std::atomic<uint64_t> taken_ = 0;
 
-  // One for each thread, used by it alone during a phase.
+  // One for each thread, which only that thread uses during a phase.
   std::vector<PieceSums> sums_;
   std::vector<Status> statuses_;
   std::vector<std::chrono::nanoseconds> elapsed_;
 
-  std::vector<std::unique_ptr<TaskThread>> threads_;  // Last: they use the fields above.
+  std::vector<std::unique_ptr<TaskThread>> threads_;  // Last, since they use the fields above.
 };
 
 }  // namespace embershard

@@ -8,16 +8,16 @@
 namespace embershard {
 namespace {
 
-// What lies in the nearest cache while rows are on their way: a quarter of it.
+// Bytes of rows to prefetch at a time: a quarter of the first-level cache.
 constexpr size_t kAheadBytes = size_t{12} << 10;
 constexpr size_t kRowsAheadMin = 4;
 constexpr size_t kRowsAheadMax = 64;
 
-// A table of as many bytes is mostly out of the second cache.
+// A table of at least this size is mostly outside the second-level cache.
 constexpr size_t kFarBytes = size_t{8} << 20;
 constexpr int64_t kRowsFar = 64;
 
-// What every part has of its input, table and shard.
+// Fills the fields that follow from the input, table and shard.
 LookupPart PartOf(const Package& package, const SparseInput& input, size_t table_index,
                   const Shard& shard) {
   const TableSpec& table = package.manifest().tables[table_index];
@@ -40,16 +40,16 @@ LookupPart PartOf(const Package& package, const SparseInput& input, size_t table
   return part;
 }
 
-// Fills `further` of the parts from `begin` on: those of one lookup.
-void Link(size_t begin, std::vector<LookupPart>* parts) {
+// Fills `further` of the parts from `begin` on, which belong to one lookup.
+void LinkFurther(size_t begin, std::vector<LookupPart>* parts) {
   for (size_t i = begin; i < parts->size(); ++i) {
     LookupPart& part = (*parts)[i];
     if (!part.first()) continue;
     for (size_t j = begin; j < parts->size(); ++j) {
       const LookupPart& other = (*parts)[j];
-      const bool meets =
+      const bool shares_columns =
           other.column < part.column + part.columns && part.column < other.column + other.columns;
-      if (!other.first() && meets) part.further.push_back(j);
+      if (!other.first() && shares_columns) part.further.push_back(j);
     }
     std::sort(part.further.begin(), part.further.end(), [parts](size_t left, size_t right) {
       const LookupPart& a = (*parts)[left];
@@ -87,7 +87,7 @@ std::vector<LookupPart> LookupPartsOf(const Package& package) {
         part.pooling = lookup.pooling;
         part.column += lookup.column;
       }
-      Link(begin, &parts);
+      LinkFurther(begin, &parts);
     }
   }
   const std::vector<SequenceSpec>& sequences = package.schema().sequences;

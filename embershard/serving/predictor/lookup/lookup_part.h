@@ -1,8 +1,8 @@
-// What the lookups of a schema become under a plan.
+// The lookups of a schema, split by the shards of a plan.
 //
-// A table's shards tile it. The sums over a shard's rows go straight to its columns of the
-// lookup's vector where it begins at row 0; those shards tile the columns. Sums over rows
-// further down are kept apart and added to these later, shard by shard in the order of rows:
+// A table's shards tile it. A shard that begins at row 0 writes its sums straight to its columns of
+// the lookup's vector; these shards tile the columns. The sums of shards further down are kept
+// apart. They are added later, shard by shard in the order of rows:
 //
 //            columns 0 .. 8   8 .. 16
 //   rows 0   ┌───────────────┬────────┐
@@ -23,16 +23,16 @@
 
 namespace embershard {
 
-// One shard of a table, as one lookup or one sequence of the schema reads it.
+// One shard of a table, read by one lookup or one sequence of the schema.
 struct LookupPart {
   size_t lists = 0;   // Position in LookupBatch::lists.
-  size_t matrix = 0;  // In LookupBatch::matrices.
+  size_t matrix = 0;  // Position in LookupBatch::matrices.
   std::string input;  // Name of the sparse input.
   bool weighted = false;
   Pooling pooling = Pooling::kSum;
 
-  // Every id is a bag of its own. Of a sequence each shard writes the vectors of its rows, and
-  // that with row 0 the zeros of kZeroRow too: there is nothing to add.
+  // In a sequence every id is a bag of its own. Each shard writes the vectors of its rows, and the
+  // shard with row 0 also writes zeros for kZeroRow. Nothing is added.
   bool sequence = false;
 
   std::string table;
@@ -43,16 +43,17 @@ struct LookupPart {
 
   int64_t row_begin = 0;
   int64_t row_end = 0;
-  size_t table_column = 0;  // Of the table: where the shard begins.
+  size_t table_column = 0;  // First column in the table.
   size_t columns = 0;
-  size_t column = 0;  // In the matrix.
+  size_t column = 0;  // First column in the matrix.
 
-  std::vector<size_t> devices;  // Positions in Plan::devices. More than one: replicas.
+  std::vector<size_t> devices;  // Positions in Plan::devices. More than one if replicated.
 
-  // For a first part: the further parts that share columns with it, in the order of rows.
+  // The further parts that share columns with a first part, in the order of rows.
   std::vector<size_t> further;
 
-  // Bytes of a row that the shard needs, [read_begin, read_end) of it, header apart.
+  // Bytes [read_begin, read_end) of a row hold the shard's columns. They include the row's header
+  // only if the shard has column 0.
   size_t read_begin = 0;
   size_t read_end = 0;
 
@@ -65,14 +66,14 @@ struct LookupPart {
   bool kept_apart() const { return !first() && !sequence; }
 };
 
-// Positions in LookupBatch::matrices; the pooled matrix of a scope.
+// Positions in LookupBatch::matrices: the pooled matrix of each scope, then the sequences.
 constexpr size_t MatrixOf(Scope scope) { return scope == Scope::kRequest ? 0 : 1; }
 constexpr size_t kFirstSequence = 2;
 
-// Fills rows_ahead and rows_far by the bytes that the part reads of its rows.
+// Sets rows_ahead and rows_far from the number of bytes that the part reads of each row.
 void SetRowsAhead(LookupPart* part);
 
-// All parts of the plan that the package was opened with. They point into its tables.
+// All parts of the plan that the package was opened with. They point into the package's tables.
 std::vector<LookupPart> LookupPartsOf(const Package& package);
 
 }  // namespace embershard

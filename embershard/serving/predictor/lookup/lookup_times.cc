@@ -10,8 +10,9 @@
 namespace embershard {
 namespace {
 
-// Of the matrix that the sums are written to, beside those of many other tables. Each batch writes
-// other columns: in a server too, a table's columns are no longer in the core's caches.
+// Size of the matrix that sums are written to, as wide as a matrix of many tables. Each batch
+// writes other columns, because in a server a table's columns are no longer in the core's caches
+// either.
 constexpr size_t kMatrixColumns = 4096;
 constexpr size_t kMatrixValues = size_t{4} << 20;
 
@@ -44,8 +45,8 @@ Result<std::vector<double>> LookupTimes(const MeasuredTable& table, std::span<co
   BatchCut cut(parts, 1);
   LookupDevice device("cpu:0", table.rows.size(), 1, 1, BestBagSums());
   std::vector<double> times;
-  const auto of_batch = static_cast<size_t>(offsets.back());
-  for (size_t begin = 0; begin < ids.size(); begin += of_batch) {
+  const auto batch_ids = static_cast<size_t>(offsets.back());
+  for (size_t begin = 0; begin < ids.size(); begin += batch_ids) {
     const std::vector<JaggedRows> lists = {{.rows = &ids[begin], .offsets = offsets.data()}};
     parts[0].column = times.size() * table.dim % (columns - table.dim + 1);
     cut.Cut(parts, lists, matrices);

@@ -8,28 +8,30 @@
 namespace embershard {
 namespace {
 
-struct RowsSeen {
-  bool others = false;        // Rows that are not the part's, kZeroRow among them.
-  bool out_of_range = false;  // Neither kZeroRow nor one of the table.
+struct RowCheck {
+  bool any_foreign = false;       // Some row does not belong to the part, such as kZeroRow.
+  bool any_out_of_range = false;  // Some row is neither kZeroRow nor a row of the table.
 };
 
-RowsSeen Look(const BagSumsKernel& kernel, std::span<const int64_t> rows, const LookupPart& part) {
+RowCheck CheckRows(const BagSumsKernel& kernel, std::span<const int64_t> rows,
+                   const LookupPart& part) {
   const auto any_outside = [&](int64_t begin, int64_t end) {
     return kernel.any_outside(rows.data(), rows.size(), begin, end);
   };
   if (!any_outside(part.row_begin, part.row_end)) return {};
-  return {.others = true, .out_of_range = any_outside(kZeroRow, part.table_rows)};
+  return {.any_foreign = true, .any_out_of_range = any_outside(kZeroRow, part.table_rows)};
 }
 
 Status OutOfRange(const LookupPart& part, const int64_t* begin, const int64_t* end) {
-  const int64_t* row = std::find_if(
-      begin, end, [&part](int64_t each) { return each < kZeroRow || each >= part.table_rows; });
-  return Internal("table '" + part.table + "': row " + std::to_string(*row) + " of feature '" +
-                  part.input + "' is not in -1.." + std::to_string(part.table_rows - 1));
+  const int64_t* invalid = std::find_if(
+      begin, end, [&part](int64_t row) { return row < kZeroRow || row >= part.table_rows; });
+  return Internal("table '" + part.table + "': expected a row in -1.." +
+                  std::to_string(part.table_rows - 1) + " for feature '" + part.input + "', got " +
+                  std::to_string(*invalid));
 }
 
-// Asks for the first rows of a piece, unchecked: asking for what is not there harms nothing.
-// Returns how many. Inlined, or GCC 12 finds that nothing comes of it and drops it.
+// Prefetches the first rows of a piece, and returns their number. Rows need no check, because
+// prefetching an invalid address is harmless. Must be inlined: see Prefetch().
 [[gnu::always_inline]] inline int64_t PrefetchFirst(const LookupPiece& piece,
                                                     const LookupBatch& batch) {
   const LookupPart& part = batch.parts[piece.part];
@@ -58,7 +60,7 @@ void AddPart(const LookupPiece& piece, const LookupPart& part, const LookupPart&
 }  // namespace
 
 void PieceSums::Reserve(const BatchCut& cut) {
-  // One more than there are: every row is written and only one that counts advances.
+  // One element more than there are ids, because KeepRowsOf() and Scatter() write one too many.
   rows_.resize(std::max(rows_.size(), cut.piece_ids() + 1));
   weights_.resize(rows_.size());
   offsets_.resize(std::max(offsets_.size(), cut.piece_bags() + 1));
@@ -69,15 +71,15 @@ void PieceSums::Reserve(const BatchCut& cut) {
 Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch,
                       bool backward) {
   size_t next = 0;
-  int64_t ahead = 0;  // Rows asked for, of the pieces up to `next` that are not summed yet.
+  int64_t ahead = 0;  // Rows of pieces before `next` that are prefetched, but not summed yet.
   for (const LookupPiece& piece : pieces) {
     const LookupPart& part = batch.parts[piece.part];
     while (next < pieces.size() && ahead < part.rows_ahead) {
       ahead += PrefetchFirst(pieces[next], batch);
       ++next;
     }
-    const bool turns = backward && &piece == &pieces.back();
-    if (Status status = SumPiece(piece, batch, turns); !status.ok()) return status;
+    const bool last_backward = backward && &piece == &pieces.back();
+    if (Status status = SumPiece(piece, batch, last_backward); !status.ok()) return status;
     const int64_t* offsets = batch.lists[part.lists].offsets;
     ahead -= std::min(part.rows_ahead, offsets[piece.bag_end] - offsets[piece.bag_begin]);
   }
@@ -90,10 +92,10 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch, b
   const LookupMatrix& out = batch.matrices[part.matrix];
   const int64_t* const begin = lists.rows + lists.offsets[piece.bag_begin];
   const int64_t* const end = lists.rows + lists.offsets[piece.bag_end];
-  const RowsSeen seen = Look(kernel_, {begin, end}, part);
-  // Ids were checked when they became rows: a row that is out of range here is our bug, but
-  // must not read foreign memory.
-  if (seen.out_of_range) return OutOfRange(part, begin, end);
+  const RowCheck check = CheckRows(kernel_, {begin, end}, part);
+  // Ids were checked when they were converted to rows. A row out of range is a bug, but must not
+  // read other memory.
+  if (check.any_out_of_range) return OutOfRange(part, begin, end);
 
   const int64_t* const whole = lists.offsets + piece.bag_begin;
   BagSumsCall call{
@@ -112,7 +114,7 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch, b
       .sums = out.values + piece.bag_begin * out.columns + part.column,
       .stride = out.columns,
   };
-  if (part.sequence && seen.others && !part.whole_rows()) {
+  if (part.sequence && check.any_foreign && !part.whole_rows()) {
     Scatter(part, piece, begin, call);
     return {};
   }
@@ -121,7 +123,7 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch, b
         batch.further + batch.cut->further_begin(piece.part) + piece.bag_begin * part.columns;
     call.stride = part.columns;
   }
-  if (seen.others) {
+  if (check.any_foreign) {
     KeepRowsOf(part, piece, lists);
     call.rows = rows_.data();
     call.offsets = offsets_.data();
@@ -147,7 +149,7 @@ void PieceSums::Call(WeightType weight_type, const BagSumsCall& call) {
 
 void PieceSums::KeepRowsOf(const LookupPart& part, const LookupPiece& piece,
                            const JaggedRows& lists) {
-  // No branch to mispredict: every row is written and only one that counts advances.
+  // To avoid mispredicted branches, every row is written, but `size` grows only for the part's.
   size_t size = 0;
   offsets_[0] = 0;
   for (size_t bag = piece.bag_begin; bag < piece.bag_end; ++bag) {
@@ -162,8 +164,8 @@ void PieceSums::KeepRowsOf(const LookupPart& part, const LookupPiece& piece,
   }
 }
 
-// Vectors of the part's rows lie one behind the other first: between their places are those of
-// other parts.
+// Sums the vectors of the part's rows into a buffer first, because other parts write the vectors
+// between them.
 void PieceSums::Scatter(const LookupPart& part, const LookupPiece& piece, const int64_t* rows,
                         BagSumsCall call) {
   float* const out = call.sums;

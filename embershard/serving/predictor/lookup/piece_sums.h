@@ -1,4 +1,4 @@
-// The work of one thread of a lookup: pieces of a batch, one behind the other.
+// Sums the pieces of a batch one after another, on one thread of a lookup.
 
 #pragma once
 
@@ -14,14 +14,14 @@
 
 namespace embershard {
 
-// What the threads of a batch share. Pieces write to places of their own.
+// Data that the threads of a batch share. No two pieces write to the same memory.
 struct LookupBatch {
   std::span<const LookupPart> parts;
 
-  // Of the sparse inputs; behind them those of the sequences, a list an id.
+  // Lists of the sparse inputs, followed by those of the sequences, which have one id each.
   std::span<const JaggedRows> lists;
 
-  // Of requests and of examples, pooled; behind them the sequences'.
+  // The pooled matrices of requests and of examples, followed by those of the sequences.
   std::span<const LookupMatrix> matrices;
 
   // Sums of further parts, each [bags, columns] at `cut.further_begin`.
@@ -34,19 +34,19 @@ class PieceSums {
  public:
   explicit PieceSums(const BagSumsKernel& kernel) : kernel_(kernel) {}
 
-  // Makes room for the pieces that the batch's cut has met, so that Sum() need not.
+  // Allocates buffers for all pieces that `cut` has made so far, so that Sum() allocates nothing.
   void Reserve(const BatchCut& cut);
 
-  // Sums the rows of `pieces`; divides those that mean and need no further part. kInternal
-  // where a row is not one of the table: rows are checked before they are read.
-  // `backward`: the pieces before these are next.
+  // Sums the rows of `pieces`. Divides the sums of mean pooling that need no further part. Checks
+  // rows before it reads them, and fails with kInternal if the table has no such row.
+  // `backward`: this thread continues with pieces before these.
   // REQUIRES: Reserve().
   Status Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch, bool backward);
 
-  // How many rows it has summed since it was made.
+  // Number of rows summed so far.
   uint64_t rows() const { return rows_summed_; }
 
-  // Adds the further parts' sums to those of a first part's piece, and divides.
+  // Adds the further parts' sums to those of a first part's piece, and divides for mean pooling.
   static void Add(const LookupPiece& piece, const LookupBatch& batch);
 
  private:
@@ -59,12 +59,12 @@ class PieceSums {
   const BagSumsKernel& kernel_;
   uint64_t rows_summed_ = 0;
 
-  // The rows of a piece that are the part's, without those that stand for zeros.
+  // The rows of a piece that belong to the part, without kZeroRow.
   std::vector<int64_t> rows_;
   std::vector<float> weights_;
   std::vector<int64_t> offsets_;
 
-  // Vectors of a sequence, and the bags of the piece that they are of.
+  // Vectors of a sequence, and the piece's bag of each vector.
   std::vector<float> values_;
   std::vector<size_t> places_;
 };

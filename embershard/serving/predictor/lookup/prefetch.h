@@ -1,6 +1,6 @@
-// Asking memory for what is read later.
+// Prefetches memory that is read later.
 //
-// With internal linkage: files that are compiled for newer processors include this.
+// Functions have internal linkage, because files compiled for newer processors include this.
 
 #pragma once
 
@@ -11,13 +11,14 @@ namespace embershard {
 
 constexpr size_t kLineBytes = 64;
 
-// Of __builtin_prefetch: which cache lines come to.
+// Locality argument of __builtin_prefetch, which selects the cache.
 constexpr int kFirstCache = 3;
 constexpr int kSecondCache = 2;
 
-// Asks for the lines of [begin, end), which need not be there: of rows at multiples of 4 bytes all
-// of them. As many times whatever the alignment: a branch on it would be mispredicted. Inlined, or
-// GCC 12 finds that nothing comes of it and drops it.
+// Prefetches [begin, end), which need not be valid memory. If `begin` is a multiple of 4, this
+// covers every cache line. The number of prefetches does not depend on the alignment, because a
+// branch on it would be mispredicted. Must be inlined: GCC 12 drops calls that have no other
+// effect.
 template <int kCache = kFirstCache>
 [[gnu::always_inline]] static inline void Prefetch(const std::byte* begin, const std::byte* end) {
   __builtin_prefetch(begin, 0, kCache);

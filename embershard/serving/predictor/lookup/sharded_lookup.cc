@@ -10,8 +10,8 @@
 namespace embershard {
 namespace {
 
-// The bytes of the rows on each device of the plan, replicas on each of theirs.
-std::vector<uint64_t> BytesOfDevices(const Package& package) {
+// Size of the rows on each device of the plan. Replicas count on each of their devices.
+std::vector<uint64_t> DeviceBytes(const Package& package) {
   std::vector<uint64_t> bytes(package.plan().devices.size());
   for (const Shard& shard : package.plan().shards) {
     const TableSpec& table = package.manifest().tables[shard.table];
@@ -23,28 +23,29 @@ std::vector<uint64_t> BytesOfDevices(const Package& package) {
   return bytes;
 }
 
-// How many threads each device has: as many as the others, at least one, those left over going
-// to the first; none where nothing lies. A single thread, the caller's, works for all of them.
-std::vector<size_t> ThreadsOfDevices(const std::vector<uint64_t>& bytes, size_t threads) {
+// Number of threads of each device. Devices that hold rows share the threads equally, with at least
+// one each; the first ones take the remainder. Other devices have none. A single thread, the
+// caller's, counts for the first device with rows and works for all of them.
+std::vector<size_t> DeviceThreads(const std::vector<uint64_t>& bytes, size_t threads) {
   if (threads == 1) {
-    std::vector<size_t> of_devices(bytes.size());
-    const auto own = std::ranges::find_if(bytes, [](uint64_t each) { return each > 0; });
-    if (own != bytes.end()) of_devices[static_cast<size_t>(own - bytes.begin())] = 1;
-    return of_devices;
+    std::vector<size_t> device_threads(bytes.size());
+    const auto own = std::ranges::find_if(bytes, [](uint64_t size) { return size > 0; });
+    if (own != bytes.end()) device_threads[static_cast<size_t>(own - bytes.begin())] = 1;
+    return device_threads;
   }
   const auto idle = static_cast<size_t>(std::ranges::count(bytes, 0U));
   const size_t sharing = std::max<size_t>(1, bytes.size() - idle);
-  size_t left_over = threads > sharing ? threads % sharing : 0;
-  std::vector<size_t> of_devices;
-  for (const uint64_t each : bytes) {
-    size_t of_device = each > 0 ? std::max<size_t>(1, threads / sharing) : 0;
-    if (of_device > 0 && left_over > 0) {
-      ++of_device;
-      --left_over;
+  size_t remainder = threads > sharing ? threads % sharing : 0;
+  std::vector<size_t> device_threads;
+  for (const uint64_t size : bytes) {
+    size_t count = size > 0 ? std::max<size_t>(1, threads / sharing) : 0;
+    if (count > 0 && remainder > 0) {
+      ++count;
+      --remainder;
     }
-    of_devices.push_back(of_device);
+    device_threads.push_back(count);
   }
-  return of_devices;
+  return device_threads;
 }
 
 }  // namespace
@@ -52,21 +53,21 @@ std::vector<size_t> ThreadsOfDevices(const std::vector<uint64_t>& bytes, size_t 
 Result<std::unique_ptr<ShardedLookup>> ShardedLookup::Make(const Package& package,
                                                            const ShardedLookupOptions& options) {
   std::vector<LookupPart> parts = LookupPartsOf(package);
-  const std::vector<uint64_t> bytes = BytesOfDevices(package);
-  const auto in_all = static_cast<size_t>(options.threads > 0 ? options.threads : CoreCount());
-  const std::vector<size_t> threads = ThreadsOfDevices(bytes, in_all);
+  const std::vector<uint64_t> bytes = DeviceBytes(package);
+  const auto total = static_cast<size_t>(options.threads > 0 ? options.threads : CoreCount());
+  const std::vector<size_t> threads = DeviceThreads(bytes, total);
   const uint64_t alone_bytes =
-      in_all == 1 ? std::numeric_limits<uint64_t>::max() : options.alone_bytes;
+      total == 1 ? std::numeric_limits<uint64_t>::max() : options.alone_bytes;
   const auto own = static_cast<size_t>(
-      std::ranges::find_if(threads, [](size_t each) { return each > 0; }) - threads.begin());
+      std::ranges::find_if(threads, [](size_t count) { return count > 0; }) - threads.begin());
   const BagSumsKernel& kernel = options.kernel != nullptr ? *options.kernel : BestBagSums();
   try {
     std::vector<std::unique_ptr<LookupDevice>> devices;
     for (size_t i = 0; i < bytes.size(); ++i) {
-      const bool callers = i == own || threads[i] == 0;
+      const bool uses_caller = i == own || threads[i] == 0;
       devices.push_back(std::make_unique<LookupDevice>(package.plan().devices[i], bytes[i],
                                                        std::max<size_t>(1, threads[i]),
-                                                       callers ? 1 : 0, kernel));
+                                                       uses_caller ? 1 : 0, kernel));
     }
     return std::make_unique<ShardedLookup>(package.schema().sequences, std::move(parts),
                                            std::move(devices), own, alone_bytes);
@@ -80,10 +81,12 @@ Status ShardedLookup::Run(std::span<const JaggedRows> sparse, const LookupMatric
   matrices_.insert(matrices_.end(), out.sequences.begin(), out.sequences.end());
   size_t ids = 0;
   for (const LookupMatrix& sequence : out.sequences) ids = std::max(ids, sequence.bags);
-  while (ones_.size() <= ids) ones_.push_back(static_cast<int64_t>(ones_.size()));
+  while (single_offsets_.size() <= ids) {
+    single_offsets_.push_back(static_cast<int64_t>(single_offsets_.size()));
+  }
   lists_.assign(sparse.begin(), sparse.end());
-  for (const size_t input : inputs_of_sequences_) {
-    lists_.push_back({.rows = sparse[input].rows, .offsets = ones_.data()});
+  for (const size_t input : sequence_inputs_) {
+    lists_.push_back({.rows = sparse[input].rows, .offsets = single_offsets_.data()});
   }
   cut_.Cut(parts_, lists_, matrices_);
   if (further_.size() < cut_.further_size()) further_.resize(cut_.further_size());

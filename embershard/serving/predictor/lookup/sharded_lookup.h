@@ -1,4 +1,4 @@
-// Lookups over the shards of a plan, with our own kernels (bag_sums.h).
+// Lookups over the shards of a plan, with the kernels of bag_sums.h.
 
 #pragma once
 
@@ -21,26 +21,27 @@
 namespace embershard {
 
 struct ShardedLookupOptions {
-  // Threads for all devices together, the one that calls Run() among them: at least one a
-  // device, or that one alone. 0, the default: CoreCount().
+  // Threads for all devices together, including the thread that calls Run(). With 1, that thread
+  // does all work; otherwise each device with rows has at least one thread. 0: CoreCount().
   int threads = 0;
 
-  // A batch of fewer bytes to read and write is done by the thread that calls Run(): waking
-  // others would take longer. About 5 us for each 64 KiB. 0: always wake those that there are.
+  // A batch that reads and writes fewer bytes is done by the thread that calls Run(), because
+  // waking others would take longer. 64 KiB take about 5 us. 0: always wake the others.
   uint64_t alone_bytes = uint64_t{128} << 10;
 
-  // Null, the default: BestBagSums().
+  // Null: BestBagSums().
   const BagSumsKernel* kernel = nullptr;
 };
 
-// One call of Run() at a time.
+// Run() must not be called concurrently.
 class ShardedLookup {
  public:
-  // `package` must outlive the lookup. REQUIRES: the devices of its plan are processors.
+  // `package` must outlive the lookup. REQUIRES: all devices of its plan are named cpu:N.
   static Result<std::unique_ptr<ShardedLookup>> Make(const Package& package,
                                                      const ShardedLookupOptions& options);
 
-  // Of the devices, one for each of the plan, the thread that calls Run() works for `own`.
+  // `devices` has one entry per device of the plan. The thread that calls Run() works for the one
+  // at position `own`.
   ShardedLookup(const std::vector<SequenceSpec>& sequences, std::vector<LookupPart> parts,
                 std::vector<std::unique_ptr<LookupDevice>> devices, size_t own,
                 uint64_t alone_bytes)
@@ -49,29 +50,30 @@ class ShardedLookup {
         own_(own),
         alone_bytes_(alone_bytes),
         devices_(std::move(devices)) {
-    for (const SequenceSpec& each : sequences) inputs_of_sequences_.push_back(each.sparse_input);
+    for (const SequenceSpec& sequence : sequences)
+      sequence_inputs_.push_back(sequence.sparse_input);
   }
 
-  // Fills the matrices completely. `sparse` has one entry for each sparse input of
-  // the schema. An empty bag gives zeros, and so does kZeroRow in a sequence; every other
-  // vector of a sequence is the row's float(scale * code + bias).
+  // Fills the matrices completely. `sparse` has one entry for each sparse input of the schema. The
+  // vector of an empty bag is 0, and so is that of kZeroRow in a sequence. Every other vector of a
+  // sequence is the row's float(scale * code + bias).
   Status Run(std::span<const JaggedRows> sparse, const LookupMatrices& out);
 
-  // Those that tables lie on, in the plan's order. Any thread, at any time.
+  // Loads of the devices that hold tables, in the plan's order. Thread-safe.
   std::vector<DeviceLoad> device_loads() const;
 
  private:
   Status RunPhase(LookupPhase phase, const LookupBatch& batch);
 
   const std::vector<LookupPart> parts_;
-  std::vector<size_t> inputs_of_sequences_;
+  std::vector<size_t> sequence_inputs_;
   BatchCut cut_;
   std::vector<float> further_;
 
-  // Of the batch. Their memory is kept.
+  // Buffers of the current batch, reused by the next.
   std::vector<JaggedRows> lists_;
   std::vector<LookupMatrix> matrices_;
-  std::vector<int64_t> ones_;  // 0, 1, 2, ...: offsets of lists of one id.
+  std::vector<int64_t> single_offsets_;  // 0, 1, 2, ...: the offsets of lists of one id.
 
   const size_t own_;
   const uint64_t alone_bytes_;

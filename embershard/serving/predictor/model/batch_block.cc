@@ -78,7 +78,7 @@ void BatchBlock::Fill(const Slot& slot, size_t home, std::byte* memory) {
 BatchBlock::CallPlace BatchBlock::FillCall(const LookupCall& call, const Slot& slot,
                                            std::byte* memory) {
   CallPlace place{.bags = BagsOf(call, slot), .weighted = call.weighted};
-  // Offsets first: their number is known.
+  // Offsets come first, because their number is known.
   const size_t offsets_begin = end_;
   place.offsets = end_ - section_begin_;
   end_ = Aligned(end_ + sizeof(int32_t) * (call.tables.size() * place.bags + 1));
@@ -97,9 +97,9 @@ BatchBlock::CallPlace BatchBlock::FillCall(const LookupCall& call, const Slot& s
       for (int64_t at = lists.offsets[bag]; at < lists.offsets[bag + 1]; ++at) {
         const int64_t row = lists.rows[static_cast<size_t>(at)];
         // kZeroRow is in no shard.
-        const bool here = row >= shard.row_begin && row < shard.row_end;
-        if (!here && table.leaves_out) continue;
-        rows[ids++] = here ? static_cast<int32_t>(row - shard.row_begin) : zero_row;
+        const bool in_shard = row >= shard.row_begin && row < shard.row_end;
+        if (!in_shard && table.leaves_out) continue;
+        rows[ids++] = in_shard ? static_cast<int32_t>(row - shard.row_begin) : zero_row;
       }
       *offset++ = static_cast<int32_t>(ids);
     }
@@ -114,8 +114,8 @@ BatchBlock::CallPlace BatchBlock::FillCall(const LookupCall& call, const Slot& s
     const PackedShard& shard = shards[table.shard];
     const SlotSparse& lists = slot.sparse[table.sparse_input];
     for (size_t at = 0; at < lists.rows.size(); ++at) {
-      const bool here = lists.rows[at] >= shard.row_begin && lists.rows[at] < shard.row_end;
-      if (here || !table.leaves_out) *weight++ = lists.weights[at];
+      const bool in_shard = lists.rows[at] >= shard.row_begin && lists.rows[at] < shard.row_end;
+      if (in_shard || !table.leaves_out) *weight++ = lists.weights[at];
     }
   }
   end_ = Aligned(end_ + sizeof(float) * ids);

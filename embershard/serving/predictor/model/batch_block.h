@@ -1,9 +1,9 @@
-// A batch in one block of pinned memory, with a section for each device. One copy moves each
-// section.
+// A batch in one block of pinned memory, with a section for each device. Each section is moved by
+// one copy.
 //
 //   section of the home:    dense inputs, request of each example, offsets of sequences, its calls
-//   section of another:     its calls
-//   a call:                 rows [ids], offsets [tables * bags + 1], weights [ids]
+//   other sections:         calls of the device
+//   a call:                 offsets [tables * bags + 1], rows [ids], weights [ids]
 //
 // Every array begins at a multiple of 16 bytes.
 
@@ -21,7 +21,7 @@
 namespace embershard {
 
 struct BlockSection {
-  size_t begin = 0;  // In the block.
+  size_t begin = 0;  // Offset in the block.
   size_t bytes = 0;
 };
 
@@ -30,27 +30,27 @@ class BatchBlock {
   BatchBlock(const DeviceLayout& layout, const Schema& schema)
       : layout_(layout), schema_(schema), sections_(layout.homes.size()) {}
 
-  // Bytes that Fill() may need.
+  // Upper limit of the bytes that Fill() writes.
   size_t BytesMax(const Slot& slot, size_t home) const;
 
   // Writes the batch to `memory`, for the given home.
   void Fill(const Slot& slot, size_t home, std::byte* memory);
 
-  // REQUIRES of the calls below: Fill() was called.
+  // The functions below require that Fill() was called.
 
-  // By device.
+  // One section per device.
   const std::vector<BlockSection>& sections() const { return sections_; }
 
-  // The lists of a call of the home's layout, if the section of its device lies at `section`.
+  // The lists of a call of the home's layout. `section` is the address of its device's section.
   CallLists ListsOf(size_t call, const std::byte* section) const;
 
-  // Sets those inputs of the dense program that the block holds, if the section of the home lies at
-  // `section`.
+  // Sets the inputs of the dense program that are in the block. `section` is the address of the
+  // home's section.
   void SetInputs(std::byte* section, DenseProgramInputs* inputs,
                  std::vector<SequenceInput>* sequences) const;
 
  private:
-  // Bytes from the begin of the section.
+  // `rows`, `offsets` and `weights` are bytes from the begin of the section.
   struct CallPlace {
     size_t bags = 0;
     size_t ids = 0;
@@ -62,7 +62,7 @@ class BatchBlock {
 
   CallPlace FillCall(const LookupCall& call, const Slot& slot, std::byte* memory);
 
-  // Copies an array to the end of what was written and returns where it begins, in the section.
+  // Appends an array to the section that is being written, and returns its offset in the section.
   template <class T>
   size_t Append(const std::vector<T>& values, std::byte* memory);
 
@@ -72,9 +72,9 @@ class BatchBlock {
   size_t requests_ = 0;
   size_t examples_ = 0;
   size_t end_ = 0;            // Bytes written so far.
-  size_t section_begin_ = 0;  // Where the section being written begins.
+  size_t section_begin_ = 0;  // Begin of the section that is being written.
   std::vector<BlockSection> sections_;
-  std::vector<CallPlace> calls_;  // By call of the home's layout.
+  std::vector<CallPlace> calls_;  // One per call of the home's layout.
   size_t request_dense_ = 0;
   size_t example_dense_ = 0;
   size_t request_of_example_ = 0;

@@ -1,4 +1,4 @@
-// What a device model has on each device, and what each of its slots has there.
+// State of a device model on each device, and of each of its slots there.
 
 #pragma once
 
@@ -24,18 +24,18 @@ inline constexpr size_t kMatrixAlignment = 256;
 struct LoadedDevice {
   std::string name;
   std::unique_ptr<DeviceMemory> weights;
-  std::unique_ptr<Device> device;  // After the weights, which it reads.
+  std::unique_ptr<Device> device;  // Destroyed before the weights, which it reads.
 
-  // Since it was loaded.
+  // Totals since the device was loaded.
   std::atomic<uint64_t> lookup_ns = 0;
   std::atomic<uint64_t> dense_ns = 0;
   std::atomic<uint64_t> batches = 0;
   std::atomic<uint64_t> rows = 0;
   std::atomic<uint64_t> copied_bytes = 0;
-  std::atomic<uint64_t> memory_bytes = 0;  // Held now.
+  std::atomic<uint64_t> memory_bytes = 0;  // Memory in use now.
 };
 
-// Memory of one device or of the host that grows with the batches of one slot.
+// Memory of one device or of the host, which grows with the batches of one slot.
 class GrowingMemory {
  public:
   // REQUIRES: nothing uses the memory.
@@ -43,7 +43,7 @@ class GrowingMemory {
   Status Reserve(size_t bytes, const Allocate& allocate) {
     if (memory_ != nullptr && memory_->size_bytes() >= bytes) return {};
     memory_.reset();
-    // A quarter more, so that a slowly growing batch does not allocate each time.
+    // Adds a quarter, so that slowly growing batches do not allocate each time.
     ASSIGN_OR_RETURN(memory_, allocate(RoundUp(bytes + bytes / 4, kMatrixAlignment)));
     return {};
   }
@@ -54,43 +54,43 @@ class GrowingMemory {
   std::unique_ptr<DeviceMemory> memory_;
 };
 
-// What one slot has on one device.
+// State of one slot on one device.
 struct DeviceLane {
   std::unique_ptr<DeviceStream> stream;
   std::unique_ptr<DeviceEvent> begun;
   std::unique_ptr<DeviceEvent> looked_up;
-  std::unique_ptr<DeviceEvent> placed;    // Of the home only: the program's inputs are complete.
-  std::unique_ptr<DeviceEvent> finished;  // Of the home only: the outputs are on the host.
-  bool in_use = false;                    // By the batch.
-  GrowingMemory section;                  // Of the batch's block.
-  GrowingMemory results;                  // Of lookups and, on the home, of everything after them.
+  std::unique_ptr<DeviceEvent> placed;    // Only on the home: the program's inputs are complete.
+  std::unique_ptr<DeviceEvent> finished;  // Only on the home: the outputs are on the host.
+  bool in_use = false;                    // True if the batch uses this device.
+  GrowingMemory section;                  // The device's section of the batch's block.
+  GrowingMemory results;  // Results of lookups and, on the home, of all later steps.
 };
 
-// What one slot has. A batch runs in it from Run() to Synchronize().
+// State of one slot. A batch uses it from Run() to Synchronize().
 struct Lane {
   Lane(const DeviceLayout& layout, const Schema& schema) : block(layout, schema) {}
 
   std::vector<DeviceLane> devices;
   BatchBlock block;
-  GrowingMemory pinned;   // The block.
-  GrowingMemory outputs;  // Pinned; the program's outputs, one after another.
+  GrowingMemory pinned;   // Pinned memory of the block.
+  GrowingMemory outputs;  // Pinned memory of the program's outputs, one after another.
 
-  // Of the batch. Their memory is kept.
-  std::vector<DeviceMatrix> matrices;  // Targets of ColumnCopy, at home.
-  std::vector<DeviceMatrix> staged;    // By call: its result where it was computed.
-  std::vector<DeviceMatrix> arrived;   // By call: its result at home.
-  DeviceMatrix device_outputs;         // At home.
+  // Buffers of the current batch, reused by the next.
+  std::vector<DeviceMatrix> matrices;  // Targets of ColumnCopy, on the home.
+  std::vector<DeviceMatrix> staged;    // Result of each call, on the device that computed it.
+  std::vector<DeviceMatrix> arrived;   // Result of each call, on the home.
+  DeviceMatrix device_outputs;         // The program's outputs, on the home.
   std::vector<SequenceInput> sequences;
   std::vector<MemoryRange> reads;
   std::vector<MemoryRange> writes;
 };
 
-// Places matrices one after another.
+// Assigns offsets to matrices that are stored one after another.
 class MatrixPlacer {
  public:
   size_t bytes() const { return end_; }
 
-  // Where it begins.
+  // Returns the offset of the matrix.
   size_t Add(const DeviceMatrix& matrix) {
     const size_t begin = end_;
     end_ = RoundUp(begin + matrix.size_bytes(), kMatrixAlignment);

@@ -14,7 +14,7 @@
 namespace embershard {
 namespace {
 
-// Rows that are packed at once while a model loads.
+// Bytes of rows that are packed at a time when a model is loaded.
 constexpr size_t kPackBytes = size_t{64} << 20;
 
 class DeviceModel final : public Model {
@@ -27,8 +27,8 @@ class DeviceModel final : public Model {
 
   ~DeviceModel() override {
     if (lost_) {
-      // Memory of a lost GPU is kept until the process ends: torch throws in destructors otherwise,
-      // which would end it at once.
+      // The memory of a lost GPU is never freed. Otherwise torch would throw in destructors, which
+      // ends the process.
       using Lost = std::pair<decltype(lanes_), decltype(devices_)>;
       static auto* const kept = new std::vector<Lost>();
       static Mutex mutex;
@@ -36,7 +36,7 @@ class DeviceModel final : public Model {
       kept->emplace_back(std::move(lanes_), std::move(devices_));
       return;
     }
-    // Streams end before the memory that they may still use.
+    // Streams must finish before the memory that they use is freed.
     for (auto& lane : lanes_) {
       for (DeviceLane& device : lane->devices) (void)device.stream->Synchronize();
     }
@@ -73,16 +73,16 @@ class DeviceModel final : public Model {
     try {
       const size_t home = next_home_.fetch_add(1, std::memory_order_relaxed) % devices_.size();
       Status status = Enqueue(slot, home, &lane);
-      // The home has waited for the others.
+      // The home's stream waits for the other devices.
       if (status.ok()) status = lane.devices[home].stream->Synchronize();
-      if (!status.ok()) return Recovered(lane, std::move(status));
+      if (!status.ok()) return EndFailedBatch(lane, std::move(status));
       TakeOutputs(lane, &slot);
       CountTimes(lane, home, &slot);
       return {};
     } catch (const std::bad_alloc&) {
-      return Recovered(lane, OutOfMemory());
+      return EndFailedBatch(lane, OutOfMemory());
     } catch (const std::exception& error) {
-      return Recovered(lane, Internal("model: ", error.what()));
+      return EndFailedBatch(lane, Internal("model: ", error.what()));
     }
   }
 
@@ -108,21 +108,22 @@ class DeviceModel final : public Model {
             StatusReason::kDeviceLost};
   }
 
-  // Waits for what was enqueued of a batch that failed: it uses the slot's memory.
-  Status Recovered(const Lane& lane, Status status) {
+  // Waits for the enqueued work of a batch that failed, which uses the slot's memory. Returns the
+  // error to report.
+  Status EndFailedBatch(const Lane& lane, Status status) {
     for (const DeviceLane& device : lane.devices) {
       const Status ended = device.stream->Synchronize();
       const bool is_lost = ended.reason() == StatusReason::kDeviceLost;
       if (is_lost || status.reason() == StatusReason::kDeviceLost) {
         const MutexLock lock(lost_mutex_);
-        if (!lost_) lost_message_ = status.message();  // What failed first.
+        if (!lost_) lost_message_ = status.message();  // Keep the first failure.
         lost_ = true;
       }
     }
     return lost_ ? LostStatus() : status;
   }
 
-  // Packs the rows of a device, copies them there, and loads what the device computes.
+  // Packs the rows of a device, copies them there, and loads the program.
   Status LoadDevice(size_t position, ProgramBytes program) {
     LoadedDevice& loaded = *devices_[position];
     const size_t bytes = std::max<size_t>(layout_.weight_bytes[position], kDeviceRowAlignment);
@@ -149,7 +150,8 @@ class DeviceModel final : public Model {
                                package_->schema());
   }
 
-  // The refusal of a plan whose shards do not fit a device. It names the largest tables.
+  // The error for a plan whose shards do not fit into a device's memory. It names the largest
+  // tables.
   Status TooSmall(size_t position, size_t bytes, const Status& status) const {
     if (status.code() != StatusCode::kResourceExhausted) return status;
     std::vector<const PackedShard*> shards;
@@ -192,7 +194,7 @@ class DeviceModel final : public Model {
     }
     RETURN_IF_ERROR(EnqueueLookups(home, home, lane));
     RETURN_IF_ERROR(EnqueueTransfers(home, lane));
-    RETURN_IF_ERROR(EnqueuePlacing(home, lane));
+    RETURN_IF_ERROR(EnqueuePlacement(home, lane));
     return EnqueueProgram(home, lane);
   }
 
@@ -204,7 +206,7 @@ class DeviceModel final : public Model {
     return {};
   }
 
-  // Decides where results lie, on the home and on the others.
+  // Reserves memory for results, and sets their addresses on the home and the other devices.
   Status PlaceResults(const Slot& slot, size_t home, Lane* lane) {
     const Schema& schema = package_->schema();
     const std::vector<LookupCall>& calls = layout_.homes[home].calls;
@@ -255,17 +257,17 @@ class DeviceModel final : public Model {
     return {};
   }
 
-  // Grows a slot's memory on a device to at least `bytes`, and counts the change.
+  // Grows a slot's memory on a device to at least `bytes`, and updates the device's memory_bytes.
   Status Reserve(size_t device, size_t bytes, GrowingMemory* memory) {
     LoadedDevice& loaded = *devices_[device];
     const size_t before = memory->size_bytes();
-    const Status reserved = memory->Reserve(
-        bytes, [&loaded](size_t wanted) { return loaded.device->Allocate(wanted); });
+    const Status reserved =
+        memory->Reserve(bytes, [&loaded](size_t size) { return loaded.device->Allocate(size); });
     loaded.memory_bytes += memory->size_bytes() - before;
     return reserved;
   }
 
-  // Copies a device's section of the block there and calls its lookups.
+  // Copies a device's section of the block there, and runs its lookups.
   Status EnqueueLookups(size_t home, size_t device, Lane* lane) {
     DeviceLane& on_device = lane->devices[device];
     const BlockSection& section = lane->block.sections()[device];
@@ -314,7 +316,7 @@ class DeviceModel final : public Model {
     const std::vector<LookupCall>& calls = layout_.homes[home].calls;
     DeviceStream& stream = *lane->devices[home].stream;
     size_t waited_for = home;
-    for (size_t i = 0; i < calls.size(); ++i) {  // They are in the order of devices.
+    for (size_t i = 0; i < calls.size(); ++i) {  // Calls are ordered by device.
       const size_t device = calls[i].device;
       if (device == home) continue;
       if (device != waited_for) {
@@ -330,7 +332,7 @@ class DeviceModel final : public Model {
   }
 
   // Copies the staged parts with row 0 to the program's inputs, then adds the others.
-  Status EnqueuePlacing(size_t home, Lane* lane) {
+  Status EnqueuePlacement(size_t home, Lane* lane) {
     DeviceLane& at_home = lane->devices[home];
     const std::vector<StagedCopy>& placed = layout_.homes[home].placed;
     if (!placed.empty()) {
@@ -354,7 +356,7 @@ class DeviceModel final : public Model {
     DeviceLane& at_home = lane->devices[home];
     const size_t bytes = lane->device_outputs.size_bytes();
     RETURN_IF_ERROR(lane->outputs.Reserve(
-        bytes, [&](size_t wanted) { return devices_[home]->device->AllocatePinned(wanted); }));
+        bytes, [&](size_t size) { return devices_[home]->device->AllocatePinned(size); }));
     DenseProgramInputs inputs;
     lane->sequences.assign(package_->schema().sequences.size(), {});
     for (size_t i = 0; i < lane->sequences.size(); ++i) {
@@ -401,8 +403,8 @@ class DeviceModel final : public Model {
     }
   }
 
-  // Counts the time that each device took. REQUIRES: the batch has ended without an error. A time
-  // that cannot be read is not counted: if the device is lost, the next batch reports it.
+  // Counts the time that each device took. Ignores times that cannot be read; if a device is lost,
+  // the next batch reports it. REQUIRES: the batch has ended without an error.
   void CountTimes(const Lane& lane, size_t home, Slot* slot) {
     for (size_t i = 0; i < devices_.size(); ++i) {
       const DeviceLane& device = lane.devices[i];
@@ -425,7 +427,7 @@ class DeviceModel final : public Model {
   ProgramReport report_;
   DeviceLayout layout_;
   std::vector<std::unique_ptr<LoadedDevice>> devices_;  // In the order of the plan.
-  std::vector<std::unique_ptr<Lane>> lanes_;            // By slot; they end before the devices.
+  std::vector<std::unique_ptr<Lane>> lanes_;  // One per slot; destroyed before the devices.
   std::atomic<size_t> next_home_ = 0;
   std::atomic<bool> lost_ = false;
   mutable Mutex lost_mutex_;

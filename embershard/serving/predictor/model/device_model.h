@@ -1,4 +1,4 @@
-// A model whose tables and dense program lie on devices with memory of their own.
+// A model with its tables and dense program on devices that have their own memory.
 
 #pragma once
 
@@ -14,20 +14,20 @@
 
 namespace embershard {
 
-// Makes the device of that name, such as "cuda:0". `layout` outlives the device.
+// Makes the device `name`, such as "cuda:0". `layout` outlives the device.
 using DeviceMaker = std::function<Result<std::unique_ptr<Device>>(
     const std::string& name, size_t position, const DeviceLayout& layout)>;
 
-// Copies in, kernels and copies out of three batches keep a device busy.
+// Three batches keep a device busy: one copies in, one computes, and one copies out.
 inline constexpr size_t kDeviceSlots = 3;
 
 struct DeviceModelOptions {
   size_t slots = kDeviceSlots;
 
-  // Vectors travel between devices as float16; else as float32.
+  // Transfers vectors between devices as float16 instead of float32.
   bool half_transfers = false;
 
-  // Reads of the package's program are paced by it. Null: as fast as they can be.
+  // Limits the rate of reading the package's program. Null: no limit.
   ReadControl* control = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// One loaded model: package + lookup + dense program.
+// A loaded model, which consists of a package, its lookups and its dense program.
 
 #pragma once
 
@@ -17,13 +17,13 @@ namespace embershard {
 
 // The dense program that a model runs.
 struct ProgramReport {
-  std::string target;          // As `dense_program` names it.
-  std::string why;             // Why this one runs.
-  bool is_substitute = false;  // True if the package prefers another one: the log says so.
+  std::string target;          // Target, as in the option dense_program.
+  std::string why;             // Reason why this program runs.
+  bool is_substitute = false;  // True if the package prefers another program, which is logged.
 };
 
-// What runs a batch. An interface so that batching and engine are tested
-// with models made of a few lines. Final implementations: PackageModel, DeviceModel.
+// Runs batches. An interface, so that tests of batching and engine can use small fake models. Final
+// implementations: PackageModel, DeviceModel.
 class Model {
  public:
   virtual ~Model() = default;
@@ -32,8 +32,8 @@ class Model {
   virtual const IdMap& id_map(size_t sparse_input) const = 0;
   virtual const std::vector<SampleRequest>& samples() const = 0;
 
-  // True if the model rounds at other places than the run that produced the samples' outputs:
-  // layers round only their weights to bfloat16, or lookups compute in float16.
+  // True if the model rounds at other places than the run that produced the samples' outputs. Its
+  // layers round only their weights to bfloat16, or its lookups compute in float16.
   virtual bool rounds_elsewhere() const { return false; }
 
   // True if batches run on GPUs.
@@ -44,15 +44,15 @@ class Model {
     return none;
   }
 
-  // How many batches run at once, each in a slot of another number: each has lookups and scratch
-  // memory of its own. At least 1.
+  // Number of batches that can run at a time, at least 1. Each runs in a slot with its own number,
+  // which has its own lookups and scratch memory.
   virtual size_t slots() const { return 1; }
 
-  // Runs the batch in `slot`: reads what the builder filled, fills the rest. One
-  // call at a time for each Slot::number. Never throws.
+  // Runs the batch in `slot`. Reads the fields that the builder filled, and fills the others. Calls
+  // with the same Slot::number must not run concurrently. Never throws.
   virtual Status Run(Slot& slot) = 0;
 
-  // What its devices hold and have done since it was loaded. Any thread, at any time.
+  // Memory use and counters of the devices since the model was loaded. Thread-safe.
   virtual std::vector<DeviceLoad> device_loads() const { return {}; }
 };
 
@@ -61,44 +61,43 @@ inline constexpr int kThreadsMax = 1024;
 struct ModelOptions {
   PackageOptions package;
 
-  // Threads of the lookups, and inside the dense program after them. 0: CoreCount(). At most
-  // kThreadsMax.
+  // Threads for lookups, and for the dense program after them. 0: CoreCount(). At most kThreadsMax.
   int threads = 0;
 
-  // Batches that run at once, with equal shares of the threads, one at least. 0: one a thread. At
-  // most kThreadsMax.
+  // Number of batches that run at a time. They share the threads equally, with at least one thread
+  // each. 0: one batch per thread. At most kThreadsMax.
   int slots = 1;
 
-  // On devices with memory of their own: vectors travel between them as float16; else as float32.
+  // Transfers vectors between devices that have their own memory as float16 instead of float32.
   bool half_transfers = false;
 
-  // Target of the dense program, as ChooseProgram() takes it. Empty: the processor decides.
+  // Target of the dense program; see ChooseProgram(). Empty: depends on the processor.
   std::string dense_program;
 
-  // Where the fbgemm_gpu Python package is installed. Empty: no operator of FBGEMM is loaded, and a
-  // dense program that uses some is refused.
+  // Folder of the installed Python package fbgemm_gpu. Empty: FBGEMM's operators are not loaded,
+  // and dense programs that use them are refused.
   std::filesystem::path fbgemm_folder;
 
-  // Where what is read and computed at loading is done. Null: on the calling thread. The model's
-  // own threads are started by that one in either case.
+  // Runs the reading and computing of a load. Null: the calling thread does. The calling thread
+  // starts the model's own threads in either case.
   Background* background = nullptr;
 };
 
-// How many batches of a model with these options run at once.
+// Number of batches that a model with these options runs at a time.
 size_t SlotCount(const ModelOptions& options);
 
-// Opens and checks the package and makes it runnable. Its samples are run by the
-// engine, which has the builder that requests go through. Refuses threads and slots out of range
-// (kInvalidArgument).
+// Opens and checks the package, and makes a model of it. Does not run the package's samples: the
+// engine does, because it has the builder of requests. Fails with kInvalidArgument if threads or
+// slots are out of range.
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options);
 
-// The same, without reading the manifest again.
+// Same as above, without reading the manifest again.
 Result<std::unique_ptr<Model>> LoadPackageModel(const PackageOutline& outline,
                                                 const ModelOptions& options);
 
-// The same of a package that is open already: several models may share one, whose tables, id maps
-// and samples are in memory once. Of `options.package` it takes `control` alone.
+// Same as above for an open package. Several models may share it, and then have its tables, id maps
+// and samples in memory only once. Uses only `control` of `options.package`.
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options);
 

@@ -25,7 +25,7 @@ struct LoadedProgram {
 
 class PackageModel final : public Model {
  public:
-  // `lookups`: one for each slot, over the same tables. `program` takes as many calls at once.
+  // `lookups` has one lookup per slot, all over the same tables.
   PackageModel(std::shared_ptr<const Package> package,
                std::vector<std::unique_ptr<ShardedLookup>> lookups, LoadedProgram loaded)
       : package_(std::move(package)), loaded_(std::move(loaded)) {
@@ -69,11 +69,11 @@ class PackageModel final : public Model {
   }
 
  private:
-  // What one slot's runs need beside it.
+  // State of a slot's runs besides the Slot.
   struct Lane {
     std::unique_ptr<ShardedLookup> lookup;
 
-    // Views of the slot, kept for their memory.
+    // Views of the slot, whose memory is reused.
     std::vector<JaggedRows> sparse = {};
     std::vector<LookupMatrix> vectors = {};
     std::vector<SequenceInput> sequences = {};
@@ -126,20 +126,20 @@ class PackageModel final : public Model {
                                 &slot.outputs);
   }
 
-  const std::shared_ptr<const Package> package_;  // First: the lookups read its tables.
+  const std::shared_ptr<const Package> package_;  // First, because the lookups read its tables.
   const LoadedProgram loaded_;
-  std::vector<Lane> lanes_;  // By slot.
+  std::vector<Lane> lanes_;  // One per slot.
 };
 
-// A program that did not load for want of FBGEMM says so.
-Status Explained(const Status& status, const ModelOptions& options) {
+// Adds an explanation to the error of a program that needs FBGEMM, if it is not installed.
+Status ExplainMissingFbgemm(const Status& status, const ModelOptions& options) {
   const bool wants_fbgemm = status.message().find("fbgemm::") != std::string::npos;
   if (!wants_fbgemm || !options.fbgemm_folder.empty()) return status;
   return BadPackage(status.message(),
                     "; it uses operators of FBGEMM, which is not installed here (fbgemm-gpu-cpu)");
 }
 
-// How many batches run at once, and the threads of each.
+// Number of batches that run at a time, and threads of each.
 struct Shares {
   int slots = 1;
   int threads = 1;
@@ -171,16 +171,16 @@ Status LoadProgram(const Package& package, const ModelOptions& options, const Sh
   auto program =
       LoadTorchScriptProgram({.name = spec.file, .bytes = std::move(bytes)}, package.schema(),
                              {.threads = shares.threads, .float32_layers = choice.float32_layers});
-  if (!program.ok()) return Explained(program.status(), options);
+  if (!program.ok()) return ExplainMissingFbgemm(program.status(), options);
   *loaded = {.program = std::move(*program),
              .rounds_layers = spec.type == DenseType::kBfloat16 && choice.float32_layers,
              .report = std::move(choice.report)};
   return {};
 }
 
-// True if the plan's devices are processors; false if they are other devices of one kind.
-// kBadPackage: they are of several kinds.
-Result<bool> LiesOnProcessors(const Plan& plan) {
+// True if the plan's devices are processors, false if they are other devices of one kind. Fails
+// with kBadPackage if they are of several kinds.
+Result<bool> IsOnProcessors(const Plan& plan) {
   const auto kind_of = [](const std::string& device) { return device.substr(0, device.find(':')); };
   const std::string kind = kind_of(plan.devices[0]);
   for (const std::string& device : plan.devices) {
@@ -215,7 +215,7 @@ Result<std::unique_ptr<Model>> LoadDeviceModel(std::shared_ptr<const Package> pa
   return model;
 }
 
-// `source`: as Package::Open() takes it.
+// `source`: see Package::Open().
 template <class Source>
 Result<std::unique_ptr<Model>> OpenAndMake(const Source& source, const ModelOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
@@ -246,7 +246,7 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const PackageOutline& outline,
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(const bool on_processors, LiesOnProcessors(package->plan()));
+  ASSIGN_OR_RETURN(const bool on_processors, IsOnProcessors(package->plan()));
   if (!on_processors) return LoadDeviceModel(std::move(package), options);
   const Shares shares = SharesOf(options);
   std::vector<std::unique_ptr<ShardedLookup>> lookups;

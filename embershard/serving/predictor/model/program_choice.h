@@ -1,4 +1,4 @@
-// How a package's dense program is run here.
+// Chooses how to run a package's dense program.
 
 #pragma once
 
@@ -12,17 +12,17 @@
 
 namespace embershard {
 
-// The `dense_program` that runs the TorchScript's bfloat16 layers in float32.
+// Target that runs the TorchScript program's bfloat16 layers in float32.
 inline constexpr std::string_view kFloat32LayersTarget = "cpu-fp32";
 
 struct ProgramChoice {
-  bool float32_layers = false;  // As in DenseProgramOptions.
+  bool float32_layers = false;  // See DenseProgramOptions.
   ProgramReport report;
 };
 
-// Always the package's TorchScript. `target` says how to run its layers; if it is empty, the
-// processor's `instructions` decide. Compiled programs that the manifest lists are not run, and the
-// report says so. kNotFound: there is no such target.
+// Always chooses the package's TorchScript program. `target` selects how to run its layers; if it
+// is empty, this depends on the processor's `instructions`. Compiled programs in the manifest are
+// not run, which the report states. Fails with kNotFound if there is no such target.
 Result<ProgramChoice> ChooseProgram(const Manifest& manifest, const std::string& target,
                                     const std::set<std::string>& instructions);
 

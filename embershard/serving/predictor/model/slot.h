@@ -1,7 +1,7 @@
-// Every buffer of one batch, of any model. Filled by the builder, run by the model, split into
-// answers; its memory is kept from batch to batch.
+// All buffers of one batch, for any model. The builder fills them, the model runs them, and then
+// they are split into answers. Their memory is reused from batch to batch.
 //
-// R requests, B examples. "Bags" of a sparse input: R in request scope, B in
+// A batch has R requests and B examples. A sparse input has R bags in request scope and B bags in
 // example scope.
 
 #pragma once
@@ -15,14 +15,14 @@ namespace embershard {
 // The merged lists of one sparse input.
 struct SlotSparse {
   std::vector<int64_t> rows;     // [total], kZeroRow allowed.
-  std::vector<int64_t> offsets;  // [bags + 1], first 0, last total.
-  std::vector<float> weights;    // [total] where the input is weighted, else empty.
+  std::vector<int64_t> offsets;  // [bags + 1], from 0 to total.
+  std::vector<float> weights;    // [total] if the input is weighted, else empty.
 };
 
 struct Slot {
   explicit Slot(size_t number_of_slot = 0) : number(number_of_slot) {}
 
-  // The slot of the model in which the batch runs, below Model::slots().
+  // Number of the model's slot that runs the batch, less than Model::slots().
   const size_t number;
 
   // Filled by the builder.
@@ -37,12 +37,12 @@ struct Slot {
   std::vector<float> request_pooled;  // [R, Schema::request_pooled_columns]
   std::vector<float> example_pooled;  // [B, Schema::example_pooled_columns]
 
-  std::vector<std::vector<float>> sequences;  // Of Schema::sequences, each [total, dim].
+  std::vector<std::vector<float>> sequences;  // One per Schema::sequences, each [total, dim].
 
   // Filled by the dense program, in the order of Schema::outputs, each [R or B, width], row-major.
   std::vector<std::vector<float>> outputs;
 
-  // How long the two halves took.
+  // Times of the two parts of the run.
   uint32_t lookup_us = 0;
   uint32_t dense_us = 0;
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// So that nobody who changes the process's mappings waits long.
+// Bytes to populate at a time. Threads that change the process's mappings wait for each such call.
 constexpr size_t kPopulatedAtOnce = size_t{1} << 20;
 
 Status MapFailed(const char* what, size_t size_bytes) {
@@ -32,7 +32,7 @@ AddressRange::~AddressRange() {
 }
 
 Result<AddressRange> AddressRange::Reserve(size_t size_bytes) {
-  // Reserves enough to begin at a huge page, then gives both ends back.
+  // Reserves enough to begin at a huge page, then unmaps both ends.
   const size_t reserved = size_bytes + kHugePageBytes;
   if (reserved < size_bytes) {
     errno = ENOMEM;
@@ -44,9 +44,9 @@ Result<AddressRange> AddressRange::Reserve(size_t size_bytes) {
   auto* first = static_cast<std::byte*>(mapped);
   const size_t past = reinterpret_cast<uintptr_t>(first) % kHugePageBytes;
   const size_t before = past == 0 ? 0 : kHugePageBytes - past;
-  const size_t behind = kHugePageBytes - before;
+  const size_t after = kHugePageBytes - before;
   if (before > 0) munmap(first, before);
-  if (behind > 0) munmap(first + before + size_bytes, behind);
+  if (after > 0) munmap(first + before + size_bytes, after);
   AddressRange range;
   range.base_ = first + before;
   range.size_bytes_ = size_bytes;
@@ -57,14 +57,14 @@ Status AddressRange::MapMemory(size_t offset, size_t size_bytes) {
   void* mapped = mmap(base_ + offset, size_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   if (mapped == MAP_FAILED) return MapFailed("allocate", size_bytes);
-  // Advice: without huge pages lookups are slower, and right.
+  // Failure is ignored, because lookups are only slower without huge pages.
   (void)madvise(mapped, size_bytes, MADV_HUGEPAGE);
   return {};
 }
 
 Status AddressRange::MapFile(size_t offset, size_t size_bytes, const File& file,
                              uint64_t file_offset) {
-  // Shared, though nobody writes: MapAgain() can repeat no other mapping.
+  // MAP_SHARED, although nobody writes, because MapAgain() can only duplicate a shared mapping.
   void* mapped = mmap(base_ + offset, size_bytes, PROT_READ, MAP_SHARED | MAP_FIXED,
                       file.descriptor(), static_cast<off_t>(file_offset));
   if (mapped == MAP_FAILED) return MapFailed("map", size_bytes);
@@ -73,7 +73,7 @@ Status AddressRange::MapFile(size_t offset, size_t size_bytes, const File& file,
 
 Status AddressRange::MapAgain(size_t offset, size_t size_bytes, const AddressRange& other,
                               size_t other_offset) {
-  // An old size of zero leaves the old mapping where it is.
+  // With an old size of zero, mremap() duplicates the old mapping instead of moving it.
   void* mapped = mremap(other.base_ + other_offset, 0, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
                         base_ + offset);
   if (mapped == MAP_FAILED) return MapFailed("map again", size_bytes);

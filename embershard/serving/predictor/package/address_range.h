@@ -1,4 +1,4 @@
-// A range of addresses that is reserved first and filled afterwards.
+// A range of addresses that is first reserved and then filled.
 
 #pragma once
 
@@ -14,8 +14,8 @@ namespace embershard {
 // Page size of the system, in bytes.
 size_t PageBytes();
 
-// Owns the addresses and what is mapped there. Touching a part that has not been
-// filled ends the process. Sizes and offsets are multiples of PageBytes().
+// Owns the addresses and their mappings. Access to a part that has not been filled ends the
+// process. All sizes and offsets are multiples of PageBytes().
 class AddressRange {
  public:
   AddressRange() = default;
@@ -29,28 +29,27 @@ class AddressRange {
   }
   ~AddressRange();
 
-  // Begins at a multiple of the huge page size. kInternal when the system has no
+  // The range begins at a multiple of the huge page size. Fails with kInternal if the system has no
   // such range.
   static Result<AddressRange> Reserve(size_t size_bytes);
 
   std::byte* base() const { return base_; }
   size_t size_bytes() const { return size_bytes_; }
 
-  // Fills a part with private memory of zeros, to be written; in huge pages where
-  // the system gives them.
+  // Fills a part with private, writable memory of zeros, in huge pages if the system has them.
   Status MapMemory(size_t offset, size_t size_bytes);
 
-  // Fills a part with the pages of a file, read-only. The last page may reach
-  // past the file's end, where it reads as zeros.
+  // Fills a part with the pages of a file, read-only. The last page may extend past the end of the
+  // file, where it reads as zeros.
   Status MapFile(size_t offset, size_t size_bytes, const File& file, uint64_t file_offset);
 
-  // Fills a part with the very pages that another range has from a file.
-  // REQUIRES: MapFile() has filled all of that.
+  // Fills a part with the same file pages that part of another range has.
+  // REQUIRES: MapFile() has filled that part.
   Status MapAgain(size_t offset, size_t size_bytes, const AddressRange& other, size_t other_offset);
 
-  // Has what the system holds of a mapped file at hand for the first reader, which would
-  // wait a microsecond or so for every few pages otherwise. What it does not hold is read. Advice:
-  // where the system takes none, nothing changes.
+  // Maps the pages of a mapped file in advance, and reads those that are not in the page cache.
+  // Otherwise the first access waits about a microsecond for every few pages. Does nothing if the
+  // system does not support it.
   void Populate(size_t offset, size_t size_bytes) const;
 
   // Makes a filled part read-only.

@@ -20,10 +20,10 @@ namespace embershard {
 namespace {
 
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-// Not O_PATH: the file is read. O_NONBLOCK: a pipe would wait for a writer.
+// O_NONBLOCK, because opening a pipe would wait for a writer.
 constexpr int kFileFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
-// Why `path` could not be opened as what was `expected`.
+// Turns errno into an error for `path`, which could not be opened as `expected`.
 Status NotOpened(std::string_view path, std::string_view expected) {
   if (errno == ENOENT) return BadPackage(path, ": missing file");
   if (errno == ELOOP) return Refusal(path, "file", expected, "a symbolic link");
@@ -31,20 +31,20 @@ Status NotOpened(std::string_view path, std::string_view expected) {
   return BadPackage(path, ": cannot be read: ", std::strerror(errno));
 }
 
-// Steps down from `root`, one part of the path at a time, following no link. The result
-// is not open where a part is missing or no folder; errno says why.
+// Opens a folder below `root`, one part of the path at a time, without following links. The result
+// is not open if a part is missing or not a folder; errno has the reason.
 File OpenFolder(const File& root, std::string_view path) {
-  File here(openat(root.descriptor(), ".", kFolderFlags));
-  while (here.is_open() && !path.empty()) {
+  File folder(openat(root.descriptor(), ".", kFolderFlags));
+  while (folder.is_open() && !path.empty()) {
     const size_t end = path.find('/');
     const std::string part(path.substr(0, end));
-    here = File(openat(here.descriptor(), part.c_str(), kFolderFlags));
+    folder = File(openat(folder.descriptor(), part.c_str(), kFolderFlags));
     path.remove_prefix(end == std::string_view::npos ? path.size() : end + 1);
   }
-  return here;
+  return folder;
 }
 
-// Of what is no regular file.
+// Describes the kind of a file that is not regular.
 const char* KindOf(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
   if (S_ISLNK(mode)) return "a symbolic link";
@@ -57,8 +57,8 @@ struct CloseFolder {
   void operator()(DIR* folder) const { closedir(folder); }
 };
 
-// Adds the files of one folder to `files` and its folders to `folders`; paths from the root, which
-// may be longer than the system takes.
+// Adds the files of one folder to `files` and its folders to `folders`, with paths relative to
+// `root`. Paths may be longer than the system's limit.
 Status ListFolder(const File& root, const std::string& path, FileSizes* files,
                   std::vector<std::string>* folders) {
   File opened = OpenFolder(root, path);
@@ -84,7 +84,7 @@ Status ListFolder(const File& root, const std::string& path, FileSizes* files,
   return {};
 }
 
-constexpr size_t kPieceBytes = size_t{1} << 18;  // Still in the cache when it is hashed.
+constexpr size_t kPieceBytes = size_t{1} << 18;  // Small enough to be in the cache when hashed.
 
 }  // namespace
 
@@ -129,23 +129,23 @@ Result<File> PackageFolder::OpenFile(std::string_view file) const {
 }
 
 Status PackageFolder::CheckFiles(const Manifest& manifest) const {
-  FileSizes found;
+  FileSizes sizes;
   std::vector<std::string> folders = {""};
   while (!folders.empty()) {
     const std::string path = folders.back();
     folders.pop_back();
-    RETURN_IF_ERROR(ListFolder(folder_, path, &found, &folders));
+    RETURN_IF_ERROR(ListFolder(folder_, path, &sizes, &folders));
   }
   std::set<std::string> listed = {kManifestFile, kManifestDigestFile};
   for (const auto& [file, spec] : manifest.files) listed.insert(file);
   for (const std::string& file : listed) {
-    if (!found.contains(file)) return BadPackage(file, ": missing file");
+    if (!sizes.contains(file)) return BadPackage(file, ": missing file");
   }
-  for (const auto& [file, size] : found) {
+  for (const auto& [file, size] : sizes) {
     if (!listed.contains(file)) return BadPackage(PrintableAscii(file), ": unexpected file");
   }
   for (const auto& [file, spec] : manifest.files) {
-    if (const uint64_t size = found.at(file); size != spec.bytes) {
+    if (const uint64_t size = sizes.at(file); size != spec.bytes) {
       return Refusal(file, "bytes", std::to_string(spec.bytes), std::to_string(size));
     }
   }

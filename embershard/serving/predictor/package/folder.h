@@ -1,5 +1,5 @@
-// The files of a package on disk, reached without following a link, and those whose size and
-// digest the manifest lists.
+// Reads the files of a package without following links, and checks their size and digest against
+// the manifest.
 
 #pragma once
 
@@ -16,28 +16,29 @@
 
 namespace embershard {
 
-// Opens a regular file, following no link at its end; the result is not open where there is none.
-// `folder`: the descriptor that `path` starts from, as openat() takes it. `name`: for refusals.
+// Opens a regular file. Does not follow a link in the last part of the path. The result is not open
+// if there is no such file. `folder` is the descriptor that `path` is relative to; see openat().
+// `name` is used in errors.
 Result<File> OpenRegular(int folder, const std::string& path, std::string_view name);
 
-// The bytes of a file that no manifest lists. Refuses more than `bytes_max`.
+// Reads a file that no manifest lists. Fails if it is larger than `bytes_max`.
 Result<std::string> ReadWhole(const File& file, std::string_view name, uint64_t bytes_max);
 
-// Holds the folder itself open, so that it stays the same one when its name changes.
-// Refusals are kBadPackage and name the file.
+// Holds the folder itself open, so that it stays the same folder if its name changes. Errors are
+// kBadPackage and name the file.
 class PackageFolder {
  public:
-  // `control`: told of what is read of large files. Null: nobody is.
+  // `control` limits the rate of reading files that the manifest lists. Null: no limit.
   static Result<PackageFolder> Open(const std::filesystem::path& path,
                                     ReadControl* control = nullptr);
 
   ReadControl* control() const { return control_; }
 
-  // Opens a regular file. `file`: its path in the package, as IsFilePath() takes it.
+  // Opens a regular file. `file`: its path in the package; see IsFilePath().
   Result<File> OpenFile(std::string_view file) const;
 
-  // Refuses what is missing, of another size than `files` says, or not listed there:
-  // links, empty folders and special files too.
+  // Fails if a file is missing, has another size than Manifest::files lists, or is not listed. Also
+  // refuses links and special files.
   Status CheckFiles(const Manifest& manifest) const;
 
  private:
@@ -48,11 +49,11 @@ class PackageFolder {
   ReadControl* control_;
 };
 
-// Goes through one listed file once, from its beginning, and hashes what it reads:
-// what has been read is what has been checked, whatever happens to the file.
+// Reads one listed file once, from beginning to end, and hashes the bytes it read. The bytes that
+// are used are the bytes that were checked, even if the file changes meanwhile.
 class ListedFile {
  public:
-  // Refuses a file that is missing, or of another size than listed.
+  // Fails if the file is missing, or has another size than listed.
   // REQUIRES: `manifest` lists `name`, and outlives this.
   static Result<ListedFile> Open(const PackageFolder& folder, const Manifest& manifest,
                                  std::string_view name);
@@ -62,17 +63,18 @@ class ListedFile {
   uint64_t position() const { return position_; }
   const File& file() const { return file_; }
 
-  // The next `size` bytes, as fast as the folder's ReadControl lets. Refuses a file that ends
-  // before.
+  // Reads the next `size` bytes, at the rate that the folder's ReadControl allows. Fails if the
+  // file ends before.
   Status Read(void* out, size_t size);
 
-  // Reads what is left, into nothing.
+  // Reads and hashes the rest of the file, and discards it.
   Status Skip();
 
-  // Refuses another digest than listed. REQUIRES: all has been read; called once.
+  // Fails if the digest is not the listed one. REQUIRES: the whole file has been read. Call it
+  // once.
   Status CheckDigest();
 
-  // Refuses a file that has become shorter or longer than listed.
+  // Fails if the file's size is no longer the listed one.
   Status CheckSize() const;
 
  private:
@@ -82,16 +84,16 @@ class ListedFile {
   File file_;
   std::string name_;
   const FileSpec* spec_;
-  ReadControl* control_;  // Null: none.
+  ReadControl* control_;  // May be null.
   uint64_t position_ = 0;
   Sha256 sha256_;
 };
 
-// The checked bytes of a whole file.
+// Reads and checks a whole file.
 Result<std::string> ReadListedFile(const PackageFolder& folder, const Manifest& manifest,
                                    std::string_view name);
 
-// Checks a file and keeps nothing.
+// Checks a file and discards its bytes.
 Status CheckListedFile(const PackageFolder& folder, const Manifest& manifest,
                        std::string_view name);
 

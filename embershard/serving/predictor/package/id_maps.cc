@@ -10,7 +10,7 @@
 namespace embershard {
 namespace {
 
-constexpr size_t kRun = 256;  // Ids that are looked at together.
+constexpr size_t kRun = 256;  // Number of ids that are checked together.
 
 class IdentityMap final : public IdMap {
  public:
@@ -37,10 +37,10 @@ class IdentityMap final : public IdMap {
   }
 
  private:
-  // Negative ids are larger than any row when seen as unsigned.
+  // As unsigned numbers, negative ids are larger than any row.
   bool IsKnown(int64_t id) const { return static_cast<uint64_t>(id) < known_; }
 
-  // Sign bits gathered without a branch: a loop that compilers turn into vectors.
+  // Collects sign bits without a branch, so that compilers vectorize the loop.
   bool AreKnown(Unaligned<int64_t> ids) const {
     uint64_t outside = 0;
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -97,7 +97,8 @@ class VocabMap final : public IdMap {
 
 }  // namespace
 
-// In runs: a map looks at a run's ids together, and a bad one ends it early.
+// Maps runs of ids, because maps are faster for many ids, and stops at the first run with an
+// unknown id.
 size_t IdMap::FirstRefused(Unaligned<int64_t> ids) const {
   std::array<int64_t, kRun> rows;
   for (size_t first = 0; rejects_ && first < ids.size(); first += kRun) {

@@ -1,4 +1,4 @@
-// From the ids that clients send to rows of a table, and the id that a string stands for.
+// Maps the ids that clients send to rows of a table, and strings to ids.
 
 #pragma once
 
@@ -13,38 +13,40 @@
 
 namespace embershard {
 
-// Stands for a zero vector, which still counts in a mean's divisor.
+// Marks a zero vector. It still counts in the divisor of a mean.
 inline constexpr int64_t kZeroRow = -1;
 
-// Implementations are immutable: any thread may call.
+// Implementations are immutable, thus thread-safe.
 class IdMap {
  public:
   virtual ~IdMap() = default;
 
-  // Writes ids.size() rows. An unknown id becomes the oov row or kZeroRow as its
-  // policy says, and kZeroRow under `reject`, which request validation has checked before.
-  // Returns how many ids were unknown.
+  // Writes ids.size() rows. An unknown id becomes the oov row or kZeroRow, depending on the policy.
+  // With the policy `reject` it becomes kZeroRow, because request validation has already checked
+  // the ids. Returns the number of unknown ids.
   virtual size_t Map(Unaligned<int64_t> ids, int64_t* rows) const = 0;
 
-  // Position of the first id that must be refused; ids.size() when there is none.
-  // Cheap for policies that refuse nothing.
+  // Position of the first id that must be refused, or ids.size() if there is none. Cheap for
+  // policies that refuse nothing.
   size_t FirstRefused(Unaligned<int64_t> ids) const;
 
  protected:
-  // `rejects`: whether unknown ids are refused.
+  // `rejects`: true if unknown ids are refused.
   explicit IdMap(bool rejects) : rejects_(rejects) {}
 
  private:
   const bool rejects_;
 };
 
-// The map that `spec` describes. Identity: the id is the row. Hash: XXH3-64 of the id's eight
-// little-endian bytes, with a seed, modulo rows; knows every id. Vocabulary: the row that
-// `vocabulary` gives, which the other kinds do not look at.
+// Makes the map that `spec` describes:
+//   identity    the id is the row
+//   hash        XXH3-64 of the id's eight little-endian bytes with a seed, modulo rows
+//   vocabulary  the row of the id in `vocabulary`, which the other kinds ignore
+// A hash knows every id.
 std::unique_ptr<IdMap> MakeIdMap(const IdMapSpec& spec,
                                  std::shared_ptr<const Vocabulary> vocabulary = nullptr);
 
-// Ids that have a row of their own: all rows but the oov row.
+// Number of ids that have a row of their own, which is all rows except the oov row.
 inline int64_t KnownIds(const IdMapSpec& spec) {
   return spec.unknown == UnknownIds::kOov ? spec.rows - 1 : spec.rows;
 }
@@ -54,7 +56,7 @@ inline int64_t UnknownRow(const IdMapSpec& spec) {
   return spec.unknown == UnknownIds::kOov ? spec.oov_row : kZeroRow;
 }
 
-// The id that stands for a string: XXH3-64 of its UTF-8, as every client computes it.
+// The id of a string: XXH3-64 of its UTF-8 bytes. Every client computes the same.
 int64_t HashString(std::string_view utf8);
 
 }  // namespace embershard

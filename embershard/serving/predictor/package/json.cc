@@ -56,7 +56,7 @@ class Builder final : public Json::json_sax_t {
 
   bool parse_error(size_t position, const std::string& token,
                    const nlohmann::detail::exception&) override {
-    // The last token may be half a character.
+    // The token may end within a character.
     return Refuse("JSON", "'" + PrintableAscii(token) + "' at byte " + std::to_string(position));
   }
 
@@ -79,8 +79,8 @@ class Builder final : public Json::json_sax_t {
     return true;
   }
 
-  // Where an element lies stays true while it is open: its parent grows only after
-  // it has been closed.
+  // Adds an element. The returned pointer is valid while the element is open, because its parent
+  // grows only after it has been closed.
   Json* Place(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);
@@ -102,11 +102,11 @@ class Builder final : public Json::json_sax_t {
   const std::string file_;
   Json root_;
   std::vector<Json*> open_;  // Outermost first.
-  std::string key_;          // Of the value to come.
+  std::string key_;          // Key of the next value.
   Status status_;
 };
 
-// As Python's repr(): the fewest digits that read back as `value`, an exponent only
+// Same text as Python's repr(): the fewest digits that parse to `value`, with an exponent only
 // below 1e-4 and from 1e16 on.
 std::string CanonicalNumber(double value) {
   std::array<char, 40> text;
@@ -124,18 +124,18 @@ std::string CanonicalNumber(double value) {
 void Append(const Json& value, std::string* out) {
   if (value.is_object()) {
     char before = '{';
-    for (const auto& [key, each] : value.items()) {  // A std::map: sorted by bytes.
+    for (const auto& [key, member] : value.items()) {  // A std::map, so sorted by bytes.
       *out += before;
       *out += Json(key).dump() + ":";
-      Append(each, out);
+      Append(member, out);
       before = ',';
     }
     *out += value.empty() ? "{}" : "}";
   } else if (value.is_array()) {
     char before = '[';
-    for (const Json& each : value) {
+    for (const Json& element : value) {
       *out += before;
-      Append(each, out);
+      Append(element, out);
       before = ',';
     }
     *out += value.empty() ? "[]" : "]";
@@ -160,7 +160,7 @@ Status ParseJson(std::string_view text, std::string_view file, Json* document) {
   if (text.starts_with("\xEF\xBB\xBF")) {
     return Unexpected(file, "json", "byte order mark");
   }
-  // The parser would take it for the end of the text.
+  // The parser would end the text at a zero byte.
   if (const size_t at = text.find('\0'); at != std::string_view::npos) {
     return Refusal(file, "json", "JSON", "a zero byte at byte " + std::to_string(at));
   }
@@ -216,12 +216,12 @@ bool JsonValue::Has(std::string_view key) const {
 }
 
 JsonValue JsonValue::operator[](std::string_view key) const {
-  const Json* found = &kNull;
+  const Json* member = &kNull;
   if (json_->is_object()) {
     const auto at = json_->find(key);
-    if (at != json_->end()) found = &*at;
+    if (at != json_->end()) member = &*at;
   }
-  return {found, PathOf(key), refusal_};
+  return {member, PathOf(key), refusal_};
 }
 
 std::vector<JsonValue> JsonValue::Elements(size_t size_min) const {
@@ -234,8 +234,8 @@ std::vector<JsonValue> JsonValue::Elements(size_t size_min) const {
     Refuse("at least " + std::to_string(size_min) + " of them", std::to_string(json_->size()));
   }
   elements.reserve(json_->size());
-  for (const Json& each : *json_) {
-    elements.push_back({&each, PathOf(std::to_string(elements.size())), refusal_});
+  for (const Json& element : *json_) {
+    elements.push_back({&element, PathOf(std::to_string(elements.size())), refusal_});
   }
   return elements;
 }
@@ -292,7 +292,7 @@ std::string JsonValue::TextThat(bool (*accepts)(std::string_view),
 }
 
 void JsonValue::Refuse(std::string_view expected) const {
-  // Text as it is, where it can stand in a message.
+  // Text without quotes, if it can be part of a message.
   const bool plain = json_->is_string() && IsInputName(json_->get_ref<const std::string&>());
   Refuse(expected, plain ? json_->get<std::string>() : json_->dump());
 }

@@ -1,5 +1,5 @@
-// JSON as every reader reads it alike: UTF-8, no duplicate keys, finite numbers of 64 bits. Reads
-// its fields and says which one is wrong.
+// Parses JSON that all readers understand in the same way: UTF-8, no duplicate keys, and finite
+// numbers of 64 bits. Reads its fields, and names the field that is wrong.
 
 #pragma once
 
@@ -18,23 +18,23 @@ namespace embershard {
 inline constexpr size_t kJsonBytesMax = size_t{64} << 20;
 inline constexpr size_t kJsonDepthMax = 32;
 
-// Fills `document`. Refused, with field `json`: not UTF-8, a byte order mark, a
-// syntax error, a key twice in one object, NaN or infinity, an integer beyond 64
-// bits, deeper than kJsonDepthMax, larger than kJsonBytesMax.
+// Fills `document`. Fails, with field `json`, for text that is larger than kJsonBytesMax, nested
+// deeper than kJsonDepthMax, not UTF-8, or not valid JSON. Also fails for a byte order mark, a
+// duplicate key in an object, NaN, infinity, or an integer of more than 64 bits.
 Status ParseJson(std::string_view text, std::string_view file, nlohmann::json* document);
 
-// The one spelling that digests are taken of: sorted keys, no spaces, UTF-8,
-// numbers as Python's json writes them.
+// Writes the canonical text that digests are computed from: sorted keys, no spaces, UTF-8, and
+// numbers in the format of Python's json module.
 std::string CanonicalJson(const nlohmann::json& document);
 
-// The first refusal met in a file. Reading goes on after it with empty values, so
-// that code which reads need not branch after each field.
+// The first error in a file. Reading continues after it with empty values, so that readers need not
+// branch after each field.
 class FirstRefusal {
  public:
   explicit FirstRefusal(std::string_view file) : file_(file) {}
 
   void Refuse(std::string_view field, std::string_view expected, std::string_view got);
-  // "<file>: <field>: <problem>".
+  // The message is "<file>: <field>: <problem>".
   void RefuseAs(std::string_view field, std::string_view problem);
   const Status& status() const { return status_; }
   bool ok() const { return status_.ok(); }
@@ -44,8 +44,8 @@ class FirstRefusal {
   Status status_;
 };
 
-// One value of a document, and the path that leads to it: "inputs.3.ids.rows". The
-// document and the refusal must outlive it. Cheap enough to copy.
+// One value of a document with its path, such as "inputs.3.ids.rows". The document and the refusal
+// must outlive it. Cheap to copy.
 class JsonValue {
  public:
   JsonValue(const nlohmann::json& document, FirstRefusal* refusal);
@@ -54,17 +54,17 @@ class JsonValue {
   const nlohmann::json& json() const { return *json_; }
   bool is_null() const;
 
-  bool ExpectObject() const;  // Refuses anything else, and says whether.
+  bool ExpectObject() const;  // Refuses any other value, and returns false.
 
-  // Refuses what is no object with exactly these keys.
+  // Refuses any value but an object with exactly these keys.
   void ExpectKeys(std::initializer_list<std::string_view> keys) const;
 
   bool Has(std::string_view key) const;
 
-  // A member of an object; null where there is none.
+  // A member of an object. Its value is null if there is none.
   JsonValue operator[](std::string_view key) const;
 
-  // Each of these refuses a value of another kind, and gives an empty one then.
+  // Each of these refuses a value of another kind, and returns an empty one.
   std::vector<JsonValue> Elements(size_t size_min = 0) const;
   std::vector<std::pair<std::string, JsonValue>> Members() const;
   std::string Text() const;
@@ -73,10 +73,10 @@ class JsonValue {
   uint64_t Unsigned(uint64_t min, uint64_t max) const;
   int64_t Integer(int64_t min, int64_t max) const;
 
-  // Text that `accepts` says yes to; `expected` describes it.
+  // Text for which `accepts` returns true; `expected` describes it.
   std::string TextThat(bool (*accepts)(std::string_view), std::string_view expected) const;
 
-  // One of some words, as the value beside it.
+  // The value that belongs to the text, which must be one of the words.
   template <class T>
   T Choice(std::initializer_list<std::pair<std::string_view, T>> choices) const {
     const std::string text = Text();
@@ -89,7 +89,7 @@ class JsonValue {
     return choices.begin()->second;
   }
 
-  void Refuse(std::string_view expected) const;  // Got: the value as it is.
+  void Refuse(std::string_view expected) const;  // The message says "got" and the value.
   void Refuse(std::string_view expected, std::string_view got) const;
   void RefuseUnexpected() const { refusal_->RefuseAs(path_, "unexpected key"); }
 

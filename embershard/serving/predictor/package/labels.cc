@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kLabels = {"canary", "shadow", "stable"};
 
-// Three labels with numbers; the rest would be white space.
+// More than three labels with their numbers need; a larger file is mostly white space.
 constexpr uint64_t kBytesMax = 4096;
 
 }  // namespace

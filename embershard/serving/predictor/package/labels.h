@@ -15,9 +15,9 @@ namespace embershard {
 
 inline constexpr char kLabelsFile[] = "labels.json";
 
-// What requests get that name neither version nor label, where no other rule is given.
+// Serves requests that name neither a version nor a label, unless another rule is configured.
 inline constexpr char kStableLabel[] = "stable";
-// What gets copies of requests, and whose answers nobody sees.
+// Receives copies of requests, and its answers are discarded.
 inline constexpr char kShadowLabel[] = "shadow";
 
 // Versions by label: "stable", "canary" or "shadow".
@@ -25,10 +25,10 @@ using Labels = std::map<std::string, int64_t, std::less<>>;
 
 bool IsLabel(std::string_view text);
 
-// Refusals are kBadPackage and name the field.
+// Fails with kBadPackage; the message names the field.
 Result<Labels> ParseLabels(std::string_view json);
 
-// The labels of the model in that folder; none where it has no such file.
+// Labels of the model in that folder. Empty if it has no labels file.
 Result<Labels> ReadLabels(const std::filesystem::path& model_folder);
 
 }  // namespace embershard

@@ -20,7 +20,7 @@
 namespace embershard {
 namespace {
 
-// `key`: the member of each element which must differ; empty: the element itself.
+// Checks that the member `key` differs in all elements. Empty: the elements themselves must differ.
 void CheckDistinct(const JsonValue& list, std::string_view key) {
   std::set<std::string> seen;
   for (const JsonValue& element : list.Elements()) {
@@ -78,7 +78,7 @@ void CheckFiles(const Manifest& manifest, const JsonValue& root) {
   }
 }
 
-// Files that are read whole take memory before anything else of them is known.
+// Limits the sizes of files that are read as a whole, because they take memory before any check.
 void CheckSizes(const Manifest& manifest, const JsonValue& root) {
   constexpr uint64_t kIdBytes = 16;  // A key and a row.
   constexpr uint64_t kSamplesBytesMax = uint64_t{1} << 30;
@@ -96,8 +96,8 @@ void CheckSizes(const Manifest& manifest, const JsonValue& root) {
   }
 }
 
-// Distinct names; every file named by a field listed in `files`, and named once; none that is
-// read whole larger than its kind may be. `root` is the document that `manifest` was read from.
+// Checks rules across fields: names are distinct, every named file is in `files` and named once,
+// and files that are read as a whole are not too large. `manifest` was read from `root`.
 void CheckManifest(const Manifest& manifest, const JsonValue& root) {
   CheckDistinct(root["inputs"], "name");
   CheckDistinct(root["outputs"], "name");
@@ -165,7 +165,7 @@ FileSpec ReadFileSpec(const JsonValue& value) {
                                              "64 hex digits")};
 }
 
-// The digest is taken of the numbers as they are written, not of what they mean.
+// The digest depends on how numbers are written, not on their values.
 uint64_t ReadFingerprint(const JsonValue& root) {
   const std::string text = root["schema"].TextThat(
       [](std::string_view text) { return IsHex(text, 16); }, "16 hex digits");

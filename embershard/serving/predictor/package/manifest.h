@@ -1,4 +1,4 @@
-// What manifest.json says, checked. docs/format.md is the manual of the format.
+// The checked content of manifest.json. docs/format.md describes the format.
 
 #pragma once
 
@@ -27,24 +27,24 @@ enum class DenseType { kFloat32, kBfloat16 };
 
 struct IdMapSpec {
   IdMapKind kind = IdMapKind::kIdentity;
-  int64_t rows = 0;                          // Of the table, the oov row included.
-  UnknownIds unknown = UnknownIds::kReject;  // Identity and vocab.
-  int64_t oov_row = -1;                      // Only where unknown is kOov.
-  uint64_t seed = 0;                         // Hash.
-  std::string file;                          // Vocab.
+  int64_t rows = 0;                          // Rows of the table, including the oov row.
+  UnknownIds unknown = UnknownIds::kReject;  // Only for identity and vocab.
+  int64_t oov_row = -1;                      // Only if unknown is kOov.
+  uint64_t seed = 0;                         // Only for hash.
+  std::string file;                          // Only for vocab.
 };
 
 struct LookupSpec {
   size_t table = 0;  // Position in Manifest::tables.
   Pooling pooling = Pooling::kSum;
-  size_t column = 0;  // Where its vector begins in its scope's pooled matrix.
+  size_t column = 0;  // First column of its vector in its scope's pooled matrix.
 };
 
 struct DenseInput {
   std::string name;
   Scope scope = Scope::kExample;
-  std::optional<float> default_value;  // Absent: required.
-  size_t column = 0;                   // In its scope's dense matrix.
+  std::optional<float> default_value;  // Absent if the input is required.
+  size_t column = 0;                   // Column in its scope's dense matrix.
 };
 
 struct SparseInput {
@@ -54,11 +54,11 @@ struct SparseInput {
   IdMapSpec ids;
   uint32_t max_ids = 0;  // Per list. 0: no limit.
   Keep keep = Keep::kReject;
-  std::vector<LookupSpec> lookups;      // The pooled ones.
+  std::vector<LookupSpec> lookups;      // Pooled lookups.
   std::vector<size_t> sequence_tables;  // Positions in Manifest::tables. See Schema::sequences.
 };
 
-// A sparse input looked up in one table without pooling: a vector for each id.
+// A sparse input that is looked up in one table without pooling, with one vector per id.
 struct SequenceSpec {
   size_t sparse_input = 0;  // Position in Schema::sparse.
   size_t table = 0;         // Position in Manifest::tables.
@@ -69,19 +69,18 @@ struct SequenceSpec {
 struct OutputSpec {
   std::string name;
   Scope scope = Scope::kExample;
-  std::vector<int64_t> shape;  // Without the first dimension.
+  std::vector<int64_t> shape;  // Excludes the first dimension.
   size_t width = 1;            // Product of shape.
 };
 
-// What a request may hold and what an answer holds. Manifest order: dense inputs
-// first, then sparse ones.
+// Inputs and outputs of a model, in manifest order: dense inputs first, then sparse ones.
 struct Schema {
   std::vector<DenseInput> dense;
   std::vector<SparseInput> sparse;
   std::vector<OutputSpec> outputs;
 
-  // In the order of the dense program's inputs: that of the sparse inputs and, for one
-  // of several tables, of its lookups.
+  // In the order of the dense program's inputs, which is the order of the sparse inputs. The
+  // sequences of one input are in the order of its lookups.
   std::vector<SequenceSpec> sequences;
 
   uint64_t fingerprint = 0;
@@ -108,18 +107,17 @@ struct FileSpec {
   std::string sha256;  // 64 hex digits.
 };
 
-// Names the TorchScript program among the programs: any cpu runs it.
+// Target of the TorchScript program in the manifest. Any CPU runs it.
 inline constexpr std::string_view kTorchScriptTarget = "cpu";
 
-// The TorchScript program.
 struct ProgramSpec {
-  DenseType type = DenseType::kFloat32;  // What its linear layers take.
+  DenseType type = DenseType::kFloat32;  // Data type of its linear layers.
   std::string file;
 };
 
 struct Limits {
   uint32_t max_examples = 0;  // Per request.
-  uint64_t max_ids = 0;       // Per request.
+  uint64_t max_ids = 0;       // Per request, for all lists together.
 };
 
 struct Manifest {
@@ -128,7 +126,7 @@ struct Manifest {
   Schema schema;
   std::vector<TableSpec> tables;
   ProgramSpec program;
-  std::vector<std::string> compiled_programs;  // Files of programs that are verified, but not run.
+  std::vector<std::string> compiled_programs;  // Programs of earlier versions: verified, not run.
   std::vector<std::string> plans;
   std::string default_plan;
   Limits limits;
@@ -136,8 +134,8 @@ struct Manifest {
   std::map<std::string, FileSpec> files;
 };
 
-// Parses and checks the text of manifest.json. Refusals are kBadPackage and name
-// the field: "manifest.json: inputs.3.ids.rows: expected 944, got 943".
+// Parses and checks the text of manifest.json. Errors are kBadPackage and name the field:
+// "manifest.json: inputs.3.ids.rows: expected 944, got 943".
 Result<Manifest> ParseManifest(std::string_view json);
 
 }  // namespace embershard

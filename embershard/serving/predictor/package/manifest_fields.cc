@@ -9,11 +9,11 @@ namespace embershard {
 namespace {
 
 constexpr int64_t kFormatVersion = 0;
-constexpr int64_t kRowsMax = int64_t{1} << 40;  // Of one table.
+constexpr int64_t kRowsMax = int64_t{1} << 40;  // Maximum rows of one table.
 constexpr int64_t kDimMax = 1 << 16;
 constexpr int64_t kChunkAlign = 4096;
 constexpr int64_t kChunkBytesMax = int64_t{1} << 30;
-constexpr double kNumberLimit = 1e15;  // So that every reader writes it with the same digits.
+constexpr double kNumberLimit = 1e15;  // Readers write smaller numbers with the same digits.
 constexpr double kDeviationMin = 1e-15;
 
 void CheckError(const JsonValue& value) {
@@ -25,7 +25,7 @@ void CheckLayout(const TableSpec& table, const JsonValue& value) {
       ColumnByte(table.weights, StoredColumns(static_cast<size_t>(table.dim))));
   if (table.row_bytes != row_bytes) value["row_bytes"].Refuse(std::to_string(row_bytes));
 
-  // At most 2^30 rows of at most 2^18 bytes: no overflow.
+  // Cannot overflow: there are at most 2^30 rows of at most 2^18 bytes.
   const int64_t chunk_bytes = table.rows_per_chunk * row_bytes;
   if (chunk_bytes % kChunkAlign != 0 || chunk_bytes > kChunkBytesMax) {
     value["rows_per_chunk"].Refuse(
@@ -65,7 +65,7 @@ void CheckBoundaries(const JsonValue& value) {
   }
 }
 
-// The dense program applies the transforms, so that nothing is kept of them.
+// Only checks the transforms, because the dense program applies them.
 void CheckTransform(const JsonValue& value) {
   enum class Kind { kLog1p, kClip, kStandardize, kBucketize };
   if (!value.ExpectObject()) return;
@@ -151,12 +151,12 @@ IdMapSpec ReadIds(const JsonValue& value) {
   return ids;
 }
 
-// The position of the table that a lookup names, whose rows the ids lead to.
+// Returns the position of the table that a lookup names. The ids must have as many rows as it has.
 size_t ReadLookupTable(const JsonValue& value, const std::vector<TableSpec>& tables,
                        const IdMapSpec& ids, const JsonValue& rows) {
   const std::string name = ReadPlainName(value["table"]);
   const auto table = std::find_if(tables.begin(), tables.end(),
-                                  [&](const TableSpec& each) { return each.name == name; });
+                                  [&](const TableSpec& table) { return table.name == name; });
   if (table == tables.end()) {
     value["table"].Refuse("the name of a table");
     return 0;
@@ -217,8 +217,7 @@ OutputSpec ReadOutput(const JsonValue& value) {
   return output;
 }
 
-// Where each input's values stand in the dense program's four matrices, and the order of
-// its sequences.
+// Assigns each input its columns in the dense program's four matrices, and orders the sequences.
 void AssignPlaces(const std::vector<TableSpec>& tables, Schema* schema) {
   for (DenseInput& input : schema->dense) {
     size_t& columns = input.scope == Scope::kRequest ? schema->request_dense_columns
@@ -233,7 +232,7 @@ void AssignPlaces(const std::vector<TableSpec>& tables, Schema* schema) {
       if (lookup.table < tables.size()) columns += static_cast<size_t>(tables[lookup.table].dim);
     }
     for (const size_t table : input.sequence_tables) {
-      if (table >= tables.size()) continue;  // Refused.
+      if (table >= tables.size()) continue;  // Already refused.
       schema->sequences.push_back(
           {.sparse_input = static_cast<size_t>(&input - schema->sparse.data()),
            .table = table,

@@ -1,4 +1,4 @@
-// Reads the parts of manifest.json, each field by itself.
+// Reads the parts of manifest.json, and checks each field by itself.
 
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace embershard {
 
-inline constexpr int64_t kLengthMax = (int64_t{1} << 31) - 1;  // Of one list of ids.
+inline constexpr int64_t kLengthMax = (int64_t{1} << 31) - 1;  // Maximum ids in one list.
 
-// Refuses another version than this reader's, before the keys are looked at: another
-// version may have others.
+// Refuses a format version that this reader does not know. Call it before checking the keys,
+// because other versions may have other keys.
 void CheckFormatVersion(const JsonValue& root);
 
 std::string ReadPlainName(const JsonValue& value);

@@ -1,4 +1,4 @@
-// What names and paths of a package may look like.
+// Rules for the names and paths of a package.
 
 #pragma once
 
@@ -10,8 +10,8 @@ namespace embershard {
 // or underscore, then up to 127 more of those, dots or dashes.
 bool IsPlainName(std::string_view text);
 
-// A path inside the package: one to eight plain names joined by '/'. So it is neither
-// absolute nor leads out of the package.
+// A path inside the package: one to eight plain names joined by '/'. It is never absolute and never
+// leads out of the package.
 bool IsFilePath(std::string_view text);
 
 // Names of inputs and outputs: 1 .. 256 bytes without control characters.

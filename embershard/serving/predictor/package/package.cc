@@ -17,11 +17,11 @@
 namespace embershard {
 namespace {
 
-// Adding a plan exchanges a package's folder for one with the plan. A reader of files of both finds
-// that they do not belong together, which is no damage: the package is opened again.
+// Adding a plan replaces a package's folder by a new one. A reader that has files of both folders
+// finds that they do not match. The package is not damaged, so it is opened again.
 constexpr int kTries = 3;
 
-// The manifest itself or its digest.
+// Reads the manifest itself or its digest file, which are not listed.
 Result<std::string> ReadOwnFile(const PackageFolder& folder, const char* name) {
   ASSIGN_OR_RETURN(File file, folder.OpenFile(name));
   return ReadWhole(file, name, kJsonBytesMax);
@@ -32,8 +32,7 @@ struct ManifestRead {
   std::string digest;
 };
 
-// Reads the line with the digest first, and checks its signature: nothing of a manifest means
-// anything before.
+// Reads the digest and checks its signature first, because an unverified manifest must not be used.
 Result<ManifestRead> ReadManifest(const PackageFolder& folder, const std::filesystem::path& path,
                                   const TrustedKeys* trusted) {
   constexpr size_t kDigits = 64;
@@ -77,7 +76,7 @@ Result<IdMaps> OpenIdMaps(const PackageFolder& folder, const Manifest& manifest)
   return maps;
 }
 
-// Parses every plan, and gives the wanted one.
+// Parses every plan, and returns the wanted one.
 Result<Plan> ReadPlans(const PackageFolder& folder, const Manifest& manifest,
                        const std::string& wanted) {
   Plan chosen;
@@ -89,7 +88,7 @@ Result<Plan> ReadPlans(const PackageFolder& folder, const Manifest& manifest,
   return chosen;
 }
 
-// Checks the files that nothing here reads: programs, reports.
+// Checks the files that are not read here, such as programs and reports.
 Status CheckOtherFiles(const PackageFolder& folder, const Manifest& manifest) {
   std::set<std::string> read = {manifest.samples};
   for (const TableSpec& table : manifest.tables)
@@ -103,8 +102,8 @@ Status CheckOtherFiles(const PackageFolder& folder, const Manifest& manifest) {
   return {};
 }
 
-// Whether the folder of that path is another one than `held`, which was opened there before.
-bool WasExchanged(const File& held, const std::filesystem::path& path) {
+// Returns true if `path` is now another folder than `held`, which was opened there before.
+bool WasReplaced(const File& held, const std::filesystem::path& path) {
   struct stat before;
   struct stat now;
   return fstat(held.descriptor(), &before) == 0 && stat(path.c_str(), &now) == 0 &&
@@ -120,7 +119,7 @@ Status NoSuchPlan(const Manifest& manifest, const std::string& name) {
 }  // namespace
 
 Result<std::string> Package::ReadFile(const std::string& name, ReadControl* control) const {
-  // By its path: a folder that a plan was added to holds the same programs.
+  // Opened by path, because the folder still has the same programs after a plan was added.
   ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Open(folder_, control));
   return ReadListedFile(folder, manifest_, name);
 }
@@ -140,7 +139,7 @@ Result<PackageOutline> ReadOutline(const std::filesystem::path& path,
                             .manifest = std::move(manifest->manifest),
                             .digest = std::move(manifest->digest)};
     }
-    if (tries_left == 1 || !WasExchanged(held, path)) return manifest.status();
+    if (tries_left == 1 || !WasReplaced(held, path)) return manifest.status();
   }
 }
 
@@ -169,7 +168,7 @@ Result<std::unique_ptr<Package>> Package::Open(const PackageOutline& outline,
   PackageOutline later;
   const File* folder = &outline.folder;
   for (int tries_left = kTries - 1; tries_left > 0; --tries_left) {
-    if (opened.ok() || !WasExchanged(*folder, outline.path)) break;
+    if (opened.ok() || !WasReplaced(*folder, outline.path)) break;
     ASSIGN_OR_RETURN(later, ReadOutline(outline.path, options.trusted));
     folder = &later.folder;
     opened = OpenOnce(later, options);
@@ -188,7 +187,7 @@ Result<std::unique_ptr<Package>> Package::OpenOnce(const PackageOutline& outline
   if (std::count(manifest.plans.begin(), manifest.plans.end(), wanted) == 0) {
     return NoSuchPlan(manifest, wanted);
   }
-  // Small files first: most that can be wrong with a package shows before its tables are read.
+  // Small files first, to report most errors before reading the large tables.
   ASSIGN_OR_RETURN(Plan plan, ReadPlans(folder, manifest, wanted));
   ASSIGN_OR_RETURN(std::vector<SampleRequest> samples, ReadSamples(path, manifest));
   RETURN_IF_ERROR(CheckOtherFiles(folder, manifest));

@@ -23,53 +23,53 @@
 namespace embershard {
 
 struct PackageOptions {
-  // kMmap shares the page cache and starts at once; kResident copies the tables
-  // into huge pages where the system gives them, for the fastest lookups.
+  // kMmap shares the page cache and loads faster. kResident copies the tables into memory, in huge
+  // pages if the system has them, for the fastest lookups.
   TableResidency residency = TableResidency::kMmap;
 
-  // Name of a plan in the package. Empty: the manifest's default.
+  // Name of a plan in the package. Empty: the manifest's default plan.
   std::string plan;
 
-  // What is loaded already, and shared where it has the same digest. Null: nothing is.
+  // Chunks that are already loaded, which are shared if their digest is the same. May be null.
   LoadedChunks* loaded = nullptr;
 
-  // How fast large files are read. Null: as fast as they can be.
+  // Limits the rate at which files are read. Null: no limit.
   ReadControl* control = nullptr;
 
-  // Who must have signed the package. Null: it needs no signature.
+  // Keys of which one must have signed the package. Null: it needs no signature.
   std::shared_ptr<const TrustedKeys> trusted = nullptr;
 };
 
-// A package whose manifest has been read, and no other file.
+// A package of which only the manifest has been read.
 struct PackageOutline {
   std::filesystem::path path;
-  File folder;  // Open, so that no other folder gets its number.
+  File folder;  // Held open, so that no other folder gets its inode number.
   Manifest manifest;
-  std::string digest;  // Of the manifest, 64 hex digits.
+  std::string digest;  // sha256 of the manifest, 64 hex digits.
 };
 
-// Checks the signature if `trusted` is not null, the manifest's digest and the manifest. Refusals
-// are kBadPackage with file and field. A plan may be added meanwhile.
+// Checks the manifest and its digest, and the signature if `trusted` is not null. Errors are
+// kBadPackage with file and field. Succeeds even if a plan is added meanwhile.
 Result<PackageOutline> ReadOutline(const std::filesystem::path& path,
                                    const std::shared_ptr<const TrustedKeys>& trusted);
 
-// A part of what a version takes of the memory, once if several versions have it.
-using MemoryParts = std::map<std::string, uint64_t>;  // Bytes by digest.
+// Memory of a version by file: bytes by digest. Files with the same digest are loaded only once,
+// even if several versions have them.
+using MemoryParts = std::map<std::string, uint64_t>;
 
-// What the package takes if it is opened: vocabularies, programs, and tables that are copied.
-// Mapped tables take none that the system could not take back.
+// Memory that the package needs when it is opened: vocabularies, programs and copied tables. Mapped
+// tables do not count, because the system can reclaim their pages.
 MemoryParts MemoryOf(const Manifest& manifest, TableResidency residency);
 
-// Immutable once opened: any thread may read.
+// Immutable once opened, thus thread-safe.
 class Package {
  public:
-  // Checks every size and every sha256 before it returns. Refusals are kBadPackage with file and
-  // field (kNotFound: no such plan). A plan may be added meanwhile: the manifest is read again
-  // then.
+  // Checks every size and every sha256. Errors are kBadPackage with file and field, or kNotFound if
+  // there is no such plan. If a plan is added meanwhile, reads the manifest again.
   static Result<std::unique_ptr<Package>> Open(const PackageOutline& outline,
                                                const PackageOptions& options);
 
-  // The same for a folder, whose outline is read first.
+  // Reads the outline of the folder first.
   static Result<std::unique_ptr<Package>> Open(const std::filesystem::path& folder,
                                                const PackageOptions& options);
 
@@ -83,9 +83,9 @@ class Package {
   const IdMap& id_map(size_t sparse_input) const { return *id_maps_[sparse_input]; }
   const std::vector<SampleRequest>& samples() const { return samples_; }
 
-  // All of a file that the manifest lists, such as a program, read and checked again: what is
-  // returned are the bytes that were hashed. kBadPackage when they are others than at Open().
-  // `control`: as in PackageOptions.
+  // Reads a file that the manifest lists, such as a program, and checks it again. Returns the bytes
+  // that were hashed. Fails with kBadPackage if they have changed since Open(). `control`: see
+  // PackageOptions.
   Result<std::string> ReadFile(const std::string& name, ReadControl* control) const;
 
  private:
@@ -101,7 +101,7 @@ class Package {
   std::unique_ptr<TableStore> tables_;
 };
 
-// Everything Open() checks, and nothing kept.
+// Does the same checks as Package::Open(), and keeps nothing.
 Status VerifyPackage(const std::filesystem::path& folder);
 
 }  // namespace embershard

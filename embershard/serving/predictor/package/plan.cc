@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kDevicesMax = 1024;
 
-// "cpu:0", "cuda:12", "torch-cpu:0": a number of up to four digits, without leading zeros.
+// Accepts "cpu:0", "cuda:12" or "torch-cpu:0", with at most four digits and no leading zeros.
 bool IsDevice(std::string_view text) {
   const size_t colon = text.find(':');
   if (colon == std::string_view::npos) return false;
@@ -41,7 +41,7 @@ std::vector<std::string> ReadDevices(const JsonValue& value) {
   return devices;
 }
 
-// `multiple`: of both edges, unless one is `end_max`.
+// Both edges must be multiples of `multiple`, unless the end is `end_max`.
 void ReadSpan(const JsonValue& value, int64_t end_max, int64_t multiple, int64_t* begin,
               int64_t* end) {
   const std::string expected = "a span of 0 .. " + std::to_string(end_max);
@@ -101,32 +101,35 @@ Plan ReadPlan(const JsonValue& root, std::string_view name, const Manifest& mani
   return plan;
 }
 
-// The shards of one table that a line sweeping down its rows has met, by their first
-// column. Their columns are disjoint: one that ends above the line makes room.
+// Finds overlapping shards of one table with a line that sweeps down its rows. Holds the shards
+// that the line has reached, by first column. Their columns are disjoint, because a shard that ends
+// above the line is removed when another one needs its columns.
 class Sweep {
  public:
   explicit Sweep(const Plan& plan) : plan_(plan) {}
 
-  // The shard that `shard` lies over; itself when there is none. Shards come in the order
-  // of their first rows.
+  // Adds a shard. Returns a shard that it overlaps, or `shard` itself if there is none. Shards must
+  // be added in the order of their first rows.
   size_t Add(size_t shard) {
     const Shard& added = plan_.shards[shard];
-    auto next = met_.lower_bound(added.column_begin);
-    if (next != met_.begin() && EndOf(std::prev(next)) > added.column_begin) --next;
-    while (next != met_.end() && next->first < added.column_end) {
+    auto next = reached_.lower_bound(added.column_begin);
+    if (next != reached_.begin() && EndOf(std::prev(next)) > added.column_begin) --next;
+    while (next != reached_.end() && next->first < added.column_end) {
       if (plan_.shards[next->second].row_end > added.row_begin) return next->second;
-      next = met_.erase(next);
+      next = reached_.erase(next);
     }
-    met_.emplace(added.column_begin, shard);
+    reached_.emplace(added.column_begin, shard);
     return shard;
   }
 
  private:
-  using Met = std::map<int64_t, size_t>;
-  int64_t EndOf(Met::const_iterator met) const { return plan_.shards[met->second].column_end; }
+  using ShardsByColumn = std::map<int64_t, size_t>;
+  int64_t EndOf(ShardsByColumn::const_iterator entry) const {
+    return plan_.shards[entry->second].column_end;
+  }
 
   const Plan& plan_;
-  Met met_;
+  ShardsByColumn reached_;
 };
 
 Status CheckTable(const Plan& plan, const TableSpec& table, std::vector<size_t> shards,
@@ -135,11 +138,11 @@ Status CheckTable(const Plan& plan, const TableSpec& table, std::vector<size_t> 
     return plan.shards[a].row_begin < plan.shards[b].row_begin;
   });
   Sweep sweep(plan);
-  int64_t area = 0;  // Without overlaps it is at most the table's, 2^40 rows of 2^16.
+  int64_t area = 0;  // Cannot overflow: at most the table's 2^40 rows of 2^16 columns.
   for (const size_t index : shards) {
-    const size_t over = sweep.Add(index);
-    if (over != index) {
-      const auto [first, second] = std::minmax(over, index);
+    const size_t overlapped = sweep.Add(index);
+    if (overlapped != index) {
+      const auto [first, second] = std::minmax(overlapped, index);
       return Refusal(file, "shards." + std::to_string(second),
                      "rectangles of " + table.name + " that do not overlap",
                      "one over shards." + std::to_string(first));
@@ -155,15 +158,15 @@ Status CheckTable(const Plan& plan, const TableSpec& table, std::vector<size_t> 
                  std::to_string(area) + " of " + std::to_string(whole));
 }
 
-// Refuses shards that overlap, or that leave part of a table on no device.
+// Fails if shards overlap, or do not cover all of a table.
 // REQUIRES: every shard lies inside its table.
 Status CheckTiling(const Plan& plan, const Manifest& manifest, std::string_view file) {
-  std::vector<std::vector<size_t>> shards_of(manifest.tables.size());
+  std::vector<std::vector<size_t>> table_shards(manifest.tables.size());
   for (size_t i = 0; i < plan.shards.size(); ++i) {
-    shards_of[plan.shards[i].table].push_back(i);
+    table_shards[plan.shards[i].table].push_back(i);
   }
   for (size_t i = 0; i < manifest.tables.size(); ++i) {
-    RETURN_IF_ERROR(CheckTable(plan, manifest.tables[i], shards_of[i], file));
+    RETURN_IF_ERROR(CheckTable(plan, manifest.tables[i], table_shards[i], file));
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// Which part of which table lies on which device.
+// A plan assigns parts of tables to devices.
 
 #pragma once
 
@@ -18,20 +18,20 @@ struct Shard {
   int64_t row_begin = 0;
   int64_t row_end = 0;
   int64_t column_begin = 0;     // A multiple of 4.
-  int64_t column_end = 0;       // The same, or the table's dim.
-  std::vector<size_t> devices;  // Positions in Plan::devices. More than one: replicas.
+  int64_t column_end = 0;       // A multiple of 4, or the table's dim.
+  std::vector<size_t> devices;  // Positions in Plan::devices. More than one if replicated.
 };
 
 struct Plan {
   std::string name;
   std::vector<std::string> devices;  // "cpu:0", "cuda:1", "torch-cpu:0", ...
-  std::vector<Shard> shards;         // Tile every table exactly.
+  std::vector<Shard> shards;         // They tile every table exactly.
 };
 
-// Path of a plan of that name, in the package.
+// Path of the plan `name` in the package.
 std::string PlanFile(std::string_view name);
 
-// Parses and checks the text of the plan `name`. Refusals are kBadPackage with file and field:
+// Parses and checks the text of the plan `name`. Fails with kBadPackage, naming file and field:
 // "plans/default.json: shards.1.rows: expected a span of 0 .. 944, got [0,945]".
 Result<Plan> ParsePlan(std::string_view json, std::string_view name, const Manifest& manifest);
 

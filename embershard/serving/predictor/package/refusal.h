@@ -1,5 +1,5 @@
-// How a package is refused: the file, the field, what was expected and what is there.
-// docs/format.md lists the fields that are about a file as a whole.
+// Errors for invalid packages. They name the file, the field, the expected value and the actual
+// value. docs/format.md lists the fields that describe a file as a whole.
 
 #pragma once
 
@@ -17,7 +17,7 @@ Status Refusal(std::string_view file, std::string_view field, std::string_view e
 // kBadPackage, "<file>: <field>: unexpected <what>".
 Status Unexpected(std::string_view file, std::string_view field, std::string_view what);
 
-// `text`, cut between characters where it is long.
+// Returns `text`, shortened at a character boundary if it is long.
 std::string Shown(std::string_view text);
 
 }  // namespace embershard

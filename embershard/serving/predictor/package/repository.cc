@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 0: no version's name.
+// Returns 0 if `name` is not a version number.
 int64_t VersionOf(const std::string& name) {
   int64_t version = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), version);
@@ -24,8 +24,8 @@ int64_t VersionOf(const std::string& name) {
   return whole && version > 0 && name[0] != '0' ? version : 0;
 }
 
-// A version that cannot be read is one: its load says why. What is gone when it is looked at, and
-// what is no folder, is none.
+// Includes versions that cannot be read, whose load reports the error. Skips entries that are not
+// folders, and those that were removed meanwhile.
 Result<std::vector<int64_t>> ListVersions(const fs::path& model) {
   std::vector<int64_t> versions;
   std::error_code error;
@@ -33,8 +33,8 @@ Result<std::vector<int64_t>> ListVersions(const fs::path& model) {
        entry.increment(error)) {
     const int64_t version = VersionOf(entry->path().filename().native());
     std::error_code unreadable;
-    const bool there = fs::exists(entry->path() / kManifestFile, unreadable);
-    if (version > 0 && (there || unreadable)) versions.push_back(version);
+    const bool exists = fs::exists(entry->path() / kManifestFile, unreadable);
+    if (version > 0 && (exists || unreadable)) versions.push_back(version);
   }
   const bool absent =
       error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;

@@ -1,4 +1,4 @@
-// What lies in a repository: <repository>/<model>/<version>/manifest.json.
+// Lists the versions in a repository: <repository>/<model>/<version>/manifest.json.
 
 #pragma once
 
@@ -12,19 +12,18 @@
 
 namespace embershard {
 
-// Numbers of versions, ascending and at least one, by model; kBadPackage: the model's folder cannot
-// be read. A version whose folder cannot be read is among them. What is being published is not
-// there yet: its folder gets its name when it is whole.
+// Maps each model to its version numbers, ascending and at least one. kBadPackage if the model's
+// folder cannot be read. Includes versions whose folder cannot be read. A version that is still
+// being published is not listed, because its folder gets its name only when it is complete.
 using RepositoryModels = std::map<std::string, Result<std::vector<int64_t>>>;
 
-// kNotFound where there is no such folder, or it cannot be read.
+// Fails with kNotFound if the folder does not exist or cannot be read.
 Result<RepositoryModels> ListRepository(const std::filesystem::path& repository);
 
-// The sha256 of a version's manifest as its own file states it now, unchecked. kNotFound: there is
-// no such file.
+// Returns the sha256 of a version's manifest that is currently in its digest file, without checking
+// it. Fails with kNotFound if there is no such file.
 Result<std::string> ReadManifestDigest(const std::filesystem::path& version_folder);
 
-// Where a version lies.
 std::filesystem::path VersionFolder(const std::filesystem::path& repository,
                                     const std::string& model, int64_t version);
 

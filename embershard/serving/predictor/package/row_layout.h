@@ -1,7 +1,7 @@
-// Where the columns of a stored row lie (docs/format.md).
+// Layout of the columns of a stored row (docs/format.md).
 //
-// With internal linkage: files that are compiled for newer processors include this, and nothing
-// of what they make of it may be linked into the others.
+// Functions have internal linkage. Files compiled for newer processors include this, and their code
+// must not be linked into other files.
 
 #pragma once
 
@@ -11,17 +11,17 @@ namespace embershard {
 
 enum class WeightType { kInt8, kInt4, kFp16, kFp32 };
 
-constexpr size_t kScaleAndBiasBytes = 4;  // fp16 each, before the codes of a quantized row.
+constexpr size_t kScaleAndBiasBytes = 4;  // Two fp16, before the codes of a quantized row.
 
-// A stored row has its columns rounded up to a multiple of this.
+// The number of columns of a stored row is rounded up to a multiple of this.
 constexpr size_t kColumnMultiple = 4;
 
 static constexpr size_t StoredColumns(size_t dim) {
   return (dim + kColumnMultiple - 1) / kColumnMultiple * kColumnMultiple;
 }
 
-// The byte of a row behind its first `columns` columns, where the next one begins if they are
-// even; the row's size, where they are its stored columns.
+// Number of bytes of a row's first `columns` columns, including its header. If `columns` is even,
+// the next column begins there. For all stored columns, this is the row's size.
 static constexpr size_t ColumnByte(WeightType weights, size_t columns) {
   switch (weights) {
     case WeightType::kInt8:

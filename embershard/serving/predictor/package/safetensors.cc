@@ -15,12 +15,12 @@ constexpr uint64_t kHeaderBytesMax = kSafetensorsHeadBytesMax - kSafetensorsPref
 constexpr uint64_t kSizeMax = (uint64_t{1} << 48) - 1;
 constexpr size_t kDimensionsMax = 4;
 
-struct TypeFacts {
+struct TypeInfo {
   const char* name;
   uint64_t bytes;
 };
 
-TypeFacts FactsOf(TensorType type) {
+TypeInfo InfoOf(TensorType type) {
   switch (type) {
     case TensorType::kU8:
       return {"U8", 1};
@@ -34,10 +34,10 @@ TypeFacts FactsOf(TensorType type) {
   return {"", 0};
 }
 
-// Size of a tensor; more than any file has where it does not fit 64 bits.
+// Size of a tensor. UINT64_MAX, which is larger than any file, if it does not fit into 64 bits.
 uint64_t TensorBytes(const StoredTensor& tensor) {
   if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return 0;
-  uint64_t bytes = FactsOf(tensor.type).bytes;
+  uint64_t bytes = InfoOf(tensor.type).bytes;
   for (const uint64_t size : tensor.shape) {
     if (__builtin_mul_overflow(bytes, size, &bytes)) return UINT64_MAX;
   }
@@ -65,7 +65,7 @@ StoredTensor ReadTensor(const JsonValue& value) {
   if (tensor.shape.size() > kDimensionsMax) value["shape"].Refuse("at most 4 dimensions");
   const std::vector<JsonValue> offsets = value["data_offsets"].Elements();
   if (offsets.size() != 2) {
-    value["data_offsets"].Refuse("where it begins and ends");
+    value["data_offsets"].Refuse("a begin and an end");
     return tensor;
   }
   tensor.begin = offsets[0].Unsigned(0, kSizeMax);
@@ -73,16 +73,16 @@ StoredTensor ReadTensor(const JsonValue& value) {
   return tensor;
 }
 
-// The tensors follow one another from 0 to `data_bytes`.
+// Checks that the tensors follow one another without gaps from 0 to `data_bytes`.
 Status CheckFilled(const StoredTensors& tensors, uint64_t data_bytes, std::string_view file) {
   std::vector<const StoredTensors::value_type*> ordered;
-  for (const auto& each : tensors) ordered.push_back(&each);
+  for (const auto& entry : tensors) ordered.push_back(&entry);
   std::stable_sort(ordered.begin(), ordered.end(), [](const auto* a, const auto* b) {
     return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
   });
   uint64_t end = 0;
-  for (const auto* each : ordered) {
-    const auto& [name, tensor] = *each;
+  for (const auto* entry : ordered) {
+    const auto& [name, tensor] = *entry;
     const uint64_t bytes = TensorBytes(tensor);
     if (tensor.begin != end || tensor.end < tensor.begin || tensor.end - tensor.begin != bytes) {
       return Refusal(file, name + ".data_offsets",
@@ -99,7 +99,7 @@ Status CheckFilled(const StoredTensors& tensors, uint64_t data_bytes, std::strin
 }  // namespace
 
 std::string TensorText(TensorType type, const std::vector<uint64_t>& shape) {
-  return std::string(FactsOf(type).name) + " " + ShapeText(shape);
+  return std::string(InfoOf(type).name) + " " + ShapeText(shape);
 }
 
 Result<uint64_t> ParseSafetensorsPrefix(std::string_view prefix, uint64_t file_bytes,
@@ -153,8 +153,8 @@ Result<Safetensors> Safetensors::Parse(std::string bytes, std::string_view file)
 }
 
 const StoredTensor* Safetensors::Find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
+  const auto entry = tensors_.find(name);
+  return entry == tensors_.end() ? nullptr : &entry->second;
 }
 
 Status Safetensors::CheckTensor(const std::string& name, TensorType type,

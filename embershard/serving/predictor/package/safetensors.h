@@ -1,4 +1,4 @@
-// The part of the safetensors format that packages use: docs/format.md.
+// The part of the safetensors format that packages use (docs/format.md).
 
 #pragma once
 
@@ -18,7 +18,7 @@ enum class TensorType { kU8, kI32, kI64, kF32 };
 struct StoredTensor {
   TensorType type = TensorType::kU8;
   std::vector<uint64_t> shape;
-  uint64_t begin = 0;  // In bytes from the start of the data.
+  uint64_t begin = 0;  // Bytes from the start of the data.
   uint64_t end = 0;
 };
 
@@ -26,20 +26,20 @@ using StoredTensors = std::map<std::string, StoredTensor>;
 
 inline constexpr size_t kSafetensorsPrefixBytes = 8;
 
-// Most that lies before the data.
+// Maximum number of bytes before the data.
 inline constexpr uint64_t kSafetensorsHeadBytesMax = kSafetensorsPrefixBytes + (uint64_t{16} << 20);
 
-// Length of the JSON header. `prefix`: the first kSafetensorsPrefixBytes of the file, or
-// all of a shorter one.
+// Returns the length of the JSON header. `prefix`: the first kSafetensorsPrefixBytes of the file,
+// or the whole file if it is shorter.
 Result<uint64_t> ParseSafetensorsPrefix(std::string_view prefix, uint64_t file_bytes,
                                         std::string_view file);
 
-// Refuses a header that starts the data at no multiple of `align`, or whose tensors do
-// not fill the file exactly.
+// Fails if the data does not start at a multiple of `align`, or if the tensors do not fill the file
+// exactly.
 Result<StoredTensors> ParseSafetensorsHeader(std::string_view header, uint64_t file_bytes,
                                              uint64_t align, std::string_view file);
 
-// "I64 [3, 20]"
+// A text such as "I64 [3, 20]".
 std::string TensorText(TensorType type, const std::vector<uint64_t>& shape);
 
 template <class T>
@@ -51,7 +51,7 @@ inline constexpr TensorType kTensorTypeOf<int64_t> = TensorType::kI64;
 template <>
 inline constexpr TensorType kTensorTypeOf<float> = TensorType::kF32;
 
-// A whole file in memory, its data at a multiple of 8. Refusals name the tensor.
+// A whole file in memory, with its data at a multiple of 8 bytes. Errors name the tensor.
 class Safetensors {
  public:
   static Result<Safetensors> Parse(std::string bytes, std::string_view file);
@@ -59,14 +59,14 @@ class Safetensors {
   const std::string& file() const { return file_; }
   const StoredTensors& tensors() const { return tensors_; }
 
-  // Null where there is none.
+  // Null if there is none.
   const StoredTensor* Find(const std::string& name) const;
 
-  // Refuses a tensor that is missing, or of another type or shape.
+  // Fails if the tensor is missing, or has another type or shape.
   Status CheckTensor(const std::string& name, TensorType type,
                      const std::vector<uint64_t>& shape) const;
 
-  // A view over the bytes of this object, which must neither move nor end before it.
+  // Returns a view into this object, which must outlive it and must not be moved.
   // T: uint8_t, int32_t, int64_t or float.
   template <class T>
   Result<Unaligned<T>> Tensor(const std::string& name, const std::vector<uint64_t>& shape) const {

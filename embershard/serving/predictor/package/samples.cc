@@ -13,14 +13,14 @@ namespace {
 
 constexpr size_t kNumberDigitsMax = 6;
 
-// "0", "17": without leading zeros, so that each number has one name.
+// Accepts "0" or "17", but no leading zeros, so that each number has only one name.
 bool IsNumber(std::string_view text) {
   return !text.empty() && text.size() <= kNumberDigitsMax && (text[0] != '0' || text.size() == 1) &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// "<number>/<part>" of a part that samples have. Outputs are checked again, sample by
-// sample: here any will do.
+// Returns true for "<number>/<part>" with a part that samples have. Accepts any output name,
+// because outputs are checked later for each sample.
 bool IsSampleTensor(std::string_view name, std::string_view* number) {
   const size_t slash = name.find('/');
   if (slash == std::string_view::npos) return false;
@@ -42,7 +42,7 @@ Result<size_t> CountSamples(const Safetensors& file) {
   return Refusal(file.file(), "0/example_dense", "at least one sample", "none");
 }
 
-// Reads one sample, tensor by tensor. Each step relies on those before it.
+// Reads one sample, tensor by tensor. Each step uses the results of the steps before it.
 class SampleReader {
  public:
   SampleReader(const Safetensors& file, const Manifest& manifest, size_t number)
@@ -138,7 +138,7 @@ class SampleReader {
 
   const Safetensors& file_;
   const Manifest& manifest_;
-  const std::string prefix_;  // "3/"
+  const std::string prefix_;  // The sample's number and a slash, such as "3/".
   SampleRequest sample_;
   uint64_t ids_ = 0;
   uint64_t weighted_ids_ = 0;

@@ -1,4 +1,4 @@
-// Requests kept in the package with the outputs they must give: warm-up and self-check.
+// Sample requests of a package with their expected outputs, for warm-up and self-check.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace embershard {
 
-// The packed form of the wire (proto/embershard/v1/predictor.proto).
+// In the packed form of proto/embershard/v1/predictor.proto.
 struct SampleRequest {
   uint32_t num_examples = 0;
   std::vector<float> request_dense;

@@ -14,17 +14,17 @@ namespace {
 
 constexpr size_t kChunkAlign = 4096;
 
-// More than any processor of today can address.
+// More than any current processor can address.
 constexpr size_t kRangeBytesMax = size_t{1} << 56;
 
 size_t WholePages(size_t bytes) { return (bytes + PageBytes() - 1) / PageBytes() * PageBytes(); }
 
-// One chunk on its way from its file into its table's range.
+// One chunk of a table, to be loaded from its file.
 struct Chunk {
   const std::string& file;
   uint64_t rows;
   uint64_t row_bytes;
-  size_t offset;  // Into its table's range.
+  size_t offset;  // Offset in its table's range.
 
   size_t data_bytes() const { return rows * row_bytes; }
 };
@@ -38,7 +38,7 @@ Chunk ChunkOf(const TableSpec& table, size_t number) {
           .offset = static_cast<size_t>(first * table.row_bytes)};
 }
 
-// Reads up to the first row. Refuses anything but one tensor "rows" of the right shape.
+// Reads up to the first row. Fails unless the file has only a tensor "rows" of the right shape.
 Status ReadHeader(const Chunk& chunk, ListedFile* file) {
   std::string prefix(std::min<uint64_t>(file->size_bytes(), kSafetensorsPrefixBytes), '\0');
   RETURN_IF_ERROR(file->Read(prefix.data(), prefix.size()));
@@ -53,16 +53,17 @@ Status ReadHeader(const Chunk& chunk, ListedFile* file) {
     if (name != "rows") return Unexpected(chunk.file, name, "tensor");
   }
   const std::vector<uint64_t> shape = {chunk.rows, chunk.row_bytes};
-  const auto found = tensors.find("rows");
+  const auto entry = tensors.find("rows");
   const std::string expected = TensorText(TensorType::kU8, shape);
-  if (found == tensors.end()) return Refusal(chunk.file, "rows", expected, "nothing");
-  const StoredTensor& rows = found->second;
+  if (entry == tensors.end()) return Refusal(chunk.file, "rows", expected, "nothing");
+  const StoredTensor& rows = entry->second;
   if (rows.type == TensorType::kU8 && rows.shape == shape) return {};
   return Refusal(chunk.file, "rows", expected, TensorText(rows.type, rows.shape));
 }
 
-// Reads the rows themselves. Mapping comes after hashing, from reads: a file cut short in
-// between is refused here, where touching its pages would end the process.
+// Reads the rows after the header. Hashes bytes that were read instead of mapped pages, because
+// access to mapped pages would end the process if the file is truncated meanwhile. Such a file is
+// refused here.
 Status LoadRows(const Chunk& chunk, TableResidency residency, ListedFile* file,
                 AddressRange* range) {
   const uint64_t data_start = file->position();
@@ -77,20 +78,20 @@ Status LoadRows(const Chunk& chunk, TableResidency residency, ListedFile* file,
   return file->CheckSize();
 }
 
-// By what a chunk is known to be in memory: its bytes, how they are read, and how they lie there.
+// Key of a chunk in LoadedChunks: its digest, its shape, and its residency.
 std::string KeyOf(const Manifest& manifest, const Chunk& chunk, TableResidency residency) {
   return manifest.files.at(chunk.file).sha256 + " " + std::to_string(chunk.rows) + " " +
          std::to_string(chunk.row_bytes) + (residency == TableResidency::kMmap ? " m" : " r");
 }
 
 Status CheckAddressable(const TableSpec& table, size_t number) {
-  // At most 2^40 rows of 2^18 bytes: no overflow.
+  // Cannot overflow: there are at most 2^40 rows of 2^18 bytes.
   if (static_cast<size_t>(table.rows * table.row_bytes) <= kRangeBytesMax) return {};
   return Refusal("manifest.json", "tables." + std::to_string(number) + ".rows",
                  "tables that can be addressed", std::to_string(table.rows));
 }
 
-// The chunks of one table on their way into memory.
+// Loads the chunks of one table into memory.
 class TableLoad {
  public:
   TableLoad(const PackageFolder& folder, const Manifest& manifest, const TableSpec& table,
@@ -127,7 +128,7 @@ class TableLoad {
   }
 
  private:
-  // Whether a table in memory is this one from end to end.
+  // Returns true if a loaded table equals this one completely.
   bool IsKnownWhole() const {
     if (known_.empty() || known_.front().table == nullptr) return false;
     const AddressRange* const table = known_.front().table.get();
@@ -162,16 +163,16 @@ class TableLoad {
   LoadedChunks* const loaded_;
   std::vector<Chunk> chunks_;
   std::vector<LoadedChunk> known_;  // One for each chunk.
-  size_t bytes_ = 0;                // In whole pages.
+  size_t bytes_ = 0;                // Rounded up to whole pages.
 };
 
 }  // namespace
 
 LoadedChunk LoadedChunks::Find(const std::string& key) const {
   const MutexLock lock(mutex_);
-  const auto found = known_.find(key);
-  if (found == known_.end()) return {};
-  return {.table = found->second.table.lock(), .offset = found->second.offset};
+  const auto entry = known_.find(key);
+  if (entry == known_.end()) return {};
+  return {.table = entry->second.table.lock(), .offset = entry->second.offset};
 }
 
 void LoadedChunks::Add(const std::string& key, const LoadedChunk& chunk) {

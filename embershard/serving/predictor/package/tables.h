@@ -1,5 +1,5 @@
-// The rows of every table, each table in an address range of its own, chunk behind chunk and then
-// one readable page: kernels may read past the last row.
+// The rows of all tables. Each table has an address range of its own, with its chunks one after
+// another and then one readable page, because kernels may read past the last row.
 
 #pragma once
 
@@ -18,22 +18,24 @@
 namespace embershard {
 
 enum class TableResidency {
-  kMmap,      // File pages, shared between processes; read again where the system took some back.
-              // Where its pages are larger than the format's 4096 bytes, the same as kResident.
-  kResident,  // Private memory, read at load, huge pages where the system gives them.
+  // File pages, shared between processes. The system may drop some and read them again. Same as
+  // kResident if the system's pages are larger than the format's 4096 bytes.
+  kMmap,
+  // Private memory, filled when the table is loaded, in huge pages if the system has them.
+  kResident,
 };
 
-// Where a chunk's rows lie. The table is null where none is loaded.
+// Location of a chunk's rows. The table is null if the chunk is not loaded.
 struct LoadedChunk {
   std::shared_ptr<const AddressRange> table;
-  size_t offset = 0;  // Into the table's range.
+  size_t offset = 0;  // Offset in the table's range.
 };
 
-// The chunks of tables that are in memory, for packages loaded later that have some of them too.
-// Forgets a chunk with the last table that holds it. Thread-safe.
+// The chunks of tables in memory. Packages that are loaded later share the chunks that they have in
+// common. A chunk is forgotten when the last table that holds it is destroyed. Thread-safe.
 class LoadedChunks {
  public:
-  // `key`: digest, shape and residency; those that add and find agree on it.
+  // `key` states the chunk's digest, shape and residency. Its format is up to the callers.
   LoadedChunk Find(const std::string& key) const;
   void Add(const std::string& key, const LoadedChunk& chunk);
 
@@ -47,16 +49,16 @@ class LoadedChunks {
   std::map<std::string, Known> known_ GUARDED_BY(mutex_);
 };
 
-// Immutable once opened: any thread may read.
+// Immutable once opened, thus thread-safe.
 class TableStore {
  public:
-  // Checks every chunk's size and header, and its sha256 as the bytes are read. Packages are
-  // immutable: with kMmap, a file that is cut short afterwards ends the process when its lost
-  // pages are touched.
+  // Checks the size and header of every chunk, and its sha256 while reading it. Package files must
+  // not change afterwards: with kMmap, access to pages of a file that was truncated ends the
+  // process.
   //
-  // What `loaded` (null: nothing) has is not read again. A table all of whose chunks it has
-  // in one table is that table; other mapped chunks are its pages; other resident ones are
-  // copied from it. What is opened is added there.
+  // Chunks in `loaded`, which may be null, are not read again. If all chunks of a table are in one
+  // loaded table, that table is shared. Other mapped chunks share the loaded pages, and other
+  // resident chunks are copied in memory. Opened chunks are added to `loaded`.
   static Result<std::unique_ptr<TableStore>> Open(const PackageFolder& folder,
                                                   const Manifest& manifest,
                                                   TableResidency residency,
@@ -64,10 +66,10 @@ class TableStore {
   TableStore(const TableStore&) = delete;
   TableStore& operator=(const TableStore&) = delete;
 
-  // Where the first row of `table` lies.
+  // Address of the first row of `table`.
   const std::byte* rows(size_t table) const { return ranges_[table]->base(); }
 
-  // From rows(table) to the end of its last page. One more readable page follows.
+  // Number of bytes from rows(table) to the end of its last page. One more readable page follows.
   size_t size_bytes(size_t table) const { return ranges_[table]->size_bytes() - PageBytes(); }
 
  private:

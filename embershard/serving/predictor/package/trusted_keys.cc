@@ -18,17 +18,18 @@ namespace {
 
 constexpr size_t kFileBytesMax = 1 << 16;
 
-struct Freed {
+struct OpenSslDeleter {
   void operator()(BIO* bio) const { BIO_free(bio); }
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
 };
-using Key = std::unique_ptr<EVP_PKEY, Freed>;
+using Key = std::unique_ptr<EVP_PKEY, OpenSslDeleter>;
 
-// What stands between a line that begins and one that ends, of any kind.
+// The content between a BEGIN line and an END line, of any kind.
 class PemBlock {
  public:
-  // Takes the next one; none at the end, and where one is broken: OpenSSL's last error tells.
+  // Reads the next block. There is none at the end, or if a block is broken; OpenSSL's last error
+  // distinguishes the two.
   explicit PemBlock(BIO* pem) { PEM_read_bio(pem, &name_, &header_, &data_, &size_); }
   PemBlock(const PemBlock&) = delete;
   PemBlock& operator=(const PemBlock&) = delete;
@@ -40,7 +41,7 @@ class PemBlock {
 
   explicit operator bool() const { return name_ != nullptr; }
 
-  // Null: it is none.
+  // Null if the block is not a public key.
   Key PublicKey() const {
     if (std::string_view(name_) != PEM_STRING_PUBLIC) return nullptr;
     const unsigned char* data = data_;
@@ -59,7 +60,7 @@ const unsigned char* BytesOf(std::string_view text) {
 }
 
 bool HasSigned(EVP_PKEY* key, std::string_view bytes, std::string_view signature) {
-  const std::unique_ptr<EVP_MD_CTX, Freed> context(EVP_MD_CTX_new());
+  const std::unique_ptr<EVP_MD_CTX, OpenSslDeleter> context(EVP_MD_CTX_new());
   return context != nullptr &&
          EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key) == 1 &&
          EVP_DigestVerify(context.get(), BytesOf(signature), signature.size(), BytesOf(bytes),
@@ -75,7 +76,7 @@ struct TrustedKeys::Keys {
 
 Result<std::shared_ptr<const TrustedKeys>> TrustedKeys::Read(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kFileBytesMax));
-  const std::unique_ptr<BIO, Freed> pem(
+  const std::unique_ptr<BIO, OpenSslDeleter> pem(
       BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
   auto keys = std::make_unique<Keys>();
   keys->path = path;
@@ -86,7 +87,8 @@ Result<std::shared_ptr<const TrustedKeys>> TrustedKeys::Read(const std::string& 
     all_good = all_good && key != nullptr && EVP_PKEY_id(key.get()) == EVP_PKEY_ED25519;
     keys->keys.push_back(std::move(key));
   }
-  const bool is_whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;  // The end.
+  // At the end of the text there is no further start line.
+  const bool is_whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (!is_whole || !all_good || keys->keys.empty()) {
     return InvalidArgument(path, ": expected public keys in PEM, at least one, all Ed25519");
@@ -100,10 +102,12 @@ TrustedKeys::~TrustedKeys() = default;
 const std::string& TrustedKeys::path() const { return keys_->path; }
 
 bool TrustedKeys::HaveSigned(std::string_view bytes, std::string_view signature) const {
-  bool found = false;
-  for (const auto& key : keys_->keys) found = found || HasSigned(key.get(), bytes, signature);
+  bool is_signed = false;
+  for (const auto& key : keys_->keys) {
+    is_signed = is_signed || HasSigned(key.get(), bytes, signature);
+  }
   ERR_clear_error();
-  return found;
+  return is_signed;
 }
 
 std::filesystem::path SignatureFile(const std::filesystem::path& package) {

@@ -1,4 +1,4 @@
-// Whose packages are loaded: public keys, and what they have signed.
+// Public keys of trusted signers, and the check of package signatures.
 
 #pragma once
 
@@ -11,23 +11,23 @@
 
 namespace embershard {
 
-// Ed25519 (RFC 8032). Immutable: any thread may read.
+// Ed25519 keys (RFC 8032). Immutable, thus thread-safe.
 class TrustedKeys {
  public:
   static constexpr size_t kSignatureBytes = 64;
 
-  // The public keys in a PEM file, at least one. kInvalidArgument, with its path, where it has
-  // none, or one of another kind.
+  // Reads the public keys of a PEM file. Fails with kInvalidArgument, naming the path, if it has no
+  // key or a key of another kind.
   static Result<std::shared_ptr<const TrustedKeys>> Read(const std::string& path);
 
   TrustedKeys(const TrustedKeys&) = delete;
   TrustedKeys& operator=(const TrustedKeys&) = delete;
   ~TrustedKeys();
 
-  // The file that they are from.
+  // The file that the keys were read from.
   const std::string& path() const;
 
-  // Whether `signature` is one of `bytes` by any of the keys.
+  // Returns true if `signature` is a signature of `bytes` by any of the keys.
   bool HaveSigned(std::string_view bytes, std::string_view signature) const;
 
  private:
@@ -36,11 +36,11 @@ class TrustedKeys {
   const std::unique_ptr<Keys> keys_;
 };
 
-// Where the signature of a package lies: beside its folder, since nothing in there may change.
+// Path of a package's signature. It is next to the folder, because the folder must not change.
 std::filesystem::path SignatureFile(const std::filesystem::path& package);
 
-// Refuses (kBadPackage) a package whose signature is missing, or not by one of the keys.
-// `signed_bytes`: what manifest.sha256 holds, from which every byte of the package follows.
+// Fails with kBadPackage if the signature is missing, or not by one of the keys. `signed_bytes` is
+// the content of manifest.sha256, which determines every byte of the package.
 Status CheckSignature(const std::filesystem::path& package, std::string_view signed_bytes,
                       const TrustedKeys& keys);
 

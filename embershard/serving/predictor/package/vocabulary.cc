@@ -63,7 +63,7 @@ void Vocabulary::Index() {
   const uint64_t span = FromFirst(last_key_);
   while ((span >> shift_) >= 2 * keys_.size()) ++shift_;
   buckets_.resize((span >> shift_) + 2);
-  size_t bucket = 0;  // The first whose begin is not known.
+  size_t bucket = 0;  // The first bucket whose begin is not set yet.
   for (size_t i = 0; i < keys_.size(); ++i) {
     const size_t own = BucketOf(keys_[i]);
     while (bucket <= own) buckets_[bucket++] = static_cast<uint32_t>(i);
@@ -78,9 +78,9 @@ int64_t Vocabulary::Find(int64_t key) const {
   size_t end = buckets_[bucket + 1];
   while (begin < end) {
     const size_t middle = begin + (end - begin) / 2;
-    const int64_t found = keys_[middle];
-    if (found == key) return rows_[middle];
-    if (found < key) {
+    const int64_t middle_key = keys_[middle];
+    if (middle_key == key) return rows_[middle];
+    if (middle_key < key) {
       begin = middle + 1;
     } else {
       end = middle;
@@ -89,8 +89,8 @@ int64_t Vocabulary::Find(int64_t key) const {
   return kZeroRow;
 }
 
-// A lookup waits for memory twice: for its bucket, then for its key and row. Here a group of
-// them waits at once.
+// A search waits for memory twice: for its bucket, then for its key and row. Here a group of
+// searches waits at the same time.
 void Vocabulary::FindAll(Unaligned<int64_t> keys, int64_t* rows) const {
   constexpr size_t kGroup = 32;
   for (size_t first = 0; first < keys.size(); first += kGroup) {

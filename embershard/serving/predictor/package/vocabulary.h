@@ -1,4 +1,4 @@
-// The keys and rows of one ids/<name>.safetensors: docs/format.md.
+// The keys and rows of one ids/<name>.safetensors (docs/format.md).
 
 #pragma once
 
@@ -15,23 +15,22 @@
 
 namespace embershard {
 
-// Finds a key in about one step where keys lie evenly, as counted ids and hashes do: the
-// range of keys is cut into as many equal buckets as there are keys, and bisection stays
-// inside one. Immutable: any thread may call.
+// Finds a key in about one step if keys are evenly spread, as consecutive ids and hashes are. The
+// range of keys is cut into about as many equal buckets as there are keys, and each search bisects
+// one bucket. Immutable, thus thread-safe.
 class Vocabulary {
  public:
-  // `bytes`: the whole file. Refuses anything but keys and rows of the format.
+  // `bytes`: the whole file. Fails if it has anything but keys and rows of the format.
   static Result<std::shared_ptr<const Vocabulary>> Parse(std::string bytes, std::string_view file);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
   size_t size() const { return keys_.size(); }
 
-  // The row of `key`; kZeroRow where it is unknown.
+  // The row of `key`, or kZeroRow if it is unknown.
   int64_t Find(int64_t key) const;
 
-  // Find() of each of `keys`, into `rows`. Faster for many: their memory is fetched
-  // together.
+  // Writes Find() of each key to `rows`. Faster for many keys, because it prefetches their memory.
   void FindAll(Unaligned<int64_t> keys, int64_t* rows) const;
 
  private:
@@ -40,7 +39,7 @@ class Vocabulary {
   Status Check() const;
   void Index();
 
-  // The two as unsigned numbers, so that no distance overflows.
+  // Distance from the first key, computed with unsigned numbers so that it cannot overflow.
   uint64_t FromFirst(int64_t key) const {
     return static_cast<uint64_t>(key) - static_cast<uint64_t>(first_key_);
   }
@@ -49,12 +48,12 @@ class Vocabulary {
   size_t BucketOf(int64_t key) const { return FromFirst(key) >> shift_; }
 
   const Safetensors data_;
-  Unaligned<int64_t> keys_;  // Over data_, as is rows_.
-  Unaligned<int64_t> rows_;
+  Unaligned<int64_t> keys_;  // A view into data_.
+  Unaligned<int64_t> rows_;  // A view into data_.
   int64_t first_key_ = 0;
   int64_t last_key_ = 0;
   int shift_ = 0;
-  std::vector<uint32_t> buckets_;  // Where each bucket's keys begin; one more for the end.
+  std::vector<uint32_t> buckets_;  // First position of each bucket's keys, then the end of all.
 };
 
 }  // namespace embershard

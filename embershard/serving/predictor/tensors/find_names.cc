@@ -17,8 +17,8 @@ std::string NamesOf(const Specs& specs) {
 template <class Specs>
 Result<size_t> FindInput(const SchemaNames::Positions& positions, const Specs& specs,
                          const char* kind, std::string_view name) {
-  const auto found = positions.find(name);
-  if (found != positions.end()) return found->second;
+  const auto position = positions.find(name);
+  if (position != positions.end()) return position->second;
   return InvalidArgument(Feature(std::string(name)), "not a ", kind,
                          " input of the model, expected one of ", NamesOf(specs));
 }
@@ -34,8 +34,8 @@ Result<size_t> FindSparse(const Schema& schema, const SchemaNames& names, std::s
 }
 
 Result<size_t> FindOutput(const Schema& schema, const SchemaNames& names, std::string_view name) {
-  const auto found = names.outputs.find(name);
-  if (found != names.outputs.end()) return found->second;
+  const auto position = names.outputs.find(name);
+  if (position != names.outputs.end()) return position->second;
   return NotFound("output '", name, "' is not there, expected one of ", NamesOf(schema.outputs));
 }
 

@@ -1,4 +1,4 @@
-// Names that a request gives, found in the schema or refused.
+// Finds the names of a request in the schema.
 
 #pragma once
 
@@ -12,17 +12,17 @@
 
 namespace embershard {
 
-// Where the inputs and outputs of a schema stand, by name. Immutable: any thread may read. Its
-// names lie in the schema, which must outlive it.
+// Positions of the inputs and outputs of a schema, by name. Immutable, thus thread-safe. Its names
+// are views into the schema, which must outlive it.
 struct SchemaNames {
   using Positions = std::unordered_map<std::string_view, size_t>;
 
   explicit SchemaNames(const Schema& schema)
       : dense(Of(schema.dense)), sparse(Of(schema.sparse)), outputs(Of(schema.outputs)) {}
 
-  const Positions dense;  // In Schema::dense, and so on.
-  const Positions sparse;
-  const Positions outputs;
+  const Positions dense;    // Positions in Schema::dense.
+  const Positions sparse;   // Positions in Schema::sparse.
+  const Positions outputs;  // Positions in Schema::outputs.
 
  private:
   template <class Specs>
@@ -33,27 +33,27 @@ struct SchemaNames {
   }
 };
 
-// Position in Schema::dense, in Schema::sparse. kInvalidArgument where there is no such input: it
-// lists those that there are.
+// Position in Schema::dense or Schema::sparse. Fails with kInvalidArgument if there is no such
+// input; the message lists the inputs.
 Result<size_t> FindDense(const Schema& schema, const SchemaNames& names, std::string_view name);
 Result<size_t> FindSparse(const Schema& schema, const SchemaNames& names, std::string_view name);
 
-// Position in Schema::outputs. kNotFound where there is no such output.
+// Position in Schema::outputs. Fails with kNotFound if there is no such output.
 Result<size_t> FindOutput(const Schema& schema, const SchemaNames& names, std::string_view name);
 
-// Positions in Schema::outputs of all `wanted`, which is a range of strings: each once, ascending;
-// all outputs where none are named.
+// Positions in Schema::outputs of all `wanted` names, a range of strings. Positions are ascending
+// and distinct. Returns all outputs if `wanted` is empty.
 template <class Wanted>
 Result<std::vector<size_t>> FindOutputs(const Schema& schema, const SchemaNames& names,
                                         const Wanted& wanted) {
-  std::vector<bool> found(schema.outputs.size(), wanted.empty());
+  std::vector<bool> is_wanted(schema.outputs.size(), wanted.empty());
   for (const auto& name : wanted) {
     ASSIGN_OR_RETURN(const size_t position, FindOutput(schema, names, name));
-    found[position] = true;
+    is_wanted[position] = true;
   }
   std::vector<size_t> positions;
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i]) positions.push_back(i);
+  for (size_t i = 0; i < is_wanted.size(); ++i) {
+    if (is_wanted[i]) positions.push_back(i);
   }
   return positions;
 }

@@ -49,8 +49,8 @@ Status SplitSparse(const Schema& schema, const PackedArrays& packed, const Packe
     const size_t count = ListCount(input.scope, request->num_examples);
     view.lengths = packed.lengths.Slice(list, count);
     ASSIGN_OR_RETURN(const uint64_t sum, SumLengths(input, view.lengths));
-    // Views stay inside their arrays; what the lengths ask for beyond them is
-    // counted on and refused below.
+    // Views never exceed their arrays. If the lengths do, the sums below are still counted, and the
+    // request is refused.
     if (value + sum <= packed.values.size()) {
       view.values = packed.values.Slice(value, sum);
     }

@@ -1,4 +1,5 @@
-// The packed form of a request: one array a kind, cut into views of each input.
+// The packed form of a request, with one array for each kind of data. Splits it into views of each
+// input.
 
 #pragma once
 
@@ -11,17 +12,17 @@
 
 namespace embershard {
 
-// Inputs in the order of the schema. N examples; F_r, F_e: dense inputs in request
-// and in example scope.
+// Inputs are in the order of the schema. There are N examples, F_r dense inputs in request scope
+// and F_e dense inputs in example scope.
 struct PackedArrays {
   Unaligned<float> request_dense;  // [F_r]
   Unaligned<float> example_dense;  // [N, F_e]
-  Unaligned<int32_t> lengths;      // Per sparse input: 1 (request scope) or N.
-  Unaligned<int64_t> values;       // All sparse inputs, concatenated.
-  Unaligned<float> weights;        // For the values of the weighted inputs.
+  Unaligned<int32_t> lengths;      // 1 for each sparse input in request scope, N in example scope.
+  Unaligned<int64_t> values;       // Values of all sparse inputs, concatenated.
+  Unaligned<float> weights;        // One for each value of the weighted inputs.
 };
 
-// What refusals call the arrays.
+// Names of the arrays in error messages.
 struct PackedNames {
   const char* request_dense = "packed.request_dense";
   const char* example_dense = "packed.example_dense";
@@ -30,13 +31,13 @@ struct PackedNames {
   const char* weights = "packed.weights";
 };
 
-// Fills the views of `request`, whose num_examples and outputs_wanted are set. Refuses what cannot
-// be cut with kInvalidArgument; the rest is left to CheckRequest().
+// Fills the views of `request`. Its num_examples and outputs_wanted must be set. Fails with
+// kInvalidArgument if arrays cannot be split. CheckRequest() checks everything else.
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
                    Request* request, const PackedNames& names = {});
 
-// Its parts, for who packs some inputs and names others: each fills the views of its inputs alone.
-// REQUIRES: CheckNumExamples() was ok, and `request` has a view for each input.
+// The parts of SplitPacked(), for requests that pack only some inputs. Each fills only the views of
+// its inputs. REQUIRES: CheckNumExamples() was ok, and `request` has a view for each input.
 Status SplitDense(const Schema& schema, Scope scope, const PackedArrays& packed,
                   const PackedNames& names, Request* request);
 Status SplitSparse(const Schema& schema, const PackedArrays& packed, const PackedNames& names,

@@ -52,7 +52,7 @@ Status ReadParameter(std::string_view key, const ParameterValue& value, RequestP
     if (!IsZero(value)) return NoSequences(key);
   } else if (key == "sequence_start" || key == "sequence_end") {
     if (IsTrue(value)) return NoSequences(key);
-  } else if (key != "triton_enable_empty_final_response") {  // Each request has one answer.
+  } else if (key != "triton_enable_empty_final_response") {  // No effect: one answer per request.
     return Refuse(key, "one of 'num_examples', 'priority', 'timeout', 'traffic_key'");
   }
   return {};

@@ -1,4 +1,4 @@
-// What a request says beside its tensors, in protocols whose requests have named parameters.
+// Named parameters of a request, in protocols that have them.
 
 #pragma once
 
@@ -12,27 +12,27 @@
 
 namespace embershard {
 
-// Of the types that such protocols have. Empty: of none of them.
+// The value of a parameter. std::monostate if its type is none of these.
 using ParameterValue =
     std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string_view>;
 
-// Most bytes of a traffic key: see ServedModels::Route().
+// Maximum number of bytes of a traffic key; see ServedModels::Route().
 inline constexpr size_t kTrafficKeyBytesMax = 1024;
 
 struct RequestParameters {
   std::optional<int64_t> num_examples;
-  int64_t priority = 0;  // As TensorRequest has it.
+  int64_t priority = 0;  // See TensorRequest.
 };
 
-// Absent: not a whole number, or not one of at most 63 bits.
+// Absent if the value is not an integer, or does not fit into an int64_t.
 std::optional<int64_t> WholeNumber(const ParameterValue& value);
 
-// The refusal of a parameter that makes a request part of a sequence.
+// The error for a parameter that makes a request part of a sequence.
 Status NoSequences(std::string_view key);
 
-// Reads one parameter into `read`. Refuses what it does not know (kInvalidArgument): a word that is
-// spelt wrong would be one that is not heard. A deadline and a traffic key are only checked: both
-// are read before.
+// Reads one parameter into `read`. Fails with kInvalidArgument for unknown parameters, so that a
+// misspelled one is not ignored. Only checks the timeout and the traffic key, which are read
+// earlier.
 Status ReadParameter(std::string_view key, const ParameterValue& value, RequestParameters* read);
 
 }  // namespace embershard

@@ -31,7 +31,7 @@ std::string Text(std::span<const int64_t> shape) {
 
 size_t BytesOf(std::string_view datatype) { return datatype == kInt64 ? 8 : 4; }
 
-// How many values a shape has. kInvalidArgument: a negative size, or too many to count.
+// Number of values of a shape. Fails with kInvalidArgument for a negative size or too many values.
 Result<uint64_t> CountValues(const InputTensor& tensor) {
   uint64_t count = 1;
   bool overflow = false;
@@ -43,35 +43,35 @@ Result<uint64_t> CountValues(const InputTensor& tensor) {
     overflow = overflow || __builtin_mul_overflow(count, static_cast<uint64_t>(size), &count);
   }
   if (overflow || count > std::numeric_limits<int64_t>::max() / sizeof(int64_t)) {
-    return InvalidArgument(Tensor(tensor.name), "expected a shape that can be counted, got ",
+    return InvalidArgument(Tensor(tensor.name), "expected fewer than 2^60 values, got shape ",
                            Text(tensor.shape));
   }
   return count;
 }
 
-// A row of values, with any number of dimensions of one value around it.
+// Returns true for a row of values. Any number of other dimensions may be 1.
 bool IsRow(std::span<const int64_t> shape) {
   return !shape.empty() &&
          std::count_if(shape.begin(), shape.end(), [](int64_t size) { return size != 1; }) <= 1;
 }
 
-// Rows of so many columns, with or without one dimension of one value before them.
+// Returns true for rows of `columns` columns. There may be an additional first dimension of 1.
 bool IsMatrix(std::span<const int64_t> shape, int64_t columns) {
   if (shape.size() == 3 && shape[0] == 1) shape = shape.subspan(1);
   return shape.size() == 2 && shape[1] == columns;
 }
 
-// What keeps a request's bytes, and one tensor more.
-struct Joined {
+// Keeps a request's bytes alive, and one joined tensor.
+struct JoinedTensor {
   std::shared_ptr<const void> others;
   std::string bytes;
 };
 
-// The bytes of a tensor, as one buffer.
-std::string_view WholeOf(const InputTensor& tensor, Request* request) {
+// The bytes of a tensor in one buffer.
+std::string_view JoinBuffers(const InputTensor& tensor, Request* request) {
   if (tensor.buffers.empty()) return {};
   if (tensor.buffers.size() == 1) return tensor.buffers[0];
-  auto joined = std::make_shared<Joined>();
+  auto joined = std::make_shared<JoinedTensor>();
   for (const std::string_view buffer : tensor.buffers) joined->bytes += buffer;
   joined->others = std::move(request->bytes);
   request->bytes = joined;
@@ -85,16 +85,16 @@ std::string_view WithoutSuffix(std::string_view name, std::string_view suffix) {
 }  // namespace
 
 // The tensors of one request, by slot.
-class TensorMap::Given {
+class TensorMap::ReceivedTensors {
  public:
-  explicit Given(size_t slots) : bytes_(slots), counts_(slots, kAbsent) {}
+  explicit ReceivedTensors(size_t slots) : bytes_(slots), counts_(slots, kAbsent) {}
 
   bool Has(size_t slot) const { return counts_[slot] != kAbsent; }
   void Set(size_t slot, std::string_view bytes, uint64_t count) {
     bytes_[slot] = bytes;
     counts_[slot] = count;
   }
-  // How many values there are. REQUIRES: Has(slot).
+  // Number of values. REQUIRES: Has(slot).
   uint64_t Count(size_t slot) const { return counts_[slot]; }
   template <class T>
   Unaligned<T> View(size_t slot) const {
@@ -127,14 +127,14 @@ TensorMap::TensorMap(const Schema* schema, const SchemaNames* names, const Limit
 
 void TensorMap::AddSlot(Slot slot) {
   slots_.push_back(std::move(slot));
-  slot_of_.emplace(slots_.back().name, slots_.size() - 1);  // The first of a name has it.
+  slots_by_name_.emplace(slots_.back().name, slots_.size() - 1);  // The first slot of a name wins.
 }
 
 size_t TensorMap::SlotOf(size_t sparse_input, SparseSlot part) const {
   return schema_.dense.size() + kSparseSlots * sparse_input + part;
 }
 
-size_t TensorMap::SlotOf(PackedSlot all) const { return slots_.size() - kPackedSlots + all; }
+size_t TensorMap::SlotOf(PackedSlot part) const { return slots_.size() - kPackedSlots + part; }
 
 Status TensorMap::Parse(const TensorRequest& tensors, Request* request) const {
   if (tensors.priority < 0 || tensors.priority > 2) {
@@ -143,25 +143,26 @@ Status TensorMap::Parse(const TensorRequest& tensors, Request* request) const {
   request->priority = tensors.priority == 2 ? Priority::kBackground : Priority::kInteractive;
   ASSIGN_OR_RETURN(request->outputs_wanted, FindOutputs(schema_, names_, tensors.outputs));
 
-  Given given(slots_.size());
+  ReceivedTensors received(slots_.size());
   for (const InputTensor& tensor : tensors.inputs) {
-    RETURN_IF_ERROR(Take(tensor, request, &given));
+    RETURN_IF_ERROR(AddTensor(tensor, request, &received));
   }
-  RETURN_IF_ERROR(CheckLengths(given));
-  const int64_t examples = tensors.num_examples.value_or(CountExamples(given));
+  RETURN_IF_ERROR(CheckLengths(received));
+  const int64_t examples = tensors.num_examples.value_or(CountExamples(received));
   if (examples < 0 || examples > std::numeric_limits<uint32_t>::max()) {
     return InvalidArgument("num_examples: expected 1..", limits_.max_examples, ", got ", examples);
   }
   request->num_examples = static_cast<uint32_t>(examples);
   RETURN_IF_ERROR(CheckNumExamples(schema_, limits_, *request));
-  RETURN_IF_ERROR(FillDense(given, request));
-  return FillSparse(given, request);
+  RETURN_IF_ERROR(FillDense(received, request));
+  return FillSparse(received, request);
 }
 
-Status TensorMap::Take(const InputTensor& tensor, Request* request, Given* given) const {
-  ASSIGN_OR_RETURN(const size_t found, Find(tensor.name));
-  const Slot& slot = slots_[found];
-  if (given->Has(found)) {
+Status TensorMap::AddTensor(const InputTensor& tensor, Request* request,
+                            ReceivedTensors* received) const {
+  ASSIGN_OR_RETURN(const size_t index, Find(tensor.name));
+  const Slot& slot = slots_[index];
+  if (received->Has(index)) {
     return slot.feature.empty() ? InvalidArgument(Tensor(tensor.name), "given twice, expected once")
                                 : GivenTwice(std::string(slot.feature));
   }
@@ -177,18 +178,19 @@ Status TensorMap::Take(const InputTensor& tensor, Request* request, Given* given
   if (slot.columns == 0 && !IsRow(tensor.shape)) {
     return InvalidArgument(Tensor(tensor.name), "expected shape [-1], got ", Text(tensor.shape));
   }
-  const std::string_view bytes = WholeOf(tensor, request);
+  const std::string_view bytes = JoinBuffers(tensor, request);
   if (bytes.size() != count * BytesOf(slot.datatype)) {
     return InvalidArgument(Tensor(tensor.name), "expected ", count * BytesOf(slot.datatype),
                            " bytes for ", slot.datatype, " ", Text(tensor.shape), ", got ",
                            bytes.size());
   }
-  given->Set(found, bytes, count);
+  received->Set(index, bytes, count);
   return {};
 }
 
 Result<size_t> TensorMap::Find(std::string_view name) const {
-  if (const auto found = slot_of_.find(name); found != slot_of_.end()) return found->second;
+  const auto slot = slots_by_name_.find(name);
+  if (slot != slots_by_name_.end()) return slot->second;
   for (const std::string_view suffix : {kValuesSuffix, kLengthsSuffix, kWeightsSuffix}) {
     const std::string_view feature = WithoutSuffix(name, suffix);
     if (!feature.empty()) return FindSparse(schema_, names_, feature);
@@ -196,12 +198,13 @@ Result<size_t> TensorMap::Find(std::string_view name) const {
   return UnknownTensor(schema_, name);
 }
 
-// Values without lengths would count as no example, which is not what is wrong.
-Status TensorMap::CheckLengths(const Given& given) const {
+// Refuses values without lengths. Otherwise they would count as 0 examples, and the message would
+// not name the missing tensor.
+Status TensorMap::CheckLengths(const ReceivedTensors& received) const {
   const auto check = [&](size_t values, size_t lengths) -> Status {
-    if (given.Has(lengths) || !given.Has(values) || given.Count(values) == 0) return {};
-    return InvalidArgument(Tensor(slots_[lengths].name), "missing beside '", slots_[values].name,
-                           "'");
+    if (received.Has(lengths) || !received.Has(values) || received.Count(values) == 0) return {};
+    return InvalidArgument(Tensor(slots_[lengths].name), "expected together with '",
+                           slots_[values].name, "', got none");
   };
   RETURN_IF_ERROR(check(SlotOf(kAllValues), SlotOf(kAllLengths)));
   for (size_t i = 0; i < schema_.sparse.size(); ++i) {
@@ -210,92 +213,95 @@ Status TensorMap::CheckLengths(const Given& given) const {
   return {};
 }
 
-int64_t TensorMap::CountExamples(const Given& given) const {
-  if (const size_t slot = SlotOf(kAllExampleDense); given.Has(slot) && slots_[slot].columns > 0) {
-    return static_cast<int64_t>(given.Count(slot)) / slots_[slot].columns;
+int64_t TensorMap::CountExamples(const ReceivedTensors& received) const {
+  if (const size_t slot = SlotOf(kAllExampleDense);
+      received.Has(slot) && slots_[slot].columns > 0) {
+    return static_cast<int64_t>(received.Count(slot)) / slots_[slot].columns;
   }
   for (size_t i = 0; i < schema_.dense.size(); ++i) {
-    if (schema_.dense[i].scope == Scope::kRequest || !given.Has(i)) continue;
-    return static_cast<int64_t>(given.Count(i));
+    if (schema_.dense[i].scope == Scope::kRequest || !received.Has(i)) continue;
+    return static_cast<int64_t>(received.Count(i));
   }
-  uint64_t of_request = 0;
+  uint64_t request_inputs = 0;
   for (size_t i = 0; i < schema_.sparse.size(); ++i) {
-    of_request += schema_.sparse[i].scope == Scope::kRequest ? 1 : 0;
+    request_inputs += schema_.sparse[i].scope == Scope::kRequest ? 1 : 0;
     const size_t slot = SlotOf(i, kOwnLengths);
-    if (schema_.sparse[i].scope == Scope::kRequest || !given.Has(slot)) continue;
-    return static_cast<int64_t>(given.Count(slot));
+    if (schema_.sparse[i].scope == Scope::kRequest || !received.Has(slot)) continue;
+    return static_cast<int64_t>(received.Count(slot));
   }
-  const uint64_t lists = given.Has(SlotOf(kAllLengths)) ? given.Count(SlotOf(kAllLengths)) : 0;
-  const uint64_t of_examples = schema_.sparse.size() - of_request;
-  return of_examples == 0 || lists < of_request
+  const uint64_t lists =
+      received.Has(SlotOf(kAllLengths)) ? received.Count(SlotOf(kAllLengths)) : 0;
+  const uint64_t example_inputs = schema_.sparse.size() - request_inputs;
+  return example_inputs == 0 || lists < request_inputs
              ? 0
-             : static_cast<int64_t>((lists - of_request) / of_examples);
+             : static_cast<int64_t>((lists - request_inputs) / example_inputs);
 }
 
-Status TensorMap::FillDense(const Given& given, Request* request) const {
+Status TensorMap::FillDense(const ReceivedTensors& received, Request* request) const {
   request->dense.assign(schema_.dense.size(), {});
-  const bool all_of[] = {given.Has(SlotOf(kAllExampleDense)), given.Has(SlotOf(kAllRequestDense))};
+  const bool is_packed[] = {received.Has(SlotOf(kAllExampleDense)),
+                            received.Has(SlotOf(kAllRequestDense))};
   for (size_t i = 0; i < schema_.dense.size(); ++i) {
     const DenseInput& input = schema_.dense[i];
-    if (!given.Has(i)) continue;
-    if (all_of[input.scope == Scope::kRequest ? 1 : 0]) return GivenTwice(input.name);
-    request->dense[i].values = given.View<float>(i);
+    if (!received.Has(i)) continue;
+    if (is_packed[input.scope == Scope::kRequest ? 1 : 0]) return GivenTwice(input.name);
+    request->dense[i].values = received.View<float>(i);
   }
   PackedArrays packed;
-  packed.example_dense = given.View<float>(SlotOf(kAllExampleDense));
-  packed.request_dense = given.View<float>(SlotOf(kAllRequestDense));
+  packed.example_dense = received.View<float>(SlotOf(kAllExampleDense));
+  packed.request_dense = received.View<float>(SlotOf(kAllRequestDense));
   Status status;
-  if (all_of[0]) status = SplitDense(schema_, Scope::kExample, packed, kPackedNames, request);
-  if (status.ok() && all_of[1])
+  if (is_packed[0]) status = SplitDense(schema_, Scope::kExample, packed, kPackedNames, request);
+  if (status.ok() && is_packed[1])
     status = SplitDense(schema_, Scope::kRequest, packed, kPackedNames, request);
   return status;
 }
 
-Status TensorMap::FillSparse(const Given& given, Request* request) const {
+Status TensorMap::FillSparse(const ReceivedTensors& received, Request* request) const {
   request->sparse.assign(schema_.sparse.size(), {});
-  const bool all = given.Has(SlotOf(kAllLengths)) || given.Has(SlotOf(kAllValues)) ||
-                   given.Has(SlotOf(kAllWeights));
+  const bool all = received.Has(SlotOf(kAllLengths)) || received.Has(SlotOf(kAllValues)) ||
+                   received.Has(SlotOf(kAllWeights));
   for (size_t i = 0; i < schema_.sparse.size(); ++i) {
     const size_t slot = SlotOf(i, kOwnValues);
-    if (!given.Has(slot) && !given.Has(SlotOf(i, kOwnLengths)) &&
-        !given.Has(SlotOf(i, kOwnWeights)))
+    if (!received.Has(slot) && !received.Has(SlotOf(i, kOwnLengths)) &&
+        !received.Has(SlotOf(i, kOwnWeights)))
       continue;
     if (all) return GivenTwice(schema_.sparse[i].name);
     SparseView& view = request->sparse[i];
-    view.lengths = given.View<int32_t>(SlotOf(i, kOwnLengths));
-    view.values = given.View<int64_t>(slot);
-    view.weights = given.View<float>(SlotOf(i, kOwnWeights));
+    view.lengths = received.View<int32_t>(SlotOf(i, kOwnLengths));
+    view.values = received.View<int64_t>(slot);
+    view.weights = received.View<float>(SlotOf(i, kOwnWeights));
   }
   if (!all) return {};
   PackedArrays packed;
-  packed.lengths = given.View<int32_t>(SlotOf(kAllLengths));
-  packed.values = given.View<int64_t>(SlotOf(kAllValues));
-  packed.weights = given.View<float>(SlotOf(kAllWeights));
+  packed.lengths = received.View<int32_t>(SlotOf(kAllLengths));
+  packed.values = received.View<int64_t>(SlotOf(kAllValues));
+  packed.weights = received.View<float>(SlotOf(kAllWeights));
   return SplitSparse(schema_, packed, kPackedNames, request);
 }
 
 BatchSize TensorMap::SizeOf(std::span<const InputTensor> inputs,
-                            std::optional<int64_t> stated) const {
+                            std::optional<int64_t> num_examples) const {
   BatchSize size = {.requests = 1};
-  Given given(slots_.size());
+  ReceivedTensors received(slots_.size());
   for (const InputTensor& tensor : inputs) {
-    const auto found = slot_of_.find(tensor.name);
+    const auto slot = slots_by_name_.find(tensor.name);
     const Result<uint64_t> count = CountValues(tensor);
-    if (found == slot_of_.end() || !count.ok()) continue;
-    given.Set(found->second, {}, *count);
-    if (slots_[found->second].datatype == kInt64) size.ids += *count;
+    if (slot == slots_by_name_.end() || !count.ok()) continue;
+    received.Set(slot->second, {}, *count);
+    if (slots_[slot->second].datatype == kInt64) size.ids += *count;
   }
   size.examples =
-      static_cast<uint64_t>(std::max<int64_t>(stated.value_or(CountExamples(given)), 0));
+      static_cast<uint64_t>(std::max<int64_t>(num_examples.value_or(CountExamples(received)), 0));
   return size;
 }
 
 bool TensorMap::IsBatchOfOne(std::span<const InputTensor> inputs) const {
   return !inputs.empty() && std::ranges::all_of(inputs, [this](const InputTensor& tensor) {
-    const auto found = slot_of_.find(tensor.name);
-    if (found == slot_of_.end()) return false;
-    const size_t own = slots_[found->second].columns > 0 ? 2 : 1;
-    return tensor.shape.size() == own + 1 && tensor.shape[0] == 1;
+    const auto slot = slots_by_name_.find(tensor.name);
+    if (slot == slots_by_name_.end()) return false;
+    const size_t dimensions = slots_[slot->second].columns > 0 ? 2 : 1;
+    return tensor.shape.size() == dimensions + 1 && tensor.shape[0] == 1;
   });
 }
 

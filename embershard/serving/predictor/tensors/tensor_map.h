@@ -1,5 +1,4 @@
-// The one mapping between a model's tensors and its requests, for every protocol that speaks of
-// tensors.
+// Converts between a model's tensors and its requests, for all protocols with tensors.
 
 #pragma once
 
@@ -21,51 +20,52 @@
 
 namespace embershard {
 
-// What a request says. Owns nothing.
+// The content of a request. Owns nothing.
 struct TensorRequest {
   std::span<const InputTensor> inputs;
-  std::span<const std::string_view> outputs;  // Names of those wanted. Empty: all.
+  std::span<const std::string_view> outputs;  // Names of the wanted outputs. Empty: all.
 
-  // Absent: as many as the inputs in example scope have, which is all that most clients say.
+  // If absent, the number follows from the inputs in example scope. Most clients do not send it.
   std::optional<int64_t> num_examples = {};
 
   int64_t priority = 0;  // 0: default, 1: interactive, 2: batch.
 };
 
-// Immutable: any thread may call.
+// Immutable, thus thread-safe.
 class TensorMap {
  public:
-  // `names`: of the schema. `limits`: of one request. Owns none of them; they must outlive it.
+  // `names` are those of the schema. `limits` apply to one request. All must outlive this.
   TensorMap(const Schema* schema, const SchemaNames* names, const Limits* limits);
 
-  // Fills num_examples, priority, outputs_wanted and the views, which lie over the tensors' bytes;
-  // a tensor in several buffers is joined, and kept by `request->bytes` beside what that held.
-  // Refuses what the tensors alone show to be wrong: names, types, shapes, bytes that do not
-  // agree with them, an input given in two ways. The rest is left to CheckRequest().
+  // Fills num_examples, priority, outputs_wanted and the views, which point into the tensors'
+  // bytes. A tensor in several buffers is joined, and `request->bytes` keeps the joined bytes
+  // alive, too. Fails for wrong names, types or shapes, for bytes that do not match the shape, and
+  // for an input that is sent in two ways. CheckRequest() checks everything else.
   Status Parse(const TensorRequest& tensors, Request* request) const;
 
-  // What the tensors hold, from their names and shapes alone: nobody has looked at the values yet.
-  // Tensors that Parse() refuses count as far as their shapes do. `stated`: as num_examples above.
-  BatchSize SizeOf(std::span<const InputTensor> inputs, std::optional<int64_t> stated) const;
+  // Returns the size of a request from the names and shapes of its tensors, before values are
+  // checked. Includes tensors that Parse() will refuse, if their shapes are valid. `num_examples`:
+  // see TensorRequest.
+  BatchSize SizeOf(std::span<const InputTensor> inputs, std::optional<int64_t> num_examples) const;
 
-  // Whether each tensor has a dimension of one before its own: a batch of one request, to those
-  // who say so. Such a request's outputs have that dimension too.
+  // Returns true if every tensor has an additional first dimension of 1, which some clients send as
+  // a batch of one request. The outputs of such a request also have that dimension.
   bool IsBatchOfOne(std::span<const InputTensor> inputs) const;
 
-  // Lies over `output`.
+  // The tensor of an output. Its bytes are a view into `output`.
   OutputTensor Answer(const ResponseOutput& output, uint32_t num_examples,
                       bool is_batch_of_one) const;
 
  private:
-  // A tensor that the model knows.
+  // An input tensor that the model accepts.
   struct Slot {
     std::string name;
     std::string_view datatype;
-    std::string_view feature = {};  // Whose it is. Empty: that of many.
-    int64_t columns = 0;            // Of a matrix. 0: it has one dimension.
+    std::string_view feature = {};  // The input that it belongs to. Empty if it packs several.
+    int64_t columns = 0;            // Columns of a matrix. 0 if it has one dimension.
   };
-  // Where the slots of the inputs begin; each sparse input has three, in the order of SparseSlot.
-  // Those of all inputs come last, in the order of PackedSlot.
+  // Order of the slots: one for each dense input, three for each sparse input in the order of
+  // SparseSlot, and then the packed tensors in the order of PackedSlot.
   enum SparseSlot : size_t { kOwnValues, kOwnLengths, kOwnWeights, kSparseSlots };
   enum PackedSlot : size_t {
     kAllExampleDense,
@@ -75,23 +75,22 @@ class TensorMap {
     kAllWeights,
     kPackedSlots
   };
-  class Given;
-
+  class ReceivedTensors;
   size_t SlotOf(size_t sparse_input, SparseSlot part) const;
-  size_t SlotOf(PackedSlot all) const;
+  size_t SlotOf(PackedSlot part) const;
   void AddSlot(Slot slot);
   Result<size_t> Find(std::string_view name) const;
-  Status Take(const InputTensor& tensor, Request* request, Given* given) const;
-  Status CheckLengths(const Given& given) const;
-  int64_t CountExamples(const Given& given) const;
-  Status FillDense(const Given& given, Request* request) const;
-  Status FillSparse(const Given& given, Request* request) const;
+  Status AddTensor(const InputTensor& tensor, Request* request, ReceivedTensors* received) const;
+  Status CheckLengths(const ReceivedTensors& received) const;
+  int64_t CountExamples(const ReceivedTensors& received) const;
+  Status FillDense(const ReceivedTensors& received, Request* request) const;
+  Status FillSparse(const ReceivedTensors& received, Request* request) const;
 
   const Schema& schema_;
   const SchemaNames& names_;
   const Limits& limits_;
   std::vector<Slot> slots_;
-  std::unordered_map<std::string_view, size_t> slot_of_;  // By name, which lies in slots_.
+  std::unordered_map<std::string_view, size_t> slots_by_name_;  // Names are views into slots_.
 };
 
 }  // namespace embershard

@@ -8,7 +8,7 @@
 namespace embershard {
 namespace {
 
-// Takes the specs whose names are not taken yet.
+// Collects specs, and ignores those whose name is already used.
 class Specs {
  public:
   void Add(std::string name, std::string_view datatype, std::vector<int64_t> shape) {
@@ -56,8 +56,9 @@ std::vector<TensorSpec> InputSpecs(const Schema& schema) {
 
 Status UnknownTensor(const Schema& schema, std::string_view name) {
   const std::string_view input = name.substr(0, name.rfind('.'));
-  const bool is_sparse = std::any_of(schema.sparse.begin(), schema.sparse.end(),
-                                     [&](const SparseInput& each) { return each.name == input; });
+  const bool is_sparse =
+      std::any_of(schema.sparse.begin(), schema.sparse.end(),
+                  [&](const SparseInput& sparse) { return sparse.name == input; });
   std::string known;
   for (const TensorSpec& spec : InputSpecs(schema)) {
     if (is_sparse && spec.name.substr(0, spec.name.rfind('.')) != input) continue;

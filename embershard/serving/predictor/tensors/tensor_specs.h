@@ -1,5 +1,5 @@
-// Tensors as inference protocols have them, free of any protocol, and which of them a model takes
-// and gives. docs/protocols.md is the manual.
+// Tensors of inference protocols, independent of the protocol, and the tensors that a model accepts
+// and returns. See docs/protocols.md.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace embershard {
 
-// Types as KServe and Triton write them. Values are little endian.
+// Names of data types in KServe and Triton. Values are little endian.
 inline constexpr std::string_view kFp32 = "FP32";
 inline constexpr std::string_view kInt32 = "INT32";
 inline constexpr std::string_view kInt64 = "INT64";
@@ -24,44 +24,44 @@ struct InputTensor {
   std::string_view name;
   std::string_view datatype;
   std::span<const int64_t> shape;
-  std::span<const std::string_view> buffers;  // Its bytes, row by row, concatenated.
+  std::span<const std::string_view> buffers;  // Concatenated, they are the values row by row.
 };
 
-// One output of an answer. Owns its shape alone.
+// One output of an answer, with datatype FP32. Owns only its shape.
 struct OutputTensor {
-  std::string_view name;  // Of datatype FP32.
+  std::string_view name;
   std::vector<int64_t> shape;
   std::string_view bytes;
 };
 
-// What a model says of one of its tensors.
+// Metadata of a model's tensor.
 struct TensorSpec {
   std::string name;
   std::string_view datatype;
-  std::vector<int64_t> shape;  // -1: of any size.
+  std::vector<int64_t> shape;  // -1 for any size.
 };
 
-// What packs all inputs of a kind.
+// Names of tensors that pack all inputs of a kind.
 inline constexpr std::string_view kDense = "DENSE";
 inline constexpr std::string_view kRequestDense = "REQUEST_DENSE";
 inline constexpr std::string_view kLengths = "LENGTHS";
 inline constexpr std::string_view kValues = "VALUES";
 inline constexpr std::string_view kWeights = "WEIGHTS";
 
-// Behind the name of a sparse input.
+// Suffixes of a sparse input's name.
 inline constexpr std::string_view kLengthsSuffix = ".lengths";
 inline constexpr std::string_view kValuesSuffix = ".values";
 inline constexpr std::string_view kWeightsSuffix = ".weights";
 
-// Those by input in the order of the schema, then those that pack what the model has. A model with
-// an input whose own tensor is called like a later one does not have that one.
+// Returns the tensors of each input in the order of the schema, then the packed tensors that apply
+// to the model. If two tensors have the same name, the model has only the first one.
 std::vector<TensorSpec> InputSpecs(const Schema& schema);
 
-// Why a model has no input tensor of this name: it lists those of the sparse input that the name
-// begins with, else all by input.
+// The error for an unknown input tensor. If the name begins with a sparse input's name, the message
+// lists the tensors of that input, else all input tensors.
 Status UnknownTensor(const Schema& schema, std::string_view name);
 
-// In the order of the schema. Outputs in request scope have one row.
+// Returns the outputs in the order of the schema. Outputs in request scope have one row.
 std::vector<TensorSpec> OutputSpecs(const Schema& schema);
 
 }  // namespace embershard

@@ -1,11 +1,10 @@
-// Triton's backend API, version 1.19: the functions and values used here and no others.
+// The part of Triton's backend API, version 1.19, that this backend uses.
 //
-// Declared by hand, so that a build needs none of Triton's headers. The running server defines what
-// is called; it looks up by name what a backend defines.
+// It is declared by hand, so that a build needs no headers of Triton. The running server defines
+// the functions that are called, and looks up by name those that a backend defines.
 //
-// An error that is not null belongs to the caller that gets it. Everything else that a function
-// gives is the server's, except a message of a model's configuration and a response that is not
-// sent yet.
+// Callers own the errors that they receive. The server owns all other results, except the message
+// with a model's configuration, and responses before they are sent.
 
 #pragma once
 
@@ -14,7 +13,7 @@
 
 namespace embershard::triton {
 
-// The server's must have the same major number, and a minor one of at least this.
+// The server's API must have this major version and at least this minor version.
 inline constexpr uint32_t kTritonApiMajor = 1;
 inline constexpr uint32_t kTritonApiMinor = 19;
 
@@ -142,21 +141,21 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInstance* instance,
                                                         void* state);
 
-// Of one request, before it is released. Times: of the steady clock, in nanoseconds; a request that
-// failed has none.
+// Reports a request before it is released. Times are nanoseconds of the steady clock; failed
+// requests have none.
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, bool success,
     uint64_t exec_start_ns, uint64_t compute_start_ns, uint64_t compute_end_ns,
     uint64_t exec_end_ns);
-// Of one batch.
+// Reports a batch.
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
     TRITONBACKEND_ModelInstance* instance, uint64_t batch_size, uint64_t exec_start_ns,
     uint64_t compute_start_ns, uint64_t compute_end_ns, uint64_t exec_end_ns);
 
-// As protocols write the type: a constant.
+// The type's name in protocols, a constant.
 const char* TRITONSERVER_DataTypeString(TRITONSERVER_DataType datatype);
 
-// A request: what these give lives until it is released.
+// A request. Results are valid until it is released.
 
 TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* request,
                                                     uint32_t* count);
@@ -182,12 +181,12 @@ TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* reques
                                                    const char** key,
                                                    TRITONSERVER_ParameterType* type,
                                                    const void** value);
-// Of a sequence of requests. 0: of none. An error: the id is a string.
+// Id of the request's sequence; 0 if it belongs to none. Fails if the id is a string.
 TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request* request,
                                                        uint64_t* id);
 // Bits of TRITONSERVER_RequestFlag.
 TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request* request, uint32_t* flags);
-// 0: not stated.
+// 0 if the request has no timeout.
 TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
     TRITONBACKEND_Request* request, uint64_t* timeout);
 TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request,
@@ -195,7 +194,7 @@ TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* requ
 TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request,
                                                  uint32_t release_flags);
 
-// A response: the backend's until it is sent.
+// A response. The backend owns it until it is sent.
 
 TRITONSERVER_Error* TRITONBACKEND_ResponseNew(TRITONBACKEND_Response** response,
                                               TRITONBACKEND_Request* request);
@@ -210,11 +209,11 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
                                                uint64_t buffer_byte_size,
                                                TRITONSERVER_MemoryType* memory_type,
                                                int64_t* memory_type_id);
-// Does not take `error`, which says that the request failed where it is not null.
+// A non-null `error` means that the request failed; the caller keeps it.
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
                                                uint32_t send_flags, TRITONSERVER_Error* error);
 
-// What a backend defines.
+// Functions that a backend defines.
 
 #define EMBERSHARD_TRITON_EXPORT __attribute__((visibility("default")))
 
@@ -231,14 +230,14 @@ EMBERSHARD_TRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitiali
     TRITONBACKEND_ModelInstance* instance);
 EMBERSHARD_TRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(
     TRITONBACKEND_ModelInstance* instance);
-// One call at a time for an instance. An error: the requests stay the server's. Otherwise each is
-// the backend's, to be answered and released.
+// Called once at a time per instance. On an error the server keeps the requests; otherwise the
+// backend must answer and release each of them.
 EMBERSHARD_TRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
     uint32_t request_count);
 
-// Those by which the dynamic batcher asks what may still join a batch. A batch in the making has
-// what `userp` points to, which is null between two.
+// The dynamic batcher calls these to decide which requests join a batch. `userp` points to the
+// state of the batch being formed; it is null between batches.
 EMBERSHARD_TRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelBatcherInitialize(
     TRITONBACKEND_Batcher** batcher, TRITONBACKEND_Model* model);
 EMBERSHARD_TRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelBatcherFinalize(

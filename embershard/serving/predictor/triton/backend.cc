@@ -1,5 +1,6 @@
-// What Triton calls when it loads and unloads models and instances, and sends requests. A model's
-// state is a TritonModel, an instance's a TritonInstance, the backend's an OpenModels.
+// Functions that Triton calls to load and unload models and instances, and to run requests. Triton
+// keeps a TritonModel as the state of a model, a TritonInstance for an instance, and an OpenModels
+// for the backend.
 
 #include <exception>
 #include <memory>
@@ -22,7 +23,7 @@ namespace {
 
 bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
 
-// Answers and removes those whose clients have left.
+// Answers and removes cancelled requests.
 void DropAbandoned(Batch* batch) {
   std::erase_if(*batch, [](const std::unique_ptr<Request>& request) {
     if (!IsAbandoned(*request)) return false;
@@ -44,8 +45,8 @@ const char* NameOf(TRITONSERVER_InstanceGroupKind kind) {
   }
 }
 
-// Instances are of the kind of the plan's devices. The plan says which GPUs a batch runs on, not
-// the instance.
+// Checks that the instance's kind is that of the plan's devices. The plan, not the instance,
+// chooses the GPUs of a batch.
 Status CheckKind(TRITONBACKEND_ModelInstance* instance, const Model& model) {
   TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
   RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelInstanceKind(instance, &kind)));
@@ -56,12 +57,13 @@ Status CheckKind(TRITONBACKEND_ModelInstance* instance, const Model& model) {
                          ", as the plan's devices say, got ", NameOf(kind));
 }
 
-// An instance of a model: runs the batches that Triton's batcher closes. One call at a time, from
-// any thread.
+// An instance of a model, which runs the batches of Triton's batcher. Called on any thread, once at
+// a time.
 class TritonInstance {
  public:
-  // Runs the model's samples, alone and merged: kBadPackage if their outputs are not what the
-  // package says. Refuses a kind other than that of the plan's devices. `shared` must outlive it.
+  // Creates an instance, and runs the model's samples one by one and merged: kBadPackage if their
+  // outputs differ from the package's. Refuses a kind other than the plan's. `shared` must outlive
+  // the instance.
   static Result<std::unique_ptr<TritonInstance>> Start(TRITONBACKEND_ModelInstance* instance,
                                                        TritonModel* shared) {
     RETURN_IF_ERROR(CheckKind(instance, shared->model()));
@@ -71,9 +73,9 @@ class TritonInstance {
     return started;
   }
 
-  // Runs `requests` as one batch, or as few as the budget allows; answers each and releases it. A
-  // request that is refused, fails or has been left by its client disturbs no other. Not ok: there
-  // was no memory to begin with, and the requests are as they were.
+  // Runs `requests` in as few batches as the budget allows, and answers and releases each. A
+  // request that is refused, fails or was cancelled does not affect the others. Returns an error
+  // only if memory runs out at the start; the requests are then unchanged.
   Status Execute(std::span<TRITONBACKEND_Request* const> requests) {
     std::vector<TritonRequest> all;
     try {
@@ -87,7 +89,7 @@ class TritonInstance {
     moments_ = {.begun = SteadyNanoseconds()};
     try {
       Run(all);
-    } catch (const std::exception&) {  // Memory has run out: the rest is answered below.
+    } catch (const std::exception&) {  // Out of memory: the rest is answered below.
     }
     for (TritonRequest& asked : all) asked.Answer(OutOfMemory(), {}, {});
     return {};
@@ -97,7 +99,7 @@ class TritonInstance {
   TritonInstance(TRITONBACKEND_ModelInstance* instance, TritonModel* shared)
       : instance_(instance), shared_(shared) {}
 
-  // Answers all of them, unless memory runs out, which it throws.
+  // Answers all requests. Throws if memory runs out.
   void Run(std::span<TritonRequest> all) {
     Batch batch;
     Batch larger;
@@ -120,7 +122,7 @@ class TritonInstance {
     for (auto& request : larger) RunInChunks(std::move(request));
   }
 
-  // Reads and checks. Null: it was refused, and has been answered.
+  // Reads and validates a request. Null if it was refused and answered.
   std::unique_ptr<Request> Admit(TritonRequest* asked) {
     auto request = std::make_unique<Request>();
     request->arrival = Clock::now();
@@ -135,7 +137,7 @@ class TritonInstance {
     return nullptr;
   }
 
-  // Runs what is still wanted as one batch, and answers all of it.
+  // Drops cancelled requests, runs the others as one batch, and answers them.
   void RunBatch(Batch* batch) {
     DropAbandoned(batch);
     if (batch->empty()) return;
@@ -172,7 +174,7 @@ class TritonInstance {
     moments_ = {.begun = ended};
   }
 
-  // Runs what is larger than a batch.
+  // Runs a request that is larger than a batch.
   void RunInChunks(std::unique_ptr<Request> whole) {
     const auto split =
         std::make_shared<SplitRequest>(&shared_->schema(), shared_->budget(), *whole,
@@ -187,7 +189,7 @@ class TritonInstance {
 
   TRITONBACKEND_ModelInstance* const instance_;
   TritonModel* const shared_;
-  BatchMoments moments_;  // Of the batch that runs.
+  BatchMoments moments_;  // Times of the running batch.
 };
 
 Result<const OpenModels*> OpenerOf(TRITONBACKEND_Model* model) {

@@ -1,5 +1,5 @@
-// The five functions by which Triton's dynamic batcher asks what may join a batch. What it holds
-// for them: a Batcher for each model, and a copy of it for each batch in the making.
+// The five functions that Triton's dynamic batcher calls to decide which requests join a batch.
+// Triton keeps a Batcher for each model, and a copy of it for each batch being formed.
 
 #include <deque>
 #include <memory>
@@ -17,8 +17,8 @@ struct Batcher {
   BatchBudget budget;
 };
 
-// Triton's batching thread begins the next batch before it has a request, and may do so after the
-// model is finalized: a batcher is kept until so many later ones are finalized.
+// Keeps finalized batchers for a while. Triton's batching thread starts the next batch before it
+// has a request, possibly after the model was finalized.
 class FinalizedBatchers {
  public:
   void Keep(std::unique_ptr<Batcher> batcher) {
@@ -33,13 +33,13 @@ class FinalizedBatchers {
   std::deque<std::unique_ptr<Batcher>> batchers_ GUARDED_BY(mutex_);
 };
 
-// Never destroyed, as the thread may outlive main().
+// Never destroyed, because Triton's thread may outlive main().
 FinalizedBatchers& Finalized() {
   static auto* const finalized = new FinalizedBatchers;
   return *finalized;
 }
 
-// A request that cannot be read takes no room: it is refused when its batch runs.
+// A request that cannot be read counts as empty; it is refused when its batch runs.
 BatchSize SizeOf(const TritonModel& model, TRITONBACKEND_Request* request) {
   RequestReader reader;
   if (!reader.ReadShapes(request).ok()) return {.requests = 1};
@@ -84,7 +84,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher* ba
 TRITONSERVER_Error* TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batcher* batcher,
                                                        void** userp) {
   *userp = nullptr;
-  if (batcher == nullptr) return nullptr;  // As of a model that is finalized.
+  if (batcher == nullptr) return nullptr;  // The model is finalized.
   return Answered([batcher, userp] {
     *userp = new Batcher(*reinterpret_cast<const Batcher*>(batcher));
     return Status();
@@ -94,7 +94,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batch
 TRITONSERVER_Error* TRITONBACKEND_ModelBatchIncludeRequest(TRITONBACKEND_Request* request,
                                                            void* userp, bool* should_include) {
   *should_include = true;
-  if (userp == nullptr) return nullptr;  // Nothing is known of the batch.
+  if (userp == nullptr) return nullptr;  // No batch is being formed.
   return Answered([request, userp, should_include] {
     auto* const batch = static_cast<Batcher*>(userp);
     *should_include = batch->budget.Take(embershard::triton::SizeOf(*batch->model, request));

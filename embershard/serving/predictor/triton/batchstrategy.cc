@@ -1,2 +1,2 @@
-// Empty: Triton's dynamic batcher looks for a library of this name beside the backend's, and finds
-// its five functions in that, which this one is linked to.
+// Intentionally empty. Triton's dynamic batcher loads a library of this name next to the backend's;
+// this library is linked to the backend's, which has the five functions.

@@ -15,15 +15,15 @@ using nlohmann::json;
 
 bool IsTrue(const json& value) { return value.is_boolean() && value.get<bool>(); }
 
-// -1 stands for any size.
+// Compares dimensions; -1 matches any size.
 bool Fits(const json& dims, const std::vector<int64_t>& shape) {
   return dims.is_array() && std::ranges::equal(dims, shape, [](const json& stated, int64_t size) {
            return stated.is_number_integer() && (stated == size || stated == -1);
          });
 }
 
-// Where requests are not batched, tensors may be stated with the leading 1 or without. Dynamic
-// batching without a size is given one.
+// Without batching, tensors may be stated with or without the leading 1. Dynamic batching without a
+// batch size gets one.
 Status CheckDims(const json& config, const std::string& which, const json& dims,
                  const std::vector<int64_t>& shape) {
   if (Fits(dims, shape)) return {};
@@ -60,7 +60,7 @@ bool IsStated(const json& inputs, std::string_view name) {
       inputs, [name](const json& input) { return TextOf(Member(input, "name")) == name; });
 }
 
-// Sparse inputs have a default: empty lists.
+// Sparse inputs are never required: they default to empty lists.
 Status CheckRequired(const json& inputs, const Schema& schema) {
   for (const DenseInput& input : schema.dense) {
     const std::string_view packed = input.scope == Scope::kRequest ? kRequestDense : kDense;

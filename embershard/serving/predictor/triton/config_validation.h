@@ -1,4 +1,4 @@
-// What this backend refuses of a model's config.pbtxt. docs/triton.md is the manual.
+// Validates a model's config.pbtxt; see docs/triton.md.
 
 #pragma once
 
@@ -12,23 +12,23 @@ namespace embershard::triton {
 
 inline constexpr char kConfigFile[] = "config.pbtxt";
 
-// A member of an object, null where there is none.
+// A member of an object; null if it is missing.
 const nlohmann::json& Member(const nlohmann::json& object, const char* key);
 
-// Empty where the value is no string.
+// The value if it is a string, otherwise empty.
 std::string TextOf(const nlohmann::json& value);
 
-// Whether it says how many requests a batch may have: their tensors then have a 1 before the shape
-// that is stated.
+// True if the configuration sets a batch size. Tensors then have a leading 1 that the stated shapes
+// lack.
 bool HasBatchSize(const nlohmann::json& config);
 
-// Refuses what Triton would load and then answer wrongly or not at all: the response cache,
+// Refuses features with which Triton would answer wrongly or not at all: the response cache,
 // decoupled responses and sequences.
 Status CheckFeatures(const nlohmann::json& config);
 
-// Refuses stated tensors that are not the package's: of another name, type or shape; and stated
-// inputs that leave no way to send one that has no default, by its own name or packed. Other inputs
-// may be missing. A configuration without tensors passes.
+// Refuses tensors whose name, type or shape differs from the package's, and lists of inputs that
+// leave out one without a default, both by its name and packed. Other inputs may be missing. A
+// configuration without tensors is valid.
 Status CheckTensors(const nlohmann::json& config, const Schema& schema);
 
 }  // namespace embershard::triton

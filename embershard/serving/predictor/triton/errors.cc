@@ -10,7 +10,7 @@ TRITONSERVER_Error_Code CodeOf(const Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kFailedPrecondition:
-    case StatusCode::kBadPackage:  // Of a model that is loaded.
+    case StatusCode::kBadPackage:  // While a model is loaded.
       return TRITONSERVER_ERROR_INVALID_ARG;
     case StatusCode::kNotFound:
       return TRITONSERVER_ERROR_NOT_FOUND;
@@ -58,7 +58,7 @@ Status FromTriton(TRITONSERVER_Error* error) {
 }
 
 void LogTriton(TRITONSERVER_LogLevel level, const std::string& message) {
-  // A log that fails has nowhere to say so.
+  // A failure of the log itself cannot be reported.
   if (TRITONSERVER_Error* const error =
           TRITONSERVER_LogMessage(level, "embershard", /*line=*/0, message.c_str());
       error != nullptr) {

@@ -1,4 +1,4 @@
-// Between Status and the errors of Triton's API.
+// Converts between Status and the errors of Triton's API.
 
 #pragma once
 
@@ -12,22 +12,22 @@
 
 namespace embershard::triton {
 
-// Null where `status` is ok. The caller owns it.
+// An error that the caller owns; null if `status` is ok.
 TRITONSERVER_Error* ToTriton(const Status& status);
 
 struct DeleteError {
   void operator()(TRITONSERVER_Error* error) const { TRITONSERVER_ErrorDelete(error); }
 };
 
-// Deletes `error`. Ok where it is null.
+// Converts and deletes `error`. Ok if it is null.
 Status FromTriton(TRITONSERVER_Error* error);
 
 void LogTriton(TRITONSERVER_LogLevel level, const std::string& message);
 
-// For calls whose failure nobody can be told of: logs what failed, and deletes `error`.
+// Logs `error` and deletes it, for failures that cannot be returned to a caller.
 void LogFailure(const char* what, TRITONSERVER_Error* error);
 
-// What `action`, which returns a Status, says to Triton. No exception leaves it.
+// Runs `action` and converts its Status. Exceptions become errors.
 template <class Action>
 TRITONSERVER_Error* Answered(Action action) {
   Status status;
@@ -41,7 +41,7 @@ TRITONSERVER_Error* Answered(Action action) {
   return ToTriton(status);
 }
 
-// Deletes the State that `object` has, which `state_of` gives.
+// Deletes the State of `object`, which `state_of` returns.
 template <class State, class Object>
 TRITONSERVER_Error* Finalize(TRITONSERVER_Error* (*state_of)(Object*, void**), Object* object) {
   return Answered([state_of, object] {

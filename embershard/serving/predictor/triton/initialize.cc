@@ -1,5 +1,5 @@
-// What Triton calls when it loads and unloads the backend. The one file of this component that
-// chooses how packages become models, and with that needs torch.
+// Functions that Triton calls to load and unload the backend. The only file of this component that
+// chooses how packages are loaded, and so the only one that needs torch.
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@ Status CheckVersion() {
                          kTritonApiMinor, " or a later minor one, got ", major, ".", minor);
 }
 
-// Models of packages on disk. Versions that are loaded at the same time share their equal tables.
+// Loads packages from disk. Versions that are loaded at the same time share equal tables.
 OpenModels OpenPackageModels() {
   return [loaded = std::make_shared<LoadedChunks>()](const std::filesystem::path& folder,
                                                      ModelOptions options) {
@@ -52,7 +52,7 @@ TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
   return embershard::triton::Finalize<OpenModels>(&TRITONBACKEND_BackendState, backend);
 }
 
-// If config.pbtxt states no instances, Triton starts one for each core of its process.
+// Makes Triton start one instance per core if config.pbtxt sets no number.
 TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
                                                       TRITONBACKEND_BackendAttribute* attributes) {
   return TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(

@@ -32,13 +32,13 @@ using nlohmann::json;
 
 constexpr uint32_t kConfigVersion = 1;
 
-// Most requests of a batch where config.pbtxt does not say how many.
+// Default of max_batch_size.
 constexpr int kDefaultMaxRequests = 256;
 
-// What a model's config.pbtxt says to this backend. docs/triton.md is the manual.
+// The settings of a model's config.pbtxt; see docs/triton.md.
 struct ModelConfig {
-  json document;         // As Triton gives it.
-  ModelOptions options;  // `threads` and `slots`: of all instances.
+  json document;         // As received from Triton.
+  ModelOptions options;  // `threads` and `slots` are totals of all instances.
   ChunkBudget budget = {.examples = kMergeExamples, .ids = kBatchIds};  // Of a batch.
 };
 
@@ -83,8 +83,8 @@ Status ReadParameter(const std::string& key, const std::string& text, ModelConfi
   return {};
 }
 
-// The instances of all groups. Triton starts `count` of them for each entry of `gpus`. 0: the
-// configuration does not state it.
+// Number of instances of all groups: Triton starts `count` for each entry of `gpus`. 0 if the
+// configuration has no groups.
 int CountInstances(const json& groups) {
   int64_t count = 0;
   for (const json& group : groups) {
@@ -110,9 +110,9 @@ json Describe(const std::vector<TensorSpec>& specs, bool inputs) {
   return tensors;
 }
 
-// kInvalidArgument names the parameter; those that begin with TRITON_ are Triton's own. One slot
-// for each instance. If config.pbtxt states no instances, Triton starts one for each core
-// (TRITONBACKEND_GetBackendAttribute); if it states no threads, the instances share the cores.
+// Parses the configuration. kInvalidArgument names the bad parameter; those that begin with TRITON_
+// belong to Triton. There is a slot per instance. By default Triton starts one instance per core
+// (TRITONBACKEND_GetBackendAttribute), and the instances share the cores.
 Result<ModelConfig> ReadModelConfig(std::string_view text) {
   ModelConfig config;
   RETURN_IF_ERROR(ParseJson(text, kConfigFile, &config.document));
@@ -133,9 +133,9 @@ Result<ModelConfig> ReadModelConfig(std::string_view text) {
   return config;
 }
 
-// The configuration with the model's tensors, if it has none. One that says nothing about
-// batches either gets Triton's dynamic batching, and dynamic batching without a size gets one.
-// Empty: there is nothing to add.
+// Completes a configuration without tensors. If it does not mention batching either, it gets
+// dynamic batching; dynamic batching without a batch size gets one. Returns an empty string if
+// there is nothing to add.
 std::string CompleteModelConfig(json document, const Schema& schema) {
   const bool has_tensors =
       !Member(document, "input").empty() || !Member(document, "output").empty();
@@ -149,11 +149,11 @@ std::string CompleteModelConfig(json document, const Schema& schema) {
   return has_tensors && !lacks_size ? "" : document.dump();
 }
 
-// What Triton says of a model.
+// A model's description by Triton.
 struct Facts {
   std::string name;
   int64_t version = 0;
-  std::filesystem::path folder;  // With a folder for each version.
+  std::filesystem::path folder;  // Contains a folder per version.
 };
 
 Result<Facts> ReadFacts(TRITONBACKEND_Model* model) {
@@ -170,7 +170,7 @@ Result<Facts> ReadFacts(TRITONBACKEND_Model* model) {
   return Facts{name, static_cast<int64_t>(version), folder};
 }
 
-// A message of the server's.
+// Deletes a message that the server allocated.
 struct DeleteMessage {
   void operator()(TRITONSERVER_Message* message) const {
     LogFailure("TRITONSERVER_MessageDelete", TRITONSERVER_MessageDelete(message));
@@ -188,7 +188,7 @@ Result<std::string> ReadConfigText(TRITONBACKEND_Model* model) {
   return std::string(json, bytes);
 }
 
-// Adds the model's tensors to its configuration where Triton asks for it and there are none.
+// Adds the model's tensors to a configuration without tensors, if Triton asks for it.
 Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelConfig& config) {
   bool asked = false;
   Status status = FromTriton(TRITONBACKEND_ModelAutoCompleteConfig(model, &asked));
@@ -202,7 +202,7 @@ Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelCon
   return FromTriton(TRITONBACKEND_ModelSetConfig(model, kConfigVersion, message.get()));
 }
 
-// A refusal of tensors, with what to do about it.
+// Adds advice to an error about tensors.
 Status WithAdvice(const Status& status, const std::filesystem::path& package) {
   if (status.ok()) return {};
   return InvalidArgument(status.message(), "; `embershard triton-config --force ", package.string(),

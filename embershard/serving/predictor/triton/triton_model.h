@@ -1,4 +1,4 @@
-// A model that Triton has loaded: a package, and what its instances have in common.
+// A model that Triton has loaded: a package, and the state that its instances share.
 
 #pragma once
 
@@ -21,17 +21,17 @@
 
 namespace embershard::triton {
 
-// What Triton's dynamic batcher may put into one batch. Not thread-safe.
+// Decides which requests Triton's dynamic batcher may put into a batch. Not thread-safe.
 //
-// Triton counts requests; what a batch costs are its examples and ids. A batch is closed by the
-// request that would not fit any more, which begins the next. Execution cuts what is too large all
-// the same: a batch that waits for its instance is asked about anew, without what it holds already.
+// Triton limits requests, while examples and ids determine the cost. The first request that does
+// not fit closes the batch and starts the next. Batches may still be too large, because Triton
+// starts counting again for a batch that waits for its instance; execution then splits them.
 class BatchBudget {
  public:
   explicit BatchBudget(const ChunkBudget& budget) : budget_(budget) {}
 
-  // Whether a request of this size joins. The first always does: where it is too large for any
-  // batch, it is to be cut or refused, not to wait for ever.
+  // Returns true if a request of this size joins the batch. The first one always does: if it is
+  // larger than any batch, it is split or refused later.
   bool Take(const BatchSize& size) {
     const bool fits =
         taken_.examples + size.examples <= budget_.examples && taken_.ids + size.ids <= budget_.ids;
@@ -49,16 +49,16 @@ class BatchBudget {
   BatchSize taken_;
 };
 
-// Loads the package in a folder. One of them is the state of the backend.
+// Loads the package in a folder. The backend's state is such a function.
 using OpenModels = std::function<Result<std::unique_ptr<Model>>(const std::filesystem::path& folder,
                                                                 const ModelOptions& options)>;
 
 // Thread-safe.
 class TritonModel {
  public:
-  // Opens the package at <the model's folder>/<version> as config.pbtxt says, and completes that
-  // file's tensors where Triton asks for it. kBadPackage also where the package says it is another
-  // model or version.
+  // Opens the package in <the model's folder>/<version> with the settings of config.pbtxt, and adds
+  // the tensors to that configuration if Triton asks for it. kBadPackage also if the package
+  // belongs to another model or version.
   static Result<std::unique_ptr<TritonModel>> Load(TRITONBACKEND_Model* model,
                                                    const OpenModels& open);
 
@@ -66,19 +66,19 @@ class TritonModel {
   const Limits& limits() const { return model_->manifest().limits; }
   const TensorMap& tensors() const { return tensors_; }
 
-  // Most that one run of the model may hold. A request that is larger is cut.
+  // Limits of a batch. Larger requests are split.
   const ChunkBudget& budget() const { return budget_; }
 
-  // One model for all instances.
+  // The model, shared by all instances.
   const Model& model() const { return *model_; }
   BatchExecutor* executor() { return &executor_; }
 
-  // The model has a slot for each instance that there was at loading. If Triton adds instances
-  // later, this waits for a free slot. Destroying the pointer frees the slot.
+  // Leases a slot; destroying the pointer returns it. There are as many slots as instances at
+  // loading; if Triton adds instances later, this waits for a free one.
   using LeasedSlot = std::unique_ptr<Slot, std::function<void(Slot*)>>;
   LeasedSlot LeaseSlot();
 
-  // What is loaded, for the log.
+  // Description for the log.
   std::string Describe() const;
 
  private:
@@ -92,7 +92,8 @@ class TritonModel {
 
   Mutex mutex_;
   CondVar freed_;
-  std::vector<std::unique_ptr<Slot>> free_ GUARDED_BY(mutex_);  // The last was used last.
+  std::vector<std::unique_ptr<Slot>> free_
+      GUARDED_BY(mutex_);  // The most recently used one is last.
 };
 
 }  // namespace embershard::triton

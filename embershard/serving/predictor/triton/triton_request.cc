@@ -163,7 +163,7 @@ Status RequestReader::ReadInputs(TRITONBACKEND_Request* request) {
 Status RequestReader::ReadBuffers() {
   size_t buffers = 0;
   for (const Input& input : handles_) buffers += input.buffers;
-  buffers_.reserve(buffers);  // Spans lie over it.
+  buffers_.reserve(buffers);  // Never grows, because spans point into it.
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const size_t first = buffers_.size();
     for (uint32_t buffer = 0; buffer < handles_[i].buffers; ++buffer) {
@@ -209,7 +209,7 @@ Status RequestReader::CheckTakenParameters(TRITONBACKEND_Request* request) {
                                 (flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START) != 0, &none));
   RETURN_IF_ERROR(
       ReadParameter("sequence_end", (flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) != 0, &none));
-  uint64_t timeout = 0;  // A negative one has become a very large one.
+  uint64_t timeout = 0;  // Triton converts negative values to very large ones.
   RETURN_IF_ERROR(FromTriton(TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request, &timeout)));
   return ReadParameter("timeout", static_cast<int64_t>(timeout), &none);
 }

@@ -1,4 +1,4 @@
-// One request of Triton's: what it says, as views over its memory, and its one answer.
+// A request of Triton's: its contents, as views over its memory, and its answer.
 
 #pragma once
 
@@ -16,15 +16,14 @@
 
 namespace embershard::triton {
 
-// Lies over the request, and copies none of its values: to be used until that is released.
+// Reads a request without copying values. Valid until the request is released.
 class RequestReader {
  public:
-  // Names, types and shapes of the inputs, and the parameters.
+  // Reads names, types and shapes of the inputs, and the parameters.
   Status ReadShapes(TRITONBACKEND_Request* request);
 
-  // The same, with the inputs' bytes, in as many chunks as there are buffers, and the names of the
-  // outputs that are wanted. Refuses memory of a device, sequences of requests and a negative
-  // timeout.
+  // Also reads the inputs' bytes, buffer by buffer, and the names of wanted outputs. Refuses device
+  // memory, sequences of requests and negative timeouts.
   Status Read(TRITONBACKEND_Request* request);
 
   std::span<const InputTensor> inputs() const { return inputs_; }
@@ -41,56 +40,56 @@ class RequestReader {
   Status ReadBuffers();
   Status ReadParameters(TRITONBACKEND_Request* request);
   Status ReadOutputs(TRITONBACKEND_Request* request);
-  // Parameters that Triton takes out of a request and heeds by itself, or not at all.
+  // Checks parameters that Triton removes from requests and handles itself, or ignores.
   static Status CheckTakenParameters(TRITONBACKEND_Request* request);
 
   std::vector<InputTensor> inputs_;
-  std::vector<Input> handles_;             // One for each.
-  std::vector<std::string_view> buffers_;  // Of all inputs, concatenated.
+  std::vector<Input> handles_;             // One per input.
+  std::vector<std::string_view> buffers_;  // Buffers of all inputs, one input after another.
   std::vector<std::string_view> outputs_;
   RequestParameters parameters_;
 };
 
-// When the batch of a request began to be prepared, and when it ran: nanoseconds of the steady
-// clock.
+// When a batch was prepared and when it ran, in nanoseconds of the steady clock.
 struct BatchMoments {
   uint64_t begun = 0;
   uint64_t ran = 0;
   uint64_t done = 0;
 };
 
-// Now, on that clock.
+// The current time of the steady clock.
 uint64_t SteadyNanoseconds();
 
-// The status of a request that its client cancelled.
+// Status of a cancelled request.
 Status ClientLeft();
 
 class TritonRequest {
  public:
-  // Takes `request`, which Answer() releases.
+  // Takes ownership of `request`; Answer() releases it.
   TritonRequest(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request,
                 const TritonModel* model)
       : instance_(instance), request_(request), model_(model) {}
 
-  // Fills what the tensors say; the views lie over the request's memory, until it is answered.
+  // Fills `request` with views over the tensors, valid until the request is answered.
   Status Read(Request* request);
 
-  // Whether nobody waits for the answer any more.
+  // True if the client cancelled.
   bool IsCancelled() const;
 
   bool answered() const { return request_ == nullptr; }
 
-  // Sends the one response, which is an error where `status` is not ok, reports the request to the
-  // statistics and releases it. Does nothing when called again. Never throws.
+  // Sends the response, or an error if `status` is not ok, reports the request to Triton's
+  // statistics, and releases it. Further calls do nothing. Never throws.
   void Answer(const Status& status, const Response& response, const BatchMoments& moments);
 
  private:
-  // Sends `response`, or `status` where that is not ok. Not ok: that went out, or nothing did.
+  // Sends `response`, or `status` if that is not ok. Returns an error if `status` was sent, or if
+  // sending failed.
   Status Send(const Status& status, const Response& response);
   Status Fill(TRITONBACKEND_Response* made, const Response& response) const;
 
   TRITONBACKEND_ModelInstance* const instance_;
-  TRITONBACKEND_Request* request_;  // Null: it has been released.
+  TRITONBACKEND_Request* request_;  // Null after it was released.
   const TritonModel* const model_;
   RequestReader reader_;
   uint32_t num_examples_ = 0;

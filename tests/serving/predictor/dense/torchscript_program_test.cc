@@ -218,7 +218,7 @@ TEST_P(Refusal, IsABadPackageThatNamesTheFileAndWhatWasExpected) {
 INSTANTIATE_TEST_SUITE_P(
     TorchScriptProgram, Refusal,
     ::testing::Values(
-        Refused{"missing_output", "dense program: no output 'user'"},
+        Refused{"missing_output", "dense program: expected an output 'user', got none"},
         Refused{"too_few_outputs", "dense program: expected 3 outputs, got 1"},
         Refused{"output_of_the_other_scope",
                 "dense program: output 'user': expected Float [2, 2], got Float [3, 2]"},

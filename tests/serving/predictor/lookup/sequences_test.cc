@@ -96,8 +96,9 @@ TEST(Sequences, RefuseARowThatTheTableDoesNotHave) {
     const Bag bad{.rows = {0, row}, .weights = {}};
     const Status status = opened.TryRun({.requests = 1, .examples = 1, .inputs = {{bad}}}, &got);
     EXPECT_EQ(status.code(), StatusCode::kInternal);
-    EXPECT_EQ(status.message(), "table 'items': row " + std::to_string(row) +
-                                    " of feature 'history' is not in -1..4");
+    EXPECT_EQ(
+        status.message(),
+        "table 'items': expected a row in -1..4 for feature 'history', got " + std::to_string(row));
   }
 }
 

@@ -257,8 +257,9 @@ TEST(ShardedLookup, ARowBehindTheTableIsAnErrorAndTheNextBatchIsFine) {
         {.requests = 0, .examples = 1, .inputs = {{Bag{.rows = {3, row}, .weights = {}}}}},
         &pooled);
     EXPECT_EQ(status.code(), StatusCode::kInternal);
-    EXPECT_EQ(status.message(), "table 'table': row " + std::to_string(row) +
-                                    " of feature 'feature' is not in -1..39");
+    EXPECT_EQ(status.message(),
+              "table 'table': expected a row in -1..39 for feature 'feature', got " +
+                  std::to_string(row));
   }
   const Pooled pooled =
       lookup.Run({.requests = 0, .examples = 1, .inputs = {{Bag{.rows = {39}, .weights = {}}}}});

@@ -262,7 +262,8 @@ TEST(ShardedPlans, ARowBehindTheTableIsAnErrorWhereverItsShardLies) {
     const Bag bad{.rows = {3, 10}, .weights = {}};
     const Status status = lookup.TryRun({.requests = 0, .examples = 1, .inputs = {{bad}}}, &pooled);
     EXPECT_EQ(status.code(), StatusCode::kInternal);
-    EXPECT_EQ(status.message(), "table 'table': row 10 of feature 'feature' is not in -1..9");
+    EXPECT_EQ(status.message(),
+              "table 'table': expected a row in -1..9 for feature 'feature', got 10");
     const Bag good{.rows = {9}, .weights = {}};
     lookup.Run({.requests = 0, .examples = 1, .inputs = {{good}}});
   }

@@ -174,7 +174,7 @@ TEST_F(PackageModelTest, AFailedLookupIsAnErrorAndTheNextBatchIsFine) {
   slot.sparse[1].rows[2] = 20;
   const Status status = (*model)->Run(slot);
   EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_EQ(status.message(), "table 'items': row 20 of feature 'item' is not in -1..19");
+  EXPECT_EQ(status.message(), "table 'items': expected a row in -1..19 for feature 'item', got 20");
   Slot next = SlotOfThree();
   EXPECT_TRUE((*model)->Run(next).ok());
 }

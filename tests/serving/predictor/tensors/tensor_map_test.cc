@@ -213,7 +213,7 @@ TEST(TensorMap, ANumberOfExamplesThatIsStatedHoldsForAllInputs) {
 
 TEST(TensorMap, NamesMissingLengthsRatherThanNoExamples) {
   EXPECT_EQ(Tensors().Add("item.values", kInt64, Ids{101}).Refusal(),
-            "tensor 'item.lengths': missing beside 'item.values'");
+            "tensor 'item.lengths': expected together with 'item.values', got none");
   EXPECT_EQ(Tensors().Add("item.values", kInt64, Ids{}, {0}).Refusal(),
             "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
             "scope: 'profile'");
@@ -315,7 +315,7 @@ const Bad kBad[] = {
     {"SparseInputWithoutAPart", [](Tensors* t) { t->Add("tag", kInt64, Ids{1}); },
      "tensor 'tag': not an input of the model, expected one of 'tag.values', 'tag.lengths'"},
     {"ValuesWithoutLengths", [](Tensors* t) { t->Add("tag.values", kInt64, Ids{1}); },
-     "tensor 'tag.lengths': missing beside 'tag.values'"},
+     "tensor 'tag.lengths': expected together with 'tag.values', got none"},
     {"UnknownSparseTensor", [](Tensors* t) { t->Add("itm.values", kInt64, Ids{1}); },
      "feature 'itm': not a sparse input of the model, expected one of 'user', 'item', 'history', "
      "'genre', 'tag'"},
@@ -331,7 +331,7 @@ const Bad kBad[] = {
      "tensor 'tag.values': expected sizes of at least 0, got [-1, -1]"},
     {"SizesThatOverflow",
      [](Tensors* t) { t->Add("tag.values", kInt64, Ids{1}, {int64_t{1} << 62, int64_t{1} << 62}); },
-     "tensor 'tag.values': expected a shape that can be counted, got [4611686018427387904, "
+     "tensor 'tag.values': expected fewer than 2^60 values, got shape [4611686018427387904, "
      "4611686018427387904]"},
     {"TwoDimensions", [](Tensors* t) { t->Add("tag.values", kInt64, Ids{1, 2, 3, 4}, {2, 2}); },
      "tensor 'tag.values': expected shape [-1], got [2, 2]"},
@@ -358,7 +358,7 @@ TEST(TensorMap, RefusesPackedTensorsThatDoNotAgree) {
     return tensors;
   };
   EXPECT_EQ(dense().Add("VALUES", kInt64, sample.values).Refusal(),
-            "tensor 'LENGTHS': missing beside 'VALUES'");
+            "tensor 'LENGTHS': expected together with 'VALUES', got none");
   EXPECT_EQ(dense()
                 .Add("LENGTHS", kInt32, sample.lengths)
                 .Add("VALUES", kInt64, Ids{1, 2})
