@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from embershard.data.column_facts import ColumnFacts, facts_of
+from embershard.data.parquet_columns import is_list
 from embershard.data.proposed_columns import (
     ProposedColumn,
     Roles,
@@ -63,11 +65,13 @@ def propose(
     """
     if not len(sample):
         raise InputError("files: expected rows, got none")
-    sample = pa.table({name: _decoded(sample.column(name)) for name in sample.column_names})
-    facts = {name: facts_of(name, sample.column(name)) for name in sample.column_names}
-    roles = _roles(facts, labels, request, time)
-    columns = [proposed_column(facts[name], roles, sample) for name in facts]
-    columns = [with_shared_table(column, columns, sample) for column in columns]
+    values = {name: _decoded(sample.column(name)) for name in sample.column_names}
+    candidates = _candidate_columns(values, labels)
+    values |= {name: pc.list_flatten(values[name]) for name in candidates}
+    facts = {name: facts_of(name, column) for name, column in values.items()}
+    roles = _roles(facts, labels, request, time, candidates)
+    columns = [proposed_column(facts[name], roles, values) for name in facts]
+    columns = [with_shared_table(column, columns, values) for column in columns]
     inputs = [column for column in columns if column.kind in ("dense", "sparse")]
     if not inputs:
         problem = f"expected columns besides {list(roles.labels)} to learn from, got none"
@@ -80,7 +84,7 @@ def propose(
                 *_data_lines(columns, roles, files, facts),
                 *_input_lines(columns),
                 "",
-                *_model_lines(rows, checkpoints),
+                *_model_lines(rows * facts[roles.labels[0]].rows // len(sample), checkpoints),
                 "",
             ]
         ),
@@ -93,14 +97,47 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if is_encoded else column
 
 
+def _candidate_columns(
+    columns: Mapping[str, pa.ChunkedArray], labels: Sequence[str]
+) -> frozenset[str]:
+    """If the labels are lists, the columns whose lists are as long as theirs in every row."""
+
+    def is_label(name: str) -> bool:
+        values = pc.list_flatten(columns[name]) if name in lists else columns[name]
+        return bool(LABEL_NAMES.search(name)) and facts_of(name, values).is_binary
+
+    lists = {name for name, column in columns.items() if is_list(column.type)}
+    labels = labels or [name for name in columns if is_label(name)]
+    if not labels or not lists.issuperset(labels):
+        return frozenset()
+    lengths = {
+        name: pc.fill_null(pc.list_value_length(columns[name]), 0).cast("int64") for name in lists
+    }
+    candidates = frozenset(name for name in lists if lengths[name].equals(lengths[labels[0]]))
+    for label in labels:
+        if label not in candidates:
+            raise InputError(
+                f"--label: expected lists as long as those of {labels[0]!r} in every row, got "
+                f"other lengths in {label!r}"
+            )
+    return candidates
+
+
 def _roles(
-    facts: Mapping[str, ColumnFacts], labels: Sequence[str], request: str | None, time: str | None
+    facts: Mapping[str, ColumnFacts],
+    labels: Sequence[str],
+    request: str | None,
+    time: str | None,
+    candidates: frozenset[str],
 ) -> Roles:
     names = list(facts)
     options = [*(("--label", name) for name in labels), ("--request", request), ("--time", time)]
     for option, name in options:
         if name is not None and name not in facts:
             raise InputError(f"{option}: expected one of the columns {names}, got {name!r}")
+    for option, name in options[len(labels) :]:
+        if name in candidates:
+            raise InputError(f"{option}: expected a column without lists, got {name!r}")
     if request is not None and not facts[request].is_id:
         got = f"{request!r} of {facts[request].arrow_type}"
         raise InputError(f"--request: expected a column of integers or strings, got {got}")
@@ -112,7 +149,7 @@ def _roles(
             f"--label: expected a column of labels, got none named and none of 0 and 1 in {names} "
             "whose name says label, click, buy or the like"
         )
-    others = [column for column in facts.values() if column.name not in labels]
+    others = [column for column in facts.values() if column.name not in {*labels, *candidates}]
 
     def first(suits: Callable[[ColumnFacts], object]) -> str | None:
         return next((column.name for column in others if suits(column)), None)
@@ -122,7 +159,7 @@ def _roles(
 
     time = time or first(lambda column: column.type == "time")
     time = time or first(lambda column: column.is_number and TIME_NAMES.search(column.name))
-    return Roles(labels, request or first(is_request), time)
+    return Roles(labels, request or first(is_request), time, candidates)
 
 
 def _data_lines(
@@ -133,23 +170,33 @@ def _data_lines(
 ) -> Iterator[str]:
     words = {column.name: column.facts for column in columns}
     yield from ("", "[data]", 'name = "parquet"', f"files = {json.dumps(list(files))}")
+    if roles.candidates:
+        yield 'rows = "request"'
     if roles.request is not None:
         yield f"request = {json.dumps(roles.request)}  # {words[roles.request]}"
     if roles.time is not None:
         by, column = "time", roles.time
     else:
-        by, column = "hash", roles.request or _most_distinct(columns, facts)
+        by, column = "hash", roles.request or _split_column(columns, roles, facts)
     yield from ("", "[data.split]", f'by = "{by}"', f"column = {json.dumps(column)}")
     yield from ("valid = 0.1", "test = 0.1")
 
 
-def _most_distinct(columns: Sequence[ProposedColumn], facts: Mapping[str, ColumnFacts]) -> str:
-    """The input with the most distinct values. One with a single id a row is preferred."""
+def _split_column(
+    columns: Sequence[ProposedColumn], roles: Roles, facts: Mapping[str, ColumnFacts]
+) -> str:
+    """The input with the most distinct values. One with a single id a row is preferred. If a row is
+    a request, the column of ids of rows."""
 
     def preference(column: ProposedColumn) -> tuple[bool, int]:
         has_single_ids = column.kind == "sparse" and facts[column.name].type != "list"
         return has_single_ids, facts[column.name].distinct
 
+    if roles.candidates:
+        ids = [fact for fact in facts.values() if fact.is_id and fact.name not in roles.candidates]
+        if not ids:
+            raise InputError("--time: expected a column without lists to split by, got none")
+        return max(ids, key=lambda fact: fact.distinct).name
     inputs = [column for column in columns if column.kind in ("dense", "sparse")]
     return max(inputs, key=preference).name
 

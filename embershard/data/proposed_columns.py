@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -62,14 +62,18 @@ class ProposedColumn:
 
 
 class Roles(NamedTuple):
-    """Columns that are no inputs."""
+    """Columns that are no inputs, and those of candidates."""
 
     labels: Sequence[str]
     request: str | None
     time: str | None
+    candidates: Collection[str]
+    """Columns of lists with an element for each candidate. Empty if a row is an impression."""
 
 
-def proposed_column(facts: ColumnFacts, roles: Roles, sample: pa.Table) -> ProposedColumn:
+def proposed_column(
+    facts: ColumnFacts, roles: Roles, sample: Mapping[str, pa.ChunkedArray]
+) -> ProposedColumn:
     """The part of one column."""
     if facts.name in roles.labels:
         settings = [f"label = {json.dumps(facts.name)}"]
@@ -82,8 +86,11 @@ def proposed_column(facts: ColumnFacts, roles: Roles, sample: pa.Table) -> Propo
         return _proposed(facts, "request", [])
     if reason := _reason_to_leave_out(facts):
         return _proposed(facts, "left out", [], reason)
-    groups = None if roles.request is None else sample.column(roles.request)
-    is_shared = groups is not None and is_constant_in(groups, sample.column(facts.name))
+    if roles.candidates:
+        is_shared = facts.name not in roles.candidates
+    else:
+        groups = None if roles.request is None else sample[roles.request]
+        is_shared = groups is not None and is_constant_in(groups, sample[facts.name])
     scope = ['scope = "request"'] if is_shared else []
     if _is_quantity(facts):
         return _proposed(facts, "dense", [*scope, *_dense_settings(facts)])
@@ -153,19 +160,21 @@ def _sparse_settings(facts: ColumnFacts) -> list[str]:
 
 
 def with_shared_table(
-    column: ProposedColumn, columns: Sequence[ProposedColumn], sample: pa.Table
+    column: ProposedColumn,
+    columns: Sequence[ProposedColumn],
+    sample: Mapping[str, pa.ChunkedArray],
 ) -> ProposedColumn:
     """The same column, in the table of a column of single ids if it has lists of the same ids."""
 
     def ids_of(name: str) -> pa.Array:
-        values = sample.column(name)
+        values = sample[name]
         return pc.unique(pc.list_flatten(values) if is_list(values.type) else values)
 
-    if column.kind != "sparse" or not is_list(sample.column(column.name).type):
+    if column.kind != "sparse" or not is_list(sample[column.name].type):
         return column
     own = ids_of(column.name)
     for other in columns:
-        kind = sample.column(other.name).type
+        kind = sample[other.name].type
         if other.kind != "sparse" or is_list(kind) or kind != own.type:
             continue
         ids = ids_of(other.name)

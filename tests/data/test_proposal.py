@@ -1,14 +1,17 @@
 """A run's file proposed from a sample of Parquet rows."""
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from embershard.data import TaskConfig
 from embershard.data.proposal import Proposal, propose
 from embershard.errors import InputError
+from tests.data.small_parquet import load, write
 
 ROWS = 400
 AT = np.arange(ROWS)
@@ -120,6 +123,65 @@ def test_a_label_that_is_a_float_gets_the_squared_error() -> None:
     file = parsed(table(item=AT % 9, watched=AT / 3), labels=["watched"])
 
     assert file["tasks"]["watched"] == {"label": "watched", "loss": "mse"}
+
+
+def request_table(**columns: Any) -> pa.Table:
+    """Rows with 1 to 3 candidates each, and a user that is seen often."""
+    counts = AT % 3 + 1
+
+    def lists(values: np.ndarray) -> list[list[Any]]:
+        return [values[at : at + count].tolist() for at, count in zip(AT, counts, strict=True)]
+
+    items = np.arange(ROWS + 3) % 90
+    return pa.table(
+        {
+            "request_id": [f"r{at}" for at in AT],
+            "user": [f"u{at % 30}" for at in AT],
+            "history": [[int(at) % 90, 9][: at % 2 + 1] for at in AT],
+            "item": lists(items),
+            "tags": [[[1, 2]] * count for count in counts],
+            "price": lists(items / 7),
+            "click": lists((items % 5 == 0).astype(np.int8)),
+            **columns,
+        }
+    )
+
+
+def test_lists_as_long_as_the_label_make_request_rows() -> None:
+    file = parsed(request_table())
+
+    assert file["data"]["rows"] == "request"
+    assert "request" not in file["data"]
+    assert file["data"]["split"]["column"] == "request_id"
+    assert file["data"]["dense"] == {"price": {"transforms": ["standardize"]}}
+    sparse = file["data"]["sparse"]
+    scopes = {name: section.get("scope") for name, section in sparse.items()}
+    assert scopes == {"user": "request", "history": "request", "item": None, "tags": None}
+    assert sparse["history"]["table"] == "item"
+    assert sparse["tags"]["max_ids"] == 2
+    assert file["tasks"] == {"click": {"label": "click"}}
+
+
+def test_a_proposal_of_request_rows_is_a_valid_file(tmp_path: Path) -> None:
+    files = write(tmp_path / "requests", request_table())
+    file = tomllib.loads(
+        propose(request_table(), files=[str(tmp_path / "requests")], rows=ROWS).toml
+    )
+    sections = {name: file["data"][name] for name in ("rows", "split", "dense", "sparse")}
+    tasks = {name: TaskConfig(**task) for name, task in file["tasks"].items()}
+
+    assert len(load(files, tasks=tasks, **sections).train) > 0
+
+
+def test_a_scalar_label_keeps_impression_rows() -> None:
+    file = parsed(table(item=AT % 9, liked=[[0, 1]] * ROWS, two=[[3, int(at)] for at in AT]))
+
+    assert "rows" not in file["data"]
+
+
+def test_labels_of_request_rows_are_equally_long() -> None:
+    with pytest.raises(InputError, match="--label: expected lists as long as those of 'click'"):
+        proposed(request_table(buy=[[0]] * ROWS), labels=["click", "buy"])
 
 
 @pytest.mark.parametrize(
