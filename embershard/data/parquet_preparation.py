@@ -45,6 +45,7 @@ from embershard.data.parquet_columns import (
 from embershard.data.parquet_config import SPLITS, ParquetConfig, tables_of
 from embershard.data.parquet_files import (
     SourceFile,
+    file_key,
     find_files,
     footer_of,
     in_parallel,
@@ -135,19 +136,23 @@ def prepare(
 
 def _files_of_splits(config: ParquetConfig) -> tuple[list[SourceFile], NDArray[np.int64]]:
     """All files, each once, and the split of each; -1 if rows decide."""
-    splits: dict[SourceFile, int] = {}
+    files: dict[str, SourceFile] = {}
+    splits: dict[str, int] = {}
     is_by_files = config.split.by == "files"
     for file in find_files(config.files, "data.files"):
-        splits[file] = 0 if is_by_files else -1
-    for split, key in ((1, "valid_files"), (2, "test_files")):
-        for file in find_files(getattr(config.split, key), f"data.split.{key}"):
-            if splits.get(file, 0) > 0:
+        key = file_key(file.path)
+        files[key], splits[key] = file, 0 if is_by_files else -1
+    for split, setting in ((1, "valid_files"), (2, "test_files")):
+        for file in find_files(getattr(config.split, setting), f"data.split.{setting}"):
+            key = file_key(file.path)
+            if splits.get(key, 0) > 0:
                 raise DataError(
-                    f"data.split.{key}: expected files of one split, "
+                    f"data.split.{setting}: expected files of one split, "
                     f"got {file.path} in valid_files as well"
                 )
-            splits[file] = split
-    return list(splits), np.array(list(splits.values()), np.int64)
+            files.setdefault(key, file)
+            splits[key] = split
+    return list(files.values()), np.array(list(splits.values()), np.int64)
 
 
 def _digest(

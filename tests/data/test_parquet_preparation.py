@@ -284,6 +284,22 @@ def test_files_are_found_by_folder_and_glob_each_once(tmp_path):
         assert list(chain(*rows_of_splits(dataset))) == list(range(30))
 
 
+@cases(
+    "spelling",
+    {"absolute": "{folder}/1.parquet", "dots": "files/../files/1.parquet", "link": "link.parquet"},
+)
+def test_one_file_under_two_paths_counts_once(tmp_path, monkeypatch, spelling):
+    files = write(tmp_path / "files", *(table(10, first=10 * number) for number in range(3)))
+    monkeypatch.chdir(tmp_path)
+    os.symlink("files/1.parquet", "link.parquet")
+    path = spelling.format(folder=files)
+    split = {"by": "files", "valid_files": [path], "test_files": ["files/2.parquet"]}
+    train, valid, _ = rows_of_splits(load(files, files=["files/"], split=split))
+    assert (train, valid) == (list(range(10)), list(range(10, 20)))
+    dataset = load(files, files=["files/1.parquet", path])
+    assert list(chain(*rows_of_splits(dataset))) == list(range(10, 20))
+
+
 def test_files_come_from_urls_of_fsspec(tmp_path):
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
