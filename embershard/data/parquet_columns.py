@@ -43,7 +43,6 @@ EXPECTED: Final[Mapping[Use, str]] = {
     "key": "integers or strings",
     "time": "timestamps, dates or numbers",
 }
-MICROSECONDS: Final = 1e6
 SPLIT_OWNER: Final = "data.split"
 
 
@@ -268,18 +267,40 @@ def row_keys(rows: Rows, column: str) -> NDArray[np.int64]:
 
 
 def row_times(rows: Rows, column: str) -> NDArray[np.int64]:
-    """int64 ``[N]`` in the order of time: microseconds, or a column's integers."""
+    """int64 ``[N]`` in the order of time: microseconds, integers, or floats as `_ordered_bits`."""
     array = _without_nulls(rows, column)
     if types.is_temporal(array.type):
-        unit = pa.timestamp("us", tz=getattr(array.type, "tz", None))
-        return ids_of_values(array.cast(unit, safe=False).cast(pa.int64()))
+        return _microseconds(rows, column, array)
     values = _numpy(array)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))
             raise rows.refusal(column, row, f"expected a finite number, got {values[row]}")
-        return np.rint(values * MICROSECONDS).astype(np.int64)
-    return ids_of_values(array)
+        return _ordered_bits(values)
+    if values.dtype == np.uint64 and (values >> np.uint64(63)).any():
+        row = int(np.argmax(values))
+        raise rows.refusal(column, row, f"expected a time below 2**63, got {values[row]}")
+    return values.astype(np.int64)
+
+
+def _microseconds(rows: Rows, column: str, array: pa.Array) -> NDArray[np.int64]:
+    """int64 ``[N]``: microseconds since 1970."""
+    times = array.cast(pa.timestamp("us", tz=getattr(array.type, "tz", None)), safe=False)
+    if getattr(array.type, "unit", "") != "ns":  # Only larger units can overflow.
+        wrong = _numpy(pc.not_equal(times.cast(array.type, safe=False), array))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            width = pa.int32() if types.is_date32(array.type) else pa.int64()
+            got = f"{array.cast(width)[row]} ({array.type})"
+            problem = f"expected a time of less than 2**63 microseconds, got {got}"
+            raise rows.refusal(column, row, problem)
+    return _numpy(times.cast(pa.int64()))
+
+
+def _ordered_bits(values: NDArray[Any]) -> NDArray[np.int64]:
+    """int64 ``[N]`` in the order of the floats. The bits of negative ones rise as they fall."""
+    bits = (values.astype(np.float64) + 0.0).view(np.int64)  # The sum has no -0.0.
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
 
 
 def _kind(arrow_type: pa.DataType, use: Use) -> str | None:

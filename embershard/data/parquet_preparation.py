@@ -63,7 +63,7 @@ from embershard.modules import DenseTransforms
 
 LOG = logging.getLogger(__name__)
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Changes with the meaning of what is kept."""
 
 BATCH_ROWS: Final = 65_536
@@ -92,7 +92,7 @@ class Prepared:
     label_means: NDArray[np.float64]
     """``[3, T]``: per split, over labels that count; NaN if there are none."""
 
-    cuts: tuple[int, int] | None
+    cuts: tuple[int, ...]
     candidates: Sequence[NDArray[np.int32]]
     """Per split, the candidates of each of its rows, in the order of the row groups. Empty if rows
     are impressions."""
@@ -100,7 +100,7 @@ class Prepared:
     learned: Learned
 
     def rule(self, config: ParquetConfig) -> SplitRule:
-        """The split of each row, unless data is split by files."""
+        """The split of each row of data that is not split by files."""
         return SplitRule(config.split, config.seed, self.cuts)
 
 
@@ -175,14 +175,13 @@ def _loaded(
     kept: Path, digest: str, files: Sequence[SourceFile], file_splits: NDArray[np.int64]
 ) -> Prepared:
     with np.load(kept) as arrays:
-        cuts = arrays["cuts"].tolist()
         return Prepared(
             digest=digest,
             files=files,
             file_splits=file_splits,
             groups=arrays["groups"],
             label_means=arrays["label_means"],
-            cuts=(cuts[0], cuts[1]) if cuts else None,
+            cuts=tuple(arrays["cuts"].tolist()),
             candidates=[arrays[key] for key in CANDIDATES if key in arrays],
             learned=Learned.of_arrays(arrays),
         )
@@ -252,7 +251,7 @@ class _Pass:
         return {
             "groups": groups,
             "label_means": means,
-            "cuts": np.array(rule.cuts or (), np.int64),
+            "cuts": np.array(rule.cuts, np.int64),
             **learned.arrays(),
             **{key: np.concatenate(counts) for key, counts in candidates if counts},
         }
@@ -297,10 +296,10 @@ class _Pass:
                 if self._progress is not None:
                     self._progress(step, done, total)
 
-    def _time_cuts(self, groups: NDArray[np.int64]) -> tuple[int, int] | None:
+    def _time_cuts(self, groups: NDArray[np.int64]) -> tuple[int, ...]:
         split, total = self._config.split, int(groups[:, 3].sum())
         if split.by != "time" or not total:
-            return None
+            return ()
         column = str(split.column)
         times = (
             row_times(rows, column) for _, rows in self._rows(groups, [column], "reading times")
