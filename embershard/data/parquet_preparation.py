@@ -275,7 +275,7 @@ class _Pass:
             name
             for name, spec in self._config.sparse.items()
             for needed, kind in zip(self._needed, surveys[0][1], strict=True)
-            if needed.use == "ids" and needed.name == (spec.column or name)
+            if needed.use in ("ids", "row") and needed.name == (spec.column or name)
             if kind.startswith("lists")
         }
         return np.array(groups, np.int64).reshape(-1, 7)
