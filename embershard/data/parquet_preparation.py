@@ -16,6 +16,8 @@ import hashlib
 import json
 import logging
 import os
+import zipfile
+import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -124,14 +126,17 @@ def prepare(
     kept = folder / f"{digest}.npz"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / f"{digest}.lock"):
-        if not kept.exists():
+        prepared = _loaded(kept, digest, files, file_splits)
+        if prepared is None:
             arrays = _Pass(config, tasks, files, file_splits, progress).run()
             partial_file = folder / f"{digest}.partial"
             with partial_file.open("wb") as stream:
                 np.savez(stream, allow_pickle=False, **arrays)
             os.replace(partial_file, kept)
             pa.default_memory_pool().release_unused()
-    return _loaded(kept, digest, files, file_splits)
+            prepared = _loaded(kept, digest, files, file_splits)
+            assert prepared is not None, "it has just been written"
+    return prepared
 
 
 def _files_of_splits(config: ParquetConfig) -> tuple[list[SourceFile], NDArray[np.int64]]:
@@ -173,18 +178,25 @@ def _digest(
 
 def _loaded(
     kept: Path, digest: str, files: Sequence[SourceFile], file_splits: NDArray[np.int64]
-) -> Prepared:
-    with np.load(kept) as arrays:
-        return Prepared(
-            digest=digest,
-            files=files,
-            file_splits=file_splits,
-            groups=arrays["groups"],
-            label_means=arrays["label_means"],
-            cuts=tuple(arrays["cuts"].tolist()),
-            candidates=[arrays[key] for key in CANDIDATES if key in arrays],
-            learned=Learned.of_arrays(arrays),
-        )
+) -> Prepared | None:
+    """The kept result. None: there is none, or it is damaged."""
+    if not kept.exists():
+        return None
+    try:
+        with kept.open("rb") as stream, np.load(stream) as arrays:
+            return Prepared(
+                digest=digest,
+                files=files,
+                file_splits=file_splits,
+                groups=arrays["groups"],
+                label_means=arrays["label_means"],
+                cuts=tuple(arrays["cuts"].tolist()),
+                candidates=[arrays[key] for key in CANDIDATES if key in arrays],
+                learned=Learned.of_arrays(arrays),
+            )
+    except (zipfile.BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
+        LOG.warning("%s: expected an earlier result, got: %s; reading the files anew", kept, error)
+        return None
 
 
 class _Part(NamedTuple):

@@ -259,6 +259,19 @@ def test_a_second_run_reads_nothing_again(tmp_path, monkeypatch):
     assert len(passes) == 3
 
 
+@cases("share", {"empty": 0.0, "half": 0.5, "all-but-the-end": 0.99})
+def test_a_truncated_result_is_made_anew(tmp_path, monkeypatch, share):
+    files = write(tmp_path / "files", table(100))
+    load(files)
+    (kept,) = (tmp_path / "cache/parquet").glob("*.npz")
+    content = kept.read_bytes()
+    kept.write_bytes(content[: int(len(content) * share)])
+    passes = count_passes(monkeypatch)
+    for _ in range(2):
+        assert len(load(files).train) == 80
+    assert len(passes) == 1
+
+
 def test_preparation_reports_rows_up_to_all_of_them(tmp_path):
     files = write(tmp_path / "files", table(60), table(40, first=60), row_group_size=25)
     reports = []
