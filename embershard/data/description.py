@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.data.drift import LARGE_DRIFT, id_drift, value_drift
+from embershard.data.parquet_config import SPLITS
 from embershard.data.splits import Split
 from embershard.formatting import table_lines
 from embershard.package.id_maps import ZERO_ROW, Identity, Vocabulary
@@ -77,7 +78,7 @@ class DataDescription:
     name: str
     schema: Schema
     splits: Mapping[str, SplitDescription]
-    """``train``, ``valid`` and ``test``."""
+    """``train``, ``valid`` and ``test``, but for splits without rows."""
 
     def moved(self) -> list[str]:
         """Inputs with large drift, as "<input> (<split> <drift>)"."""
@@ -96,6 +97,8 @@ class DataDescription:
         if any(split.read < split.rows for split in splits):
             read = ", ".join(f"{split.read:,}" for split in splits)
             lines.append(f"described by {read} of them")
+        if without := [name for name in SPLITS if name not in names]:
+            lines.append(f"without rows: {', '.join(without)}")
         lines += ["", *table_lines(["task", *(f"mean label, {name}" for name in names)], (
             [task, *(_task_text(split.tasks[task]) for split in splits)]
             for task in splits[0].tasks
@@ -151,6 +154,8 @@ def describe_splits(
     """
     described, reference = dict[str, SplitDescription](), None
     for split_name, split in splits.items():
+        if not len(split):
+            continue
         read = _read(split, schema, rows)
         reference = read if reference is None else reference
         described[split_name] = _described(len(split), read, reference, schema, tasks)

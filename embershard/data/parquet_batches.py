@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from embershard.data.base import Progress, TableHint
 from embershard.data.fetch import DEFAULT_CACHE
 from embershard.data.parquet_config import ParquetConfig
-from embershard.data.splits import Batch
+from embershard.data.splits import Batch, check_batch_size
 from embershard.data.tasks import TaskConfig
 from embershard.errors import InputError
 from embershard.package.schema import Schema
@@ -79,8 +79,9 @@ class ParquetBatches:
             raise InputError(f"split: expected train, valid or test, got {split!r}")
         if not 0 <= rank < world_size:
             raise InputError(f"rank: expected 0 .. {world_size - 1}, got {rank}")
-        if batch_size < 1:
-            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+        if first < 0:
+            raise InputError(f"first: expected at least 0, got {first}")
+        check_batch_size(batch_size)
         dataset = load_parquet(config, tasks, cache)
         self._split = getattr(dataset, split)
         self.tables: tuple[TableHint, ...] = dataset.tables

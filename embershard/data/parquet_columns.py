@@ -5,6 +5,7 @@ use      columns                        Arrow types
 number   dense inputs, labels, weight   integers, floats, decimals, bool
 flag     masks                          bool
 ids      sparse inputs                  integers, bool and strings, and lists of them
+row      sparse inputs, identity        integers and bool, and lists of them
 key      request, split by hash         integers and strings
 time     split by time                  timestamps, dates, integers, floats
 
@@ -31,7 +32,7 @@ from embershard.ids import hash_utf8
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Scope
 
-Use: TypeAlias = Literal["number", "flag", "ids", "key", "time"]
+Use: TypeAlias = Literal["number", "flag", "ids", "row", "key", "time"]
 
 Level: TypeAlias = Literal["row", "candidate", "either"]
 """``candidate``: the column has a list in each row, with an element for each candidate."""
@@ -40,10 +41,10 @@ EXPECTED: Final[Mapping[Use, str]] = {
     "number": "numbers",
     "flag": "bool",
     "ids": "integers or strings, or lists of them",
+    "row": "integers, or lists of them",
     "key": "integers or strings",
     "time": "timestamps, dates or numbers",
 }
-MICROSECONDS: Final = 1e6
 SPLIT_OWNER: Final = "data.split"
 
 
@@ -114,8 +115,10 @@ def needed_columns(
         owner = f"dense input {name!r}"
         yield NeededColumn(dense.column or name, "number", owner, level(dense.scope))
     for name, sparse in config.sparse.items():
-        owner = f"sparse input {name!r}"
-        yield NeededColumn(sparse.column or name, "ids", owner, level(sparse.scope))
+        is_row = sparse.ids == "identity"
+        owner = f"sparse input {name!r}" + (' with ids = "identity"' if is_row else "")
+        column_use: Use = "row" if is_row else "ids"
+        yield NeededColumn(sparse.column or name, column_use, owner, level(sparse.scope))
     for name, task in tasks.items():
         owner = f"label of task {name!r}"
         yield NeededColumn(str(task.label), "number", owner, level("example"))
@@ -207,7 +210,7 @@ def raw_lists(rows: Rows, name: str, spec: SparseColumn) -> RawLists:
         raw = RawLists(IdLists(ids_of_values(ids), offsets), None)
     raw = raw._replace(lists=_kept(rows, column, spec, raw.lists))
     if spec.rows is not None:
-        _check_rows(rows, column, spec.rows, raw)
+        _check_rows(rows, column, spec.rows, raw, is_unsigned=_is_uint64(ids.type))
     return raw
 
 
@@ -268,18 +271,40 @@ def row_keys(rows: Rows, column: str) -> NDArray[np.int64]:
 
 
 def row_times(rows: Rows, column: str) -> NDArray[np.int64]:
-    """int64 ``[N]`` in the order of time: microseconds, or a column's integers."""
+    """int64 ``[N]`` in the order of time: microseconds, integers, or floats as `_ordered_bits`."""
     array = _without_nulls(rows, column)
     if types.is_temporal(array.type):
-        unit = pa.timestamp("us", tz=getattr(array.type, "tz", None))
-        return ids_of_values(array.cast(unit, safe=False).cast(pa.int64()))
+        return _microseconds(rows, column, array)
     values = _numpy(array)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))
             raise rows.refusal(column, row, f"expected a finite number, got {values[row]}")
-        return np.rint(values * MICROSECONDS).astype(np.int64)
-    return ids_of_values(array)
+        return _ordered_bits(values)
+    if values.dtype == np.uint64 and (values >> np.uint64(63)).any():
+        row = int(np.argmax(values))
+        raise rows.refusal(column, row, f"expected a time below 2**63, got {values[row]}")
+    return values.astype(np.int64)
+
+
+def _microseconds(rows: Rows, column: str, array: pa.Array) -> NDArray[np.int64]:
+    """int64 ``[N]``: microseconds since 1970."""
+    times = array.cast(pa.timestamp("us", tz=getattr(array.type, "tz", None)), safe=False)
+    if getattr(array.type, "unit", "") != "ns":  # Only larger units can overflow.
+        wrong = _numpy(pc.not_equal(times.cast(array.type, safe=False), array))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            width = pa.int32() if types.is_date32(array.type) else pa.int64()
+            got = f"{array.cast(width)[row]} ({array.type})"
+            problem = f"expected a time of less than 2**63 microseconds, got {got}"
+            raise rows.refusal(column, row, problem)
+    return _numpy(times.cast(pa.int64()))
+
+
+def _ordered_bits(values: NDArray[Any]) -> NDArray[np.int64]:
+    """int64 ``[N]`` in the order of the floats. The bits of negative ones rise as they fall."""
+    bits = (values.astype(np.float64) + 0.0).view(np.int64)  # The sum has no -0.0.
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
 
 
 def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
@@ -288,10 +313,11 @@ def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
     value = value.value_type if types.is_dictionary(value) else value
     is_integer = types.is_integer(value)
     is_number = is_integer or types.is_floating(value) or types.is_boolean(value)
-    if use == "ids":
-        if not (is_integer or types.is_boolean(value) or _is_text(value)):
+    if use == "ids" or use == "row":
+        is_text = _is_text(value) and use == "ids"
+        if not (is_integer or types.is_boolean(value) or is_text):
             return None
-        kind = "strings" if _is_text(value) else "ids"
+        kind = "strings" if is_text else "ids"
         return f"lists of {kind}" if is_list(arrow_type) else kind
     if is_list(arrow_type):
         return None
@@ -372,11 +398,17 @@ def _kept(rows: Rows, column: str, spec: SparseColumn, lists: IdLists) -> IdList
     return lists.at_most(spec.max_ids, first=spec.keep == "first")
 
 
-def _check_rows(rows: Rows, column: str, count: int, raw: RawLists) -> None:
+def _is_uint64(arrow_type: pa.DataType) -> bool:
+    is_encoded = types.is_dictionary(arrow_type)
+    return bool(types.is_uint64(arrow_type.value_type if is_encoded else arrow_type))
+
+
+def _check_rows(rows: Rows, column: str, count: int, raw: RawLists, *, is_unsigned: bool) -> None:
     """Refuses ids that are no row of a table."""
     ids = raw.ids()
     wrong = (ids.values < 0) | (ids.values >= count)
     if wrong.any():
         place = int(np.argmax(wrong))
-        problem = f'expected an id of 0 to {count - 1} (ids = "identity"), got {ids.values[place]}'
+        got = ids.values[place].view(np.uint64) if is_unsigned else ids.values[place]
+        problem = f'expected an id of 0 to {count - 1} (ids = "identity"), got {got}'
         raise rows.refusal(column, ids.row_of(place), problem)

@@ -16,6 +16,8 @@ import hashlib
 import json
 import logging
 import os
+import zipfile
+import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +47,7 @@ from embershard.data.parquet_columns import (
 from embershard.data.parquet_config import SPLITS, ParquetConfig, tables_of
 from embershard.data.parquet_files import (
     SourceFile,
+    file_key,
     find_files,
     footer_of,
     in_parallel,
@@ -62,7 +65,7 @@ from embershard.modules import DenseTransforms
 
 LOG = logging.getLogger(__name__)
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Changes with the meaning of what is kept."""
 
 BATCH_ROWS: Final = 65_536
@@ -91,7 +94,7 @@ class Prepared:
     label_means: NDArray[np.float64]
     """``[3, T]``: per split, over labels that count; NaN if there are none."""
 
-    cuts: tuple[int, int] | None
+    cuts: tuple[int, ...]
     candidates: Sequence[NDArray[np.int32]]
     """Per split, the candidates of each of its rows, in the order of the row groups. Empty if rows
     are impressions."""
@@ -99,7 +102,7 @@ class Prepared:
     learned: Learned
 
     def rule(self, config: ParquetConfig) -> SplitRule:
-        """The split of each row, unless data is split by files."""
+        """The split of each row of data that is not split by files."""
         return SplitRule(config.split, config.seed, self.cuts)
 
 
@@ -123,31 +126,38 @@ def prepare(
     kept = folder / f"{digest}.npz"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / f"{digest}.lock"):
-        if not kept.exists():
+        prepared = _loaded(kept, digest, files, file_splits)
+        if prepared is None:
             arrays = _Pass(config, tasks, files, file_splits, progress).run()
             partial_file = folder / f"{digest}.partial"
             with partial_file.open("wb") as stream:
                 np.savez(stream, allow_pickle=False, **arrays)
             os.replace(partial_file, kept)
             pa.default_memory_pool().release_unused()
-    return _loaded(kept, digest, files, file_splits)
+            prepared = _loaded(kept, digest, files, file_splits)
+            assert prepared is not None, "it has just been written"
+    return prepared
 
 
 def _files_of_splits(config: ParquetConfig) -> tuple[list[SourceFile], NDArray[np.int64]]:
     """All files, each once, and the split of each; -1 if rows decide."""
-    splits: dict[SourceFile, int] = {}
+    files: dict[str, SourceFile] = {}
+    splits: dict[str, int] = {}
     is_by_files = config.split.by == "files"
     for file in find_files(config.files, "data.files"):
-        splits[file] = 0 if is_by_files else -1
-    for split, key in ((1, "valid_files"), (2, "test_files")):
-        for file in find_files(getattr(config.split, key), f"data.split.{key}"):
-            if splits.get(file, 0) > 0:
+        key = file_key(file.path)
+        files[key], splits[key] = file, 0 if is_by_files else -1
+    for split, setting in ((1, "valid_files"), (2, "test_files")):
+        for file in find_files(getattr(config.split, setting), f"data.split.{setting}"):
+            key = file_key(file.path)
+            if splits.get(key, 0) > 0:
                 raise DataError(
-                    f"data.split.{key}: expected files of one split, "
+                    f"data.split.{setting}: expected files of one split, "
                     f"got {file.path} in valid_files as well"
                 )
-            splits[file] = split
-    return list(splits), np.array(list(splits.values()), np.int64)
+            files.setdefault(key, file)
+            splits[key] = split
+    return list(files.values()), np.array(list(splits.values()), np.int64)
 
 
 def _digest(
@@ -168,19 +178,25 @@ def _digest(
 
 def _loaded(
     kept: Path, digest: str, files: Sequence[SourceFile], file_splits: NDArray[np.int64]
-) -> Prepared:
-    with np.load(kept) as arrays:
-        cuts = arrays["cuts"].tolist()
-        return Prepared(
-            digest=digest,
-            files=files,
-            file_splits=file_splits,
-            groups=arrays["groups"],
-            label_means=arrays["label_means"],
-            cuts=(cuts[0], cuts[1]) if cuts else None,
-            candidates=[arrays[key] for key in CANDIDATES if key in arrays],
-            learned=Learned.of_arrays(arrays),
-        )
+) -> Prepared | None:
+    """The kept result. None: there is none, or it is damaged."""
+    if not kept.exists():
+        return None
+    try:
+        with kept.open("rb") as stream, np.load(stream) as arrays:
+            return Prepared(
+                digest=digest,
+                files=files,
+                file_splits=file_splits,
+                groups=arrays["groups"],
+                label_means=arrays["label_means"],
+                cuts=tuple(arrays["cuts"].tolist()),
+                candidates=[arrays[key] for key in CANDIDATES if key in arrays],
+                learned=Learned.of_arrays(arrays),
+            )
+    except (zipfile.BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
+        LOG.warning("%s: expected an earlier result, got: %s; reading the files anew", kept, error)
+        return None
 
 
 class _Part(NamedTuple):
@@ -247,7 +263,7 @@ class _Pass:
         return {
             "groups": groups,
             "label_means": means,
-            "cuts": np.array(rule.cuts or (), np.int64),
+            "cuts": np.array(rule.cuts, np.int64),
             **learned.arrays(),
             **{key: np.concatenate(counts) for key, counts in candidates if counts},
         }
@@ -271,7 +287,7 @@ class _Pass:
             name
             for name, spec in self._config.sparse.items()
             for needed, kind in zip(self._needed, surveys[0][1], strict=True)
-            if needed.use == "ids" and needed.name == (spec.column or name)
+            if needed.use in ("ids", "row") and needed.name == (spec.column or name)
             if kind.startswith("lists")
         }
         return np.array(groups, np.int64).reshape(-1, 7)
@@ -292,10 +308,10 @@ class _Pass:
                 if self._progress is not None:
                     self._progress(step, done, total)
 
-    def _time_cuts(self, groups: NDArray[np.int64]) -> tuple[int, int] | None:
+    def _time_cuts(self, groups: NDArray[np.int64]) -> tuple[int, ...]:
         split, total = self._config.split, int(groups[:, 3].sum())
         if split.by != "time" or not total:
-            return None
+            return ()
         column = str(split.column)
         times = (
             row_times(rows, column) for _, rows in self._rows(groups, [column], "reading times")

@@ -267,13 +267,14 @@ class _RankReader:
         ]
         for window in range(first, windows.number):
             counts = windows.edges(window + 1) - windows.edges(window)
-            rows = joined(
-                [
-                    part
-                    for lane, count in zip(readers, counts.tolist(), strict=True)
-                    for part in lane.take(count)
-                ]
-            )
+            parts = [
+                part
+                for lane, count in zip(readers, counts.tolist(), strict=True)
+                for part in lane.take(count)
+            ]
+            if not parts:
+                continue  # Few rows in many lanes: the parts of a lane are rounded.
+            rows = joined(parts)
             if self.seed is not None:
                 rng = window_rng(self.seed, self.rank, window)
                 rows = rows.take(rng.permutation(len(rows))).without_ids(self.shares, rng)

@@ -81,7 +81,7 @@ class Section(BaseModel):
 class TrainingConfig(Section):
     """Settings of the optimizers and of the steps."""
 
-    batch_size: Positive = 512
+    batch_size: Annotated[int, Field(ge=1, lt=1 << 31)] = 512
     """Number of examples of a step on all ranks. With request rows, its most candidates."""
 
     epochs: Positive = 10

@@ -38,6 +38,9 @@ TRAIN = split(
 )
 
 
+NOTHING = to_rows(TRAIN.examples.take(np.empty(0, np.int64)))
+
+
 def test_each_figure_is_that_of_the_rows() -> None:
     train = described(train=TRAIN).splits["train"]
 
@@ -79,6 +82,15 @@ def test_at_most_the_rows_asked_for_are_read() -> None:
 
     assert train.rows == count
     assert 10 <= train.read < count
+
+
+def test_a_split_without_rows_has_no_figures() -> None:
+    description = described(train=TRAIN, valid=NOTHING, test=TRAIN)
+
+    assert list(description.splits) == ["train", "test"]
+    text = description.to_text()
+    assert "log: train 4, test 4 rows" in text
+    assert "without rows: valid\n" in text
 
 
 def test_text_names_every_input_and_task() -> None:

@@ -55,6 +55,7 @@ def test_it_is_what_load_dataset_reads(settings):
     {
         "split": ({"split": "training"}, "split: expected train, valid or test, got 'training'"),
         "rank": ({"rank": 2, "world_size": 2}, r"rank: expected 0 \.\. 1, got 2"),
+        "first": ({"first": -1}, "first: expected at least 0, got -1"),
         "size": ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
     },
 )

@@ -324,6 +324,10 @@ def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, message):
             SMALLEST + "[training]\nbatch_size = 0\n",
             "run.toml:8: .*'training.batch_size': expected greater than or equal to 1, got 0",
         ),
+        "too-large": (
+            SMALLEST + "[training]\nbatch_size = 100000000000000000000\n",
+            "run.toml:8: .*'training.batch_size': expected less than 2147483648, got 1000000",
+        ),
         "too-many-threads": (
             SMALLEST + "[training]\nthreads = 100000\n",
             "run.toml:8: key 'training.threads': expected less than or equal to 1024, got 100000",
