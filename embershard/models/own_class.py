@@ -211,7 +211,7 @@ class ClassConfig(BaseConfig):
     its constructor. [Your own class](models.md#your-own-class) says what it has to be."""
 
     embedding_dim: EmbeddingDim = 16
-    """Columns of every table."""
+    """Columns of every table. A parameter of the constructor with this name gets it as well."""
 
     @model_validator(mode="before")
     @classmethod
@@ -227,9 +227,17 @@ class ClassConfig(BaseConfig):
 
     def check(self) -> None:
         """Import the class and check its arguments; raises OwnClassError."""
-        check_arguments(self.class_, self.model_extra or {})
+        check_arguments(self.class_, self._arguments)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """The other keys, and ``embedding_dim`` if the constructor has such a parameter."""
+        arguments = dict(self.model_extra or {})
+        if "embedding_dim" in inspect.signature(import_class(self.class_)).parameters:
+            arguments["embedding_dim"] = self.embedding_dim
+        return arguments
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema
     ) -> dict[str, Any]:
-        return {"arguments": dict(self.model_extra or {})}
+        return {"arguments": self._arguments}

@@ -122,6 +122,15 @@ class TwoTower(LogitModel):
                 f"two_tower: expected another name for the task, got {clash.pop()!r}, "
                 "which is the output of a tower"
             )
+        for tower, scope, inputs in (
+            ("user", "request", [*user_columns, *user_features]),
+            ("item", "example", [*item_columns, *item_features]),
+        ):
+            if not inputs:
+                raise InputError(
+                    f"two_tower: {tower} tower: expected at least one input with scope {scope!r}, "
+                    "got none; inputs have the scope 'example' unless they declare another"
+                )
         names = embedding_bag_collection.embedding_names()
         for name in (*user_features, *item_features):
             if name not in names:

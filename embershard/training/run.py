@@ -106,6 +106,7 @@ class Run:
             self._folder, config.checkpoint.keep_last, self._module, self._optimizer, env
         )
         self._trackers = list[TrackerThread]()
+        self._constant_tasks = set[str]()
         self._notes = list[str]()
 
     def _plan_clock(self, planner: EmbeddingShardingPlanner | None) -> PlanClock | None:
@@ -304,7 +305,9 @@ class Run:
     def _evaluate(self) -> None:
         """Evaluate on validation; keep the weights if they are the best so far."""
         state, tasks = self._state, self._config.tasks
-        evaluations = self._score(self._setup.valid).evaluate(tasks, self._settings.rank_at)
+        scored = self._score(self._setup.valid)
+        self._warn_of_constants(scored.logits)
+        evaluations = scored.evaluate(tasks, self._settings.rank_at)
         self._track(figures_of(evaluations, "valid"))
         if state.best is not None and quality(evaluations, tasks) <= quality(state.best, tasks):
             state.looks_without_gain += 1
@@ -322,6 +325,19 @@ class Run:
 
         from_rank_0(self._group, clean, error=DataError)
         self._last.has_own = True
+
+    def _warn_of_constants(self, logits: Tensor) -> None:
+        """Warn once of each task whose predictions of the validation split are all equal."""
+        for task, column in zip(self._config.tasks, logits.T, strict=True):
+            if task not in self._constant_tasks and len(column) > 1 and (column == column[0]).all():
+                self._constant_tasks.add(task)
+                if self._rank == 0:
+                    LOG.warning(
+                        "all %d predictions of task %r are equal: does the model apply a ReLU to "
+                        "them? MLP(..., activate_last=False) ends in a linear layer",
+                        len(column),
+                        task,
+                    )
 
     def _delete_old(self) -> None:
         """Delete all but the best checkpoint and those that a restart needs."""

@@ -170,6 +170,17 @@ def trained_on_ranks(env, folder):
     return result.test_tasks, {name: each.clone() for name, each in weights_of(result).items()}
 
 
+def test_a_task_with_one_prediction_is_warned_of_once(tmp_path, caplog):
+    model = ClassConfig.model_validate(
+        {"class": "tests.training.own_models:HalfDead", "hidden": [8]}
+    )
+    tasks = {"click": TaskConfig(), "buy": TaskConfig()}
+    data = data_of(2)
+    train(run_of(tmp_path, tasks, model, epochs=1), data)
+    [warning] = [message for message in caplog.messages if "are equal" in message]
+    assert f"all {len(data.valid)} predictions of task 'buy' are equal" in warning
+
+
 def test_two_ranks_train_like_one(workers, tmp_path):
     evaluations, weights = trained_on_ranks(None, tmp_path / "alone")
     for found, theirs in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
