@@ -26,7 +26,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from embershard.data.base import Progress
@@ -355,21 +354,13 @@ class _Pass:
             row_keys(rows, config.request)
 
     def _count(self, name: str, raw: RawLists, times: NDArray[np.int64]) -> None:
-        (values, _), dictionary = raw
-        times_of_ids = np.repeat(times, raw.lists.lengths)
-        if dictionary is None:
-            values, times_of_ids = values[times_of_ids > 0], times_of_ids[times_of_ids > 0]
-            if (times_of_ids == 1).all():
-                counted = pc.value_counts(pa.array(values))
-                ids, counts = (counted.field(place).to_numpy() for place in range(2))
-            else:
-                ids, places = np.unique(values, return_inverse=True)
-                counts = np.bincount(places, times_of_ids).astype(np.int64)
-        else:
-            per_place = np.bincount(values, times_of_ids, len(dictionary)).astype(np.int64)
-            seen = np.flatnonzero(per_place)
-            ids, counts = self._dictionaries[name].values(dictionary)[seen], per_place[seen]
-        self._counts[self._tables[name]].add(ids, counts)
+        (ids, _), dictionary = raw
+        counts = np.repeat(times, raw.lists.lengths)
+        if dictionary is not None:
+            counts = np.bincount(ids, counts, len(dictionary)).astype(np.int64)
+            ids = self._dictionaries[name].values(dictionary)
+        seen = counts > 0
+        self._counts[self._tables[name]].add(ids[seen], counts[seen])
 
     def _moments_of_inputs(self) -> dict[str, tuple[float, float]]:
         inputs = (

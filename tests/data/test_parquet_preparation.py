@@ -427,7 +427,8 @@ def test_a_damaged_page_is_refused_with_its_row_group(tmp_path):
 
 
 def test_a_file_that_changes_during_the_pass_is_refused(tmp_path, monkeypatch):
-    files = write(tmp_path / "files", table(1000), row_group_size=500)
+    # More row groups than are read ahead.
+    files = write(tmp_path / "files", table(1000), row_group_size=100)
     add = parquet_preparation._Pass._add
 
     def change(self, rows, splits):
