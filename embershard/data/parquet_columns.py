@@ -1,4 +1,4 @@
-"""From Arrow's columns to checked arrays of numpy. A refused value is named with file and row.
+"""Makes checked arrays of numpy from Arrow's columns. Errors name the file and the row.
 
 use      columns                        Arrow types
 ───────  ─────────────────────────────  ──────────────────────────────────────────────
@@ -35,7 +35,8 @@ from embershard.package.schema import Scope
 Use: TypeAlias = Literal["number", "flag", "ids", "row", "key", "time"]
 
 Level: TypeAlias = Literal["row", "candidate", "either"]
-"""``candidate``: the column has a list in each row, with an element for each candidate."""
+"""``candidate``: the column has a list in each row, with an element for each candidate.
+``either``: it has that, or one value in each row."""
 
 EXPECTED: Final[Mapping[Use, str]] = {
     "number": "numbers",
@@ -66,10 +67,10 @@ class Rows(NamedTuple):
     path: str
     group: int
     numbers: NDArray[np.int64]
-    """int64 ``[N]``: each row's number in the file, from 0."""
+    """int64 ``[N]``: number of each row in the file, from 0."""
 
     def part(self, first: int, stop: int) -> Rows:
-        """The rows from ``first`` to before ``stop``, or to the last."""
+        """The rows from ``first`` up to ``stop``, which is not included."""
         numbers = self.numbers[first:stop]
         return self._replace(batch=self.batch.slice(first, len(numbers)), numbers=numbers)
 
@@ -78,19 +79,19 @@ class Rows(NamedTuple):
         return self._replace(batch=self.batch.take(pa.array(index)), numbers=self.numbers[index])
 
     def refusal(self, column: str, row: int, problem: str) -> DataError:
-        """The error to raise for a value. ``row`` counts from 0 among these rows."""
+        """The error for a value. ``row`` counts from 0 among these rows."""
         where = f"{self.path}: row group {self.group}: column {column!r}: row {self.numbers[row]}"
         return DataError(f"{where}: {problem}")
 
 
 class RawLists(NamedTuple):
-    """The ids of one sparse input, as they are encoded in a record batch."""
+    """The ids of one sparse input in the encoding of a record batch."""
 
     lists: IdLists
-    """Ids, or their places in ``dictionary``."""
+    """Lists of ids, or of places in ``dictionary``."""
 
     dictionary: pa.Array | None
-    """Strings, or other values that a writer encoded; some may be in no list."""
+    """Strings, or other values that a writer encoded. Some may be in no list."""
 
     def ids(self) -> IdLists:
         """The ids themselves."""
@@ -102,7 +103,7 @@ class RawLists(NamedTuple):
 def needed_columns(
     config: ParquetConfig, tasks: Mapping[str, TaskConfig]
 ) -> Iterator[NeededColumn]:
-    """Every column to read, some of them several times."""
+    """All columns to read. A column that has several uses comes several times."""
     is_impression = config.rows == "impression"
 
     def level(scope: Scope) -> Level:
@@ -132,7 +133,7 @@ def needed_columns(
 
 
 def column_kind(path: str, schema: pa.Schema, needed: NeededColumn) -> str:
-    """The kind of a column's values, in words; every file must have the same.
+    """The kind of a column's values, in words, which must be the same in all files.
 
     Raises:
         DataError: the column is missing, or of a type that its use does not take.
@@ -215,7 +216,7 @@ def raw_lists(rows: Rows, name: str, spec: SparseColumn) -> RawLists:
 
 
 def ids_of_values(values: pa.Array) -> NDArray[np.int64]:
-    """The id of each value, int64 ``[N]``: the one that a client's integer or string becomes."""
+    """The id of each value, int64 ``[N]``. A client's integer or string has the same id."""
     if _is_text(values.type):
         return hash_utf8(_numpy(values.cast(pa.large_binary())))
     if types.is_boolean(values.type):
@@ -248,7 +249,7 @@ def label_matrix(rows: Rows, tasks: Mapping[str, TaskConfig]) -> NDArray[np.floa
 
 
 def row_weights(rows: Rows, column: str) -> NDArray[np.float32]:
-    """float32 ``[N]``, at least 0."""
+    """The weight of each row, float32 ``[N]``, at least 0."""
     values, nulls = _numbers(rows.batch.column(column))
     weights = values.astype(np.float32)
     wrong = ~(np.isfinite(weights) & (weights >= 0))
@@ -260,7 +261,7 @@ def row_weights(rows: Rows, column: str) -> NDArray[np.float32]:
 
 
 def row_keys(rows: Rows, column: str) -> NDArray[np.int64]:
-    """int64 ``[N]``: the id of each row's integer or string."""
+    """The id of each row's integer or string, int64 ``[N]``."""
     array = _without_nulls(rows, column)
     if not types.is_dictionary(array.type) and _is_text(array.type):
         array = array.dictionary_encode()
@@ -271,7 +272,7 @@ def row_keys(rows: Rows, column: str) -> NDArray[np.int64]:
 
 
 def row_times(rows: Rows, column: str) -> NDArray[np.int64]:
-    """int64 ``[N]`` in the order of time: microseconds, integers, or floats as `_ordered_bits`."""
+    """Times, int64 ``[N]``: microseconds, integers, or floats as `_ordered_bits`."""
     array = _without_nulls(rows, column)
     if types.is_temporal(array.type):
         return _microseconds(rows, column, array)
@@ -308,7 +309,7 @@ def _ordered_bits(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
-    """None: the use does not take the type."""
+    """The kind of the values; None if the use does not take the type."""
     value = arrow_type.value_type if is_list(arrow_type) else arrow_type
     value = value.value_type if types.is_dictionary(value) else value
     is_integer = types.is_integer(value)
@@ -355,7 +356,7 @@ def _is_text(arrow_type: pa.DataType) -> bool:
 
 
 def _numbers(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Values ``[N]``, NaN for null, and which are null. None: there are no nulls."""
+    """Values ``[N]``, NaN for null; and which are null, or None if there are no nulls."""
     nulls = _nulls(array) if array.null_count else None
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -404,7 +405,7 @@ def _is_uint64(arrow_type: pa.DataType) -> bool:
 
 
 def _check_rows(rows: Rows, column: str, count: int, raw: RawLists, *, is_unsigned: bool) -> None:
-    """Refuses ids that are no row of a table."""
+    """Refuses ids that are not rows of a table."""
     ids = raw.ids()
     wrong = (ids.values < 0) | (ids.values >= count)
     if wrong.any():

@@ -1,13 +1,13 @@
-"""One pass over a data set's files, before anything is trained: it checks every value, and finds
-what the schema and the order of rows depend on. The result is kept in the cache, under a digest of
-the configuration and of path, size and time of change of each file.
+"""One pass over the files of a data set before training. It checks every value and collects facts
+for the schema and the order of rows. They are kept in the cache, under a digest of the
+configuration and of path, size and time of change of each file.
 
     groups        rows of each row group in each split
     label means   of each task in each split
     vocabularies  ids of the training split, the most frequent first
     moments       mean and deviation of standardized inputs in the training split
     candidates    of each request row
-    cuts          first times of the validation and test split
+    cuts          first time of the validation split, and of the test split
 """
 
 from __future__ import annotations
@@ -65,14 +65,13 @@ from embershard.modules import DenseTransforms
 LOG = logging.getLogger(__name__)
 
 VERSION: Final = 3
-"""Changes with the meaning of what is kept."""
+"""Changes with the meaning of the kept arrays."""
 
 BATCH_ROWS: Final = 65_536
 """Rows that are decoded at once."""
 
 BATCH_REQUESTS: Final = 4096
 """Rows that are decoded at once if each is a request with candidates."""
-
 
 CANDIDATES: Final = tuple(f"candidates_{split}" for split in SPLITS)
 
@@ -91,17 +90,17 @@ class Prepared:
     rows of each of the three splits."""
 
     label_means: NDArray[np.float64]
-    """``[3, T]``: per split, over labels that count; NaN if there are none."""
+    """``[3, T]``: for each split, over labels that count; NaN if there are none."""
 
     cuts: tuple[int, ...]
     candidates: Sequence[NDArray[np.int32]]
-    """Per split, the candidates of each of its rows, in the order of the row groups. Empty if rows
-    are impressions."""
+    """For each split, the number of candidates of its rows, in the order of the row groups. Empty
+    if rows are impressions."""
 
     learned: Learned
 
     def rule(self, config: ParquetConfig) -> SplitRule:
-        """The split of each row of data that is not split by files."""
+        """The rule that assigns rows to splits, unless files do."""
         return SplitRule(config.split, config.seed, self.cuts)
 
 
@@ -113,7 +112,7 @@ def prepare(
 ) -> Prepared:
     """Read the files, or the result that an earlier call kept.
 
-    Of several processes with the same cache folder, one reads; the others wait for it.
+    If several processes have the same cache folder, one reads and the others wait for it.
 
     Raises:
         DataError: files that are missing or damaged, a value that the configuration does not take,
@@ -139,7 +138,7 @@ def prepare(
 
 
 def _files_of_splits(config: ParquetConfig) -> tuple[list[SourceFile], NDArray[np.int64]]:
-    """All files, each once, and the split of each; -1 if rows decide."""
+    """All files without repeats, and the split of each file; -1 if rows decide."""
     files: dict[str, SourceFile] = {}
     splits: dict[str, int] = {}
     is_by_files = config.split.by == "files"
@@ -241,7 +240,7 @@ class _Pass:
         self._label_counts = np.zeros((len(SPLITS), len(tasks)), np.int64)
 
     def run(self) -> dict[str, NDArray[Any]]:
-        """Arrays to keep."""
+        """The arrays to keep."""
         groups = self._row_groups()
         LOG.info("data: reading %s rows of %s files", groups[:, 3].sum(), len(self._files))
         rule = SplitRule(self._config.split, self._config.seed, self._time_cuts(groups))
@@ -268,7 +267,7 @@ class _Pass:
         }
 
     def _row_groups(self) -> NDArray[np.int64]:
-        """The row groups of all files, whose columns are checked; splits have no rows yet."""
+        """The row groups of all files. Checks the columns; splits have no rows yet."""
         surveys = in_parallel(partial(_survey, needed=self._needed), self._files)
         groups = []
         for place, (group_rows, kinds) in enumerate(surveys):
@@ -294,7 +293,7 @@ class _Pass:
     def _rows(
         self, groups: NDArray[np.int64], columns: Sequence[str], step: str
     ) -> Generator[tuple[int, Rows], None, None]:
-        """All rows, each part with the place of its row group."""
+        """All rows in parts, with the place of the row group of each part."""
         rows_max = BATCH_ROWS if self._unfolded is None else BATCH_REQUESTS
         done, total = 0, int(groups[:, 3].sum())
         for place, (file, number, first, *_) in enumerate(groups.tolist()):
@@ -340,7 +339,11 @@ class _Pass:
             self._label_counts[split] += (~np.isnan(chosen)).sum(axis=0)
 
     def _add_inputs(self, part: _Part, rows: Rows, times: NDArray[np.int64]) -> None:
-        """Checks the inputs of one part. ``times``: how often each row counts."""
+        """Checks the inputs of one part.
+
+        Args:
+            times: number of times that each row counts.
+        """
         config, _, moments = part
         dense = transformed(rows, config, part.transforms, dense_matrix(rows, config.dense))
         moments.add(np.repeat(dense, times, axis=0))

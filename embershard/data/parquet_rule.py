@@ -1,4 +1,4 @@
-"""Which split a row belongs to, by its time or by the hash of a column."""
+"""Assigns rows to splits by their time or by the hash of a column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embershard.data.parquet_config import SplitConfig
 from embershard.ids import hash_ids
 
 TIMES_MAX: Final = 1 << 24
-"""Times that quantiles are taken from. Of more rows, only every k-th row's time is read."""
+"""Most times that quantiles are taken from. If there are more rows, every k-th one counts."""
 
 
 class SplitRule(NamedTuple):
@@ -44,8 +44,8 @@ def time_cuts(
     rows.
 
     Args:
-        times: those of all rows, in any order.
-        total: number of all rows, at least 1.
+        times: times of all rows, in any order.
+        total: number of rows, at least 1.
     """
     step = -(-total // TIMES_MAX)
     chosen = np.empty(-(-total // step), np.int64)

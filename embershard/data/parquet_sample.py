@@ -21,7 +21,8 @@ BATCH_ROWS = 8192
 
 
 def sample_rows(patterns: Sequence[str], rows: int) -> tuple[pa.Table, int]:
-    """The first rows of evenly spread row groups, about ``rows`` in all; and how many there are.
+    """The first rows of evenly spread row groups, about ``rows`` in all; and the number of rows of
+    all files.
 
     Raises:
         DataError: no files, a file that is no Parquet file, or files with different columns.

@@ -46,7 +46,7 @@ class IdCounts:
 
 
 class Moments:
-    """Mean and deviation of columns that come in parts, each part ``[N, F]``."""
+    """Mean and deviation of F columns, whose rows come in parts."""
 
     def __init__(self, columns: int) -> None:
         self._count = 0
@@ -55,7 +55,7 @@ class Moments:
         """Sums of the squared differences from the mean."""
 
     def add(self, values: NDArray[np.float32]) -> None:
-        """More rows."""
+        """Add rows ``[N, F]``."""
         if not len(values):
             return
         mean = values.mean(axis=0, dtype=np.float64)
