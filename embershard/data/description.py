@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from embershard.data.drift import LARGE_DRIFT, id_drift, value_drift
 from embershard.data.parquet_config import SPLITS
-from embershard.data.splits import Split
+from embershard.data.splits import Batch, Split
 from embershard.formatting import table_lines
 from embershard.package.id_maps import ZERO_ROW, Identity, Vocabulary
 from embershard.package.schema import Schema, SparseInput
@@ -82,12 +82,13 @@ class DataDescription:
 
     def moved(self) -> list[str]:
         """Inputs with large drift, as "<input> (<split> <drift>)"."""
-        drifts = [
-            (name, split, item.drift)
+        return [
+            f"{name} ({split} {item.drift:.2f})"
             for split, described in self.splits.items()
-            for name, item in _inputs(described)
+            for inputs in (described.dense, described.sparse)
+            for name, item in inputs.items()
+            if item.drift > LARGE_DRIFT
         ]
-        return [f"{name} ({split} {at:.2f})" for name, split, at in drifts if at > LARGE_DRIFT]
 
     def to_text(self) -> str:
         """Tables of rows, tasks, dense and sparse inputs; then the inputs that moved."""
@@ -136,10 +137,6 @@ class DataDescription:
         ]
 
 
-def _inputs(split: SplitDescription) -> list[tuple[str, DenseDescription | SparseDescription]]:
-    return [*split.dense.items(), *split.sparse.items()]
-
-
 def describe_splits(
     name: str, schema: Schema, splits: Mapping[str, Split], tasks: Sequence[str], *, rows: int
 ) -> DataDescription:
@@ -175,25 +172,20 @@ class _Rows:
 
 
 def _read(split: Split, schema: Schema, rows: int) -> _Rows:
-    names = schema.sparse_names()
-    dense, labels = list[NDArray[np.float32]](), list[NDArray[np.float32]]()
-    values: dict[str, list[NDArray[np.int64]]] = {name: [] for name in names}
-    lengths: dict[str, list[NDArray[np.int64]]] = {name: [] for name in names}
-    read = 0
+    batches, read = list[Batch](), 0
     for batch in split.batches(batch_size=BATCH, shuffle_seed=0 if len(split) > rows else None):
-        dense.append(batch.dense.numpy())
-        labels.append(batch.labels.reshape(len(batch.labels), -1).numpy())
-        for name, jagged in batch.sparse.to_dict().items():
-            values[name].append(jagged.values().numpy())
-            lengths[name].append(jagged.lengths().numpy())
+        batches.append(batch)
         read += len(batch.labels)
         if read >= rows:
             break
+    lists = [batch.sparse.to_dict() for batch in batches]
+    names = schema.sparse_names()
+    labels = [batch.labels.reshape(len(batch.labels), -1).numpy() for batch in batches]
     return _Rows(
-        dense=np.concatenate(dense),
+        dense=np.concatenate([batch.dense.numpy() for batch in batches]),
         labels=np.concatenate(labels),
-        values={name: np.concatenate(values[name]) for name in names},
-        lengths={name: np.concatenate(lengths[name]) for name in names},
+        values={name: np.concatenate([part[name].values() for part in lists]) for name in names},
+        lengths={name: np.concatenate([part[name].lengths() for part in lists]) for name in names},
     )
 
 
