@@ -16,9 +16,8 @@ from embershard.export import export_checkpoint
 from embershard.models import ClassConfig, DINConfig, DLRMConfig, TwoTowerConfig
 from embershard.serving import LocalPredictor
 from embershard.training import evaluate_logits, load_checkpoint, score, train
-from embershard.training.config import CheckpointConfig
 from tests.cases import cases
-from tests.training.runs import INPUTS, config, dataset
+from tests.training.runs import INPUTS, config, dataset, interrupt_at, same, saving, weights_of
 
 DATA = dataset()
 TASKS = {"click": TaskConfig(), "buy": TaskConfig(weight=2.0), "seconds": TaskConfig(loss="mse")}
@@ -87,16 +86,6 @@ def streamed(data, weight=None):
 
 def arguments_in(checkpoint):
     return json.loads((checkpoint / "checkpoint.json").read_text())["model"]["arguments"]
-
-
-def weights_of(result):
-    return load_checkpoint(result.checkpoint).module.state_dict()
-
-
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert torch.equal(found[name], value), name
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +185,7 @@ def test_a_streamed_split_trains_like_rows_in_memory(tmp_path):
     data = data_of()
     in_memory = train(run_of(tmp_path / "memory"), data)
     found = train(run_of(tmp_path / "streamed"), streamed(data))
-    assert_same(weights_of(found), weights_of(in_memory))
+    assert same(weights_of(found), weights_of(in_memory))
     assert found.test.auc == in_memory.test.auc
     assert found.test.gauc is None
     assert in_memory.test.gauc is not None
@@ -208,7 +197,7 @@ def test_row_weights_and_task_weights_are_factors_of_the_loss(tmp_path):
     }
     expected = train(run_of(tmp_path / "whole"), data_of())
     found = train(run_of(tmp_path / "halves", halves), streamed(data_of(), weight=2.0))
-    assert_same(weights_of(found), weights_of(expected))
+    assert same(weights_of(found), weights_of(expected))
 
 
 def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
@@ -275,17 +264,9 @@ def test_two_towers_refuse_a_second_task(tmp_path):
 
 
 def test_a_run_of_before_there_were_tasks_goes_on(tmp_path):
-    def settings(folder):
-        kept = CheckpointConfig(folder=str(folder), last_every_steps=5)
-        return config(folder).model_copy(update={"checkpoint": kept})
-
-    def stop(now):
-        if now.step == 27:
-            raise KeyboardInterrupt
-
-    expected = train(settings(tmp_path / "whole"), DATA)
+    expected = train(saving(tmp_path / "whole"), DATA)
     with pytest.raises(KeyboardInterrupt):
-        train(settings(tmp_path / "old"), DATA, progress=stop)
+        train(saving(tmp_path / "old"), DATA, progress=interrupt_at(27))
     file = tmp_path / "old" / "last" / "25" / "training.json"
     state = json.loads(file.read_text())
     assert "tasks" not in json.loads(state["config"])
@@ -295,6 +276,6 @@ def test_a_run_of_before_there_were_tasks_goes_on(tmp_path):
         name: best[name] for name in ("auc", "log_loss", "normalized_entropy", "examples")
     }
     file.write_text(json.dumps(state))
-    found = train(settings(tmp_path / "old"), DATA, resume=True)
-    assert_same(weights_of(found), weights_of(expected))
+    found = train(saving(tmp_path / "old"), DATA, resume=True)
+    assert same(weights_of(found), weights_of(expected))
     assert found.test == expected.test
