@@ -1,6 +1,7 @@
 """Batches in which keys have different numbers of examples: padded for a lookup, then expanded."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch.nn.functional import pad
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
+from embershard.kernels import permute_segments
 
 
 def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
@@ -15,6 +17,41 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
     variable batch needs ``inverse_indices``."""
     if not features.variable_stride_per_key():
         return features
+    _check_inverse(features)
+    strides = features.stride_per_key()
+    most = max(strides, default=0)
+    lengths = torch.split(features.lengths(), strides)
+    return KeyedJaggedTensor(
+        features.keys(),
+        features.values(),
+        features.weights_or_none(),
+        torch.cat([pad(each, (0, most - len(each))) for each in lengths]),
+        stride=most,
+        length_per_key=features.length_per_key(),
+        repeated_keys=True,
+    )
+
+
+def expand_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    """Each key's list of each of B examples, by ``inverse_indices``; unchanged if the batch is not
+    variable."""
+    if not features.variable_stride_per_key():
+        return features
+    _check_inverse(features)
+    keys, inverse = features.inverse_indices()
+    firsts = accumulate(features.stride_per_key(), initial=0)
+    pairs = zip(features.keys(), firsts, strict=False)
+    order = torch.cat([inverse[keys.index(key)] + first for key, first in pairs])
+    lengths, values, weights = permute_segments(
+        order.int(), features.lengths(), features.values(), features.weights_or_none()
+    )
+    return KeyedJaggedTensor(
+        features.keys(), values, weights, lengths, stride=inverse.shape[1], repeated_keys=True
+    )
+
+
+def _check_inverse(features: KeyedJaggedTensor) -> None:
+    """Refuse ``inverse_indices`` that do not fit a variable batch."""
     keys, inverse = features.inverse_indices()
     strides = features.stride_per_key()
     if sorted(keys) != sorted(features.keys()) or inverse.shape[:1] != (len(keys),):
@@ -34,17 +71,6 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
                 f"inverse_indices: feature {key!r}: expected 0 .. {stride - 1}, got "
                 f"{int(row.min())} .. {int(row.max())}"
             )
-    most = max(strides, default=0)
-    lengths = torch.split(features.lengths(), strides)
-    return KeyedJaggedTensor(
-        features.keys(),
-        features.values(),
-        features.weights_or_none(),
-        torch.cat([pad(each, (0, most - len(each))) for each in lengths]),
-        stride=most,
-        length_per_key=features.length_per_key(),
-        repeated_keys=True,
-    )
 
 
 def expand_pooled(
