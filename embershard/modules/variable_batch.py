@@ -13,8 +13,8 @@ from embershard.kernels import permute_segments
 
 
 def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    """Empty lists behind those of each key, so that all have as many; unchanged if they do. A
-    variable batch needs ``inverse_indices``."""
+    """A batch whose keys have equally many lists, by empty lists after those of each key. Batches
+    that are not variable stay. Variable ones need ``inverse_indices``."""
     if not features.variable_stride_per_key():
         return features
     _check_inverse(features)
@@ -25,7 +25,7 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
         features.keys(),
         features.values(),
         features.weights_or_none(),
-        torch.cat([pad(each, (0, most - len(each))) for each in lengths]),
+        torch.cat([pad(own, (0, most - len(own))) for own in lengths]),
         stride=most,
         length_per_key=features.length_per_key(),
         repeated_keys=True,
@@ -76,13 +76,17 @@ def _check_inverse(features: KeyedJaggedTensor) -> None:
 def expand_pooled(
     pooled: Tensor, features: KeyedJaggedTensor, names: Sequence[str], dims: Sequence[int]
 ) -> Tensor:
-    """The row of each of B examples of ``pooled``, ``(most examples of a key, sum of dims)``;
-    itself unless the batch of ``features`` is variable. ``names``, ``dims``: the feature and the
-    columns of each output."""
+    """The pooled vectors of each of B examples, by ``inverse_indices``.
+
+    Args:
+        pooled: ``(most examples of a key, sum of dims)``. It is returned if the batch is not
+            variable.
+        names, dims: the feature and the columns of each output.
+    """
     if not features.variable_stride_per_key():
         return pooled
     keys, inverse = features.inverse_indices()
-    every = torch.arange(inverse.shape[1], device=inverse.device)
+    identity = torch.arange(inverse.shape[1], device=inverse.device)
     groups = list[tuple[Tensor, list[int]]]()
     for place, name in enumerate(names):
         row = inverse[keys.index(name)]
@@ -92,11 +96,11 @@ def expand_pooled(
         places.append(place)
     parts = list(torch.split(pooled, list(dims), dim=1))
     for row, places in groups:
-        if torch.equal(row, every):
+        if torch.equal(row, identity):
             for place in places:
                 parts[place] = parts[place][: len(row)]
             continue
-        # One gather for all columns: its gradient is slow for each of them alone.
+        # One gather for all columns: a gradient of each by itself would be slow.
         vectors = torch.cat([parts[place] for place in places], dim=1).index_select(0, row)
         widths = [dims[place] for place in places]
         for place, part in zip(places, torch.split(vectors, widths, dim=1), strict=True):
