@@ -164,45 +164,46 @@ def pack_requests(
         starts: first example of each request, int64 ``[R]``.
         request_rows: the row that has the inputs of request scope, int64 ``[R]``.
     """
-    sizes = np.diff(np.append(starts, len(dense)))
-    request_of_example = np.repeat(np.arange(len(starts)), sizes)
-    place_in_request = np.arange(len(dense)) - starts[request_of_example]
+    # The lists of one input that a request has lie side by side: gather these blocks, [R, inputs].
+    ends = np.append(starts, len(dense))[1:]
     is_shared = [item.scope == "request" for item in schema.sparse]
-    # A request's lists: input after input, 1 in request scope, one for each example otherwise.
-    edges = offsets_of(sum(is_shared) + sizes * (len(sparse) - sum(is_shared)))
-    list_starts = np.empty(edges[-1], np.int64)
-    list_lengths = np.empty(edges[-1], np.int64)
-    shared_before = own_before = first_value = 0
-    for shared, column in zip(is_shared, sparse, strict=True):
-        if shared:
-            places, rows = edges[:-1] + shared_before + sizes * own_before, request_rows
-        else:
-            before = shared_before + sizes[request_of_example] * own_before
-            places = edges[request_of_example] + before + place_in_request
-            rows = np.arange(len(dense))
-        list_starts[places] = first_value + column.offsets[rows]
-        list_lengths[places] = column.lengths[rows]
-        first_value += len(column.values)
-        shared_before, own_before = shared_before + shared, own_before + (not shared)
-    values = np.concatenate([np.empty(0, np.int64), *(column.values for column in sparse)])
-    lists = JaggedColumn.of_ranges(values, list_starts, list_lengths)
-    lengths = list_lengths.astype(np.int32)
+    firsts = np.stack([request_rows if shared else starts for shared in is_shared], axis=1)
+    stops = np.stack([request_rows + 1 if shared else ends for shared in is_shared], axis=1)
+    lengths = _joined_blocks([column.lengths for column in sparse], firsts, stops)
+    first_values, stop_values = (
+        np.stack([column.offsets[at] for column, at in zip(sparse, rows.T, strict=True)], axis=1)
+        for rows in (firsts, stops)
+    )
+    values = _joined_blocks([column.values for column in sparse], first_values, stop_values)
+    lists = lengths.values.astype(np.int32)
+    list_edges, value_edges = (
+        blocks.offsets[:: len(sparse)].tolist() for blocks in (lengths, values)
+    )
+    example_edges = np.append(starts, len(dense)).tolist()
     request_dense = shared_dense[request_rows]
     no_weights = np.empty(0, np.float32)
-    value_edges = lists.offsets[edges].tolist()
-    list_edges, example_edges = edges.tolist(), np.append(starts, len(dense)).tolist()
     return [
         SampleRequest(
             num_examples=example_edges[at + 1] - example_edges[at],
             request_dense=request_dense[at],
             example_dense=dense[example_edges[at] : example_edges[at + 1]],
-            lengths=lengths[list_edges[at] : list_edges[at + 1]],
-            values=lists.values[value_edges[at] : value_edges[at + 1]],
+            lengths=lists[list_edges[at] : list_edges[at + 1]],
+            values=values.values[value_edges[at] : value_edges[at + 1]],
             weights=no_weights,
             outputs={},
         )
         for at in range(len(starts))
     ]
+
+
+def _joined_blocks(
+    columns: Sequence[NDArray[np.int64]], firsts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> JaggedColumn:
+    """The parts ``[first, stop)`` of the columns, both ``[R, columns]``, row after row."""
+    column_starts = offsets_of(np.array([len(column) for column in columns]))[:-1]
+    return JaggedColumn.of_ranges(
+        np.concatenate(columns), (firsts + column_starts).ravel(), (stops - firsts).ravel()
+    )
 
 
 def unpack_requests(
