@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from embershard.data.splits import Split
 
 SAMPLE_ROWS = 1_000_000
-SHOWN = {"label": "tasks", "split": "splits by", "request": "requests", "dense": "dense",
-         "sparse": "sparse", "left out": "left out"}  # fmt: skip
+SHOWN = {"label": "tasks", "split": "splits by", "request": "requests", "weight": "weights",
+         "dense": "dense", "sparse": "sparse", "left out": "left out"}  # fmt: skip
 
 
 def add_data(commands: Any) -> None:
