@@ -153,11 +153,12 @@ def _train_on(
             print(f"{title}\n{report.to_text()}", end="")
         return
     bar = training_bar(title) if ranks.rank == 0 else nullcontext()
-    with bar as progress, args.signals.sigterm_deferred() as stop:
+    with bar as progress, args.signals.stop_deferred() as stop:
         try:
             result = train(config, dataset, progress=progress, stop=stop, **options)
         except TrainingStopped:
-            args.signals.received = signal.SIGTERM  # Another rank may have received it.
+            if args.signals.received is None:  # Only another rank received a signal.
+                args.signals.received = signal.SIGTERM
             raise
     if ranks.rank == 0:
         _show_result(result)

@@ -156,7 +156,7 @@ class CheckpointConfig(Section):
 
     last_every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints to resume from, in ``<folder>/last``. They hold weights, optimizer
-    state and progress. 0: only when SIGTERM ends the run."""
+    state and progress. 0: only when Ctrl-C or SIGTERM ends the run."""
 
     keep_last: Positive = 2
     """Number of checkpoints in ``<folder>/last`` that are kept."""

@@ -174,8 +174,8 @@ def test_a_run_that_was_told_to_stop_resumes_bit_by_bit(ranks, workers, tmp_path
     ):
         folder = tmp_path / "stopped"
         assert said == (
-            f"stopped; the best so far is kept in {folder}/10 and --resume continues from "
-            f"{folder}/last/13"
+            f"stopped; the best so far is kept in {folder}/10 and the same command "
+            f"continues from {folder}/last/13"
         )
         assert test == test_expected
         assert same(weights, expected)

@@ -52,7 +52,9 @@ def test_a_run_that_overwrites_keeps_the_earlier_one_until_it_has_a_checkpoint(t
     again = train(saving(tmp_path, epochs=2), DATA, resume=True)
     assert (again.steps, again.valid) == (first.steps, first.valid)
     last = tmp_path / "last"
-    assert interrupted_at(7, tmp_path) == f"interrupted; --resume continues from {last}/5"
+    assert interrupted_at(7, tmp_path) == (
+        f"interrupted; the same command without --overwrite continues from {last}/5"
+    )
     assert [each.name for each in tmp_path.iterdir()] == ["last"]
     assert [each.name for each in last.iterdir()] == ["5"]
 

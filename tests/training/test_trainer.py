@@ -299,7 +299,7 @@ def test_an_interrupted_run_says_what_is_kept(step, kept, tmp_path, monkeypatch)
 def test_an_interrupted_run_says_what_to_resume_from(tmp_path):
     with pytest.raises(KeyboardInterrupt) as ended:
         train(saving(tmp_path, every=4), DATA, progress=interrupt_at(9))
-    assert str(ended.value) == f"interrupted; --resume continues from {tmp_path}/last/8"
+    assert str(ended.value) == f"interrupted; the same command continues from {tmp_path}/last/8"
 
 
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
