@@ -166,7 +166,7 @@ class BatchScorer:
             column_kind(path, schema, needed)
 
     def __call__(self, rows: Any) -> Any:
-        """The same rows, with a column for each output.
+        """The same rows, with a column for each output, named as by `score_columns`.
 
         Args:
             rows: a pyarrow Table or RecordBatch, or a dict of numpy arrays.
@@ -175,12 +175,14 @@ class BatchScorer:
             The same kind as ``rows``; a RecordBatch gives a Table.
 
         Raises:
+            InputError: see `score_columns`.
             DataError: a column is missing or has another type, or a row cannot be scored.
         """
         table = pa.table(rows) if isinstance(rows, Mapping) else rows
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         self.check_columns("rows", table.schema)
+        names = score_columns(self.outputs, table.column_names)
         [batch] = table.select(self.columns).combine_chunks().to_batches() or [None]
         if batch is None:
             raise DataError("rows: expected at least one, got none")
@@ -190,9 +192,9 @@ class BatchScorer:
             more = f", and {len(others):,} more rows" if others else ""
             raise DataError(f"{first.reason}{more}")
         if isinstance(rows, Mapping):
-            return {**rows, **scores.arrays()}
+            return {**rows, **{names[name]: array for name, array in scores.arrays().items()}}
         for name, column in scores.columns().items():
-            table = table.append_column(name, column)
+            table = table.append_column(names[name], column)
         return table
 
     def prepare(self, rows: Rows) -> PreparedRows:
@@ -251,6 +253,23 @@ class BatchScorer:
             bad_rows=[bad_rows[row] for row in sorted(bad_rows)],
             offsets=offsets if self.rows == "request" else None,
         )
+
+
+def score_columns(outputs: Sequence[str], kept: Sequence[str]) -> dict[str, str]:
+    """Column of each output: its name, followed by ``_score`` if a kept column has that name, such
+    as the label of the same task.
+
+    Raises:
+        InputError: another column has that name as well.
+    """
+    columns = {name: f"{name}_score" if name in kept else name for name in outputs}
+    for name, column in columns.items():
+        if column in kept or list(columns.values()).count(column) > 1:
+            raise InputError(
+                f"output {name!r}: expected a free column {name!r} or {column!r}, got columns or "
+                "outputs with both names; name the columns to keep, or rename one"
+            )
+    return columns
 
 
 def output_column(

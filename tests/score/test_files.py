@@ -184,6 +184,50 @@ def test_a_column_that_cannot_be_kept_is_refused_first(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_output_beside_a_label_of_its_name_gets_a_suffix(
+    scorer: BatchScorer, tmp_path: Path
+) -> None:
+    labels = rows()["key"].to_numpy() % 2
+    labelled, plain = rows(score=labels), rows()
+    for name, table in (("labelled", labelled), ("plain", plain)):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+
+    for out, keep in (("all", None), ("kept", ["score"])):
+        score_files(scorer, [str(tmp_path / "labelled.parquet")], tmp_path / out, keep=keep)
+        table = pq.read_table(tmp_path / out / "labelled.parquet")
+        assert table.column_names[-3:] == ["score", "score_score", "vector"]
+        assert table["score"].to_pylist() == labels.tolist()
+        assert table["score_score"].to_pylist() == scorer(plain)["score"].to_pylist()
+
+    arrays = {name: labelled[name].to_numpy(zero_copy_only=False) for name in labelled.column_names}
+    expected = scorer(plain)["score"].to_numpy()
+    for scored in (scorer(labelled), scorer(arrays)):
+        np.testing.assert_array_equal(np.asarray(scored["score"]), labels)
+        np.testing.assert_array_equal(np.asarray(scored["score_score"]), expected)
+
+
+def test_files_get_the_same_columns_if_only_one_has_the_label(
+    scorer: BatchScorer, tmp_path: Path
+) -> None:
+    pq.write_table(rows(score=rows()["key"]), tmp_path / "labelled.parquet")
+    pq.write_table(rows(), tmp_path / "plain.parquet")
+
+    score_files(scorer, [str(tmp_path / "*.parquet")], tmp_path / "out")
+
+    for name in ("labelled", "plain"):
+        assert "score_score" in pq.read_schema(tmp_path / "out" / f"{name}.parquet").names
+
+
+def test_an_output_without_a_free_name_is_refused(scorer: BatchScorer, tmp_path: Path) -> None:
+    taken = rows(score=rows()["key"], score_score=rows()["key"])
+    pq.write_table(taken, tmp_path / "a.parquet")
+
+    said = "output 'score': expected a free column 'score' or 'score_score', got columns"
+    with pytest.raises(InputError, match=said):
+        score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_each_id_gets_the_vector_of_its_first_row(
     package: Path, data: Path, tmp_path: Path
 ) -> None:
