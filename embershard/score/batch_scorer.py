@@ -165,6 +165,24 @@ class BatchScorer:
         for needed in self._reader.needed:
             column_kind(path, schema, needed)
 
+    def check_key(self, column: str) -> None:
+        """Refuses a column of ids of examples, such as items, as the key of outputs of the request
+        scope, such as vectors of users.
+
+        Raises:
+            InputError: only inputs of the example scope read the column.
+        """
+        schema = self.package.schema()
+        items = [*schema.dense, *schema.sparse]
+        readers = [item for item in items if self._columns[item.name] == column]
+        of_request = [output.name for output in self._outputs if output.scope == "request"]
+        if of_request and readers and all(item.scope == "example" for item in readers):
+            raise InputError(
+                f"--key: expected a column of request scope for output {of_request[0]!r}, which "
+                f"has one value a request, got {column!r} of input {readers[0].name!r}, whose "
+                "scope is 'example'"
+            )
+
     def __call__(self, rows: Any) -> Any:
         """The same rows, with a column for each output, named as by `score_columns`.
 

@@ -38,12 +38,14 @@ def write_vectors(
         Number of ids, and the width of a vector.
 
     Raises:
-        InputError: the output is no vector, or vectors lie in ``out``.
+        InputError: the output is no vector or has another scope than the key, or vectors lie in
+            ``out``.
         DataError: as of `score_files`, or a row that cannot be scored.
     """
     [(name, shape)] = scorer.output_shapes.items()
     if len(shape) != 1:
         raise InputError(f"--output: expected a vector, got {name!r} of shape {list(shape)}")
+    scorer.check_key(key)
     scratch = out / SCRATCH
     present = [file for file in FILES if (out / file).exists()]
     if present and not overwrite and not scratch.exists():

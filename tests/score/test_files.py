@@ -9,11 +9,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from torch import Tensor
 
+import embershard as es
+from embershard.cli import main
 from embershard.errors import DataError, InputError
+from embershard.jagged import KeyedJaggedTensor
 from embershard.score import BatchScorer, ScoredFiles, score_files
 from embershard.score.vectors import write_vectors
-from tests.score.conftest import ITEMS, ROWS, rows
+from tests.score.conftest import ITEMS, ROWS, SCHEMA, Ranker, rows
 
 
 @pytest.fixture(scope="module")
@@ -266,3 +270,38 @@ def test_vectors_start_anew_after_a_kill(package: Path, data: Path, tmp_path: Pa
 def test_vectors_need_an_output_that_is_one(package: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a vector, got 'score'"):
         write_vectors(BatchScorer(package, outputs=["score"]), [str(data)], tmp_path, key="item")
+
+
+class Vectors(Ranker):
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
+        pooled = self.embeddings(sparse)
+        user, item = pooled["user"] * 1.0, pooled["item"] * 1.0
+        return {"score": (es.to_examples(user) * item).sum(dim=1), "user": user, "item": item}
+
+
+def test_ids_of_items_are_no_keys_of_vectors_of_users(data: Path, tmp_path: Path) -> None:
+    package = es.export_model(Vectors(), SCHEMA, tmp_path / "vectors" / "1")
+    users, items = (BatchScorer(package, outputs=[name]) for name in ("user", "item"))
+
+    said = (
+        "--key: expected a column of request scope for output 'user', which has one value a "
+        "request, got 'item' of input 'item'"
+    )
+    with pytest.raises(InputError, match=f"^{said}"):
+        write_vectors(users, [str(data)], tmp_path / "out", key="item")
+    assert not (tmp_path / "out").exists()
+    write_vectors(users, [str(data)], tmp_path / "users", key="user")
+    write_vectors(users, [str(data)], tmp_path / "others", key="key")
+    assert write_vectors(items, [str(data)], tmp_path / "items", key="item")[0] <= ITEMS
+
+
+def test_a_repeated_command_says_that_all_is_scored(
+    package: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["score", str(package), "--data", str(data), "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert f"scored {ROWS} rows of 2 files into {tmp_path / 'out'}, " in capsys.readouterr().out
+    assert main(command) == 0
+    assert capsys.readouterr().out == (
+        f"nothing to do: the scores of 2 files are in {tmp_path / 'out'} already\n"
+    )
