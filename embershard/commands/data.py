@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from embershard.errors import InputError
 
 if TYPE_CHECKING:
+    from embershard.data import DataConfig, Dataset, ParquetConfig
     from embershard.data.proposal import Proposal
     from embershard.data.splits import Split
 
@@ -136,6 +137,24 @@ def _describe(args: argparse.Namespace) -> None:
         split = getattr(dataset, name)
         splits[name] = to_rows(split) if isinstance(split, Examples) else split
     description = describe_splits(
-        dataset.name, dataset.schema, splits, list(config.tasks), rows=args.rows
+        dataset.name,
+        dataset.schema,
+        splits,
+        list(config.tasks),
+        rows=args.rows,
+        null_shares=_null_shares(config.data, dataset),
     )
     print(description.to_text(), end="")
+
+
+def _null_shares(config: DataConfig | ParquetConfig, dataset: Dataset[Any]) -> dict[str, float]:
+    """The share of nulls of each dense input of Parquet files, if the files say it."""
+    from embershard.data import ParquetConfig
+
+    if not isinstance(config, ParquetConfig):
+        return {}
+    from embershard.data.parquet_files import null_shares
+
+    columns = {name: spec.column or name for name, spec in config.dense.items()}
+    shares = null_shares(dataset.train.prepared.files, list(columns.values()))
+    return {name: shares[column] for name, column in columns.items() if column in shares}

@@ -80,6 +80,10 @@ class DataDescription:
     splits: Mapping[str, SplitDescription]
     """``train``, ``valid`` and ``test``, but for splits without rows."""
 
+    null_shares: Mapping[str, float]
+    """The share of nulls of dense inputs in all files; inputs of which it is not known are left
+    out."""
+
     def moved(self) -> list[str]:
         """Inputs with large drift, as "<input> (<split> <drift>)"."""
         return [
@@ -106,7 +110,9 @@ class DataDescription:
         ))]  # fmt: skip
         drift = [f"drift, {name}" for name in names[1:]]
         if self.schema.dense:
-            lines += ["", *table_lines(["dense input", "mean", "deviation", "range", *drift], (
+            nulls = ["nulls"] if self.null_shares else []
+            heading = ["dense input, after transforms", "mean", "deviation", "range"]
+            lines += ["", *table_lines([*heading, *nulls, *drift], (
                 self._dense_cells(item.name) for item in self.schema.dense
             ))]  # fmt: skip
         if self.schema.sparse:
@@ -120,8 +126,15 @@ class DataDescription:
     def _dense_cells(self, name: str) -> list[str]:
         train, *others = (split.dense[name] for split in self.splits.values())
         extent = f"{train.minimum:.4g} .. {train.maximum:.4g}"
-        drifts = [f"{other.drift:.3f}" for other in others]
-        return [name, f"{train.mean:.4g}", f"{train.deviation:.4g}", extent, *drifts]
+        nulls = [f"{self.null_shares[name]:.1%}" if name in self.null_shares else "-"]
+        return [
+            name,
+            f"{train.mean:.4g}",
+            f"{train.deviation:.4g}",
+            extent,
+            *(nulls if self.null_shares else []),
+            *(f"{other.drift:.3f}" for other in others),
+        ]
 
     def _sparse_cells(self, item: SparseInput) -> list[str]:
         splits = [split.sparse[item.name] for split in self.splits.values()]
@@ -138,7 +151,13 @@ class DataDescription:
 
 
 def describe_splits(
-    name: str, schema: Schema, splits: Mapping[str, Split], tasks: Sequence[str], *, rows: int
+    name: str,
+    schema: Schema,
+    splits: Mapping[str, Split],
+    tasks: Sequence[str],
+    *,
+    rows: int,
+    null_shares: Mapping[str, float] | None = None,
 ) -> DataDescription:
     """Read at most ``rows`` rows of each split, drawn over the whole of it, and describe them.
 
@@ -148,6 +167,7 @@ def describe_splits(
         splits: ``train`` first; the others are compared with it.
         tasks: names of the columns of labels.
         rows: most rows to read of each split, at least 1.
+        null_shares: the share of nulls of dense inputs before a declared value replaces them.
     """
     described, reference = dict[str, SplitDescription](), None
     for split_name, split in splits.items():
@@ -156,7 +176,9 @@ def describe_splits(
         read = _read(split, schema, rows)
         reference = read if reference is None else reference
         described[split_name] = _described(len(split), read, reference, schema, tasks)
-    return DataDescription(name=name, schema=schema, splits=described)
+    return DataDescription(
+        name=name, schema=schema, splits=described, null_shares=null_shares or {}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

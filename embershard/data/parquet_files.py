@@ -95,6 +95,24 @@ def footer_of(file: SourceFile) -> Footer:
         raise DataError(f"{file.path}: expected a Parquet file, got: {error}") from error
 
 
+def null_shares(files: Sequence[SourceFile], columns: Sequence[str]) -> dict[str, float]:
+    """The share of nulls of each column over all files, by the statistics of the footers. Columns
+    without such statistics, such as lists, are left out."""
+    nulls, rows = dict.fromkeys(columns, 0), 0
+    for footer in read_footers(files):
+        rows += footer.metadata.num_rows
+        for number in range(footer.metadata.num_row_groups):
+            group = footer.metadata.row_group(number)
+            chunks = [group.column(place) for place in range(group.num_columns)]
+            counts = {
+                chunk.path_in_schema: chunk.statistics.null_count
+                for chunk in chunks
+                if chunk.statistics is not None and chunk.statistics.has_null_count
+            }
+            nulls = {name: nulls[name] + counts[name] for name in nulls if name in counts}
+    return {name: count / rows for name, count in nulls.items()} if rows else {}
+
+
 def record_batches(
     file: SourceFile, group: int, columns: Sequence[str], rows_max: int
 ) -> Iterator[pa.RecordBatch]:
