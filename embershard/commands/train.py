@@ -166,10 +166,13 @@ def _train_on(
 
 def _show_result(result: TrainingResult) -> None:
     how = "stopped early" if result.stopped_early else "all epochs"
-    print(f"{how} after step {result.steps}, best at step {result.best_step}")
+    best = f", best at step {result.best_step}" if result.valid_tasks else ""
+    print(f"{how} after step {result.steps}{best}")
     for note in result.notes:
         print(note)
     for split, evaluations in (("validation", result.valid_tasks), ("test", result.test_tasks)):
+        if not evaluations:
+            print(f"{split:10}  no such split")
         for task, evaluation in evaluations.items():
             name = f"{task}  " if len(evaluations) > 1 else ""
             print(f"{split:10}  {name}{evaluation}")

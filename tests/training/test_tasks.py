@@ -247,14 +247,80 @@ def test_labels_that_do_not_fit_the_tasks_are_refused(tasks, columns, message, t
     assert not (tmp_path / "run").exists()
 
 
-def test_a_task_whose_labels_never_count_is_refused(tmp_path):
-    data = data_of(2)
-    labels = data.valid.labels.copy()
-    labels[:, 1] = math.nan
-    data = replace(data, valid=replace(data.valid, labels=labels))
-    tasks = {"click": TaskConfig(), "buy": TaskConfig()}
-    with pytest.raises(ConfigError, match=r"of task 'buy' in the valid split, got .* of mean nan$"):
-        train(run_of(tmp_path / "run", tasks), data)
+RARE = {"click": TaskConfig(), "buy": TaskConfig()}
+
+
+def with_labels(split, value, column):
+    """Two tasks, one of which has equal labels in a split."""
+    labels = getattr(data_of(2), split).labels.copy()
+    labels[:, column] = value
+    return replace(data_of(2), **{split: replace(getattr(data_of(2), split), labels=labels)})
+
+
+def saving(run):
+    checkpoint = run.checkpoint.model_copy(update={"last_every_steps": 5})
+    return run.model_copy(update={"checkpoint": checkpoint})
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+@pytest.mark.parametrize("value", [0.0, 1.0, math.nan])
+def test_a_task_that_cannot_be_measured_is_warned_of(split, value, tmp_path, caplog, capsys):
+    run, data = saving(run_of(tmp_path, RARE)), with_labels(split, value, column=1)
+    result = train(run, data)
+    [warning] = [message for message in caplog.messages if "'buy'" in message]
+    assert f"expected examples with labels 0 and 1 of task 'buy' in the {split} split, " in warning
+    evaluations = {"valid": result.valid_tasks, "test": result.test_tasks}[split]
+    assert math.isnan(evaluations["buy"].auc)
+    assert evaluations["click"].auc > 0.5
+    _show_result(result)
+    title = {"valid": "validation", "test": "test"}[split]
+    assert f"{title:10}  buy  auc -  normalized entropy -" in capsys.readouterr().out
+    kept = json.loads((result.checkpoint / "checkpoint.json").read_text())["metrics"]
+    assert ("valid_buy_auc" in kept) == (split == "test")
+    states = list(tmp_path.glob("last/*/training.json"))
+    best = [json.loads(state.read_text())["best"]["buy"]["auc"] for state in states]
+    assert all((auc is None) == (split == "valid") for auc in best)
+    again = train(run, data, resume=True)
+    assert again.valid_tasks["click"] == result.valid_tasks["click"]
+
+
+def test_other_tasks_alone_decide_which_step_is_best(tmp_path):
+    alone = with_labels("valid", 0.0, column=1)
+    expected = train(run_of(tmp_path / "rare", RARE), alone)
+    areas = [expected.valid_tasks["click"].auc]
+
+    def note(now):
+        if now.best_auc is not None:
+            areas.append(now.best_auc)
+
+    result = train(run_of(tmp_path / "again", RARE), alone, progress=note)
+    assert result.best_step == expected.best_step
+    assert max(areas) == result.valid_tasks["click"].auc
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_split_that_measures_no_task_is_refused(split, tmp_path):
+    data = with_labels(split, 0.0, column=[0, 1])
+    with pytest.raises(ConfigError, match=f"of task 'click' in the {split} split, got .* mean 0.0"):
+        train(run_of(tmp_path / "run", RARE), data)
+
+
+def test_a_task_that_nothing_trains_is_refused(tmp_path):
+    data = with_labels("train", math.nan, column=1)
+    with pytest.raises(ConfigError, match=r"of task 'buy' in the train split, got .* of mean nan"):
+        train(run_of(tmp_path / "run", RARE), data)
+
+
+@cases("tasks", {"bce": RARE, "mse": {"click": TaskConfig(loss="mse")}})
+def test_validation_weights_of_0_are_refused(tasks, tmp_path):
+    data = data_of(len(tasks))
+    valid = Streamed(to_rows(data.valid), weight=0.0)
+    message = (
+        "^key 'data.weight': expected weights above 0 for labels of task 'click' in the valid split"
+    )
+    with pytest.raises(ConfigError, match=message):
+        train(run_of(tmp_path, tasks), replace(streamed(data, weight=1.0), valid=valid))
+    assert list(tmp_path.glob("[0-9]*")) == []
 
 
 def test_two_towers_refuse_a_second_task(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from embershard.commands.train import _show_result
 from embershard.data import to_rows
 from embershard.errors import ConfigError
 from embershard.models import build_model
@@ -245,22 +246,59 @@ def test_a_checkpoint_that_cannot_be_published_is_deleted(tmp_path, monkeypatch)
     ("split", "examples", "got"),
     [
         ("train", 0, "none"),
-        ("valid", 0, "none"),
+        ("valid", 1, "1 examples of mean [01].0"),
         ("test", 1, "1 examples of mean [01].0"),
     ],
 )
 def test_a_split_without_both_labels_is_refused_before_training(tmp_path, split, examples, got):
-    chosen, whole = np.arange(examples), getattr(DATA, split)
-    cut = replace(
-        whole,
-        dense=whole.dense[chosen],
-        labels=whole.labels[chosen],
-        request=whole.request[chosen],
-        sparse={name: each.take(chosen) for name, each in whole.sparse.items()},
-    )
     message = rf"key 'data': expected .* 0 and 1 in the {split} split, got {got}$"
     with pytest.raises(ConfigError, match=message):
-        train(config(tmp_path), replace(DATA, **{split: cut}))
+        train(config(tmp_path), cut(split, examples))
+
+
+def cut(split, examples):
+    """Data whose split has its first examples only."""
+    return replace(DATA, **{split: getattr(DATA, split).take(np.arange(examples))})
+
+
+def test_a_run_without_test_split_says_so(tmp_path, capsys):
+    result = train(config(tmp_path / "cut"), cut("test", 0))
+    assert result.test_tasks == {}
+    _show_result(result)
+    assert "\ntest        no such split\n" in capsys.readouterr().out
+    assert same(weights_of(result), weights_of(train(config(tmp_path / "whole"), DATA)))
+
+
+@pytest.mark.parametrize("evaluate_every_steps", [10, 1000])
+def test_a_run_without_validation_split_keeps_its_last_step(tmp_path, capsys, evaluate_every_steps):
+    data, reports = cut("valid", 0), []
+    run = config(tmp_path, patience=1, evaluate_every_steps=evaluate_every_steps)
+    steps = 2 * -(-len(data.train) // 64)
+    result = train(run, data, progress=reports.append)
+    assert (result.steps, result.best_step, result.stopped_early) == (steps, steps, False)
+    assert [path.name for path in tmp_path.glob("[0-9]*")] == [str(steps)]
+    assert result.valid_tasks == {}
+    assert result.test.auc > 0.5
+    assert {report.best_auc for report in reports} == {None}
+    _show_result(result)
+    assert f"all epochs after step {steps}\nvalidation  no such split" in capsys.readouterr().out
+    assert len(load_checkpoint(result.checkpoint).samples) > 0
+
+
+def test_a_run_without_validation_split_resumes(tmp_path):
+    data = cut("valid", 0)
+
+    def interrupt(now):
+        if now.step == 27:
+            raise KeyboardInterrupt
+
+    expected = train(config(tmp_path / "whole"), data)
+    run = config(tmp_path / "killed")
+    checkpoint = run.checkpoint.model_copy(update={"last_every_steps": 5})
+    run = run.model_copy(update={"checkpoint": checkpoint})
+    with pytest.raises(KeyboardInterrupt):
+        train(run, data, progress=interrupt)
+    assert same(weights_of(train(run, data)), weights_of(expected))
 
 
 def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
