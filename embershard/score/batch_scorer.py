@@ -19,6 +19,7 @@ from embershard.data.parquet_columns import Rows, column_kind
 from embershard.errors import DataError, EmbershardError, InputError
 from embershard.package import Package
 from embershard.package.samples import offsets_of
+from embershard.package.schema import DenseInput, SparseInput
 from embershard.score.requests import RequestReader, RowRequest, RowShape
 from embershard.serving import LocalPredictor
 
@@ -173,7 +174,7 @@ class BatchScorer:
             InputError: only inputs of the example scope read the column.
         """
         schema = self.package.schema()
-        items = [*schema.dense, *schema.sparse]
+        items: list[DenseInput | SparseInput] = [*schema.dense, *schema.sparse]
         readers = [item for item in items if self._columns[item.name] == column]
         of_request = [output.name for output in self._outputs if output.scope == "request"]
         if of_request and readers and all(item.scope == "example" for item in readers):
