@@ -154,7 +154,8 @@ class ParquetSplit:
         return lanes, Windows.of(lanes, rows_max if seed is not None else min(rows_max, ORDERED))
 
     def samples(self, count: int) -> list[SampleRequest]:
-        """The first ``count`` requests, as packages keep them, without outputs."""
+        """The first ``count`` requests, as packages keep them, without outputs. An empty split has
+        none."""
         config, is_request = self.config, self._candidates is not None
         rows_max = SAMPLE_REQUESTS + count if is_request else SAMPLE_ROWS
         order = EpochOrder.of(self.group_rows(), None)
@@ -164,6 +165,8 @@ class ParquetSplit:
                 impressions = Unfolded(needed_columns(config, self.tasks)).impressions(rows)
             if len(impressions.numbers):
                 break
+        else:
+            return []
         own = impressions.numbers
         examples = Examples(
             schema=self.schema,

@@ -203,6 +203,11 @@ def test_samples_are_requests_as_clients_send_them(tmp_path):
     assert second.example_dense[:, 0].tolist() == [1.5, 2, 2.5]
 
 
+def test_a_split_without_rows_has_no_samples(files):
+    split = {"by": "time", "column": "time", "valid": 0.0}
+    assert load(files, split=split).valid.samples(2) == []
+
+
 def test_a_closed_epoch_leaves_no_thread(files):
     batches = load(files).train.batches(batch_size=10, shuffle_seed=0)
     next(batches)
