@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,17 +120,15 @@ def _show(proposal: Proposal, out: Path, sample: int, rows: int) -> None:
 
 
 def _describe(args: argparse.Namespace) -> None:
-    from embershard.commands.train import CACHE_VARIABLE
     from embershard.console import data_bar
-    from embershard.data import DEFAULT_CACHE, Examples, load_dataset, to_rows
+    from embershard.data import Examples, load_dataset, to_rows
     from embershard.data.description import describe_splits
     from embershard.training import read_config
 
     _check_rows(args.rows)
     config = read_config(args.config)
-    cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     with data_bar() as progress:
-        dataset = load_dataset(config.data, tasks=config.tasks, cache=cache, progress=progress)
+        dataset = load_dataset(config.data, tasks=config.tasks, progress=progress)
     splits: dict[str, Split] = {}
     for name in ("train", "valid", "test"):
         split = getattr(dataset, name)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from embershard.training import RunConfig, TrainingResult
     from embershard.training.ranks import Ranks
 
-CACHE_VARIABLE = "EMBERSHARD_CACHE"
-
 
 def add_train(commands: Any) -> None:
     command = commands.add_parser("train", help="train a model from a TOML file")
@@ -131,13 +129,12 @@ def _train_on(
     ranks: Ranks, config: RunConfig, data: DataConfig | ParquetConfig, args: argparse.Namespace
 ) -> None:
     from embershard.console import data_bar, training_bar
-    from embershard.data import DEFAULT_CACHE, load_dataset
+    from embershard.data import load_dataset
     from embershard.training import TrainingStopped, dry_run, train
 
-    cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     with data_bar() if ranks.rank == 0 else nullcontext() as progress:
         dataset = ranks.first_on_rank_0(
-            lambda: load_dataset(data, tasks=config.tasks, cache=cache, progress=progress)
+            lambda: load_dataset(data, tasks=config.tasks, progress=progress)
         )
     title = f"{config.model.name} on {dataset.name}" + ranks.text
     options: dict[str, Any] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from embershard.data.base import Progress, TableHint
-from embershard.data.fetch import DEFAULT_CACHE
+from embershard.data.fetch import cache_folder
 from embershard.data.parquet_config import ParquetConfig
 from embershard.data.splits import Batch, check_batch_size
 from embershard.data.tasks import TaskConfig
@@ -56,6 +56,7 @@ class ParquetBatches:
         world_size: number of those processes.
         first: number of batches to skip, because a resumed run has trained on them.
         cache: folder that keeps the result of the first pass over the files; see docs/data.md.
+            None: the folder that ``EMBERSHARD_CACHE`` names, or ``~/.cache/embershard``.
 
     Raises:
         InputError: arguments out of range, a task without label, or no pyarrow.
@@ -73,7 +74,7 @@ class ParquetBatches:
         rank: int = 0,
         world_size: int = 1,
         first: int = 0,
-        cache: Path = DEFAULT_CACHE,
+        cache: Path | None = None,
     ) -> None:
         if split not in ("train", "valid", "test"):
             raise InputError(f"split: expected train, valid or test, got {split!r}")
@@ -82,7 +83,7 @@ class ParquetBatches:
         if first < 0:
             raise InputError(f"first: expected at least 0, got {first}")
         check_batch_size(batch_size)
-        dataset = load_parquet(config, tasks, cache)
+        dataset = load_parquet(config, tasks, cache_folder(cache))
         self._split = getattr(dataset, split)
         self.tables: tuple[TableHint, ...] = dataset.tables
         """Tables that suit the sparse inputs."""

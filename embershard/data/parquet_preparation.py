@@ -120,7 +120,7 @@ def prepare(
     """
     files, file_splits = _files_of_splits(config)
     digest = _digest(config, tasks, files, file_splits)
-    folder = cache.expanduser() / "parquet"
+    folder = cache / "parquet"
     kept = folder / f"{digest}.npz"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / f"{digest}.lock"):
