@@ -257,7 +257,7 @@ def with_labels(split, value, column):
     return replace(data_of(2), **{split: replace(getattr(data_of(2), split), labels=labels)})
 
 
-def saving(run):
+def with_last_checkpoints(run):
     checkpoint = run.checkpoint.model_copy(update={"last_every_steps": 5})
     return run.model_copy(update={"checkpoint": checkpoint})
 
@@ -265,7 +265,7 @@ def saving(run):
 @pytest.mark.parametrize("split", ["valid", "test"])
 @pytest.mark.parametrize("value", [0.0, 1.0, math.nan])
 def test_a_task_that_cannot_be_measured_is_warned_of(split, value, tmp_path, caplog, capsys):
-    run, data = saving(run_of(tmp_path, RARE)), with_labels(split, value, column=1)
+    run, data = with_last_checkpoints(run_of(tmp_path, RARE)), with_labels(split, value, column=1)
     result = train(run, data)
     [warning] = [message for message in caplog.messages if "'buy'" in message]
     assert f"expected examples with labels 0 and 1 of task 'buy' in the {split} split, " in warning
