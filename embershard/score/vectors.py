@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from embershard.errors import DataError, InputError
 from embershard.score.batch_scorer import BatchScorer, output_column, score_columns
-from embershard.score.files import BAD_FOLDER, score_files
+from embershard.score.files import score_files
+from embershard.score.targets import BAD_FOLDER
 
 FILES = ("vectors.parquet", "vectors.npy", "ids.npy")
 SCRATCH = ".vectors.partial"

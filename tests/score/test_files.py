@@ -148,17 +148,6 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     }
 
 
-def test_refuses_to_write_among_the_files_that_it_reads(
-    scorer: BatchScorer, data: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(data, tmp_path / "data")
-    part = tmp_path / "data" / "monday" / "part.parquet"
-    for files, out in ((part.parents[1], part.parents[1] / "out"), (part, part.parents[1])):
-        with pytest.raises(InputError, match="--out: expected a folder apart from --data"):
-            score_files(scorer, [str(files)], out)
-    assert len(list((tmp_path / "data").rglob("*"))) == 4
-
-
 def test_scores_that_are_there_are_skipped(
     scorer: BatchScorer, package: Path, data: Path, tmp_path: Path
 ) -> None:
