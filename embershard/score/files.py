@@ -229,13 +229,14 @@ def _good_rows(table: pa.Table, scores: Scores, names: Mapping[str, str]) -> pa.
 
 def _bad_rows(kept: pa.Table, prepared: PreparedRows, scores: Scores) -> pa.Table:
     places = [bad.row for bad in scores.bad_rows]
-    table = pa.table(
-        {
-            "row": pa.array(prepared.rows.numbers[places]),
-            "reason": pa.array([bad.reason for bad in scores.bad_rows]),
-        }
-    )
-    for name in kept.schema.names:
+    own = {"row": prepared.rows.numbers[places], "reason": [bad.reason for bad in scores.bad_rows]}
+    columns = {}
+    for name, values in own.items():
+        while name in kept.column_names:
+            name = f"bad_{name}"
+        columns[name] = pa.array(values)
+    table = pa.table(columns)
+    for name in kept.column_names:
         table = table.append_column(name, kept.column(name).take(pa.array(places)))
     return table
 
