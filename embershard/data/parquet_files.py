@@ -71,8 +71,10 @@ def find_files(patterns: Sequence[str], what: str) -> list[SourceFile]:
 
 
 def file_key(path: str) -> str:
-    """The same string for all paths of one local file. URLs are compared as they are."""
-    return path if "://" in path else os.path.realpath(path)
+    """The same string for all paths and ``file://`` URLs of one local file. Other URLs are compared
+    as they are."""
+    scheme, _, local = path.rpartition("://")
+    return os.path.realpath(local) if scheme in ("", "file", "local") else path
 
 
 def read_footers(files: Sequence[SourceFile]) -> list[Footer]:

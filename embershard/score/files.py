@@ -24,7 +24,6 @@ from embershard.data.parquet_columns import Rows
 from embershard.data.parquet_files import (
     Footer,
     SourceFile,
-    find_files,
     read_footers,
     record_batches,
 )
@@ -32,13 +31,12 @@ from embershard.data.prefetch import prefetched
 from embershard.errors import DataError, InputError
 from embershard.score.batch_scorer import BatchScorer, PreparedRows, Scores, score_columns
 from embershard.score.requests import RowShape
+from embershard.score.targets import BAD_FOLDER, MADE_OF, find_sources, target_paths
 
 BATCH_ROWS: Mapping[RowShape, int] = {"impression": 32768, "request": 1024}
 """Rows that are scored at once. Smaller batches cost more CPU time a row."""
 
 BATCHES_AHEAD = 2
-BAD_FOLDER = "_bad"
-MADE_OF = b"embershard.scores"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,8 @@ def score_files(
 
     Args:
         scorer: the package, and the columns of its inputs.
-        patterns: files, folders, globs and URLs of Parquet files.
+        patterns: files, folders, globs and URLs of Parquet files. Scores that lie in ``out`` are
+            left out.
         out: folder to write to; made if it is not there.
         keep: columns to carry along. None: all.
         overwrite: whether scores of other files or of another package may be replaced.
@@ -80,13 +79,12 @@ def score_files(
     Raises:
         DataError: no files, a damaged one, one that changed meanwhile, or a column that is missing
             or of another type.
-        InputError: ``out`` has scores that were made of something else, or lies in the data; or
-            see `score_columns`.
+        InputError: ``out`` has scores that were made of something else, or a source would be
+            written over; or see `score_columns`.
     """
-    files = find_files(patterns, "--data")
-    _check_apart(patterns, files, out)
+    files = find_sources(patterns, out)
+    targets = target_paths(files, out)
     footers = read_footers(files)
-    targets = _targets([file.path for file in files])
     for file, footer in zip(files, footers, strict=True):
         scorer.check_columns(file.path, footer.schema)
         _check_kept(file.path, footer.schema, keep)
@@ -118,23 +116,6 @@ def score_files(
         rows=total - skipped_rows,
         bad_rows=bad_rows,
     )
-
-
-def _check_apart(patterns: Sequence[str], files: Sequence[SourceFile], out: Path) -> None:
-    """Refuses a folder whose scores the next run would take for data."""
-    out = out.resolve()
-    folders = [Path(pattern).resolve() for pattern in patterns if Path(pattern).is_dir()]
-    if any(out.is_relative_to(folder) for folder in folders) or any(
-        Path(file.path).resolve().is_relative_to(out) for file in files
-    ):
-        raise InputError(f"--out: expected a folder apart from --data, got {out}; choose another")
-
-
-def _targets(paths: Sequence[str]) -> list[str]:
-    """Each file's path below the folder that all have in common."""
-    folders = [os.path.dirname(path) for path in paths]
-    common = os.path.commonpath(folders) if len(set(folders)) > 1 else folders[0]
-    return [path.removeprefix(common).lstrip("/") for path in paths]
 
 
 def _check_kept(path: str, schema: pa.Schema, keep: Sequence[str] | None) -> None:
@@ -248,13 +229,14 @@ def _good_rows(table: pa.Table, scores: Scores, names: Mapping[str, str]) -> pa.
 
 def _bad_rows(kept: pa.Table, prepared: PreparedRows, scores: Scores) -> pa.Table:
     places = [bad.row for bad in scores.bad_rows]
-    table = pa.table(
-        {
-            "row": pa.array(prepared.rows.numbers[places]),
-            "reason": pa.array([bad.reason for bad in scores.bad_rows]),
-        }
-    )
-    for name in kept.schema.names:
+    own = {"row": prepared.rows.numbers[places], "reason": [bad.reason for bad in scores.bad_rows]}
+    columns = {}
+    for name, values in own.items():
+        while name in kept.column_names:
+            name = f"bad_{name}"
+        columns[name] = pa.array(values)
+    table = pa.table(columns)
+    for name in kept.column_names:
         table = table.append_column(name, kept.column(name).take(pa.array(places)))
     return table
 

@@ -6,19 +6,24 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from embershard.data.parquet_columns import NeededColumn, Rows, column_kind
+from embershard.data.parquet_files import Footer, SourceFile, read_footers
+from embershard.data.prefetch import prefetched
 from embershard.errors import DataError, InputError
-from embershard.score.batch_scorer import BatchScorer, output_column, score_columns
-from embershard.score.files import BAD_FOLDER, score_files
+from embershard.score.batch_scorer import BadRow, BatchScorer, output_column
+from embershard.score.files import BATCHES_AHEAD, row_batches
+from embershard.score.targets import MADE_OF, check_targets, find_sources
 
 FILES = ("vectors.parquet", "vectors.npy", "ids.npy")
 SCRATCH = ".vectors.partial"
-"""Folder in ``out`` while vectors are made. A killed run leaves it; the next one starts anew."""
+"""Folder in ``out`` while files are written. A killed run leaves it; the next run starts anew."""
 
 
 def write_vectors(
@@ -29,18 +34,19 @@ def write_vectors(
 
     Args:
         scorer: has one output, the vector.
-        patterns: Parquet files with a row, or more, for each id; the first row counts.
+        patterns: Parquet files with a row, or more, for each id. The first row counts, in the
+            order of the patterns.
         out: folder to write to.
-        key: column of the ids.
-        overwrite: whether vectors may be replaced that lie there.
+        key: column of the ids, integers or strings.
+        overwrite: whether vectors in ``out`` may be replaced.
 
     Returns:
         Number of ids, and the width of a vector.
 
     Raises:
-        InputError: the output is no vector or has another scope than the key, or vectors lie in
-            ``out``.
-        DataError: as of `score_files`, or a row that cannot be scored.
+        InputError: the output is no vector or has another scope than the key, vectors lie in
+            ``out``, or a source would be written over.
+        DataError: as `score_files` raises it, a row that cannot be scored, or an id that is null.
     """
     [(name, shape)] = scorer.output_shapes.items()
     if len(shape) != 1:
@@ -52,34 +58,73 @@ def write_vectors(
         raise InputError(
             f"--out: expected no vectors in {out}, found {present[0]}; pass --overwrite"
         )
+    ids, vectors = _first_vectors(scorer, patterns, out, key, name)
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
-        count = _write_vectors(scorer, patterns, scratch, key, name)
+        _write_files(scratch, ids, vectors)
         for file in FILES:
             os.replace(scratch / file, out / file)
     finally:
         shutil.rmtree(scratch)
-    return count, shape[0]
+    return len(ids), shape[0]
 
 
-def _write_vectors(
-    scorer: BatchScorer, patterns: Sequence[str], folder: Path, key: str, output: str
-) -> int:
-    """Writes the three files. Returns the number of ids."""
-    scored = score_files(scorer, patterns, folder / "scores", keep=[key])
-    if scored.bad_rows:
-        first = ds.dataset(folder / "scores" / BAD_FOLDER).head(1)["reason"][0]
-        raise DataError(f"{scored.bad_rows:,} rows have no vector; the first: {first}")
-    table = ds.dataset(folder / "scores", exclude_invalid_files=False).to_table()
-    ids = table[key].combine_chunks()
-    places = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    rows = np.sort(np.unique(places, return_index=True)[1])
-    ids = ids.take(pa.array(rows))
-    column = table[score_columns([output], [key])[output]]
-    vectors = column.combine_chunks().flatten().to_numpy().reshape(-1, column.type.list_size)[rows]
+def _first_vectors(
+    scorer: BatchScorer, patterns: Sequence[str], out: Path, key: str, output: str
+) -> tuple[pa.Array, NDArray[np.float32]]:
+    """Each id once, in the order of their first rows, and the vectors of these rows."""
+    files = find_sources(patterns, out)
+    check_targets(files, out, FILES)
+    footers = read_footers(files)
+    key_type = _key_type(scorer, files, footers, key)
+    ids, vectors, bad_rows = dict[Any, None](), list[NDArray[np.float32]](), list[BadRow]()
+    for file, footer in zip(files, footers, strict=True):
+        batches = (scorer.prepare(rows) for rows in row_batches(scorer, file, footer, [key]))
+        for prepared in prefetched(batches, BATCHES_AHEAD):
+            keys, first_rows = _first_rows(prepared.rows, key)
+            scores = scorer.run(prepared)
+            bad_rows += scores.bad_rows
+            new = [place for place, value in enumerate(keys) if value not in ids]
+            ids.update((keys[place], None) for place in new)
+            vectors.append(scores.outputs[output][first_rows[new]])
+    if bad_rows:
+        raise DataError(f"{len(bad_rows):,} rows have no vector; the first: {bad_rows[0].reason}")
+    return pa.array(ids, key_type), np.concatenate(vectors)
+
+
+def _key_type(
+    scorer: BatchScorer, files: Sequence[SourceFile], footers: Sequence[Footer], key: str
+) -> pa.DataType | None:
+    """The type of the ids; None if files have several types of integers or of strings."""
+    kinds, key_types = set[str](), set[pa.DataType]()
+    for file, footer in zip(files, footers, strict=True):
+        scorer.check_columns(file.path, footer.schema)
+        kinds.add(column_kind(file.path, footer.schema, NeededColumn(key, "key", "--key")))
+        key_types.add(footer.schema.field(key).type)
+    if len(kinds) > 1:
+        raise DataError(f"--key: expected one type of column {key!r} in all files, got both "
+                        f"{' and '.join(sorted(kinds))}")  # fmt: skip
+    return key_types.pop() if len(key_types) == 1 else None
+
+
+def _first_rows(rows: Rows, key: str) -> tuple[list[Any], NDArray[np.int64]]:
+    """Each id of the rows once, and the first row that has it."""
+    keys = rows.batch.column(key)
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.dictionary_decode()
+    if keys.null_count:
+        row = keys.is_null().index(True).as_py()
+        raise rows.refusal(key, row, "expected an id (--key), got null; leave the row out")
+    encoded = keys.dictionary_encode()
+    first_rows = np.unique(encoded.indices.to_numpy(), return_index=True)[1]
+    return encoded.dictionary.to_pylist(), first_rows
+
+
+def _write_files(folder: Path, ids: pa.Array, vectors: NDArray[np.float32]) -> None:
     table = pa.table({"id": ids, "vector": output_column(vectors)})
+    table = table.replace_schema_metadata({MADE_OF: b"vectors"})
     pq.write_table(table, folder / "vectors.parquet")
     np.save(folder / "vectors.npy", vectors)
-    np.save(folder / "ids.npy", ids.to_numpy(zero_copy_only=False))
-    return len(rows)
+    keys = ids.to_numpy(zero_copy_only=False)
+    np.save(folder / "ids.npy", keys.astype(np.str_) if keys.dtype == object else keys)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from torch import Tensor
@@ -57,15 +58,47 @@ def test_files_keep_their_rows_order_and_columns(
 def test_kept_columns_have_the_types_of_their_source(scorer: BatchScorer, tmp_path: Path) -> None:
     item = rows()["item"].to_numpy().copy()
     item[5] = ITEMS
-    pq.write_table(rows(item=item), tmp_path / "a.parquet")
+    text = rows()["user"].combine_chunks()
+    kept = {
+        "large": text.cast(pa.large_string()),
+        "category": text.dictionary_encode(),
+        "binary": text.cast(pa.binary()),
+        "texts": pa.array([[name] for name in text.to_pylist()]),
+        "struct": pa.array([{"name": name} for name in text.to_pylist()]),
+    }
+    source = rows(item=item, **kept)
+    data = tmp_path / "data"
+    data.mkdir()
+    pq.write_table(source, data / "a.parquet", row_group_size=60)
+    pq.write_table(source.slice(0, 0), data / "empty.parquet")
 
-    score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out", keep=["user", "history"])
+    score_files(scorer, [str(data)], tmp_path / "out")
 
-    source = pq.read_schema(tmp_path / "a.parquet")
-    for file in (tmp_path / "out" / "a.parquet", tmp_path / "out" / "_bad" / "a.parquet"):
-        schema = pq.read_schema(file)
-        for name in ("user", "history"):
-            assert schema.field(name).type == source.field(name).type
+    for file in ("a.parquet", "empty.parquet", "_bad/a.parquet"):
+        schema = pq.read_schema(tmp_path / "out" / file)
+        types = {name: schema.field(name).type for name in source.column_names}
+        assert types == {field.name: field.type for field in source.schema}
+
+
+def test_numbers_of_bad_rows_lie_beside_kept_columns_named_row(
+    scorer: BatchScorer, tmp_path: Path
+) -> None:
+    item = rows()["item"].to_numpy().copy()
+    item[5] = ITEMS
+    kept = {name: [f"{name} {key}" for key in range(ROWS)] for name in ("row", "bad_row", "reason")}
+    pq.write_table(rows(item=item, **kept), tmp_path / "a.parquet")
+
+    score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out", keep=list(kept))
+
+    bad = pq.read_table(tmp_path / "out" / "_bad" / "a.parquet")
+    assert bad.column_names == ["bad_bad_row", "bad_reason", "row", "bad_row", "reason"]
+    assert [values[0] for values in bad.to_pydict().values()][2:] == [
+        "row 5",
+        "bad_row 5",
+        "reason 5",
+    ]
+    assert bad["bad_bad_row"].to_pylist() == [5]
+    assert "id 50" in bad["bad_reason"][0].as_py()
 
 
 def test_bad_rows_go_to_a_file_of_their_own(scorer: BatchScorer, tmp_path: Path) -> None:
@@ -146,17 +179,6 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     assert expected == {
         file.relative_to(parts): file.read_bytes() for file in parts.rglob("*") if file.is_file()
     }
-
-
-def test_refuses_to_write_among_the_files_that_it_reads(
-    scorer: BatchScorer, data: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(data, tmp_path / "data")
-    part = tmp_path / "data" / "monday" / "part.parquet"
-    for files, out in ((part.parents[1], part.parents[1] / "out"), (part, part.parents[1])):
-        with pytest.raises(InputError, match="--out: expected a folder apart from --data"):
-            score_files(scorer, [str(files)], out)
-    assert len(list((tmp_path / "data").rglob("*"))) == 4
 
 
 def test_scores_that_are_there_are_skipped(
