@@ -287,17 +287,10 @@ def test_a_run_without_validation_split_keeps_its_last_step(tmp_path, capsys, ev
 
 def test_a_run_without_validation_split_resumes(tmp_path):
     data = cut("valid", 0)
-
-    def interrupt(now):
-        if now.step == 27:
-            raise KeyboardInterrupt
-
     expected = train(config(tmp_path / "whole"), data)
-    run = config(tmp_path / "killed")
-    checkpoint = run.checkpoint.model_copy(update={"last_every_steps": 5})
-    run = run.model_copy(update={"checkpoint": checkpoint})
+    run = saving(tmp_path / "killed")
     with pytest.raises(KeyboardInterrupt):
-        train(run, data, progress=interrupt)
+        train(run, data, progress=interrupt_at(27))
     assert same(weights_of(train(run, data)), weights_of(expected))
 
 
