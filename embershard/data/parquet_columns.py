@@ -15,7 +15,8 @@ In request rows, the columns of candidates have lists of these.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ from pyarrow import types
 
 from embershard.data.id_lists import IdLists
 from embershard.data.parquet_config import DenseColumn, ParquetConfig, SparseColumn
+from embershard.data.parquet_files import SourceFile, record_batches
 from embershard.data.tasks import TaskConfig
 from embershard.errors import DataError
 from embershard.ids import hash_utf8
@@ -60,7 +62,8 @@ class NeededColumn(NamedTuple):
     level: Level = "row"
 
 
-class Rows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rows:
     """Some rows of one row group of a file."""
 
     batch: pa.RecordBatch
@@ -69,19 +72,39 @@ class Rows(NamedTuple):
     numbers: NDArray[np.int64]
     """int64 ``[N]``: number of each row in the file, from 0."""
 
+    def __len__(self) -> int:
+        return len(self.numbers)
+
     def part(self, first: int, stop: int) -> Rows:
         """The rows from ``first`` up to ``stop``, which is not included."""
         numbers = self.numbers[first:stop]
-        return self._replace(batch=self.batch.slice(first, len(numbers)), numbers=numbers)
+        return replace(self, batch=self.batch.slice(first, len(numbers)), numbers=numbers)
 
     def take(self, index: NDArray[np.int64]) -> Rows:
         """The rows ``index``, in that order."""
-        return self._replace(batch=self.batch.take(pa.array(index)), numbers=self.numbers[index])
+        return replace(self, batch=self.batch.take(pa.array(index)), numbers=self.numbers[index])
 
     def refusal(self, column: str, row: int, problem: str) -> DataError:
         """The error for a value. ``row`` counts from 0 among these rows."""
         where = f"{self.path}: row group {self.group}: column {column!r}: row {self.numbers[row]}"
         return DataError(f"{where}: {problem}")
+
+
+def read_rows(
+    file: SourceFile, group: int, columns: Sequence[str], *, first: int, rows_max: int
+) -> Iterator[Rows]:
+    """The rows of one row group in order, at most ``rows_max`` at once.
+
+    Args:
+        first: number of the row group's first row in the file.
+
+    Raises:
+        DataError: the file is damaged, or has changed.
+    """
+    for batch in record_batches(file, group, columns, rows_max):
+        numbers = np.arange(first, first + len(batch))
+        yield Rows(batch, file.path, group, numbers)
+        first += len(batch)
 
 
 class RawLists(NamedTuple):
@@ -165,7 +188,7 @@ def column_kind(path: str, schema: pa.Schema, needed: NeededColumn) -> str:
 
 def dense_matrix(rows: Rows, inputs: Mapping[str, DenseColumn]) -> NDArray[np.float32]:
     """Raw values of all dense inputs, float32 ``[N, F]``."""
-    matrix = np.empty((len(rows.numbers), len(inputs)), np.float32)
+    matrix = np.empty((len(rows), len(inputs)), np.float32)
     for place, (name, spec) in enumerate(inputs.items()):
         column = spec.column or name
         values, nulls = _numbers(rows.batch.column(column))
@@ -227,7 +250,7 @@ def ids_of_values(values: pa.Array) -> NDArray[np.int64]:
 
 def label_matrix(rows: Rows, tasks: Mapping[str, TaskConfig]) -> NDArray[np.float32]:
     """Labels of all tasks, float32 ``[N, T]``; NaN if a label is null or masked."""
-    matrix = np.empty((len(rows.numbers), len(tasks)), np.float32)
+    matrix = np.empty((len(rows), len(tasks)), np.float32)
     for place, (name, task) in enumerate(tasks.items()):
         column = str(task.label)
         values, nulls = _numbers(rows.batch.column(column))

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Never
+from typing import Annotated, Any, Final, Literal, Never, Self
 
 from pydantic import (
     AfterValidator,
@@ -17,9 +17,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from embershard.errors import InputError
 from embershard.package.id_maps import MAX_ROWS
@@ -28,6 +31,7 @@ from embershard.package.schema import MAX_LENGTH, Keep, Scope
 
 SPLITS: Final = ("train", "valid", "test")
 SHUFFLE_ROWS: Final = 262_144
+DEFAULT_SHARE: Final = 0.1
 
 
 def _as_tuple(value: object) -> object:
@@ -84,6 +88,25 @@ Transforms = Annotated[
 ]
 
 
+def check_shares(section: BaseModel) -> None:
+    """Refuses ``valid`` and ``test`` of a section if they leave no rows to train. The error names a
+    key that the user set; a key that is not set has its default."""
+    chosen = section.model_dump(include={"valid", "test"}, exclude_unset=True, exclude_none=True)
+    shares = {"valid": DEFAULT_SHARE, "test": DEFAULT_SHARE} | chosen
+    if sum(shares.values()) < 1:
+        return
+    key, other = ("test", "valid") if "test" in chosen else ("valid", "test")
+    suffix = "" if other in chosen else " by default"
+    problem = PydanticCustomError(
+        "shares",
+        "expected valid and test to be less than 1 together, and {other} is {share}{suffix}",
+        {"other": other, "share": shares[other], "suffix": suffix},
+    )
+    raise ValidationError.from_exception_data(
+        type(section).__name__, [{"type": problem, "loc": (key,), "input": shares[key]}]
+    )
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
@@ -102,10 +125,10 @@ class SplitConfig(_Section):
     """``time``: a column of timestamps, dates or numbers. ``hash``: a column of integers or
     strings, such as the user's id."""
 
-    valid: Share = 0.1
+    valid: Share = DEFAULT_SHARE
     """``time`` and ``hash``: the share of rows in the validation split."""
 
-    test: Share = 0.1
+    test: Share = DEFAULT_SHARE
     """``time`` and ``hash``: the share of rows in the test split."""
 
     valid_files: Files = ()
@@ -125,12 +148,10 @@ class SplitConfig(_Section):
             raise ValueError(f'expected a column with by = "{by}"')
         return column
 
-    @field_validator("test")
-    @classmethod
-    def _leave_rows_to_train(cls, test: float, info: ValidationInfo) -> float:
-        if info.data.get("valid", 0.0) + test >= 1:
-            raise ValueError("expected valid and test to be less than 1 together")
-        return test
+    @model_validator(mode="after")
+    def _leave_rows_to_train(self) -> Self:
+        check_shares(self)
+        return self
 
     @field_validator("valid_files", "test_files", "valid", "test", mode="before")
     @classmethod

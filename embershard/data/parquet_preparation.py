@@ -39,6 +39,7 @@ from embershard.data.parquet_columns import (
     label_matrix,
     needed_columns,
     raw_lists,
+    read_rows,
     row_keys,
     row_times,
     row_weights,
@@ -50,7 +51,6 @@ from embershard.data.parquet_files import (
     find_files,
     footer_of,
     in_parallel,
-    record_batches,
 )
 from embershard.data.parquet_requests import SCOPES, Unfolded, scope_config
 from embershard.data.parquet_rows import LastDictionary, transformed
@@ -298,11 +298,9 @@ class _Pass:
         done, total = 0, int(groups[:, 3].sum())
         for place, (file, number, first, *_) in enumerate(groups.tolist()):
             source = self._files[file]
-            for batch in record_batches(source, number, columns, rows_max):
-                numbers = np.arange(first, first + batch.num_rows)
-                yield place, Rows(batch, source.path, number, numbers)
-                first += batch.num_rows
-                done += batch.num_rows
+            for rows in read_rows(source, number, columns, first=first, rows_max=rows_max):
+                yield place, rows
+                done += len(rows)
                 if self._progress is not None:
                     self._progress(step, done, total)
 
@@ -319,7 +317,7 @@ class _Pass:
     def _splits(self, rule: SplitRule, group: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
         file_split = self._file_splits[group[0]]
         if file_split >= 0:
-            return np.full(len(rows.numbers), file_split)
+            return np.full(len(rows), file_split)
         return rule.splits(rows)
 
     def _add(self, rows: Rows, splits: NDArray[np.int64]) -> None:

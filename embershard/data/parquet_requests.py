@@ -13,6 +13,7 @@ and reads the columns of the request from the row itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -72,7 +73,7 @@ class Unfolded:
             name: array.flatten() if is_list(array.type) else array.take(pa.array(row_of))
             for name, array in columns.items()
         }
-        return rows._replace(batch=_batch(flat), numbers=rows.numbers[row_of]), counts
+        return replace(rows, batch=_batch(flat), numbers=rows.numbers[row_of]), counts
 
     def impressions(self, rows: Rows) -> Rows:
         """A row for each candidate, which has the columns of its request, too."""
@@ -80,7 +81,7 @@ class Unfolded:
         repeated = rows.batch.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
         columns = dict(zip(repeated.schema.names, repeated.columns, strict=True))
         columns |= zip(candidates.batch.schema.names, candidates.batch.columns, strict=True)
-        return candidates._replace(batch=_batch(columns))
+        return replace(candidates, batch=_batch(columns))
 
     def _counts(self, rows: Rows) -> NDArray[np.int64]:
         """The number of candidates of each row, int64 ``[N]``."""

@@ -4,16 +4,14 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import ceil
 
-import numpy as np
 import pyarrow as pa
 
-from embershard.data.parquet_columns import Rows
+from embershard.data.parquet_columns import Rows, read_rows
 from embershard.data.parquet_files import (
     Footer,
     SourceFile,
     find_files,
     read_footers,
-    record_batches,
 )
 from embershard.errors import DataError
 
@@ -62,11 +60,10 @@ def sample_parts(files: Sequence[SourceFile], columns: Sequence[str], rows: int)
     share = rows / total if total else 0
     for file, group, first, count in groups[::step]:
         wanted = ceil(min(1, share * step) * count)
-        for batch in record_batches(file, group, columns, BATCH_ROWS):
-            part = batch.slice(0, wanted)
-            yield Rows(part, file.path, group, np.arange(first, first + len(part)))
+        for decoded in read_rows(file, group, columns, first=first, rows_max=BATCH_ROWS):
+            part = decoded.part(0, wanted)
+            yield part
             wanted -= len(part)
-            first += len(part)
             if wanted <= 0:
                 break
 

@@ -17,10 +17,11 @@ from embershard.data.parquet_columns import (
     dense_matrix,
     needed_columns,
     raw_lists,
+    read_rows,
     row_keys,
 )
 from embershard.data.parquet_config import SPLITS, ParquetConfig
-from embershard.data.parquet_files import footer_of, record_batches
+from embershard.data.parquet_files import footer_of
 from embershard.data.parquet_order import (
     LANES,
     EpochOrder,
@@ -31,7 +32,7 @@ from embershard.data.parquet_order import (
     request_ranges,
     window_rng,
 )
-from embershard.data.parquet_preparation import Prepared
+from embershard.data.parquet_preparation import BATCH_REQUESTS, Prepared
 from embershard.data.parquet_requests import RequestMapper, Unfolded
 from embershard.data.parquet_rows import RowLookup, RowMapper
 from embershard.data.prefetch import prefetched
@@ -47,9 +48,6 @@ from embershard.package.schema import Schema
 BATCHES_AHEAD: Final = 4
 DECODED_ROWS: Final = 32_768
 """Rows of a lane that are decoded at once."""
-
-DECODED_REQUESTS: Final = 4096
-"""Rows of a lane that are decoded at once if each is a request with candidates."""
 
 ORDERED: Final = 65_536
 """Most rows of a window that is not shuffled."""
@@ -163,7 +161,7 @@ class ParquetSplit:
             impressions = rows
             if is_request:
                 impressions = Unfolded(needed_columns(config, self.tasks)).impressions(rows)
-            if len(impressions.numbers):
+            if len(impressions):
                 break
         else:
             return []
@@ -195,8 +193,8 @@ class ParquetSplit:
             position = start
             for rows in self._group(int(order.groups[place]), rows_max):
                 chosen = rows.part(max(begin - position, 0), max(end - position, 0))
-                position += len(rows.numbers)
-                if len(chosen.numbers):
+                position += len(rows)
+                if len(chosen):
                     yield chosen
                 if position >= min(stop, end):
                     break
@@ -212,10 +210,7 @@ class ParquetSplit:
         }
         rule = self.prepared.rule(self.config)
         source = self.prepared.files[file]
-        for batch in record_batches(source, number, sorted(columns), rows_max):
-            numbers = np.arange(first, first + batch.num_rows)
-            first += batch.num_rows
-            rows = Rows(batch, source.path, number, numbers)
+        for rows in read_rows(source, number, sorted(columns), first=first, rows_max=rows_max):
             if is_whole:
                 yield rows
             else:
@@ -263,7 +258,7 @@ class _RankReader:
         first: int,
     ) -> Generator[AnyRows, None, None]:
         split = self.split
-        rows_max = DECODED_ROWS if split.config.rows == "impression" else DECODED_REQUESTS
+        rows_max = DECODED_ROWS if split.config.rows == "impression" else BATCH_REQUESTS
         readers = [
             _Lane(split.rows(order, begin + int(before), end, rows_max), make_mapper())
             for (begin, end), before in zip(lanes, windows.edges(first), strict=True)
@@ -315,7 +310,7 @@ class _Lane:
         """The next ``count`` rows."""
         while count:
             rows = next(self._rows) if self._rest is None else self._rest
-            taken = min(count, len(rows.numbers))
-            self._rest = rows.part(taken, len(rows.numbers)) if taken < len(rows.numbers) else None
+            taken = min(count, len(rows))
+            self._rest = rows.part(taken, len(rows)) if taken < len(rows) else None
             count -= taken
             yield self._mapper(rows.part(0, taken))

@@ -6,15 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from embershard.data.base import Dataset, Progress
 from embershard.data.fetch import cache_folder, fetch_movielens
 from embershard.data.movielens import load_movielens
 from embershard.data.parquet_batches import check_pyarrow, load_parquet
-from embershard.data.parquet_config import ParquetConfig, Share
+from embershard.data.parquet_config import ParquetConfig, Share, check_shares
 from embershard.data.synthetic import (
     CRITEO_DENSE,
     CRITEO_INPUTS,
@@ -26,7 +33,6 @@ from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import InputError
 from embershard.package.id_maps import MAX_ROWS
 
-DEFAULT_SHARE: Final = 0.1
 LABEL: Final = "label"
 """Column of the labels of built-in data in Parquet files."""
 
@@ -59,7 +65,7 @@ class DataConfig(BaseModel):
     valid: Share | None = None
     """criteo, yambda: share of rows in the validation split. Without it 0.1."""
 
-    test: Annotated[Share | None, Field(validate_default=True)] = None
+    test: Share | None = None
     """criteo, yambda: share of rows in the test split, which has the last ones. Without it 0.1."""
 
     min_count: Annotated[int, Field(ge=1)] | None = None
@@ -86,20 +92,17 @@ class DataConfig(BaseModel):
             raise ValueError(f"expected none for {name}")
         return value
 
-    @field_validator("test")
-    @classmethod
-    def _leave_rows_to_train(cls, test: float | None, info: ValidationInfo) -> float | None:
-        shares = (info.data.get("valid"), test)
-        if sum(DEFAULT_SHARE if share is None else share for share in shares) >= 1:
-            raise ValueError("expected valid and test to be less than 1 together")
-        return test
-
     @field_validator("buckets")
     @classmethod
     def _is_alone(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("min_count") is not None:
             raise ValueError("expected none with min_count, which is for ids with their own rows")
         return value
+
+    @model_validator(mode="after")
+    def _leave_rows_to_train(self) -> Self:
+        check_shares(self)
+        return self
 
     def at(self, path: Path) -> DataConfig:
         """The same data set, read from another folder.

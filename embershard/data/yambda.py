@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from embershard.data.base import JaggedColumn, Progress
 from embershard.data.converted import converted_folder, write_rows
 from embershard.data.earlier import EarlierEvents
-from embershard.data.parquet_columns import NeededColumn, Rows, column_kind, row_keys
-from embershard.data.parquet_files import SourceFile, file_state, footer_of, record_batches
+from embershard.data.parquet_columns import NeededColumn, Rows, column_kind, read_rows, row_keys
+from embershard.data.parquet_files import SourceFile, file_state, footer_of
 
 FILE: Final = "listens.parquet"
 COPIED: Final = ("uid", "timestamp", "item_id", "is_organic", "track_length_seconds")
@@ -114,9 +114,9 @@ def _with_histories(source: SourceFile, progress: Progress | None) -> Iterator[p
     histories, last = Histories(), np.empty((2, 0), np.int64)
     first = 0
     for group in range(metadata.num_row_groups):
-        for batch in record_batches(source, group, (*COPIED, PLAYED), BATCH_ROWS):
-            rows = Rows(batch, source.path, group, np.arange(first, first + len(batch)))
-            first += len(batch)
+        columns = (*COPIED, PLAYED)
+        for rows in read_rows(source, group, columns, first=first, rows_max=BATCH_ROWS):
+            first += len(rows)
             if progress is not None:
                 progress("making histories of rows", first, metadata.num_rows)
             users, times, items, ratios = (
@@ -130,7 +130,7 @@ def _with_histories(source: SourceFile, progress: Progress | None) -> Iterator[p
                 "label": pa.array(played.astype(np.int8)),
                 "history": pa.ListArray.from_arrays(offsets.astype(np.int32), values),
             }
-            copied = {name: batch.column(name) for name in COPIED}
+            copied = {name: rows.batch.column(name) for name in COPIED}
             yield pa.RecordBatch.from_pydict(copied | made)
 
 
@@ -141,7 +141,7 @@ def _check_order(rows: Rows, users_and_times: NDArray[np.int64]) -> None:
     wrong = np.flatnonzero(is_earlier | (users[1:] < users[:-1]))
     if len(wrong):
         place = int(wrong[0]) + 1
-        row = place - (len(users) - len(rows.numbers))
+        row = place - (len(users) - len(rows))
         column = "timestamp" if is_earlier[place - 1] else "uid"
         values = users_and_times[int(column == "timestamp")]
         problem = (

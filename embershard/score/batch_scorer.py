@@ -219,7 +219,7 @@ class BatchScorer:
     def prepare(self, rows: Rows) -> PreparedRows:
         """Requests of the rows; rows that make none are found by halves and become bad rows."""
         requests, bad_rows = list[RowRequest](), list[BadRow]()
-        counts = np.full(len(rows.numbers), int(self.rows == "impression"), np.int64)
+        counts = np.full(len(rows), int(self.rows == "impression"), np.int64)
         pending = [(0, len(counts))] if len(counts) else []
         while pending:
             first, stop = pending.pop()

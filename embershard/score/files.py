@@ -20,12 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from embershard.data.parquet_columns import Rows
+from embershard.data.parquet_columns import Rows, read_rows
 from embershard.data.parquet_files import (
     Footer,
     SourceFile,
     read_footers,
-    record_batches,
 )
 from embershard.data.prefetch import prefetched
 from embershard.errors import DataError, InputError
@@ -209,9 +208,10 @@ def row_batches(
     columns = list(dict.fromkeys([*scorer.columns, *kept]))
     number = 0
     for group in range(footer.metadata.num_row_groups):
-        for batch in record_batches(file, group, columns, BATCH_ROWS[scorer.rows]):
-            yield Rows(batch, file.path, group, np.arange(number, number + len(batch)))
-            number += len(batch)
+        rows_max = BATCH_ROWS[scorer.rows]
+        for rows in read_rows(file, group, columns, first=number, rows_max=rows_max):
+            yield rows
+            number += len(rows)
     if number == 0:  # The file of scores has the columns all the same.
         batch = pa.RecordBatch.from_pylist([], footer.schema)
         yield Rows(batch, file.path, 0, np.arange(0))

@@ -93,7 +93,7 @@ class RequestReader:
         Raises:
             DataError: a value that no request can have.
         """
-        candidates, counts = rows, np.ones(len(rows.numbers), np.int64)
+        candidates, counts = rows, np.ones(len(rows), np.int64)
         if self._rows == "request":
             candidates, counts = self._unfolded.candidates(rows)
         parts = {"request": rows, "example": candidates}

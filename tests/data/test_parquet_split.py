@@ -95,16 +95,16 @@ def test_a_resumed_epoch_is_the_tail_of_an_unbroken_one(files, seed, world_size)
 
 
 def test_a_resumed_epoch_reads_only_what_is_left(files, monkeypatch):
-    from embershard.data import parquet_split
+    from embershard.data import parquet_columns
 
     train, read = load(files, shuffle_rows=100).train, []
-    record_batches = parquet_split.record_batches
+    record_batches = parquet_columns.record_batches
 
     def counted(file, group, columns, rows_max):
         read.append((file.path, group))
         return record_batches(file, group, columns, rows_max)
 
-    monkeypatch.setattr(parquet_split, "record_batches", counted)
+    monkeypatch.setattr(parquet_columns, "record_batches", counted)
     list(train.batches(batch_size=40, shuffle_seed=0))
     assert len(read) == len(set(read)) == 17  # 9 + 4 row groups of two files, 4 of the third.
     read.clear()
@@ -247,16 +247,16 @@ def test_impossible_arguments_are_refused_at_once(files, arguments, message):
 
 
 def test_other_columns_are_not_read(tmp_path, monkeypatch):
-    from embershard.data import parquet_split
+    from embershard.data import parquet_columns
 
     train, read = load(write(tmp_path / "files", table(30))).train, []
-    record_batches = parquet_split.record_batches
+    record_batches = parquet_columns.record_batches
 
     def noted(file, group, columns, rows_max):
         read.append(columns)
         return record_batches(file, group, columns, rows_max)
 
-    monkeypatch.setattr(parquet_split, "record_batches", noted)
+    monkeypatch.setattr(parquet_columns, "record_batches", noted)
     list(train.batches(batch_size=10))
     assert read == [["click", "item", "row", "time"]]  # time: it is in two splits.
 

@@ -57,8 +57,12 @@ def test_a_data_set_moves_to_another_folder(tmp_path):
             "buckets\n.*none with min_count",
         ),
         "shares": (
-            {"name": "criteo", "valid": 0.9},
-            "test\n.*valid and test to be less than 1 together",
+            {"name": "criteo", "valid": 0.6, "test": 0.5},
+            "test\n.*valid and test to be less than 1 together, and valid is 0.6 .*value=0.5",
+        ),
+        "one-share": (
+            {"name": "criteo", "valid": 0.95},
+            "valid\n.*less than 1 together, and test is 0.1 by default .*value=0.95",
         ),
         "unknown-key": ({"name": "synthetic", "rows": 5}, "rows\n.*not permitted"),
         "few": ({"name": "synthetic", "examples": 9}, "examples\n.*equal to 10"),

@@ -232,7 +232,14 @@ def test_parquet_files_are_read_from_a_file(tmp_path):
         "shares": (
             'column = "timestamp"',
             "column = 'time'\nvalid = 0.5\ntest = 0.5",
-            ":9: key 'data.split.test': expected valid and test to be less than 1 together",
+            ":9: key 'data.split.test': expected valid and test to be less than 1 together, "
+            "and valid is 0.5, got 0.5",
+        ),
+        "share-beside-the-default": (
+            'column = "timestamp"',
+            "column = 'time'\nvalid = 0.95",
+            ":8: key 'data.split.valid': expected valid and test to be less than 1 together, "
+            "and test is 0.1 by default, got 0.95",
         ),
         "files-of-a-split-by-time": (
             'column = "timestamp"',
