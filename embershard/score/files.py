@@ -3,8 +3,8 @@
     OUT/<file>        kept columns and a column for each output, in the order of the rows
     OUT/_bad/<file>   rows without scores: number of the row, reason, kept columns
 
-A file appears whole or not at all. Its metadata says what it was made of, so that a run that was
-ended goes on with the files that are missing.
+A file appears whole or not at all. Its metadata names its source, package and columns. A run that
+was killed can therefore be started again, and scores only the missing files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MADE_OF = b"embershard.scores"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredFiles:
-    """What a call of `score_files` did."""
+    """Counts of a call of `score_files`."""
 
     files: int
     """Files that were scored."""
@@ -73,7 +73,7 @@ def score_files(
         patterns: files, folders, globs and URLs of Parquet files.
         out: folder to write to; made if it is not there.
         keep: columns to carry along. None: all.
-        overwrite: whether scores of other files or of another package may be replaced.
+        overwrite: replace scores of other files or of another package.
         progress: called with the rows done and the rows of all files.
 
     Raises:
@@ -147,7 +147,7 @@ def _check_kept(
 
 
 def _made_of(scorer: BatchScorer, file: SourceFile, kept: Sequence[str]) -> bytes:
-    """What decides the bytes of a file of scores."""
+    """The source and the settings that a file of scores depends on, as JSON."""
     manifest = scorer.package.manifest
     said = {
         "source": list(file),
@@ -282,7 +282,7 @@ class _NewFile:
         os.replace(self._partial, self._path)
 
     def discard(self) -> None:
-        """Deletes what was not published."""
+        """Delete the file if it is not published."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

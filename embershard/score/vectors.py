@@ -32,14 +32,14 @@ def write_vectors(
         patterns: Parquet files with a row, or more, for each id; the first row counts.
         out: folder to write to.
         key: column of the ids.
-        overwrite: whether vectors may be replaced that lie there.
+        overwrite: replace vectors in ``out``.
 
     Returns:
         Number of ids, and the width of a vector.
 
     Raises:
         InputError: the output is no vector, or vectors lie in ``out``.
-        DataError: as of `score_files`, or a row that cannot be scored.
+        DataError: see `score_files`; or a row cannot be scored.
     """
     [(name, shape)] = scorer.output_shapes.items()
     if len(shape) != 1:
