@@ -2,8 +2,8 @@
 verify | sign | triton-config | serve | label | load | unload | predict | score | vectors |
 skew | explain | bench`.
 
-Only here and in `commands/` are flags and the environment read; the library gets what they say as
-arguments.
+Flags are read only here and in `commands/`, and so is the environment, with two exceptions: ranks
+read what torchrun set, and data reads ``EMBERSHARD_CACHE``. All else is an argument of the library.
 """
 
 import argparse

@@ -12,11 +12,12 @@ HEAD = """# Command line
 Generated from the parser by `make docs`. Every command also has `--help`.
 
 Exit codes: 0; 1 after an error, which is one line on standard error; 2 if the command line cannot
-be parsed; 3 if `bench --slo` met its objective at no rate; 130 after Ctrl-C, 143 after SIGTERM, 129
-after SIGHUP. The parser refuses an unknown command or option, a missing argument, two options that
-exclude each other in the usage line, text in place of a number, an empty value, what is none of the
-choices, and an option of `serve` that is given twice: its line names `--help`. Any other value that
-is refused, such as a number out of range, ends with 1.
+be parsed; 3 if `bench --slo` met its objective at no rate, or if `skew --fail-above` found a larger
+drift; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. The parser refuses an unknown command
+or option, a missing argument, two options that exclude each other in the usage line, text in place
+of a number, an empty value, what is none of the choices, and an option of `serve` that is given
+twice: its line names `--help`. Any other value that is refused, such as a number out of range, ends
+with 1.
 [Deployment](deployment.md#kubernetes) lists those of `serve`.
 """
 

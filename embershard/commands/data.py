@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embershard.errors import InputError
 
 if TYPE_CHECKING:
+    from embershard.data import DataConfig, Dataset, ParquetConfig
     from embershard.data.proposal import Proposal
     from embershard.data.splits import Split
 
 SAMPLE_ROWS = 1_000_000
-SHOWN = {"label": "tasks", "split": "splits by", "request": "requests", "dense": "dense",
-         "sparse": "sparse", "left out": "left out"}  # fmt: skip
+SHOWN = {"label": "tasks", "split": "splits by", "request": "requests", "weight": "weights",
+         "dense": "dense", "sparse": "sparse", "left out": "left out"}  # fmt: skip
 
 
 def add_data(commands: Any) -> None:
@@ -120,22 +120,38 @@ def _show(proposal: Proposal, out: Path, sample: int, rows: int) -> None:
 
 
 def _describe(args: argparse.Namespace) -> None:
-    from embershard.commands.train import CACHE_VARIABLE
     from embershard.console import data_bar
-    from embershard.data import DEFAULT_CACHE, Examples, load_dataset, to_rows
+    from embershard.data import Examples, load_dataset, to_rows
     from embershard.data.description import describe_splits
     from embershard.training import read_config
 
     _check_rows(args.rows)
     config = read_config(args.config)
-    cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     with data_bar() as progress:
-        dataset = load_dataset(config.data, tasks=config.tasks, cache=cache, progress=progress)
+        dataset = load_dataset(config.data, tasks=config.tasks, progress=progress)
     splits: dict[str, Split] = {}
     for name in ("train", "valid", "test"):
         split = getattr(dataset, name)
         splits[name] = to_rows(split) if isinstance(split, Examples) else split
     description = describe_splits(
-        dataset.name, dataset.schema, splits, list(config.tasks), rows=args.rows
+        dataset.name,
+        dataset.schema,
+        splits,
+        list(config.tasks),
+        rows=args.rows,
+        null_shares=_null_shares(config.data, dataset),
     )
     print(description.to_text(), end="")
+
+
+def _null_shares(config: DataConfig | ParquetConfig, dataset: Dataset[Any]) -> dict[str, float]:
+    """The share of nulls of each dense input of Parquet files, if the files say it."""
+    from embershard.data import ParquetConfig
+
+    if not isinstance(config, ParquetConfig):
+        return {}
+    from embershard.data.parquet_files import null_shares
+
+    columns = {name: spec.column or name for name, spec in config.dense.items()}
+    shares = null_shares(dataset.train.prepared.files, list(columns.values()))
+    return {name: shares[column] for name, column in columns.items() if column in shares}

@@ -24,7 +24,11 @@ def add_score(commands: Any) -> None:
     command = commands.add_parser("score", help="score the rows of Parquet files with a package")
     add_package(command)
     _add_data(command)
-    _add_out(command)
+    _add_out(
+        command,
+        present="files whose scores are there already are skipped",
+        overwrite="scores of other files or of another package",
+    )
     command.add_argument(
         "--keep",
         action="append",
@@ -53,7 +57,7 @@ def add_vectors(commands: Any) -> None:
     )
     add_package(command)
     _add_data(command)
-    _add_out(command)
+    _add_out(command, present="a folder with vectors is refused", overwrite="vectors in the folder")
     command.add_argument(
         "--key",
         required=True,
@@ -127,18 +131,17 @@ def _add_data(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_out(command: argparse.ArgumentParser) -> None:
+def _add_out(command: argparse.ArgumentParser, *, present: str, overwrite: str) -> None:
+    """``present``: what happens to results in the folder; ``overwrite``: what the flag replaces."""
     command.add_argument(
         "--out",
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="folder to write to; files whose scores are there already are skipped",
+        help=f"folder to write to; {present}",
     )
     command.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace scores of other files or of another package (default: refuse)",
+        "--overwrite", action="store_true", help=f"replace {overwrite} (default: refuse)"
     )
 
 
@@ -158,13 +161,15 @@ def _score(args: argparse.Namespace) -> None:
             progress=progress,
         )
     seconds = time.monotonic() - started
-    skipped = ""
-    if scored.skipped:
-        skipped = f", skipped {count_text(scored.skipped, 'file')} with scores"
-    print(
-        f"scored {count_text(scored.rows, 'row')} of {count_text(scored.files, 'file')} into "
-        f"{args.out}{skipped}, {rate_text(scored.rows / seconds)} rows/s"
-    )
+    skipped = count_text(scored.skipped, "file")
+    if not scored.files:
+        print(f"nothing to do: the scores of {skipped} are in {args.out} already")
+    else:
+        kept = f", skipped {skipped} with scores" if scored.skipped else ""
+        print(
+            f"scored {count_text(scored.rows, 'row')} of {count_text(scored.files, 'file')} into "
+            f"{args.out}{kept}, {rate_text(scored.rows / seconds)} rows/s"
+        )
     if scored.bad_rows:
         print(f"{count_text(scored.bad_rows, 'row')} without scores, with the reason, in "
               f"{args.out / '_bad'}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What signals that say stop do to a command."""
+"""Signals that stop a command."""
 
 import signal
 import threading
@@ -9,10 +9,10 @@ from typing import Any, Self
 
 
 class StopSignals:
-    """In a block of it SIGTERM and SIGHUP raise `KeyboardInterrupt` as Ctrl-C does, so that a
-    command removes what it has half done and ends the processes that it has begun. An interrupt
-    may end as another error: numpy that is being imported fails otherwise, and so does a wait of
-    `threading` that has not its lock again.
+    """In a `with` block of it SIGTERM and SIGHUP raise `KeyboardInterrupt` as Ctrl-C does. A
+    command then removes what is half done and ends the processes that it has started. An
+    interrupt may surface as another error, for example while numpy is imported, or while
+    `threading` waits for a lock.
 
     A signal that is ignored stays so: `nohup` ignores SIGHUP. Outside the main thread the block
     changes nothing.
@@ -20,9 +20,9 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        """The last one."""
+        """The last signal that was received."""
 
-        self._defers_sigterm = False
+        self._defers_stop = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -37,23 +37,25 @@ class StopSignals:
             signal.signal(number, before)
 
     @contextmanager
-    def sigterm_deferred(self) -> Iterator[Callable[[], bool]]:
-        """In the block SIGTERM raises nothing. The function returns true once it was received."""
-        self._defers_sigterm = True
+    def stop_deferred(self) -> Iterator[Callable[[], bool]]:
+        """In the block SIGTERM and the first Ctrl-C raise nothing; a second Ctrl-C does. The
+        function returns true once one of both signals was received."""
+        self._defers_stop = True
         try:
-            yield lambda: self.received is signal.SIGTERM
+            yield lambda: self.received in (signal.SIGTERM, signal.SIGINT)
         finally:
-            self._defers_sigterm = False
+            self._defers_stop = False
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
-        if self._defers_sigterm and number == signal.SIGTERM:
+        before, self.received = self.received, signal.Signals(number)
+        is_second = number == before == signal.SIGINT
+        if self._defers_stop and number in (signal.SIGTERM, signal.SIGINT) and not is_second:
             return
         raise KeyboardInterrupt(self.words)
 
     @property
     def words(self) -> str:
-        """What a command says as it ends."""
+        """The message of a command that a signal ended."""
         if self.received is None or self.received is signal.SIGINT:
             return "interrupted"
         return f"ended by {self.received.name}"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from embershard.training import RunConfig, TrainingResult
     from embershard.training.ranks import Ranks
 
-CACHE_VARIABLE = "EMBERSHARD_CACHE"
-
 
 def add_train(commands: Any) -> None:
     command = commands.add_parser("train", help="train a model from a TOML file")
@@ -131,13 +129,12 @@ def _train_on(
     ranks: Ranks, config: RunConfig, data: DataConfig | ParquetConfig, args: argparse.Namespace
 ) -> None:
     from embershard.console import data_bar, training_bar
-    from embershard.data import DEFAULT_CACHE, load_dataset
+    from embershard.data import load_dataset
     from embershard.training import TrainingStopped, dry_run, train
 
-    cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     with data_bar() if ranks.rank == 0 else nullcontext() as progress:
         dataset = ranks.first_on_rank_0(
-            lambda: load_dataset(data, tasks=config.tasks, cache=cache, progress=progress)
+            lambda: load_dataset(data, tasks=config.tasks, progress=progress)
         )
     title = f"{config.model.name} on {dataset.name}" + ranks.text
     options: dict[str, Any] = {
@@ -153,11 +150,12 @@ def _train_on(
             print(f"{title}\n{report.to_text()}", end="")
         return
     bar = training_bar(title) if ranks.rank == 0 else nullcontext()
-    with bar as progress, args.signals.sigterm_deferred() as stop:
+    with bar as progress, args.signals.stop_deferred() as stop:
         try:
             result = train(config, dataset, progress=progress, stop=stop, **options)
         except TrainingStopped:
-            args.signals.received = signal.SIGTERM  # Another rank may have received it.
+            if args.signals.received is None:  # Only another rank received a signal.
+                args.signals.received = signal.SIGTERM
             raise
     if ranks.rank == 0:
         _show_result(result)
@@ -165,10 +163,13 @@ def _train_on(
 
 def _show_result(result: TrainingResult) -> None:
     how = "stopped early" if result.stopped_early else "all epochs"
-    print(f"{how} after step {result.steps}, best at step {result.best_step}")
+    best = f", best at step {result.best_step}" if result.valid_tasks else ""
+    print(f"{how} after step {result.steps}{best}")
     for note in result.notes:
         print(note)
     for split, evaluations in (("validation", result.valid_tasks), ("test", result.test_tasks)):
+        if not evaluations:
+            print(f"{split:10}  no such split")
         for task, evaluation in evaluations.items():
             name = f"{task}  " if len(evaluations) > 1 else ""
             print(f"{split:10}  {name}{evaluation}")

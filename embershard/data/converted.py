@@ -38,7 +38,7 @@ def converted_folder(
         DataError: a source changed while it was read, or ``convert`` refused it.
     """
     digest = hashlib.sha256(json.dumps([VERSION, sources]).encode()).hexdigest()
-    folder = cache.expanduser() / name / digest
+    folder = cache / name / digest
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_suffix(".lock")):
         if not folder.exists():

@@ -1,98 +1,75 @@
 """Delimited text files, read strictly: errors name file, line and column."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from embershard.errors import DataError
 
 T = TypeVar("T")
 
 
-class Column:
-    """A column of a file, for messages."""
-
-    def __init__(self, file: str, number: int, name: str) -> None:
-        self.file = file
-        self.number = number
-        self.name = name
-
-    def refuse(self, line: int, expected: str, got: str) -> NoReturn:
-        """Raise the DataError for ``line`` (from 1)."""
-        raise DataError(
-            f"{self.file}:{line}: column {self.number} ({self.name}): "
-            f"expected {expected}, got {got!r}"
-        )
-
-
 class DelimitedFile:
     """All rows of one file, as text.
 
     Args:
-        columns: position of each column by name, from 0. None: the first line is a header of
-            ``name:type``.
-        width: cells of each row. Files with a header have as many as the header.
+        columns: names of the columns. Empty: the first line is a header of ``name:type``.
 
     Raises:
         DataError: no such file, not in ``encoding``, or a row of another width.
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        delimiter: str,
-        encoding: str,
-        columns: dict[str, int] | None = None,
-        width: int = 0,
+        self, path: Path, *, delimiter: str, encoding: str, columns: Sequence[str] = ()
     ) -> None:
         self.name = path.name
-        lines = _read_lines(path, encoding)
-        self.first_line = 1
-        if columns is None:
-            header = lines.pop(0).split(delimiter) if lines else []
-            columns = {cell.split(":")[0]: position for position, cell in enumerate(header)}
-            width = len(header)
-            self.first_line = 2
-        self._columns = columns
-        self._rows = [line.split(delimiter) for line in lines]
-        for line, row in enumerate(self._rows, self.first_line):
+        self.first_line = 1 if columns else 2
+        rows = [line.split(delimiter) for line in _read_lines(path, encoding)]
+        header = [] if columns or not rows else rows.pop(0)
+        self._columns = list(columns) or [cell.split(":")[0] for cell in header]
+        self._rows = rows
+        width = len(self._columns)
+        for line, row in enumerate(rows, self.first_line):
             if len(row) != width:
                 raise DataError(
                     f"{self.name}:{line}: expected {width} columns split by {delimiter!r}, "
                     f"got {len(row)}"
                 )
 
-    def column(self, name: str) -> Column:
-        """The column ``name``. Raises DataError if the header does not have it."""
-        if name not in self._columns:
-            raise DataError(
-                f"{self.name}:1: header: expected a column {name!r}, got {list(self._columns)}"
-            )
-        return Column(self.name, self._columns[name] + 1, name)
-
     def read(self, name: str, expected: str, convert: Callable[[str], T]) -> list[T]:
         """Convert every cell of a column. ``convert`` raises ValueError for a wrong cell, and
         ``expected`` describes a right one in the message."""
-        column = self.column(name)
-        position = column.number - 1
+        if name not in self._columns:
+            raise DataError(
+                f"{self.name}:1: header: expected a column {name!r}, got {self._columns}"
+            )
+        position = self._columns.index(name)
         converted = []
         for line, row in enumerate(self._rows, self.first_line):
             try:
                 converted.append(convert(row[position]))
-            except ValueError:
-                column.refuse(line, expected, row[position])
+            except ValueError as error:
+                raise self.refusal(line, name, expected, row[position]) from error
         return converted
 
+    def refusal(self, line: int, name: str, expected: str, cell: str) -> DataError:
+        """The error to raise for a cell of the column ``name``. Lines count from 1."""
+        number = self._columns.index(name) + 1
+        return DataError(
+            f"{self.name}:{line}: column {number} ({name}): expected {expected}, got {cell!r}"
+        )
 
-def whole_number(cell: str) -> int:
-    """A decimal integer of 64 bits without spaces. Raises ValueError."""
-    if not (cell.isascii() and cell.removeprefix("-").isdecimal()):
-        raise ValueError  # int() would take "1_000" and " 7 " too
-    number = int(cell)
-    if not -(2**63) <= number < 2**63:
-        raise ValueError
-    return number
+
+def whole_number(first: int = -(2**63), last: int = 2**63 - 1) -> Callable[[str], int]:
+    """Converts decimal integers of ``first`` .. ``last`` without spaces, for `DelimitedFile`."""
+
+    def convert(cell: str) -> int:
+        is_plain = cell.isascii() and cell.removeprefix("-").isdecimal()
+        if not is_plain or not first <= int(cell) <= last:  # int() takes "1_000" and " 7 ", too.
+            raise ValueError
+        return int(cell)
+
+    return convert
 
 
 def text(cell: str) -> str:

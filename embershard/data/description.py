@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.data.drift import LARGE_DRIFT, id_drift, value_drift
-from embershard.data.splits import Split
+from embershard.data.parquet_config import SPLITS
+from embershard.data.splits import Batch, Split
 from embershard.formatting import table_lines
 from embershard.package.id_maps import ZERO_ROW, Identity, Vocabulary
 from embershard.package.schema import Schema, SparseInput
@@ -77,16 +78,21 @@ class DataDescription:
     name: str
     schema: Schema
     splits: Mapping[str, SplitDescription]
-    """``train``, ``valid`` and ``test``."""
+    """``train``, ``valid`` and ``test``, but for splits without rows."""
+
+    null_shares: Mapping[str, float]
+    """The share of nulls of dense inputs in all files; inputs of which it is not known are left
+    out."""
 
     def moved(self) -> list[str]:
         """Inputs with large drift, as "<input> (<split> <drift>)"."""
-        drifts = [
-            (name, split, item.drift)
+        return [
+            f"{name} ({split} {item.drift:.2f})"
             for split, described in self.splits.items()
-            for name, item in _inputs(described)
+            for inputs in (described.dense, described.sparse)
+            for name, item in inputs.items()
+            if item.drift > LARGE_DRIFT
         ]
-        return [f"{name} ({split} {at:.2f})" for name, split, at in drifts if at > LARGE_DRIFT]
 
     def to_text(self) -> str:
         """Tables of rows, tasks, dense and sparse inputs; then the inputs that moved."""
@@ -96,13 +102,17 @@ class DataDescription:
         if any(split.read < split.rows for split in splits):
             read = ", ".join(f"{split.read:,}" for split in splits)
             lines.append(f"described by {read} of them")
+        if without := [name for name in SPLITS if name not in names]:
+            lines.append(f"without rows: {', '.join(without)}")
         lines += ["", *table_lines(["task", *(f"mean label, {name}" for name in names)], (
             [task, *(_task_text(split.tasks[task]) for split in splits)]
             for task in splits[0].tasks
         ))]  # fmt: skip
         drift = [f"drift, {name}" for name in names[1:]]
         if self.schema.dense:
-            lines += ["", *table_lines(["dense input", "mean", "deviation", "range", *drift], (
+            nulls = ["nulls"] if self.null_shares else []
+            heading = ["dense input, after transforms", "mean", "deviation", "range"]
+            lines += ["", *table_lines([*heading, *nulls, *drift], (
                 self._dense_cells(item.name) for item in self.schema.dense
             ))]  # fmt: skip
         if self.schema.sparse:
@@ -116,8 +126,15 @@ class DataDescription:
     def _dense_cells(self, name: str) -> list[str]:
         train, *others = (split.dense[name] for split in self.splits.values())
         extent = f"{train.minimum:.4g} .. {train.maximum:.4g}"
-        drifts = [f"{other.drift:.3f}" for other in others]
-        return [name, f"{train.mean:.4g}", f"{train.deviation:.4g}", extent, *drifts]
+        nulls = [f"{self.null_shares[name]:.1%}" if name in self.null_shares else "-"]
+        return [
+            name,
+            f"{train.mean:.4g}",
+            f"{train.deviation:.4g}",
+            extent,
+            *(nulls if self.null_shares else []),
+            *(f"{other.drift:.3f}" for other in others),
+        ]
 
     def _sparse_cells(self, item: SparseInput) -> list[str]:
         splits = [split.sparse[item.name] for split in self.splits.values()]
@@ -133,12 +150,14 @@ class DataDescription:
         ]
 
 
-def _inputs(split: SplitDescription) -> list[tuple[str, DenseDescription | SparseDescription]]:
-    return [*split.dense.items(), *split.sparse.items()]
-
-
 def describe_splits(
-    name: str, schema: Schema, splits: Mapping[str, Split], tasks: Sequence[str], *, rows: int
+    name: str,
+    schema: Schema,
+    splits: Mapping[str, Split],
+    tasks: Sequence[str],
+    *,
+    rows: int,
+    null_shares: Mapping[str, float] | None = None,
 ) -> DataDescription:
     """Read at most ``rows`` rows of each split, drawn over the whole of it, and describe them.
 
@@ -148,13 +167,18 @@ def describe_splits(
         splits: ``train`` first; the others are compared with it.
         tasks: names of the columns of labels.
         rows: most rows to read of each split, at least 1.
+        null_shares: the share of nulls of dense inputs before a declared value replaces them.
     """
     described, reference = dict[str, SplitDescription](), None
     for split_name, split in splits.items():
+        if not len(split):
+            continue
         read = _read(split, schema, rows)
         reference = read if reference is None else reference
         described[split_name] = _described(len(split), read, reference, schema, tasks)
-    return DataDescription(name=name, schema=schema, splits=described)
+    return DataDescription(
+        name=name, schema=schema, splits=described, null_shares=null_shares or {}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,25 +194,20 @@ class _Rows:
 
 
 def _read(split: Split, schema: Schema, rows: int) -> _Rows:
-    names = schema.sparse_names()
-    dense, labels = list[NDArray[np.float32]](), list[NDArray[np.float32]]()
-    values: dict[str, list[NDArray[np.int64]]] = {name: [] for name in names}
-    lengths: dict[str, list[NDArray[np.int64]]] = {name: [] for name in names}
-    read = 0
+    batches, read = list[Batch](), 0
     for batch in split.batches(batch_size=BATCH, shuffle_seed=0 if len(split) > rows else None):
-        dense.append(batch.dense.numpy())
-        labels.append(batch.labels.reshape(len(batch.labels), -1).numpy())
-        for name, jagged in batch.sparse.to_dict().items():
-            values[name].append(jagged.values().numpy())
-            lengths[name].append(jagged.lengths().numpy())
+        batches.append(batch)
         read += len(batch.labels)
         if read >= rows:
             break
+    lists = [batch.sparse.to_dict() for batch in batches]
+    names = schema.sparse_names()
+    labels = [batch.labels.reshape(len(batch.labels), -1).numpy() for batch in batches]
     return _Rows(
-        dense=np.concatenate(dense),
+        dense=np.concatenate([batch.dense.numpy() for batch in batches]),
         labels=np.concatenate(labels),
-        values={name: np.concatenate(values[name]) for name in names},
-        lengths={name: np.concatenate(lengths[name]) for name in names},
+        values={name: np.concatenate([part[name].values() for part in lists]) for name in names},
+        lengths={name: np.concatenate([part[name].lengths() for part in lists]) for name in names},
     )
 
 

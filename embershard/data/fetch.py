@@ -14,12 +14,22 @@ from pathlib import Path
 from embershard.errors import DataError
 
 DEFAULT_CACHE = Path("~/.cache/embershard")
-"""Folder of fetched and prepared data."""
+"""Folder of fetched and prepared data, unless the variable ``EMBERSHARD_CACHE`` names another."""
 
 RECBOLE = "recbole==1.2.1"
 FOLDER_IN_WHEEL = "recbole/dataset_example/ml-100k/"
 FILES = ("ml-100k.inter", "ml-100k.user", "ml-100k.item")
 DOWNLOAD_TIMEOUT_SECONDS = 300
+
+
+def cache_folder(cache: Path | None = None) -> Path:
+    """The folder of fetched and prepared data.
+
+    Args:
+        cache: the folder if the caller chose one. None: the one that ``EMBERSHARD_CACHE`` names, or
+            `DEFAULT_CACHE`.
+    """
+    return (cache or Path(os.environ.get("EMBERSHARD_CACHE") or DEFAULT_CACHE)).expanduser()
 
 
 def download_wheel(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""N lists of ids, quick if each list has exactly one."""
+"""N lists of ids, with a faster form for lists of one id each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class IdLists(NamedTuple):
     """``[total]``: integers."""
 
     offsets: NDArray[np.int64] | None
-    """``[N + 1]``. None: each row has one id."""
+    """``[N + 1]``; None if each row has one id."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -43,7 +43,7 @@ class IdLists(NamedTuple):
         return IdLists(*JaggedColumn(self.values, self.offsets).take(index))
 
     def part(self, first: int, stop: int) -> IdLists:
-        """The lists of the rows from ``first`` to before ``stop``, without a copy of the values."""
+        """The lists of the rows from ``first`` up to ``stop``, without a copy of the values."""
         if self.offsets is None:
             return IdLists(self.values[first:stop], None)
         offsets = self.offsets[first : stop + 1]

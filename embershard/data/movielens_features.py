@@ -10,7 +10,7 @@ Rates, counts and history use ratings with a strictly smaller timestamp only. A 
 at least 4. The dense columns are standardised with the training split's mean and deviation.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from embershard.data.base import JaggedColumn, TableHint
 from embershard.data.earlier import Earlier, EarlierEvents
 from embershard.data.movielens_files import Item, RatingLog, User
-from embershard.ids import hash_string
 from embershard.package.id_maps import Vocabulary
-from embershard.package.samples import offsets_of
-from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
+from embershard.package.schema import DenseInput, Schema, SparseInput
 
 LIKED_RATING = 4.0
 HISTORY_ITEMS = 50
@@ -97,10 +95,10 @@ class MovieLensFeatures:
         user_at = _positions(users, self._user_position)
         item_at = _positions(items, self._item_position)
         sparse = {
-            "user": _one_each(users),
+            "user": JaggedColumn.of_lists(users),
             **{name: column.take(user_at) for name, column in self._user_columns.items()},
             "history": self._users.liked_before(users, timestamps, limit=HISTORY_ITEMS),
-            "item": _one_each(items),
+            "item": JaggedColumn.of_lists(items),
             **{name: column.take(item_at) for name, column in self._item_columns.items()},
         }
         user_counts = self._users.count_before(users, timestamps)
@@ -123,35 +121,25 @@ def movielens_schema(training: Mapping[str, JaggedColumn]) -> Schema:
     ``history`` lists items, so it has the vocabulary of ``item``. Unknown ids have no vector.
     """
 
-    def sparse(name: str, scope: Scope, ids: str, max_ids: int = 0) -> SparseInput:
-        return SparseInput(
-            name,
-            scope=scope,
-            ids=vocabularies[ids],
-            max_ids=max_ids,
-            keep="last" if max_ids else "reject",
-        )
-
     vocabularies = {
         name: Vocabulary(np.unique(column.values), unknown="zero")
         for name, column in training.items()
-        if name != "history"
     }
+    vocabularies["history"] = vocabularies["item"]
     return Schema(
         dense=[
             DenseInput(name, scope="request" if name.startswith("user") else "example")
             for name in DENSE
         ],
         sparse=[
-            sparse("user", "request", "user"),
-            sparse("age_band", "request", "age_band"),
-            sparse("gender", "request", "gender"),
-            sparse("occupation", "request", "occupation"),
-            sparse("zip3", "request", "zip3"),
-            sparse("history", "request", "item", HISTORY_ITEMS),
-            sparse("item", "example", "item"),
-            sparse("genres", "example", "genres"),
-            sparse("year_band", "example", "year_band"),
+            SparseInput(
+                name,
+                scope="example" if name in ("item", "genres", "year_band") else "request",
+                ids=vocabularies[name],
+                max_ids=HISTORY_ITEMS if name == "history" else 0,
+                keep="last" if name == "history" else "reject",
+            )
+            for name in training
         ],
     )
 
@@ -166,31 +154,18 @@ def _like_rate(counts: Earlier) -> NDArray[np.float64]:
 
 def _user_columns(users: Mapping[int, User]) -> dict[str, JaggedColumn]:
     return {
-        "age_band": _strings([age_band(user.age)] for user in users.values()),
-        "gender": _strings([user.gender] for user in users.values()),
-        "occupation": _strings([user.occupation] for user in users.values()),
-        "zip3": _strings([user.zip_code[:3]] for user in users.values()),
+        "age_band": JaggedColumn.of_lists([age_band(user.age) for user in users.values()]),
+        "gender": JaggedColumn.of_lists([user.gender for user in users.values()]),
+        "occupation": JaggedColumn.of_lists([user.occupation for user in users.values()]),
+        "zip3": JaggedColumn.of_lists([user.zip_code[:3] for user in users.values()]),
     }
 
 
 def _item_columns(items: Mapping[int, Item]) -> dict[str, JaggedColumn]:
     return {
-        "genres": _strings(item.genres for item in items.values()),
-        "year_band": _strings([year_band(item.year)] for item in items.values()),
+        "genres": JaggedColumn.of_lists([item.genres for item in items.values()]),
+        "year_band": JaggedColumn.of_lists([year_band(item.year) for item in items.values()]),
     }
-
-
-def _strings(lists: Iterable[Sequence[str]]) -> JaggedColumn:
-    values: list[int] = []
-    lengths: list[int] = []
-    for texts in lists:
-        values.extend(hash_string(text) for text in texts)
-        lengths.append(len(texts))
-    return JaggedColumn(np.array(values, np.int64), offsets_of(np.array(lengths, np.int64)))
-
-
-def _one_each(ids: NDArray[np.int64]) -> JaggedColumn:
-    return JaggedColumn(ids, np.arange(len(ids) + 1, dtype=np.int64))
 
 
 def _positions(ids: NDArray[np.int64], position: Mapping[int, int]) -> NDArray[np.int64]:

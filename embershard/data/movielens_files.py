@@ -12,7 +12,7 @@ items       ml-100k.item            u.item, ``|``: item, title (year), date, -, 
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -30,7 +30,10 @@ GENRES = (
     *("Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
 NO_YEAR = ("", "unknown", "unkonwn", "V")  # The last two are in recbole's file.
-YEARS = range(1870, 2100)
+YEARS = (1870, 2099)
+USER_COLUMNS = ("user_id", "age", "gender", "occupation", "zip_code")
+ITEM_COLUMNS = ("item_id", "movie_title", "release_date", "video_date", "url", *GENRES)
+RATING_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
 TITLE_YEAR = re.compile(r"\s*\((\d{4})\)\s*$")
 
 Value = TypeVar("Value")
@@ -80,15 +83,13 @@ def read_movielens_files(folder: Path) -> RatingLog:
     """Read the layout that the folder holds."""
     folder = Path(folder)
     if (folder / "ml-100k.inter").is_file():
-        user_table = _users(_recbole_file(folder / "ml-100k.user"))
-        item_table = _recbole_items(folder)
+        users = _recbole_file(folder / "ml-100k.user")
+        item_table = _recbole_items(_recbole_file(folder / "ml-100k.item"))
         ratings = _recbole_file(folder / "ml-100k.inter")
     elif (folder / "u.data").is_file():
-        users = ("user_id", "age", "gender", "occupation", "zip_code")
-        user_table = _users(_original_file(folder / "u.user", "|", users))
-        item_table = _original_items(folder)
-        columns = ("user_id", "item_id", "rating", "timestamp")
-        ratings = _original_file(folder / "u.data", "\t", columns)
+        users = _original_file(folder / "u.user", "|", USER_COLUMNS)
+        item_table = _original_items(_original_file(folder / "u.item", "|", ITEM_COLUMNS))
+        ratings = _original_file(folder / "u.data", "\t", RATING_COLUMNS)
     elif not folder.is_dir():
         raise DataError(
             f"{folder}: expected a folder that holds MovieLens-100K, found none at "
@@ -99,16 +100,16 @@ def read_movielens_files(folder: Path) -> RatingLog:
             f"{folder}: expected MovieLens-100K as ml-100k.inter, .user, .item "
             f"or as u.data, u.user, u.item, got neither"
         )
-    return _rating_log(ratings, user_table, item_table)
+    return _rating_log(ratings, _user_table(users), item_table)
 
 
 def _rating_log(
     file: DelimitedFile, user_table: Mapping[int, User], item_table: Mapping[int, Item]
 ) -> RatingLog:
-    users = file.read("user_id", "a user of the user file", _listed(user_table))
-    items = file.read("item_id", "an item of the item file", _listed(item_table))
+    users = file.read("user_id", "a user of the user file", _key_of(user_table))
+    items = file.read("item_id", "an item of the item file", _key_of(item_table))
     ratings = file.read("rating", "a number from 0 to 5", _rating)
-    timestamps = file.read("timestamp", "whole seconds, at least 0", _seconds)
+    timestamps = file.read("timestamp", "whole seconds, at least 0", whole_number(first=0))
     order = np.argsort(np.array(timestamps, np.int64), kind="stable")
     return RatingLog(
         users=np.array(users, np.int64)[order],
@@ -125,62 +126,48 @@ def _recbole_file(path: Path) -> DelimitedFile:
 
 
 def _original_file(path: Path, delimiter: str, columns: Sequence[str]) -> DelimitedFile:
-    return DelimitedFile(
-        path,
-        delimiter=delimiter,
-        encoding="latin-1",
-        columns={name: position for position, name in enumerate(columns)},
-        width=len(columns),
-    )
+    return DelimitedFile(path, delimiter=delimiter, encoding="latin-1", columns=columns)
 
 
-def _users(file: DelimitedFile) -> dict[int, User]:
-    ages = file.read("age", "an age from 0 to 150", _age)
-    genders = file.read("gender", "some text", text)
-    occupations = file.read("occupation", "some text", text)
-    zip_codes = file.read("zip_code", "some text", text)
-    users = map(User, ages, genders, occupations, zip_codes)
-    return _by_id(file, "user_id", list(users))
+def _user_table(file: DelimitedFile) -> dict[int, User]:
+    ages = file.read("age", "an age from 0 to 150", whole_number(0, 150))
+    texts = (file.read(name, "some text", text) for name in ("gender", "occupation", "zip_code"))
+    return _by_id(file, "user_id", map(User, ages, *texts))
 
 
-def _recbole_items(folder: Path) -> dict[int, Item]:
-    file = _recbole_file(folder / "ml-100k.item")
+def _recbole_items(file: DelimitedFile) -> dict[int, Item]:
     titles = file.read("movie_title", "some text", text)
     years = file.read("release_year", "a year, or none", _year)
     genres = file.read("class", "genres split by spaces", lambda cell: tuple(cell.split()))
-    return _by_id(file, "item_id", list(map(Item, titles, years, genres)))
+    return _by_id(file, "item_id", map(Item, titles, years, genres))
 
 
-def _original_items(folder: Path) -> dict[int, Item]:
-    columns = ("item_id", "movie_title", "release_date", "video_date", "url", *GENRES)
-    file = _original_file(folder / "u.item", "|", columns)
+def _original_items(file: DelimitedFile) -> dict[int, Item]:
     titles = file.read("movie_title", "some text", text)
-    flags = np.array([file.read(genre, "0 or 1", _flag) for genre in GENRES], bool)
+    flags = np.array([file.read(genre, "0 or 1", ("0", "1").index) for genre in GENRES], bool)
     items = []
     for position, title in enumerate(titles):
         year = TITLE_YEAR.search(title)
-        genres = tuple(
-            genre for genre, flag in zip(GENRES, flags[:, position], strict=True) if flag
-        )
+        genres = tuple(np.array(GENRES)[flags[:, position]].tolist())
         items.append(Item(TITLE_YEAR.sub("", title), int(year[1]) if year else None, genres))
     return _by_id(file, "item_id", items)
 
 
-def _by_id(file: DelimitedFile, column: str, values: Sequence[Value]) -> dict[int, Value]:
-    ids = file.read(column, "a whole number of 64 bits", whole_number)
+def _by_id(file: DelimitedFile, column: str, values: Iterable[Value]) -> dict[int, Value]:
+    ids = file.read(column, "a whole number of 64 bits", whole_number())
     table: dict[int, Value] = {}
-    for position, (key, value) in enumerate(zip(ids, values, strict=True)):
+    for line, (key, value) in enumerate(zip(ids, values, strict=True), file.first_line):
         if key in table:
-            file.column(column).refuse(
-                file.first_line + position, "an id not listed before", str(key)
-            )
+            raise file.refusal(line, column, "an id not listed before", str(key))
         table[key] = value
     return table
 
 
-def _listed(table: Mapping[int, object]) -> Callable[[str], int]:
+def _key_of(table: Mapping[int, object]) -> Callable[[str], int]:
+    number = whole_number()
+
     def convert(cell: str) -> int:
-        key = whole_number(cell)
+        key = number(cell)
         if key not in table:
             raise ValueError
         return key
@@ -195,30 +182,5 @@ def _rating(cell: str) -> float:
     return rating
 
 
-def _seconds(cell: str) -> int:
-    seconds = whole_number(cell)
-    if seconds < 0:
-        raise ValueError
-    return seconds
-
-
-def _age(cell: str) -> int:
-    age = whole_number(cell)
-    if not 0 <= age <= 150:
-        raise ValueError
-    return age
-
-
 def _year(cell: str) -> int | None:
-    if cell in NO_YEAR:
-        return None
-    year = whole_number(cell)
-    if year not in YEARS:
-        raise ValueError
-    return year
-
-
-def _flag(cell: str) -> bool:
-    if cell not in ("0", "1"):
-        raise ValueError
-    return cell == "1"
+    return None if cell in NO_YEAR else whole_number(*YEARS)(cell)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from embershard.data.base import Progress, TableHint
-from embershard.data.fetch import DEFAULT_CACHE
+from embershard.data.fetch import cache_folder
 from embershard.data.parquet_config import ParquetConfig
-from embershard.data.splits import Batch
+from embershard.data.splits import Batch, check_batch_size
 from embershard.data.tasks import TaskConfig
 from embershard.errors import InputError
 from embershard.package.schema import Schema
@@ -56,6 +56,7 @@ class ParquetBatches:
         world_size: number of those processes.
         first: number of batches to skip, because a resumed run has trained on them.
         cache: folder that keeps the result of the first pass over the files; see docs/data.md.
+            None: the folder that ``EMBERSHARD_CACHE`` names, or ``~/.cache/embershard``.
 
     Raises:
         InputError: arguments out of range, a task without label, or no pyarrow.
@@ -73,15 +74,16 @@ class ParquetBatches:
         rank: int = 0,
         world_size: int = 1,
         first: int = 0,
-        cache: Path = DEFAULT_CACHE,
+        cache: Path | None = None,
     ) -> None:
         if split not in ("train", "valid", "test"):
             raise InputError(f"split: expected train, valid or test, got {split!r}")
         if not 0 <= rank < world_size:
             raise InputError(f"rank: expected 0 .. {world_size - 1}, got {rank}")
-        if batch_size < 1:
-            raise InputError(f"batch_size: expected at least 1, got {batch_size}")
-        dataset = load_parquet(config, tasks, cache)
+        if first < 0:
+            raise InputError(f"first: expected at least 0, got {first}")
+        check_batch_size(batch_size)
+        dataset = load_parquet(config, tasks, cache_folder(cache))
         self._split = getattr(dataset, split)
         self.tables: tuple[TableHint, ...] = dataset.tables
         """Tables that suit the sparse inputs."""

@@ -1,10 +1,11 @@
-"""From Arrow's columns to checked arrays of numpy. A refused value is named with file and row.
+"""Makes checked arrays of numpy from Arrow's columns. Errors name the file and the row.
 
 use      columns                        Arrow types
 ───────  ─────────────────────────────  ──────────────────────────────────────────────
 number   dense inputs, labels, weight   integers, floats, decimals, bool
 flag     masks                          bool
 ids      sparse inputs                  integers, bool and strings, and lists of them
+row      sparse inputs, identity        integers and bool, and lists of them
 key      request, split by hash         integers and strings
 time     split by time                  timestamps, dates, integers, floats
 
@@ -31,19 +32,20 @@ from embershard.ids import hash_utf8
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Scope
 
-Use: TypeAlias = Literal["number", "flag", "ids", "key", "time"]
+Use: TypeAlias = Literal["number", "flag", "ids", "row", "key", "time"]
 
 Level: TypeAlias = Literal["row", "candidate", "either"]
-"""``candidate``: the column has a list in each row, with an element for each candidate."""
+"""``candidate``: the column has a list in each row, with an element for each candidate.
+``either``: it has that, or one value in each row."""
 
 EXPECTED: Final[Mapping[Use, str]] = {
     "number": "numbers",
     "flag": "bool",
     "ids": "integers or strings, or lists of them",
+    "row": "integers, or lists of them",
     "key": "integers or strings",
     "time": "timestamps, dates or numbers",
 }
-MICROSECONDS: Final = 1e6
 SPLIT_OWNER: Final = "data.split"
 
 
@@ -65,10 +67,10 @@ class Rows(NamedTuple):
     path: str
     group: int
     numbers: NDArray[np.int64]
-    """int64 ``[N]``: each row's number in the file, from 0."""
+    """int64 ``[N]``: number of each row in the file, from 0."""
 
     def part(self, first: int, stop: int) -> Rows:
-        """The rows from ``first`` to before ``stop``, or to the last."""
+        """The rows from ``first`` up to ``stop``, which is not included."""
         numbers = self.numbers[first:stop]
         return self._replace(batch=self.batch.slice(first, len(numbers)), numbers=numbers)
 
@@ -77,19 +79,19 @@ class Rows(NamedTuple):
         return self._replace(batch=self.batch.take(pa.array(index)), numbers=self.numbers[index])
 
     def refusal(self, column: str, row: int, problem: str) -> DataError:
-        """The error to raise for a value. ``row`` counts from 0 among these rows."""
+        """The error for a value. ``row`` counts from 0 among these rows."""
         where = f"{self.path}: row group {self.group}: column {column!r}: row {self.numbers[row]}"
         return DataError(f"{where}: {problem}")
 
 
 class RawLists(NamedTuple):
-    """The ids of one sparse input, as they are encoded in a record batch."""
+    """The ids of one sparse input in the encoding of a record batch."""
 
     lists: IdLists
-    """Ids, or their places in ``dictionary``."""
+    """Lists of ids, or of places in ``dictionary``."""
 
     dictionary: pa.Array | None
-    """Strings, or other values that a writer encoded; some may be in no list."""
+    """Strings, or other values that a writer encoded. Some may be in no list."""
 
     def ids(self) -> IdLists:
         """The ids themselves."""
@@ -101,7 +103,7 @@ class RawLists(NamedTuple):
 def needed_columns(
     config: ParquetConfig, tasks: Mapping[str, TaskConfig]
 ) -> Iterator[NeededColumn]:
-    """Every column to read, some of them several times."""
+    """All columns to read. A column that has several uses comes several times."""
     is_impression = config.rows == "impression"
 
     def level(scope: Scope) -> Level:
@@ -114,8 +116,10 @@ def needed_columns(
         owner = f"dense input {name!r}"
         yield NeededColumn(dense.column or name, "number", owner, level(dense.scope))
     for name, sparse in config.sparse.items():
-        owner = f"sparse input {name!r}"
-        yield NeededColumn(sparse.column or name, "ids", owner, level(sparse.scope))
+        is_row = sparse.ids == "identity"
+        owner = f"sparse input {name!r}" + (' with ids = "identity"' if is_row else "")
+        column_use: Use = "row" if is_row else "ids"
+        yield NeededColumn(sparse.column or name, column_use, owner, level(sparse.scope))
     for name, task in tasks.items():
         owner = f"label of task {name!r}"
         yield NeededColumn(str(task.label), "number", owner, level("example"))
@@ -129,7 +133,7 @@ def needed_columns(
 
 
 def column_kind(path: str, schema: pa.Schema, needed: NeededColumn) -> str:
-    """The kind of a column's values, in words; every file must have the same.
+    """The kind of a column's values, in words, which must be the same in all files.
 
     Raises:
         DataError: the column is missing, or of a type that its use does not take.
@@ -207,12 +211,12 @@ def raw_lists(rows: Rows, name: str, spec: SparseColumn) -> RawLists:
         raw = RawLists(IdLists(ids_of_values(ids), offsets), None)
     raw = raw._replace(lists=_kept(rows, column, spec, raw.lists))
     if spec.rows is not None:
-        _check_rows(rows, column, spec.rows, raw)
+        _check_rows(rows, column, spec.rows, raw, is_unsigned=_is_uint64(ids.type))
     return raw
 
 
 def ids_of_values(values: pa.Array) -> NDArray[np.int64]:
-    """The id of each value, int64 ``[N]``: the one that a client's integer or string becomes."""
+    """The id of each value, int64 ``[N]``. A client's integer or string has the same id."""
     if _is_text(values.type):
         return hash_utf8(_numpy(values.cast(pa.large_binary())))
     if types.is_boolean(values.type):
@@ -245,7 +249,7 @@ def label_matrix(rows: Rows, tasks: Mapping[str, TaskConfig]) -> NDArray[np.floa
 
 
 def row_weights(rows: Rows, column: str) -> NDArray[np.float32]:
-    """float32 ``[N]``, at least 0."""
+    """The weight of each row, float32 ``[N]``, at least 0."""
     values, nulls = _numbers(rows.batch.column(column))
     weights = values.astype(np.float32)
     wrong = ~(np.isfinite(weights) & (weights >= 0))
@@ -257,7 +261,7 @@ def row_weights(rows: Rows, column: str) -> NDArray[np.float32]:
 
 
 def row_keys(rows: Rows, column: str) -> NDArray[np.int64]:
-    """int64 ``[N]``: the id of each row's integer or string."""
+    """The id of each row's integer or string, int64 ``[N]``."""
     array = _without_nulls(rows, column)
     if not types.is_dictionary(array.type) and _is_text(array.type):
         array = array.dictionary_encode()
@@ -268,30 +272,53 @@ def row_keys(rows: Rows, column: str) -> NDArray[np.int64]:
 
 
 def row_times(rows: Rows, column: str) -> NDArray[np.int64]:
-    """int64 ``[N]`` in the order of time: microseconds, or a column's integers."""
+    """Times, int64 ``[N]``: microseconds, integers, or floats as `_ordered_bits`."""
     array = _without_nulls(rows, column)
     if types.is_temporal(array.type):
-        unit = pa.timestamp("us", tz=getattr(array.type, "tz", None))
-        return ids_of_values(array.cast(unit, safe=False).cast(pa.int64()))
+        return _microseconds(rows, column, array)
     values = _numpy(array)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))
             raise rows.refusal(column, row, f"expected a finite number, got {values[row]}")
-        return np.rint(values * MICROSECONDS).astype(np.int64)
-    return ids_of_values(array)
+        return _ordered_bits(values)
+    if values.dtype == np.uint64 and (values >> np.uint64(63)).any():
+        row = int(np.argmax(values))
+        raise rows.refusal(column, row, f"expected a time below 2**63, got {values[row]}")
+    return values.astype(np.int64)
+
+
+def _microseconds(rows: Rows, column: str, array: pa.Array) -> NDArray[np.int64]:
+    """int64 ``[N]``: microseconds since 1970."""
+    times = array.cast(pa.timestamp("us", tz=getattr(array.type, "tz", None)), safe=False)
+    if getattr(array.type, "unit", "") != "ns":  # Only larger units can overflow.
+        wrong = _numpy(pc.not_equal(times.cast(array.type, safe=False), array))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            width = pa.int32() if types.is_date32(array.type) else pa.int64()
+            got = f"{array.cast(width)[row]} ({array.type})"
+            problem = f"expected a time of less than 2**63 microseconds, got {got}"
+            raise rows.refusal(column, row, problem)
+    return _numpy(times.cast(pa.int64()))
+
+
+def _ordered_bits(values: NDArray[Any]) -> NDArray[np.int64]:
+    """int64 ``[N]`` in the order of the floats. The bits of negative ones rise as they fall."""
+    bits = (values.astype(np.float64) + 0.0).view(np.int64)  # The sum has no -0.0.
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
 
 
 def _kind(arrow_type: pa.DataType, use: Use) -> str | None:
-    """None: the use does not take the type."""
+    """The kind of the values; None if the use does not take the type."""
     value = arrow_type.value_type if is_list(arrow_type) else arrow_type
     value = value.value_type if types.is_dictionary(value) else value
     is_integer = types.is_integer(value)
     is_number = is_integer or types.is_floating(value) or types.is_boolean(value)
-    if use == "ids":
-        if not (is_integer or types.is_boolean(value) or _is_text(value)):
+    if use == "ids" or use == "row":
+        is_text = _is_text(value) and use == "ids"
+        if not (is_integer or types.is_boolean(value) or is_text):
             return None
-        kind = "strings" if _is_text(value) else "ids"
+        kind = "strings" if is_text else "ids"
         return f"lists of {kind}" if is_list(arrow_type) else kind
     if is_list(arrow_type):
         return None
@@ -329,7 +356,7 @@ def _is_text(arrow_type: pa.DataType) -> bool:
 
 
 def _numbers(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Values ``[N]``, NaN for null, and which are null. None: there are no nulls."""
+    """Values ``[N]``, NaN for null; and which are null, or None if there are no nulls."""
     nulls = _nulls(array) if array.null_count else None
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -372,11 +399,17 @@ def _kept(rows: Rows, column: str, spec: SparseColumn, lists: IdLists) -> IdList
     return lists.at_most(spec.max_ids, first=spec.keep == "first")
 
 
-def _check_rows(rows: Rows, column: str, count: int, raw: RawLists) -> None:
-    """Refuses ids that are no row of a table."""
+def _is_uint64(arrow_type: pa.DataType) -> bool:
+    is_encoded = types.is_dictionary(arrow_type)
+    return bool(types.is_uint64(arrow_type.value_type if is_encoded else arrow_type))
+
+
+def _check_rows(rows: Rows, column: str, count: int, raw: RawLists, *, is_unsigned: bool) -> None:
+    """Refuses ids that are not rows of a table."""
     ids = raw.ids()
     wrong = (ids.values < 0) | (ids.values >= count)
     if wrong.any():
         place = int(np.argmax(wrong))
-        problem = f'expected an id of 0 to {count - 1} (ids = "identity"), got {ids.values[place]}'
+        got = ids.values[place].view(np.uint64) if is_unsigned else ids.values[place]
+        problem = f'expected an id of 0 to {count - 1} (ids = "identity"), got {got}'
         raise rows.refusal(column, ids.row_of(place), problem)

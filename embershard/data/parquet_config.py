@@ -1,6 +1,6 @@
 """The section ``[data]`` of a run on Parquet files; docs/data.md explains its keys.
 
-pyarrow is not imported here: a file can be checked without it.
+pyarrow is not imported here, so that a file can be checked without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHUFFLE_ROWS: Final = 262_144
 
 
 def _as_tuple(value: object) -> object:
-    """TOML has lists; sections that nothing changes have tuples."""
+    """A tuple for a list of TOML, since nothing changes a section."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -42,7 +42,7 @@ def _check_name(name: str) -> str:
 
 
 def _check_transforms(value: object) -> object:
-    """Transforms as TOML has them, with tuples for lists."""
+    """The transforms of a TOML file, with tuples for lists."""
     if not isinstance(value, list | tuple):
         raise ValueError("expected a list of transforms")
     transforms = [_checked_transform(transform) for transform in value]
@@ -173,8 +173,8 @@ class SparseColumn(_Section):
     """``request``: all candidates of a request share the list. ``example``: each has its own."""
 
     ids: Literal["vocabulary", "hash", "identity"] = "vocabulary"
-    """``vocabulary``: each id of the training split has a row, all others share one.  ``hash``: an
-    id's row is its hash. ``identity``: the id is the row."""
+    """``vocabulary``: each id of the training split has a row, and all others share one. ``hash``:
+    an id's row is its hash. ``identity``: the id is the row."""
 
     buckets: Annotated[
         Annotated[int, Field(ge=1, le=MAX_ROWS)] | None, Field(validate_default=True)
@@ -201,7 +201,7 @@ class SparseColumn(_Section):
     """Most ids of one list that count. 0: no limit."""
 
     keep: Keep = "reject"
-    """Of a longer list: its first ``max_ids`` ids, its last, or it is an error."""
+    """The end of a longer list that counts, ``first`` or ``last``. ``reject``: it is an error."""
 
     table: InputName | None = None
     """The table that the ids are looked up in; without it a table with the input's name. Inputs

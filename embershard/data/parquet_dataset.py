@@ -17,7 +17,7 @@ from embershard.data.tasks import TaskConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetDataset(Dataset[ParquetSplit]):
-    """Three splits that are read from files in every epoch."""
+    """Three splits, which are read from files in every epoch."""
 
     def digest(self) -> str:
         """SHA-256 of the configuration and of path, size and time of change of each file."""

@@ -7,6 +7,7 @@ opened, and after each row group that was read from it.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -53,18 +54,25 @@ class Footer(NamedTuple):
 
 
 def find_files(patterns: Sequence[str], what: str) -> list[SourceFile]:
-    """The files of all patterns in order, without repeats; those of one pattern are sorted by name.
+    """The files of all patterns in order; those of one pattern are sorted by name. A file is listed
+    once, under its first path.
 
     Raises:
         DataError: a pattern without files.
     """
-    paths = dict[str, None]()
+    paths = dict[str, str]()
     for pattern in patterns:
         matches = _remote_paths(pattern) if "://" in pattern else _local_paths(pattern)
         if not matches:
             raise DataError(f"{what}: expected Parquet files, found none for {pattern!r}")
-        paths.update(dict.fromkeys(matches))
-    return in_parallel(file_state, list(paths))
+        for match in matches:
+            paths.setdefault(file_key(match), match)
+    return in_parallel(file_state, list(paths.values()))
+
+
+def file_key(path: str) -> str:
+    """The same string for all paths of one local file. URLs are compared as they are."""
+    return path if "://" in path else os.path.realpath(path)
 
 
 def read_footers(files: Sequence[SourceFile]) -> list[Footer]:
@@ -85,6 +93,24 @@ def footer_of(file: SourceFile) -> Footer:
             return Footer(opened.metadata, opened.schema_arrow)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{file.path}: expected a Parquet file, got: {error}") from error
+
+
+def null_shares(files: Sequence[SourceFile], columns: Sequence[str]) -> dict[str, float]:
+    """The share of nulls of each column over all files, by the statistics of the footers. Columns
+    without such statistics, such as lists, are left out."""
+    nulls, rows = dict.fromkeys(columns, 0), 0
+    for footer in read_footers(files):
+        rows += footer.metadata.num_rows
+        for number in range(footer.metadata.num_row_groups):
+            group = footer.metadata.row_group(number)
+            chunks = [group.column(place) for place in range(group.num_columns)]
+            counts = {
+                chunk.path_in_schema: chunk.statistics.null_count
+                for chunk in chunks
+                if chunk.statistics is not None and chunk.statistics.has_null_count
+            }
+            nulls = {name: nulls[name] + counts[name] for name in nulls if name in counts}
+    return {name: count / rows for name, count in nulls.items()} if rows else {}
 
 
 def record_batches(

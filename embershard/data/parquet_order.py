@@ -4,10 +4,10 @@ An epoch's row groups are put in an order, by seed. Positions count the rows in 
 
     row groups   | 3        | 0     | 4         | 1   | 2        |    in the epoch's order
     ranks        | rank 0            | rank 1                    |    contiguous parts
-    lanes        | lane 0   | lane 1 | lane 0    | lane 1        |    of a rank, read side by side
-    windows      | 0 1 2    | 0 1 2  | 0 1 2     | 0 1 2         |    of a rank, one part a lane
+    lanes        | lane 0   | lane 1 | lane 0    | lane 1        |    a rank reads them together
+    windows      | 0 1 2    | 0 1 2  | 0 1 2     | 0 1 2         |    each has a part of every lane
 
-A window is shuffled in memory, by seed, rank and window. So every row is used once, and a run that
+A window is shuffled in memory, by seed, rank and window. Every row is used once, and a run that
 resumes begins at its window.
 """
 
@@ -39,15 +39,15 @@ class RankPart(NamedTuple):
 
     end: int
     sizes: NDArray[np.int64]
-    """Rows of each of its batches, maybe 0."""
+    """Rows of each of its batches; some may be 0."""
 
     examples: NDArray[np.int64]
-    """Examples of each of its batches: the rows, or the candidates in them."""
+    """Examples of each of its batches. These are its rows, or the candidates in them."""
 
     @classmethod
     def of(cls, rows: int, batch_size: int, rank: int, world_size: int) -> RankPart:
-        """The part of ``rank``, if batches of all ranks together have ``batch_size`` rows but the
-        last."""
+        """The part of ``rank``. Batches of all ranks together have ``batch_size`` rows, except for
+        the last one."""
         totals = even_sizes(rows, batch_size)
         starts, stops = (totals * edge // world_size for edge in (rank, rank + 1))
         begin = int(starts.sum())  # The earlier ranks have these parts of the batches.
@@ -56,12 +56,13 @@ class RankPart(NamedTuple):
 
     @classmethod
     def of_requests(cls, begin: int, candidates: NDArray[np.int32], examples_max: int) -> RankPart:
-        """Batches of whole requests: as many as have at most ``examples_max`` candidates, and at
-        least one. A request without candidates counts as one candidate, so that batches of such
-        requests are bounded, too.
+        """Batches of whole requests. Each has the most requests with at most ``examples_max``
+        candidates together, and at least one request. A request without candidates counts as one
+        candidate, so that batches of such requests are bounded, too.
 
         Args:
-            candidates: of each request, in the order of reading.
+            begin: position of the rank's first request.
+            candidates: number of candidates of each request, in the order of reading.
         """
         ends = np.cumsum(np.maximum(candidates, 1), dtype=np.int64)
         edges = [0]
@@ -73,7 +74,7 @@ class RankPart(NamedTuple):
         return cls(begin, begin + len(ends), np.diff(edges), examples)
 
     def padded(self, batches: int) -> RankPart:
-        """The same with empty batches at the end, up to this number of batches."""
+        """The same part with empty batches at the end, so that it has ``batches`` batches."""
         missing = (0, batches - len(self.sizes))
         return self._replace(
             sizes=np.pad(self.sizes, missing), examples=np.pad(self.examples, missing)
@@ -87,26 +88,34 @@ class EpochOrder(NamedTuple):
     """Row groups with rows of the split."""
 
     starts: NDArray[np.int64]
-    """``[groups + 1]``: position of each one's first row; the last is the number of rows."""
+    """``[groups + 1]``: position of the first row of each; the last is the number of rows."""
 
     @classmethod
     def of(cls, rows: NDArray[np.int64], seed: int | None) -> EpochOrder:
-        """``rows``: of the split in each row group. Without a seed, the order of the files."""
+        """The order of ``seed``, or that of the files.
+
+        Args:
+            rows: rows of the split in each row group.
+        """
         groups = np.flatnonzero(rows)
         if seed is not None:
             np.random.default_rng(seed).shuffle(groups)
         return cls(groups, offsets_of(rows[groups]))
 
     def reordered(self, values: NDArray[T], rows: NDArray[np.int64]) -> NDArray[T]:
-        """Values of all rows of the split, which lie in the order of the files, in this order.
-        ``rows``: of the split in each row group."""
+        """The values of all rows of the split, in this order.
+
+        Args:
+            values: in the order of the files.
+            rows: rows of the split in each row group.
+        """
         starts = offsets_of(rows)
         parts = [values[starts[group] : starts[group + 1]] for group in self.groups]
         return np.concatenate([values[:0], *parts])
 
     def lanes(self, begin: int, end: int, count: int) -> Lanes:
-        """At most ``count`` parts of the positions ``begin`` .. ``end``. They meet between row
-        groups, so that few row groups are read twice."""
+        """At most ``count`` parts of the positions from ``begin`` to ``end``. They meet between
+        row groups, so that few row groups are read twice."""
         inside = self.starts[(self.starts > begin) & (self.starts < end)]
         cuts = set[int]()
         for lane in range(1, count):
@@ -118,7 +127,7 @@ class EpochOrder(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """The windows of one rank: which part of each lane each has."""
+    """The windows of one rank. Each has a part of every lane."""
 
     lane_rows: NDArray[np.int64]
     number: int
@@ -126,30 +135,30 @@ class Windows(NamedTuple):
 
     @classmethod
     def of(cls, lanes: Lanes, rows_max: int) -> Windows:
-        """As few windows as there can be, of about ``rows_max`` rows each."""
+        """The least number of windows of about ``rows_max`` rows each."""
         rows = np.array([end - begin for begin, end in lanes], np.int64)
         return cls(rows, max(1, -(-int(rows.sum()) // rows_max)))
 
     def edges(self, window: int) -> NDArray[np.int64]:
-        """Rows of each lane before a window."""
+        """Number of rows of each lane before a window."""
         return self.lane_rows * window // self.number
 
     def at(self, row: int) -> tuple[int, int]:
-        """The window that has the ``row``-th row of the rank, and the rows in it before that."""
+        """The window with the ``row``-th row of the rank, and the number of its rows before it."""
         before = np.array([self.edges(window).sum() for window in range(self.number + 1)])
         window = int(np.searchsorted(before, row, side="right")) - 1
         return window, row - int(before[window])
 
 
 def window_rng(seed: int, rank: int, window: int) -> np.random.Generator:
-    """The random numbers of a window; the first ones shuffle its rows."""
+    """The random numbers of a window. The first of them shuffle its rows."""
     return np.random.default_rng([seed, rank, window])
 
 
 def positions_read(
     lanes: Lanes, windows: Windows, seed: int | None, rank: int
 ) -> Iterator[NDArray[np.int64]]:
-    """The positions of the rows of each window of a rank, in the order in which it reads them."""
+    """The positions of the rows of each window of a rank, in the order of reading."""
     begins = np.array([begin for begin, _ in lanes])
     for window in range(windows.number):
         starts, stops = (begins + windows.edges(edge) for edge in (window, window + 1))
@@ -160,11 +169,11 @@ def positions_read(
 
 
 def request_ranges(candidates: NDArray[np.int32], world_size: int) -> Lanes:
-    """The requests of each rank: first position, and the position after the last. Ranks have about
-    equally many candidates.
+    """The requests of each rank: first position, and the position after the last. The numbers of
+    candidates of the ranks are about equal.
 
     Args:
-        candidates: of each request, in the order of the epoch.
+        candidates: number of candidates of each request, in the order of the epoch.
     """
     before = offsets_of(candidates)
     ideal = [int(before[-1]) * rank // world_size for rank in range(1, world_size)]

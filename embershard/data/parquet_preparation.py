@@ -1,13 +1,13 @@
-"""One pass over a data set's files, before anything is trained: it checks every value, and finds
-what the schema and the order of rows depend on. The result is kept in the cache, under a digest of
-the configuration and of path, size and time of change of each file.
+"""One pass over the files of a data set before training. It checks every value and collects facts
+for the schema and the order of rows. They are kept in the cache, under a digest of the
+configuration and of path, size and time of change of each file.
 
     groups        rows of each row group in each split
     label means   of each task in each split
     vocabularies  ids of the training split, the most frequent first
     moments       mean and deviation of standardized inputs in the training split
     candidates    of each request row
-    cuts          first times of the validation and test split
+    cuts          first time of the validation split, and of the test split
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import hashlib
 import json
 import logging
 import os
+import zipfile
+import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +26,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from embershard.data.base import Progress
@@ -45,6 +46,7 @@ from embershard.data.parquet_columns import (
 from embershard.data.parquet_config import SPLITS, ParquetConfig, tables_of
 from embershard.data.parquet_files import (
     SourceFile,
+    file_key,
     find_files,
     footer_of,
     in_parallel,
@@ -62,15 +64,14 @@ from embershard.modules import DenseTransforms
 
 LOG = logging.getLogger(__name__)
 
-VERSION: Final = 2
-"""Changes with the meaning of what is kept."""
+VERSION: Final = 3
+"""Changes with the meaning of the kept arrays."""
 
 BATCH_ROWS: Final = 65_536
 """Rows that are decoded at once."""
 
 BATCH_REQUESTS: Final = 4096
 """Rows that are decoded at once if each is a request with candidates."""
-
 
 CANDIDATES: Final = tuple(f"candidates_{split}" for split in SPLITS)
 
@@ -89,17 +90,17 @@ class Prepared:
     rows of each of the three splits."""
 
     label_means: NDArray[np.float64]
-    """``[3, T]``: per split, over labels that count; NaN if there are none."""
+    """``[3, T]``: for each split, over labels that count; NaN if there are none."""
 
-    cuts: tuple[int, int] | None
+    cuts: tuple[int, ...]
     candidates: Sequence[NDArray[np.int32]]
-    """Per split, the candidates of each of its rows, in the order of the row groups. Empty if rows
-    are impressions."""
+    """For each split, the number of candidates of its rows, in the order of the row groups. Empty
+    if rows are impressions."""
 
     learned: Learned
 
     def rule(self, config: ParquetConfig) -> SplitRule:
-        """The split of each row, unless data is split by files."""
+        """The rule that assigns rows to splits, unless files do."""
         return SplitRule(config.split, config.seed, self.cuts)
 
 
@@ -111,7 +112,7 @@ def prepare(
 ) -> Prepared:
     """Read the files, or the result that an earlier call kept.
 
-    Of several processes with the same cache folder, one reads; the others wait for it.
+    If several processes have the same cache folder, one reads and the others wait for it.
 
     Raises:
         DataError: files that are missing or damaged, a value that the configuration does not take,
@@ -119,35 +120,42 @@ def prepare(
     """
     files, file_splits = _files_of_splits(config)
     digest = _digest(config, tasks, files, file_splits)
-    folder = cache.expanduser() / "parquet"
+    folder = cache / "parquet"
     kept = folder / f"{digest}.npz"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / f"{digest}.lock"):
-        if not kept.exists():
+        prepared = _loaded(kept, digest, files, file_splits)
+        if prepared is None:
             arrays = _Pass(config, tasks, files, file_splits, progress).run()
             partial_file = folder / f"{digest}.partial"
             with partial_file.open("wb") as stream:
                 np.savez(stream, allow_pickle=False, **arrays)
             os.replace(partial_file, kept)
             pa.default_memory_pool().release_unused()
-    return _loaded(kept, digest, files, file_splits)
+            prepared = _loaded(kept, digest, files, file_splits)
+            assert prepared is not None, "it has just been written"
+    return prepared
 
 
 def _files_of_splits(config: ParquetConfig) -> tuple[list[SourceFile], NDArray[np.int64]]:
-    """All files, each once, and the split of each; -1 if rows decide."""
-    splits: dict[SourceFile, int] = {}
+    """All files without repeats, and the split of each file; -1 if rows decide."""
+    files: dict[str, SourceFile] = {}
+    splits: dict[str, int] = {}
     is_by_files = config.split.by == "files"
     for file in find_files(config.files, "data.files"):
-        splits[file] = 0 if is_by_files else -1
-    for split, key in ((1, "valid_files"), (2, "test_files")):
-        for file in find_files(getattr(config.split, key), f"data.split.{key}"):
-            if splits.get(file, 0) > 0:
+        key = file_key(file.path)
+        files[key], splits[key] = file, 0 if is_by_files else -1
+    for split, setting in ((1, "valid_files"), (2, "test_files")):
+        for file in find_files(getattr(config.split, setting), f"data.split.{setting}"):
+            key = file_key(file.path)
+            if splits.get(key, 0) > 0:
                 raise DataError(
-                    f"data.split.{key}: expected files of one split, "
+                    f"data.split.{setting}: expected files of one split, "
                     f"got {file.path} in valid_files as well"
                 )
-            splits[file] = split
-    return list(splits), np.array(list(splits.values()), np.int64)
+            files.setdefault(key, file)
+            splits[key] = split
+    return list(files.values()), np.array(list(splits.values()), np.int64)
 
 
 def _digest(
@@ -168,19 +176,25 @@ def _digest(
 
 def _loaded(
     kept: Path, digest: str, files: Sequence[SourceFile], file_splits: NDArray[np.int64]
-) -> Prepared:
-    with np.load(kept) as arrays:
-        cuts = arrays["cuts"].tolist()
-        return Prepared(
-            digest=digest,
-            files=files,
-            file_splits=file_splits,
-            groups=arrays["groups"],
-            label_means=arrays["label_means"],
-            cuts=(cuts[0], cuts[1]) if cuts else None,
-            candidates=[arrays[key] for key in CANDIDATES if key in arrays],
-            learned=Learned.of_arrays(arrays),
-        )
+) -> Prepared | None:
+    """The kept result. None: there is none, or it is damaged."""
+    if not kept.exists():
+        return None
+    try:
+        with kept.open("rb") as stream, np.load(stream) as arrays:
+            return Prepared(
+                digest=digest,
+                files=files,
+                file_splits=file_splits,
+                groups=arrays["groups"],
+                label_means=arrays["label_means"],
+                cuts=tuple(arrays["cuts"].tolist()),
+                candidates=[arrays[key] for key in CANDIDATES if key in arrays],
+                learned=Learned.of_arrays(arrays),
+            )
+    except (zipfile.BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
+        LOG.warning("%s: expected an earlier result, got: %s; reading the files anew", kept, error)
+        return None
 
 
 class _Part(NamedTuple):
@@ -226,7 +240,7 @@ class _Pass:
         self._label_counts = np.zeros((len(SPLITS), len(tasks)), np.int64)
 
     def run(self) -> dict[str, NDArray[Any]]:
-        """Arrays to keep."""
+        """The arrays to keep."""
         groups = self._row_groups()
         LOG.info("data: reading %s rows of %s files", groups[:, 3].sum(), len(self._files))
         rule = SplitRule(self._config.split, self._config.seed, self._time_cuts(groups))
@@ -247,13 +261,13 @@ class _Pass:
         return {
             "groups": groups,
             "label_means": means,
-            "cuts": np.array(rule.cuts or (), np.int64),
+            "cuts": np.array(rule.cuts, np.int64),
             **learned.arrays(),
             **{key: np.concatenate(counts) for key, counts in candidates if counts},
         }
 
     def _row_groups(self) -> NDArray[np.int64]:
-        """The row groups of all files, whose columns are checked; splits have no rows yet."""
+        """The row groups of all files. Checks the columns; splits have no rows yet."""
         surveys = in_parallel(partial(_survey, needed=self._needed), self._files)
         groups = []
         for place, (group_rows, kinds) in enumerate(surveys):
@@ -271,7 +285,7 @@ class _Pass:
             name
             for name, spec in self._config.sparse.items()
             for needed, kind in zip(self._needed, surveys[0][1], strict=True)
-            if needed.use == "ids" and needed.name == (spec.column or name)
+            if needed.use in ("ids", "row") and needed.name == (spec.column or name)
             if kind.startswith("lists")
         }
         return np.array(groups, np.int64).reshape(-1, 7)
@@ -279,7 +293,7 @@ class _Pass:
     def _rows(
         self, groups: NDArray[np.int64], columns: Sequence[str], step: str
     ) -> Generator[tuple[int, Rows], None, None]:
-        """All rows, each part with the place of its row group."""
+        """All rows in parts, with the place of the row group of each part."""
         rows_max = BATCH_ROWS if self._unfolded is None else BATCH_REQUESTS
         done, total = 0, int(groups[:, 3].sum())
         for place, (file, number, first, *_) in enumerate(groups.tolist()):
@@ -292,10 +306,10 @@ class _Pass:
                 if self._progress is not None:
                     self._progress(step, done, total)
 
-    def _time_cuts(self, groups: NDArray[np.int64]) -> tuple[int, int] | None:
+    def _time_cuts(self, groups: NDArray[np.int64]) -> tuple[int, ...]:
         split, total = self._config.split, int(groups[:, 3].sum())
         if split.by != "time" or not total:
-            return None
+            return ()
         column = str(split.column)
         times = (
             row_times(rows, column) for _, rows in self._rows(groups, [column], "reading times")
@@ -325,7 +339,11 @@ class _Pass:
             self._label_counts[split] += (~np.isnan(chosen)).sum(axis=0)
 
     def _add_inputs(self, part: _Part, rows: Rows, times: NDArray[np.int64]) -> None:
-        """Checks the inputs of one part. ``times``: how often each row counts."""
+        """Checks the inputs of one part.
+
+        Args:
+            times: number of times that each row counts.
+        """
         config, _, moments = part
         dense = transformed(rows, config, part.transforms, dense_matrix(rows, config.dense))
         moments.add(np.repeat(dense, times, axis=0))
@@ -339,21 +357,13 @@ class _Pass:
             row_keys(rows, config.request)
 
     def _count(self, name: str, raw: RawLists, times: NDArray[np.int64]) -> None:
-        (values, _), dictionary = raw
-        times_of_ids = np.repeat(times, raw.lists.lengths)
-        if dictionary is None:
-            values, times_of_ids = values[times_of_ids > 0], times_of_ids[times_of_ids > 0]
-            if (times_of_ids == 1).all():
-                counted = pc.value_counts(pa.array(values))
-                ids, counts = (counted.field(place).to_numpy() for place in range(2))
-            else:
-                ids, places = np.unique(values, return_inverse=True)
-                counts = np.bincount(places, times_of_ids).astype(np.int64)
-        else:
-            per_place = np.bincount(values, times_of_ids, len(dictionary)).astype(np.int64)
-            seen = np.flatnonzero(per_place)
-            ids, counts = self._dictionaries[name].values(dictionary)[seen], per_place[seen]
-        self._counts[self._tables[name]].add(ids, counts)
+        (ids, _), dictionary = raw
+        counts = np.repeat(times, raw.lists.lengths)
+        if dictionary is not None:
+            counts = np.bincount(ids, counts, len(dictionary)).astype(np.int64)
+            ids = self._dictionaries[name].values(dictionary)
+        seen = counts > 0
+        self._counts[self._tables[name]].add(ids[seen], counts[seen])
 
     def _moments_of_inputs(self) -> dict[str, tuple[float, float]]:
         inputs = (

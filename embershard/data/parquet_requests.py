@@ -1,4 +1,4 @@
-"""Request rows: a row of a file has one request, and lists with an element for each candidate.
+"""Request rows. Each has one request, and lists with an element for each candidate.
 
     row    user   item              clicked
     ────   ────   ───────────────   ─────────
@@ -34,7 +34,8 @@ SCOPES: Final[tuple[Scope, Scope]] = ("request", "example")
 
 
 def scope_config(config: ParquetConfig, scope: Scope) -> ParquetConfig:
-    """The inputs of one scope. The weight belongs to the candidates, the request to its row."""
+    """The configuration with the inputs of one scope. The weight belongs to the candidates, and the
+    request to its row."""
     return config.model_copy(
         update={
             "dense": {name: spec for name, spec in config.dense.items() if spec.scope == scope},
@@ -57,7 +58,8 @@ class Unfolded:
         self._columns = list(dict.fromkeys(listed))
 
     def candidates(self, rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
-        """All candidates, with the numbers of their rows; and the candidates of each row, ``[N]``.
+        """All candidates, with the numbers of their rows; and the number of candidates of each row,
+        int64 ``[N]``.
 
         Raises:
             DataError: two columns of candidates whose lists differ in length.
@@ -73,7 +75,7 @@ class Unfolded:
         return rows._replace(batch=_batch(flat), numbers=rows.numbers[row_of]), counts
 
     def impressions(self, rows: Rows) -> Rows:
-        """A row for each candidate, with the columns of its request too."""
+        """A row for each candidate, which has the columns of its request, too."""
         candidates, counts = self.candidates(rows)
         repeated = rows.batch.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
         columns = dict(zip(repeated.schema.names, repeated.columns, strict=True))
@@ -81,7 +83,7 @@ class Unfolded:
         return candidates._replace(batch=_batch(columns))
 
     def _counts(self, rows: Rows) -> NDArray[np.int64]:
-        """The candidates of each row, ``[N]``."""
+        """The number of candidates of each row, int64 ``[N]``."""
         counts: NDArray[np.int64] | None = None
         for name in self._columns:
             array = rows.batch.column(name)

@@ -1,4 +1,4 @@
-"""Which split a row belongs to, by its time or by the hash of a column."""
+"""Assigns rows to splits by their time or by the hash of a column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embershard.data.parquet_config import SplitConfig
 from embershard.ids import hash_ids
 
 TIMES_MAX: Final = 1 << 24
-"""Times that quantiles are taken from. Of more rows, only every k-th row's time is read."""
+"""Most times that quantiles are taken from. If there are more rows, every k-th one counts."""
 
 
 class SplitRule(NamedTuple):
@@ -21,14 +21,16 @@ class SplitRule(NamedTuple):
 
     config: SplitConfig
     seed: int
-    cuts: tuple[int, int] | None
-    """``time``: first times of the validation and of the test split."""
+    cuts: tuple[int, ...]
+    """``time``: first times of the validation and of the test split, which end the list if they
+    have no rows."""
 
     def splits(self, rows: Rows) -> NDArray[np.int64]:
         """int64 ``[N]``: 0 is training, 1 validation, 2 test."""
         column = str(self.config.column)
-        if self.cuts is not None:
-            return np.searchsorted(self.cuts, row_times(rows, column), side="right")
+        if self.config.by == "time":
+            cuts = np.array(self.cuts, np.int64)
+            return np.searchsorted(cuts, row_times(rows, column), side="right")
         hashes = hash_ids(row_keys(rows, column), self.seed)
         shares = (hashes >> np.uint64(11)) * 2.0**-53
         bounds = 1 - self.config.valid - self.config.test, 1 - self.config.test
@@ -37,12 +39,13 @@ class SplitRule(NamedTuple):
 
 def time_cuts(
     config: SplitConfig, times: Iterable[NDArray[np.int64]], total: int
-) -> tuple[int, int]:
-    """The first times of the validation and of the test split.
+) -> tuple[int, ...]:
+    """The first times of the validation and of the test split, but for splits at the end without
+    rows.
 
     Args:
-        times: those of all rows, in any order.
-        total: number of all rows, at least 1.
+        times: times of all rows, in any order.
+        total: number of rows, at least 1.
     """
     step = -(-total // TIMES_MAX)
     chosen = np.empty(-(-total // step), np.int64)
@@ -52,10 +55,6 @@ def time_cuts(
         chosen[kept : kept + len(part_chosen)] = part_chosen
         seen, kept = seen + len(part), kept + len(part_chosen)
     chosen.sort()
-    end = int(chosen[-1]) + 1
-
-    def cut(share_before: float) -> int:
-        place = round(len(chosen) * share_before)
-        return int(chosen[place]) if place < len(chosen) else end
-
-    return cut(1 - config.valid - config.test), cut(1 - config.test)
+    shares_before = 1 - config.valid - config.test, 1 - config.test
+    places = (round(len(chosen) * share) for share in shares_before)
+    return tuple(int(chosen[place]) for place in places if place < len(chosen))

@@ -21,7 +21,8 @@ BATCH_ROWS = 8192
 
 
 def sample_rows(patterns: Sequence[str], rows: int) -> tuple[pa.Table, int]:
-    """The first rows of evenly spread row groups, about ``rows`` in all; and how many there are.
+    """The first rows of evenly spread row groups, about ``rows`` in all; and the number of rows of
+    all files.
 
     Raises:
         DataError: no files, a file that is no Parquet file, or files with different columns.
@@ -33,7 +34,12 @@ def sample_rows(patterns: Sequence[str], rows: int) -> tuple[pa.Table, int]:
         if footer.schema.names != columns:
             raise DataError(f"{file.path}: expected columns {columns}, got {footer.schema.names}")
     total = sum(footer.metadata.num_rows for footer in footers)
-    tables = [pa.Table.from_batches([part.batch]) for part in sample_parts(files, columns, rows)]
+    schemas = {file.path: footer.schema for file, footer in zip(files, footers, strict=True)}
+    tables = [
+        # Strings may have been read as dictionaries.
+        pa.Table.from_batches([part.batch.cast(schemas[part.path])])
+        for part in sample_parts(files, columns, rows)
+    ]
     if not tables:
         return footers[0].schema.empty_table(), 0
     return pa.concat_tables(tables, promote_options="permissive"), total

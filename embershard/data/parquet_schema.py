@@ -1,7 +1,8 @@
-"""The schema of a data set: from its configuration, and from what preparation learned."""
+"""Makes the schema of a data set from its configuration and from facts about the files."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -18,7 +19,7 @@ from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize, T
 
 
 class Learned(NamedTuple):
-    """What the files say beyond the configuration."""
+    """Facts about the files that a schema needs."""
 
     list_inputs: frozenset[str]
     """Sparse inputs with a list of ids in each row."""
@@ -27,17 +28,17 @@ class Learned(NamedTuple):
     """Mean and deviation of each standardized input."""
 
     vocabularies: Mapping[str, NDArray[np.int64]]
-    """The ids of each table with a vocabulary; row 0 first."""
+    """The ids of each table with a vocabulary, in the order of their rows."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """To keep in a file."""
+        """Arrays for a file."""
         text = json.dumps([sorted(self.list_inputs), dict(self.moments), list(self.vocabularies)])
         ids = {f"ids_{place}": ids for place, ids in enumerate(self.vocabularies.values())}
         return {"learned": np.frombuffer(text.encode(), np.uint8), **ids}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Learned:
-        """What `arrays` returned."""
+        """Facts from the arrays that `arrays` returned."""
         lists, moments, tables = json.loads(arrays["learned"].tobytes())
         return cls(
             list_inputs=frozenset(lists),
@@ -50,7 +51,7 @@ def make_schema(config: ParquetConfig, learned: Learned) -> Schema:
     """Inputs in the order of the configuration.
 
     Raises:
-        DataError: a configuration of which no schema can be made.
+        DataError: inputs that a schema refuses.
     """
     vocabularies = {
         table: Vocabulary(ids, unknown="oov") for table, ids in learned.vocabularies.items()
@@ -58,7 +59,12 @@ def make_schema(config: ParquetConfig, learned: Learned) -> Schema:
     try:
         return Schema(
             dense=[
-                _dense_input(name, spec, learned.moments.get(name))
+                DenseInput(
+                    name,
+                    scope=spec.scope,
+                    default=spec.null,
+                    transforms=_transforms(spec.transforms, learned.moments.get(name)),
+                )
                 for name, spec in config.dense.items()
             ],
             sparse=[
@@ -82,9 +88,8 @@ def transforms_before(dense: Mapping[str, DenseColumn]) -> Schema:
     """Dense inputs with the transforms before ``standardize``, or with all if it is not there."""
     inputs = []
     for name, spec in dense.items():
-        names = list(spec.transforms)
-        stop = names.index("standardize") if "standardize" in names else len(names)
-        inputs.append(DenseInput(name, transforms=_transforms(names[:stop], None)))
+        before = itertools.takewhile(lambda transform: transform != "standardize", spec.transforms)
+        inputs.append(DenseInput(name, transforms=_transforms(before, None)))
     # A schema needs an input; this one has no dense column.
     return Schema(dense=inputs, sparse=[] if inputs else [SparseInput("none")])
 
@@ -96,23 +101,8 @@ def make_tables(config: ParquetConfig, list_inputs: frozenset[str]) -> tuple[Tab
         pooling: Literal["sum", "mean"] = "mean" if list_inputs.intersection(names) else "sum"
         for name in names:
             pooling = config.sparse[name].pooling or pooling
-        hints.append(
-            TableHint(
-                name=table,
-                features=tuple(names),
-                pooling=pooling,
-            )
-        )
+        hints.append(TableHint(name=table, features=tuple(names), pooling=pooling))
     return tuple(hints)
-
-
-def _dense_input(name: str, spec: DenseColumn, moments: tuple[float, float] | None) -> DenseInput:
-    return DenseInput(
-        name,
-        scope=spec.scope,
-        default=spec.null,
-        transforms=_transforms(spec.transforms, moments),
-    )
 
 
 def _transforms(

@@ -1,4 +1,4 @@
-"""A split of Parquet files, read anew in every epoch."""
+"""A split of Parquet files, which is read again in every epoch."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ DECODED_ROWS: Final = 32_768
 """Rows of a lane that are decoded at once."""
 
 DECODED_REQUESTS: Final = 4096
-"""The same if each row is a request with candidates."""
+"""Rows of a lane that are decoded at once if each is a request with candidates."""
 
 ORDERED: Final = 65_536
-"""Rows of a window that is not shuffled."""
+"""Most rows of a window that is not shuffled."""
 
 SAMPLE_ROWS: Final = 16_384
-"""Rows that sample requests are taken from."""
+"""Most rows that sample requests are taken from."""
 
 SAMPLE_REQUESTS: Final = 256
-"""Rows beyond the wanted ones that sample requests are taken from, if each row is a request."""
+"""Rows that are read in addition to the wanted ones, if each row is a request."""
 
 AnyRows: TypeAlias = TableRows | RequestRows
 Mapper: TypeAlias = Callable[[Rows], AnyRows]
@@ -86,7 +86,7 @@ class ParquetSplit:
 
     @property
     def _candidates(self) -> NDArray[np.int32] | None:
-        """Candidates of each row, if rows are requests."""
+        """Number of candidates of each row, or None if rows are impressions."""
         counts = self.prepared.candidates
         return counts[self._place] if counts else None
 
@@ -107,8 +107,8 @@ class ParquetSplit:
     ) -> Iterator[Batch]:
         """One pass over the split, read ahead on threads.
 
-        Ranks get rows of different places of the files, so that the parts of a batch are not those
-        that one process would cut; but all ranks together use each row once.
+        Ranks read different places of the files, so a batch has other rows than that of one
+        process. All ranks together use each row once.
         """
         check_batch_size(batch_size)
         reader = _RankReader(
@@ -148,13 +148,14 @@ class ParquetSplit:
     def windows(
         self, order: EpochOrder, begin: int, end: int, seed: int | None
     ) -> tuple[Lanes, Windows]:
-        """The lanes and windows of the rank that reads the rows ``begin`` .. ``end``."""
+        """The lanes and windows of the rank that reads the rows from ``begin`` to ``end``."""
         rows_max = self.config.shuffle_rows
         lanes = order.lanes(begin, end, 1 if seed is None else LANES)
         return lanes, Windows.of(lanes, rows_max if seed is not None else min(rows_max, ORDERED))
 
     def samples(self, count: int) -> list[SampleRequest]:
-        """The first ``count`` requests, as packages keep them, without outputs."""
+        """The first ``count`` requests, as packages keep them, without outputs. An empty split has
+        none."""
         config, is_request = self.config, self._candidates is not None
         rows_max = SAMPLE_REQUESTS + count if is_request else SAMPLE_ROWS
         order = EpochOrder.of(self.group_rows(), None)
@@ -164,6 +165,8 @@ class ParquetSplit:
                 impressions = Unfolded(needed_columns(config, self.tasks)).impressions(rows)
             if len(impressions.numbers):
                 break
+        else:
+            return []
         own = impressions.numbers
         examples = Examples(
             schema=self.schema,
@@ -182,7 +185,7 @@ class ParquetSplit:
         return self.prepared.groups[:, 4 + self._place]
 
     def rows(self, order: EpochOrder, begin: int, end: int, rows_max: int) -> Iterator[Rows]:
-        """The rows at the positions ``begin`` .. ``end`` of an epoch, at most ``rows_max`` at
+        """The rows at the positions from ``begin`` to ``end`` of an epoch, at most ``rows_max`` at
         once."""
         first_place = int(np.searchsorted(order.starts, begin, side="right")) - 1
         for place in range(first_place, len(order.groups)):
@@ -230,7 +233,7 @@ class _RankReader:
     shares: Shares
 
     def batches(self, first: int) -> Generator[Batch, None, None]:
-        """The rank's batches but the first ones."""
+        """The rank's batches after the first ones."""
         order = EpochOrder.of(self.split.group_rows(), self.seed)
         lanes, windows = self.split.windows(order, self.part.begin, self.part.end, self.seed)
         number, used = windows.at(int(self.part.sizes[:first].sum()))
@@ -267,13 +270,14 @@ class _RankReader:
         ]
         for window in range(first, windows.number):
             counts = windows.edges(window + 1) - windows.edges(window)
-            rows = joined(
-                [
-                    part
-                    for lane, count in zip(readers, counts.tolist(), strict=True)
-                    for part in lane.take(count)
-                ]
-            )
+            parts = [
+                part
+                for lane, count in zip(readers, counts.tolist(), strict=True)
+                for part in lane.take(count)
+            ]
+            if not parts:
+                continue  # Few rows in many lanes: the parts of a lane are rounded.
+            rows = joined(parts)
             if self.seed is not None:
                 rng = window_rng(self.seed, self.rank, window)
                 rows = rows.take(rng.permutation(len(rows))).without_ids(self.shares, rng)
@@ -295,13 +299,13 @@ class _RankReader:
 
 
 def joined(parts: Sequence[Any]) -> AnyRows:
-    """All rows of the parts, which are of one kind."""
+    """All rows of the parts, which have the same class."""
     rows: AnyRows = type(parts[0]).joined(parts)
     return rows
 
 
 class _Lane:
-    """One of the places where a rank reads."""
+    """A place where a rank reads."""
 
     def __init__(self, rows: Iterator[Rows], mapper: Mapper) -> None:
         self._rows, self._mapper = rows, mapper

@@ -1,4 +1,4 @@
-"""Statistics of the training split that the schema needs: ids with their counts, and moments."""
+"""Statistics of the training split that a schema needs: counts of ids, and moments."""
 
 from __future__ import annotations
 
@@ -6,52 +6,47 @@ import math
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 MERGED_MIN: Final = 1 << 20
-"""Counts that are collected before they are merged."""
+"""Counts that are collected before they are added up."""
 
 
 class IdCounts:
-    """How often each id was seen, in memory for the distinct ids."""
+    """Counts of ids, in memory for the distinct ids."""
 
     def __init__(self) -> None:
-        self._ids = np.empty(0, np.int64)
-        self._counts = np.empty(0, np.int64)
-        self._new_ids: list[NDArray[np.int64]] = []
-        self._new_counts: list[NDArray[np.int64]] = []
-        self._new = 0
+        self._sums = pa.table({"id": pa.array([], pa.int64()), "count": pa.array([], pa.int64())})
+        self._parts: list[pa.Table] = []
 
     def add(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Ids ``[D]``, each seen ``counts`` times more."""
-        self._new_ids.append(ids)
-        self._new_counts.append(counts)
-        self._new += len(ids)
-        if self._new > max(MERGED_MIN, len(self._ids)):
-            self._merge()
+        """Add ids ``[N]``, repeats allowed, with the count of each."""
+        self._parts.append(pa.table({"id": ids, "count": counts}))
+        if sum(map(len, self._parts)) > max(MERGED_MIN, len(self._sums)):
+            self._add_up()
 
     def most_frequent(self, *, min_count: int, max_size: int | None) -> NDArray[np.int64]:
-        """The ids seen at least ``min_count`` times, the most frequent first, smaller ids first
-        among equals; at most ``max_size``."""
-        self._merge()
-        enough = self._counts >= min_count
-        ids, counts = self._ids[enough], self._counts[enough]
-        order = np.argsort(-counts, kind="stable")  # The ids are rising.
-        return ids[order][:max_size]
+        """The ids with a count of at least ``min_count``, at most ``max_size`` of them. The most
+        frequent ids come first, and smaller ids first among equals."""
+        self._add_up()
+        enough = self._sums.filter(pc.field("count") >= min_count)
+        ordered = enough.sort_by([("count", "descending"), ("id", "ascending")])
+        ids: NDArray[np.int64] = ordered.column("id").to_numpy()
+        return ids[:max_size]
 
-    def _merge(self) -> None:
-        ids = np.concatenate([self._ids, *self._new_ids])
-        counts = np.concatenate([self._counts, *self._new_counts])
-        order = np.argsort(ids, kind="stable")
-        ids, counts = ids[order], counts[order]
-        firsts = np.flatnonzero(np.diff(ids, prepend=ids[:1] - 1)) if len(ids) else order
-        self._ids = ids[firsts]
-        self._counts = np.add.reduceat(counts, firsts) if len(ids) else counts
-        self._new_ids, self._new_counts, self._new = [], [], 0
+    def _add_up(self) -> None:
+        counts = pa.concat_tables([self._sums, *self._parts])
+        sums = counts.group_by("id", use_threads=False).aggregate([("count", "sum")])
+        self._sums, self._parts = (
+            sums.select(["id", "count_sum"]).rename_columns(["id", "count"]),
+            [],
+        )
 
 
 class Moments:
-    """Mean and deviation of columns that come in parts, each part ``[N, F]``."""
+    """Mean and deviation of F columns, whose rows come in parts."""
 
     def __init__(self, columns: int) -> None:
         self._count = 0
@@ -60,7 +55,7 @@ class Moments:
         """Sums of the squared differences from the mean."""
 
     def add(self, values: NDArray[np.float32]) -> None:
-        """More rows."""
+        """Add rows ``[N, F]``."""
         if not len(values):
             return
         mean = values.mean(axis=0, dtype=np.float64)

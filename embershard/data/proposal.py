@@ -27,6 +27,7 @@ LABEL_NAMES = re.compile(
 REQUEST_NAMES = re.compile(
     r"^(request|session|impression|query|search|page_?view)_?(id|key)$", re.I
 )
+WEIGHT_NAMES = re.compile(r"^((sample|example|row)_?)?weight$", re.I)
 TIME_NAMES = re.compile(r"(^|_)(ts|time|timestamp|datetime|date|event_time|created_at)$", re.I)
 
 
@@ -159,7 +160,15 @@ def _roles(
 
     time = time or first(lambda column: column.type == "time")
     time = time or first(lambda column: column.is_number and TIME_NAMES.search(column.name))
-    return Roles(labels, request or first(is_request), time, candidates)
+    weight = next((column.name for column in facts.values() if _is_weight(column, labels)), None)
+    return Roles(labels, request or first(is_request), time, weight, candidates)
+
+
+def _is_weight(column: ColumnFacts, labels: Sequence[str]) -> bool:
+    """True for numbers from 0 that are named as weights."""
+    if not WEIGHT_NAMES.search(column.name) or column.name in labels or column.nulls:
+        return False
+    return column.is_number and column.numbers is not None and bool((column.numbers >= 0).all())
 
 
 def _data_lines(
@@ -174,6 +183,8 @@ def _data_lines(
         yield 'rows = "request"'
     if roles.request is not None:
         yield f"request = {json.dumps(roles.request)}  # {words[roles.request]}"
+    if roles.weight is not None:
+        yield f"weight = {json.dumps(roles.weight)}  # {words[roles.weight]}"
     if roles.time is not None:
         by, column = "time", roles.time
     else:
@@ -233,6 +244,7 @@ def _model_lines(rows: int, checkpoints: str) -> list[str]:
         "",
         "[checkpoint]",
         f"folder = {json.dumps(checkpoints)}",
+        "last_every_steps = 500  # a run that was killed goes on from here",
     ]
 
 

@@ -4,6 +4,7 @@ column                                     part
 ─────────────────────────────────────────  ──────────────────────────────
 0 and 1, named as a label or by --label    a task
 timestamp or date                          the column that splits by time
+numbers from 0, named weight               the weight of the losses
 float; integer named as a quantity         a dense input
 string; other integer; list of ids         a sparse input
 another value in every row, constant,      left out, with the reason
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 from embershard.data.column_facts import ColumnFacts, is_constant_in
 from embershard.data.parquet_columns import is_list
 
-Kind: TypeAlias = Literal["label", "request", "split", "dense", "sparse", "left out"]
+Kind: TypeAlias = Literal["label", "request", "split", "weight", "dense", "sparse", "left out"]
 
 QUANTITY_NAMES = re.compile(
     r"(^|_)(n|num|count|counts|cnt|price|cost|amount|age|hour|minute|days?|rate|score|size|length|"
@@ -42,7 +43,8 @@ FEW_ROWS = 100
 """Among so few rows, values may all differ by chance."""
 
 SAME_IDS_SHARE = 0.8
-"""A list and a column share a table if they have this share of all their ids in common."""
+"""A list and a column share a table if they have this share of all their ids in common. If the
+list's name has the column's in it, the column only needs this share of the list's ids."""
 
 HEAVY_TAIL = 8.0
 """A column of numbers from 0 whose 99th percentile is this many medians gets a logarithm."""
@@ -67,6 +69,7 @@ class Roles(NamedTuple):
     labels: Sequence[str]
     request: str | None
     time: str | None
+    weight: str | None
     candidates: Collection[str]
     """Columns of lists with an element for each candidate. Empty if a row is an impression."""
 
@@ -84,6 +87,8 @@ def proposed_column(
         return _proposed(facts, "split", [])
     if facts.name == roles.request:
         return _proposed(facts, "request", [])
+    if facts.name == roles.weight:
+        return _proposed(facts, "weight", [], "multiplies the losses of each row")
     if reason := _reason_to_leave_out(facts):
         return _proposed(facts, "left out", [], reason)
     if roles.candidates:
@@ -124,7 +129,7 @@ def _proposed(
             words.append(f"mean {numbers.mean():.4g}")
         elif facts.type == "list":
             words.append(f"{numbers.mean():.3g} ids a row, at most {int(numbers.max())}")
-        elif kind == "dense":
+        elif kind in ("dense", "weight"):
             words.append(f"{numbers.min():.4g} .. {numbers.max():.4g}")
     if kind in ("sparse", "request", "left out") and facts.distinct:
         words.append(f"{facts.distinct:,} distinct")
@@ -179,7 +184,10 @@ def with_shared_table(
             continue
         ids = ids_of(other.name)
         common = pc.sum(pc.is_in(own, ids)).as_py() or 0
-        if common >= SAME_IDS_SHARE * (len(own) + len(ids) - common):
+        noun = re.sub(r"_?id$", "", other.name) or other.name
+        is_named_alike = re.search(rf"(^|_){re.escape(noun)}(s|_|$)", column.name)
+        compared = len(own) if is_named_alike else len(own) + len(ids) - common
+        if common >= SAME_IDS_SHARE * compared:
             # Inputs of one table have one id map, so one min_count.
             counts = tuple(line for line in other.settings if line.startswith("min_count"))
             own_lines = tuple(line for line in column.settings if not line.startswith("min_count"))

@@ -17,7 +17,7 @@ class RandomRecDataset(IterableDataset[Batch]):
     """Batches of random numbers. The arguments are TorchRec's.
 
     Args:
-        keys: names of the sparse inputs.
+        keys: names of the sparse inputs, at least one.
         batch_size: examples of each batch.
         hash_size: ids are 0 .. hash_size - 1.
         hash_sizes: the same for each key, in place of ``hash_size``.
@@ -45,6 +45,8 @@ class RandomRecDataset(IterableDataset[Batch]):
         num_batches: int | None = None,
         num_generated_batches: int = 10,
     ) -> None:
+        if not keys:
+            raise InputError("keys: expected the name of at least one sparse input, got none")
         self._keys, self._batch_size, self._num_dense = list(keys), batch_size, num_dense
         self._hash_sizes = list(hash_sizes or [hash_size] * len(keys))
         self._ids_per_features = list(ids_per_features or [ids_per_feature] * len(keys))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from embershard.data.base import Dataset, Progress
-from embershard.data.fetch import DEFAULT_CACHE, fetch_movielens
+from embershard.data.fetch import cache_folder, fetch_movielens
 from embershard.data.movielens import load_movielens
 from embershard.data.parquet_batches import check_pyarrow, load_parquet
 from embershard.data.parquet_config import ParquetConfig, Share
@@ -116,7 +116,7 @@ def load_dataset(
     config: DataConfig | ParquetConfig,
     *,
     tasks: Mapping[str, TaskConfig] = DEFAULT_TASKS,
-    cache: Path = DEFAULT_CACHE,
+    cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Dataset[Any]:
     """Load the data set that ``config`` names.
@@ -124,7 +124,8 @@ def load_dataset(
     Args:
         config: name and settings of the data set.
         tasks: what the model learns. Built-in data sets have labels for one task.
-        cache: folder that keeps fetched and prepared data. ``~`` is the home folder.
+        cache: folder that keeps fetched and prepared data. ``~`` is the home folder. None: the
+            folder that ``EMBERSHARD_CACHE`` names, or ``~/.cache/embershard``.
         progress: called while files are read for the first time, maybe on another thread, with the
             step, its units that are done, and all of its units.
 
@@ -132,6 +133,7 @@ def load_dataset(
         InputError: settings that make no data set, or tasks without labels in it.
         DataError: its files cannot be fetched or read.
     """
+    cache = cache_folder(cache)
     if isinstance(config, ParquetConfig):
         return load_parquet(config, tasks, cache, progress)
     _check_tasks(config, tasks)
@@ -148,11 +150,11 @@ def _check_tasks(config: DataConfig, tasks: Mapping[str, TaskConfig]) -> None:
         )
 
 
-def movielens_folder(path: Path | None, cache: Path = DEFAULT_CACHE) -> Path:
+def movielens_folder(path: Path | None, cache: Path | None = None) -> Path:
     """The folder of MovieLens-100K: ``path``, or the cache, into which it is fetched if needed."""
     if path is not None:
         return path.expanduser()
-    return fetch_movielens(cache.expanduser() / "movielens-100k")
+    return fetch_movielens(cache_folder(cache) / "movielens-100k")
 
 
 class _Source(NamedTuple):

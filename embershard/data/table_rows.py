@@ -1,4 +1,4 @@
-"""Rows as a model takes them: transformed, with ids mapped to rows of tables.
+"""Rows that a model takes: transformed, with ids mapped to rows of tables.
 
 `TableRows`     one example a row
 `RequestRows`   one request a row, and the candidates of all requests
@@ -59,7 +59,7 @@ class TableRows:
         )
 
     def part(self, first: int, stop: int) -> TableRows:
-        """The rows from ``first`` to before ``stop``, without a copy of their values."""
+        """The rows from ``first`` up to ``stop``, without a copy of their values."""
         return TableRows(
             {name: array[first:stop] for name, array in self.arrays.items()},
             {name: lists.part(first, stop) for name, lists in self.sparse.items()},
@@ -131,7 +131,7 @@ class RequestRows:
         )
 
     def part(self, first: int, stop: int) -> RequestRows:
-        """The requests from ``first`` to before ``stop``, without a copy of their values."""
+        """The requests from ``first`` up to ``stop``, without a copy of their values."""
         offsets = self.offsets[first : stop + 1]
         return RequestRows(
             self.requests.part(first, stop),
@@ -166,7 +166,7 @@ class RequestRows:
 def _keyed_by_scope(
     schema: Schema, lists: Mapping[str, IdLists], request_of: NDArray[np.int64]
 ) -> KeyedJaggedTensor:
-    """A variable batch: a key has as many lists as its scope has rows."""
+    """A variable batch: keys of the request scope have a list for each request."""
     keys = schema.sparse_names()
     values, lengths = _flat([lists[key] for key in keys])
     if not keys:

@@ -26,7 +26,7 @@ class LogitModel(nn.Module):
     ``(B, dense features)``, and a `KeyedJaggedTensor` with the rows of B examples.
 
     Args:
-        tasks: the loss of each task, by the name of its output. None: one task ``score``.
+        tasks: the loss of each task, by the name of its output; one task ``score`` if None.
     """
 
     def __init__(self, tasks: Mapping[str, Loss] | None = None) -> None:

@@ -134,11 +134,11 @@ class DeepFMConfig(NamedConfig):
         first = [
             replace(table, name=f"{table.name}_first_order", embedding_dim=1) for table in tables
         ]
-        every = [*tables, *first]
+        all_tables = [*tables, *first]
         outputs = sum(len(table.feature_names) for table in tables)
         return {
-            "tables": table_arguments(every, None)["tables"],
-            "first_order_features": embedding_names(every)[outputs:],
+            "tables": table_arguments(all_tables, None)["tables"],
+            "first_order_features": embedding_names(all_tables)[outputs:],
             "dense_in_features": len(schema.dense),
             "over_arch_layer_sizes": list(self.over_layers),
         }

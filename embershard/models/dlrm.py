@@ -155,7 +155,7 @@ class DLRMTrain(nn.Module):
 
 
 class DLRMBaseConfig(NamedConfig):
-    """Settings of DLRM and of models that end as it does."""
+    """Settings of DLRM and of models with the same last layers."""
 
     dense_layers: Layers = (32, 16)
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""

@@ -24,7 +24,7 @@ class DenseArch(nn.Module):
     Args:
         in_features: n, number of dense features.
         layer_sizes: width of each layer's output; the last is D.
-        device: where the layers lie. None: torch's default.
+        device: device of the layers; torch's default if None.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class InteractionArch(nn.Module):
 
     Args:
         num_sparse_features: F, at least 1.
-        device: where the list of pairs lies. None: torch's default.
+        device: device of the list of pairs; torch's default if None.
 
     Raises:
         InputError: F under 1.
     """
 
     pairs: Tensor
-    """int64: where the pairs lie in a flat ``(F + 1, F + 1)``."""
+    """int64: places of the pairs in a flat ``(F + 1, F + 1)``."""
     pair_of: Tensor
     """int64: the pair of each product of a flat ``(F + 1, F + 1)``; on the diagonal one past the
     last pair."""
@@ -111,7 +111,7 @@ class InteractionArch(nn.Module):
 
         Returns:
             ``(B, D + F + F * (F - 1) / 2)``: the dense vector, then the dot products of all pairs
-            (0, 1), (0, 2), ..., (1, 2), ..., where 0 is the dense one.
+            (0, 1), (0, 2), ..., (1, 2), ...; 0 is the dense vector.
         """
         vectors = torch.cat([dense_features.unsqueeze(1), sparse_features], dim=1)
         traced: object = vectors
@@ -152,7 +152,7 @@ class OverArch(nn.Module):
     Args:
         in_features: width of the input.
         layer_sizes: width of each layer's output, at least two.
-        device: where the layers lie. None: torch's default.
+        device: device of the layers; torch's default if None.
 
     Raises:
         InputError: fewer than two layers.
@@ -176,14 +176,14 @@ class OverArch(nn.Module):
 
     @property
     def layers(self) -> list[Perceptron]:
-        """All layers but the last."""
+        """All layers except the last."""
         hidden = self.model[0]
         assert isinstance(hidden, MLP)
         return hidden.layers
 
     @property
     def last(self) -> nn.Linear:
-        """The layer that gives the logits."""
+        """The layer that computes the logits."""
         layer = self.model[1]
         assert isinstance(layer, nn.Linear)
         return layer

@@ -10,11 +10,12 @@ Large-Scale Recommendation", arXiv 2403.00877.
     features of tower 1 --- products, linear layer --> [B, k, D] +-- products --> over_arch
     features of tower 2 --- products, linear layer --> [B, k, D] +      --> logits [B, T]
 
-The paper keeps the features of a tower on one host, so that only the k vectors of each tower cross
-hosts. This is the model alone: the vectors of all features are exchanged as for other models.
+If a plan puts the tables of each tower on one host, only the k vectors of each tower cross
+hosts, as in the paper; see `embershard.sharding.tower_dist`. Under other plans the vectors of all
+features are exchanged, as for other models.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import torch
@@ -33,6 +34,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
 )
 from embershard.modules.tables import check_one_dim, embedding_names
+from embershard.modules.towers import Towers
 from embershard.package.schema import Schema
 
 
@@ -112,9 +114,8 @@ class DMT(LogitModel):
         check_logits(over_arch_layer_sizes, self.tasks)
         device, vectors = dense_device, len(towers) * tower_vectors
         self.embedding_bag_collection = embedding_bag_collection
-        self.towers = nn.ModuleList(
-            TowerModule(keys, dim, tower_vectors, device=device) for keys in towers
-        )
+        modules = (TowerModule(keys, dim, tower_vectors, device=device) for keys in towers)
+        self.towers = Towers(modules, tower_vectors, dim)
         self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=device)
         self.inter_arch = InteractionArch(vectors, device=device)
         self.over_arch = OverArch(
@@ -123,8 +124,7 @@ class DMT(LogitModel):
 
     def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
         """Logits ``(B, T)``; see `LogitModel`."""
-        pooled = self.embedding_bag_collection(sparse_features)
-        compressed = torch.cat([tower(pooled) for tower in self.towers], dim=1)
+        compressed = self.towers(self.embedding_bag_collection(sparse_features))
         dense = self.dense_arch(dense_features)
         logits: Tensor = self.over_arch(self.inter_arch(dense, compressed))
         return logits
@@ -154,6 +154,14 @@ class DMTConfig(DLRMBaseConfig):
     tower_vectors: Annotated[int, Field(ge=1, le=LAYER_MAX)] = 2
     """Vectors that each tower's inputs are compressed to."""
 
+    def tower_inputs(self, features: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+        """The sparse inputs of each tower, from those of all tables."""
+        names, count = list(dict.fromkeys(features)), self.tower_count
+        return self.towers or tuple(
+            tuple(names[len(names) * tower // count : len(names) * (tower + 1) // count])
+            for tower in range(count)
+        )
+
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema
     ) -> dict[str, Any]:
@@ -161,15 +169,11 @@ class DMTConfig(DLRMBaseConfig):
         keys = dict[str, list[str]]()
         for feature, key in zip(features, embedding_names(tables), strict=True):
             keys.setdefault(feature, []).append(key)
-        names, count = list(keys), self.tower_count
-        if unknown := {name for tower in self.towers for name in tower}.difference(names):
+        if unknown := {name for tower in self.towers for name in tower}.difference(keys):
             raise InputError(
-                f"model dmt: towers: expected sparse inputs of {names}, got {sorted(unknown)}"
+                f"model dmt: towers: expected sparse inputs of {list(keys)}, got {sorted(unknown)}"
             )
-        towers = self.towers or tuple(
-            tuple(names[len(names) * tower // count : len(names) * (tower + 1) // count])
-            for tower in range(count)
-        )
+        towers = self.tower_inputs(features)
         return {
             **super()._constructor_arguments(tables, schema),
             "towers": [[key for name in tower for key in keys[name]] for tower in towers],

@@ -14,7 +14,7 @@ Instance-Guided Mask", arXiv 2102.07619.
     then an MLP turns the outputs into logits [B, T]
 
 The blocks are those of Twitter's ranker: one LayerNorm spans all features, and a block ends in its
-LayerNorm. The paper normalizes each feature alone, and ends a block in a ReLU.
+LayerNorm. The paper normalizes each feature by itself, and ends a block in a ReLU.
 """
 
 from collections.abc import Mapping, Sequence

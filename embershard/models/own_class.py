@@ -32,7 +32,7 @@ from embershard.modules import EmbeddingBagConfig
 from embershard.package.schema import Schema
 
 PROVIDED = ("embedding_bag_collection", "dense_in_features", "schema", "tasks", "dense_device")
-"""Parameters of a constructor that embershard passes itself, if it has them."""
+"""Parameters of a constructor that embershard passes itself, if the constructor has them."""
 
 Made = TypeVar("Made")
 
@@ -62,7 +62,7 @@ def import_class(path: str) -> type[nn.Module]:
     if not separator or not all(part.isidentifier() for part in [*home.split("."), name]):
         raise OwnClassError(f"expected package.module:Class, got {path!r}")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # As `python -m` does.
+        sys.path.insert(0, os.getcwd())  # `python -m` does the same.
     module = _own_code(lambda: importlib.import_module(home), f"importing {home}")
     model_class = getattr(module, name, None)
     if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
@@ -83,18 +83,19 @@ def check_arguments(path: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         The arguments, converted to the annotated types: a list to a tuple.
 
     Raises:
-        OwnClassError: as of ``import_class``, or an argument that is unknown, missing or of another
+        OwnClassError: ``import_class`` raises it, or an argument is unknown, missing or of another
             type.
     """
     model_class = import_class(path)
     signature = inspect.signature(model_class)
     takes = f"an argument of {path}{signature}"
     parameters = {
-        name: each
-        for name, each in signature.parameters.items()
-        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        name: parameter
+        for name, parameter in signature.parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     }
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    takes_any = inspect.Parameter.VAR_KEYWORD in kinds
     if PROVIDED[0] not in parameters:
         raise OwnClassError(f"expected {PROVIDED[0]} as {takes}, got none")
     for name in arguments:
@@ -102,8 +103,8 @@ def check_arguments(path: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
             raise OwnClassError("expected no value, since embershard passes it, got one", name)
         if name not in parameters and not takes_any:
             raise OwnClassError(f"expected {takes}, got {name!r}", name)
-    for name, each in parameters.items():
-        if each.default is each.empty and name not in (*PROVIDED, *arguments):
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in (*PROVIDED, *arguments):
             raise OwnClassError(f"expected a value of {name!r}, {takes}, got none")
     try:
         hints = typing.get_type_hints(model_class.__init__)
@@ -135,7 +136,7 @@ def build_own(
         if name in parameters:
             arguments[name] = value
     module = _own_code(lambda: import_class(path)(**arguments), f"the constructor of {path}")
-    if not any(each is bags for each in module.modules()):
+    if not any(part is bags for part in module.modules()):
         raise OwnClassError(
             f"expected {path} to keep {PROVIDED[0]} as an attribute, got a module without it"
         )
@@ -172,15 +173,15 @@ def _converted(name: str, value: object, hints: Mapping[str, Any], takes: str) -
     try:
         return TypeAdapter(hints.get(name, Any)).validate_python(value)
     except ValidationError as error:
-        said = error.errors()[0]["msg"].replace("Input should be", "expected")
-        raise OwnClassError(f"{said} as {takes}, got {value!r}", name) from None
+        problem = error.errors()[0]["msg"].replace("Input should be", "expected")
+        raise OwnClassError(f"{problem} as {takes}, got {value!r}", name) from None
     except PydanticUserError:  # A class that pydantic does not know.
         return value
 
 
 @torch.no_grad()
 def _run(module: nn.Module, schema: Schema) -> Any:
-    """The output for two examples, each with row 0 of every input."""
+    """The output for two examples. Both have row 0 of every input."""
     keys, was_training = [item.name for item in schema.sparse], module.training
     ones = torch.ones(2 * len(keys), dtype=torch.int32)
     sparse = KeyedJaggedTensor(keys, torch.zeros(len(ones), dtype=torch.int64), lengths=ones)
@@ -202,16 +203,16 @@ def _own_code(call: Callable[[], Made], what: str) -> Made:
 
 
 class ClassConfig(BaseConfig):
-    """The section ``[model]`` of a model of one's own class."""
+    """Settings of a model of the user's own class."""
 
     model_config = ConfigDict(extra="allow")
 
     class_: Annotated[str, Field(alias="class")]
     """``package.module:Class``; the current folder is importable. All other keys are arguments of
-    its constructor. [Your own class](models.md#your-own-class) says what it has to be."""
+    its constructor. [Your own class](models.md#your-own-class) tells the requirements."""
 
     embedding_dim: EmbeddingDim = 16
-    """Columns of every table."""
+    """Columns of every table. A parameter of the constructor with this name gets it as well."""
 
     @model_validator(mode="before")
     @classmethod
@@ -227,9 +228,17 @@ class ClassConfig(BaseConfig):
 
     def check(self) -> None:
         """Import the class and check its arguments; raises OwnClassError."""
-        check_arguments(self.class_, self.model_extra or {})
+        check_arguments(self.class_, self._arguments)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        """The other keys, and ``embedding_dim`` if the constructor has such a parameter."""
+        arguments = dict(self.model_extra or {})
+        if "embedding_dim" in inspect.signature(import_class(self.class_)).parameters:
+            arguments["embedding_dim"] = self.embedding_dim
+        return arguments
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema
     ) -> dict[str, Any]:
-        return {"arguments": dict(self.model_extra or {})}
+        return {"arguments": self._arguments}

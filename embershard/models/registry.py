@@ -83,8 +83,8 @@ def build_model(
     Args:
         name: one of ``model_names()``, or ``package.module:Class``.
         arguments: arguments of its constructor as JSON's types, as the model's config returns them:
-            ``tables`` (each ``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names``,
-            and ``pooling`` "sum" or "mean"), ``fused`` (null for plain tables, or ``optimizer``,
+            ``tables`` (``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names`` and
+            ``pooling``, "sum" or "mean"), ``fused`` (null for plain tables, or ``optimizer``,
             ``learning_rate`` and ``eps`` of tables that train in backward), ``tasks`` (the loss of
             each task by name; without it one task ``score``), and for each model:
 
@@ -112,7 +112,7 @@ def build_model(
             ============= ==============================================================
 
         schema: schema of the inputs; only for a class of your own.
-        device: device of the model. None: torch's default for plain tables, cpu for fused ones.
+        device: device of the model. If None, torch's default for plain tables, cpu for fused ones.
 
     Raises:
         InputError: an unknown name or argument, a missing one, or one that does not fit.

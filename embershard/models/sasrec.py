@@ -60,8 +60,8 @@ class CausalBlock(nn.Module):
         self.feed_forward = MLP(dim, [dim, dim], device=device, activate_last=False)
 
     def forward(self, states: Tensor, later: Tensor) -> Tensor:
-        """``(R, L, D)`` to the same; ``later`` bool ``(L, L)`` is true where a column's place is
-        after its row's."""
+        """``(R, L, D)`` to the same shape. ``later``, bool ``(L, L)``, is true if the place of the
+        column is after that of the row."""
         x = self.attention_norm(states)
         products = torch.bmm(self.query(x), self.key(x).transpose(1, 2)) * self.scale
         weights = torch.softmax(products.masked_fill(later, -1e9), dim=2)
@@ -73,13 +73,13 @@ class CausalBlock(nn.Module):
 class SASRec(HistoryModel):
     """The model.
 
-    To be exported, ``history`` is an input of the request scope wherever any input is.
+    To be exported, ``history`` is an input of the request scope if any input is.
 
     Args:
         embedding_bag_collection: pooled features.
         embedding_collection: has the features ``history`` and ``target``, as a rule in one table.
-        history: key of its output that is attended over, the latest id last.
-        target: key of its output that is scored; lists of one id, or of none.
+        history: key of its output that is attended to, the latest id last.
+        target: key of its output that is scored; lists of at most one id.
         history_max: L, at least 1. Only the first L ids of a longer list count.
         blocks: number of blocks, at least 1.
         dense_in_features: number of dense features.

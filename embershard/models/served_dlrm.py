@@ -23,8 +23,8 @@ from embershard.package.schema import Schema
 
 
 def splits_by_scope(sparse_arch: SparseArch, schema: Schema) -> bool:
-    """True if a ServedDLRM saves work: there are two vectors of the request scope, and one that
-    is not."""
+    """True if a ServedDLRM saves work: at least two vectors have the request scope, and one has
+    not."""
     request, example = _by_scope(sparse_arch.sparse_feature_names, schema)
     return len(request) > 1 and len(example) > 0
 
@@ -33,9 +33,9 @@ class ServedDLRM(nn.Module):
     """The outputs of a DLRM whose inputs have scopes.
 
     Args:
-        dense_arch, sparse_arch, over_arch: of a trained DLRM; shared, but for the first layer of
-            ``over_arch``, which is copied.
-        schema: of its inputs. REQUIRES: `splits_by_scope`.
+        dense_arch, sparse_arch, over_arch: parts of a trained DLRM. They are shared, except the
+            first layer of ``over_arch``, which is copied.
+        schema: schema of the inputs. REQUIRES: `splits_by_scope`.
         tasks: the loss of each task, by the name of its output.
     """
 
@@ -60,8 +60,8 @@ class ServedDLRM(nn.Module):
         first, *above = over_arch.layers
         columns = _columns(self.dim, self.request, self.example)
         self.of_request, self.of_example = (
-            _taking(first.linear, each, bias=bias)
-            for each, bias in zip(columns, (False, True), strict=True)
+            _select_inputs(first.linear, places, bias=bias)
+            for places, bias in zip(columns, (False, True), strict=True)
         )
         self.above = nn.Sequential(first.activation, *above, over_arch.last)
         for name, members in (("request", self.request), ("example", self.example)):
@@ -69,8 +69,7 @@ class ServedDLRM(nn.Module):
             self.register_buffer(f"pairs_of_{name}", pairs, persistent=False)
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor | dict[str, Tensor]:
-        """Score B examples, ``dense`` float32 ``(B, dense features)`` and ``sparse`` rows: float32
-        ``(B,)`` for each task, see ``outputs_of``."""
+        """float32 ``(B,)`` for each task; see `Score`."""
         pooled = self.embeddings(sparse)
         vectors = [self.dense_arch(dense), *(pooled[name] for name in self.features)]
         user = self._stacked(vectors, self.request)
@@ -95,8 +94,8 @@ class ServedDLRM(nn.Module):
 
 
 def _by_scope(features: Sequence[str], schema: Schema) -> tuple[list[int], list[int]]:
-    """The places of a DLRM's vectors, of the request scope and of the example scope; 0 is the dense
-    one, which is of the request scope if all dense inputs are."""
+    """Places of a DLRM's vectors of the request scope, and of the example scope. Place 0 is the
+    dense vector. It has the request scope if all dense inputs have."""
     of_request = set(schema.sparse_names("request"))
     request = [] if schema.dense_names("example") else [0]
     request += [place for place, name in enumerate(features, 1) if name in of_request]
@@ -106,7 +105,7 @@ def _by_scope(features: Sequence[str], schema: Schema) -> tuple[list[int], list[
 def _columns(
     dim: int, request: Sequence[int], example: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Inputs of DLRM's first layer above the interactions, by scope: of requests, of examples."""
+    """Inputs of DLRM's first layer above the interactions: those of requests, those of examples."""
     pairs = combinations(range(len(request) + len(example)), 2)
     column = {pair: place for place, pair in enumerate(pairs, dim)}
     of_request = [column[pair] for pair in combinations(request, 2)]
@@ -119,7 +118,7 @@ def _columns(
 
 
 def _pairs(members: int) -> Tensor:
-    """Places of the products of two different vectors in a flat matrix of all; int64."""
+    """Places of the products of two different vectors in a flat matrix of all products; int64."""
     first, second = torch.triu_indices(members, members, offset=1)
     pairs: Tensor = first * members + second
     return pairs
@@ -130,10 +129,10 @@ def _products(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left, right.transpose(1, 2)).flatten(1)
 
 
-def _taking(layer: nn.Linear, columns: Sequence[int], *, bias: bool) -> nn.Linear:
-    """A copy of a layer that takes some of its inputs, in this order."""
-    taken = nn.Linear(len(columns), layer.out_features, bias=bias, device="meta")
-    taken.weight = nn.Parameter(layer.weight.detach()[:, columns], requires_grad=False)
+def _select_inputs(layer: nn.Linear, columns: Sequence[int], *, bias: bool) -> nn.Linear:
+    """A copy of a layer with some of its inputs, in this order."""
+    copy = nn.Linear(len(columns), layer.out_features, bias=bias, device="meta")
+    copy.weight = nn.Parameter(layer.weight.detach()[:, columns], requires_grad=False)
     if bias:
-        taken.bias = layer.bias
-    return taken
+        copy.bias = layer.bias
+    return copy

@@ -37,18 +37,18 @@ from embershard.modules.tables import check_one_dim, embedding_names
 from embershard.package.schema import Schema, Scope
 
 TowerLoss: TypeAlias = Literal["bce", "in_batch"]
-"""``bce``: that of the task, row by row. ``in_batch``: see `InBatchSoftmax`."""
+"""``bce`` is the task's loss, row by row. For ``in_batch`` see `InBatchSoftmax`."""
 
 
 class Tower(nn.Module):
     """Some dense columns and some pooled features to one vector.
 
     Args:
-        columns: of the dense features.
-        keys: of the pooled features.
+        columns: columns of the dense features.
+        keys: keys of the pooled features.
         dim: width of each pooled feature.
-        layer_sizes: width of each layer; the last is that of the vector, and linear.
-        device: where the layers lie. None: torch's default.
+        layer_sizes: width of each layer. The last is the vector's, and linear.
+        device: device of the layers; torch's default if None.
 
     Raises:
         InputError: neither columns nor keys, or no layers.
@@ -84,15 +84,15 @@ class TwoTower(LogitModel):
     Args:
         embedding_bag_collection: all of its tables of one width.
         user_columns: dense features of the user, by position.
-        user_features: outputs of the collection that are of the user.
+        user_features: outputs of the collection for the user.
         item_columns: dense features of the item, by position.
-        item_features: outputs of the collection that are of the item.
+        item_features: outputs of the collection for the item.
         tower_layer_sizes: width of each layer of either tower; the last is d.
-        dense_device: where the towers lie. None: torch's default.
+        dense_device: device of the towers; torch's default if None.
         tasks: see `LogitModel`; one task, with the loss ``bce`` if ``loss`` is ``in_batch``.
         loss: how the model trains.
-        temperature, item, frequency_buckets: of ``in_batch``: the divisor of logits, the sparse
-            feature of the item's id, one id an example, and the number of counters of such ids.
+        temperature, item, frequency_buckets: settings of ``in_batch``: the divisor of logits, the
+            sparse feature of the item's id, one id an example, and the number of its counters.
 
     Raises:
         InputError: a tower without inputs, an output that the collection lacks, or arguments that
@@ -122,6 +122,15 @@ class TwoTower(LogitModel):
                 f"two_tower: expected another name for the task, got {clash.pop()!r}, "
                 "which is the output of a tower"
             )
+        for tower, scope, inputs in (
+            ("user", "request", [*user_columns, *user_features]),
+            ("item", "example", [*item_columns, *item_features]),
+        ):
+            if not inputs:
+                raise InputError(
+                    f"two_tower: {tower} tower: expected at least one input with scope {scope!r}, "
+                    "got none; inputs have the scope 'example' unless they declare another"
+                )
         names = embedding_bag_collection.embedding_names()
         for name in (*user_features, *item_features):
             if name not in names:
@@ -248,8 +257,8 @@ class TwoTowerConfig(NamedConfig):
             return [place for place, item in enumerate(schema.dense) if item.scope == scope]
 
         def outputs(scope: Scope) -> list[str]:
-            found = zip(features, keys, strict=True)
-            return [key for feature, key in found if scopes[feature] == scope]
+            pairs = zip(features, keys, strict=True)
+            return [key for feature, key in pairs if scopes[feature] == scope]
 
         of_loss = dict[str, Any]()
         if self.loss == "in_batch":

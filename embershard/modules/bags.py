@@ -1,4 +1,4 @@
-"""Rows of a feature, checked; and bags of them as weighted sums: what collections look up."""
+"""Checked rows of features, and bags of rows as weighted sums, for the lookups of collections."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,21 +15,21 @@ ROW_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Bags(NamedTuple):
-    """B bags of one feature; each one's vector is the sum of ``weights * table[rows]``."""
+    """B bags of one feature. The vector of a bag is the sum of ``weights * table[rows]``."""
 
     rows: Tensor
-    """int64 ``(total,)``, all within the table."""
+    """int64 ``(total,)``, all in the table."""
 
     lengths: Tensor
     """int64 ``(B,)``."""
 
     weights: Tensor
-    """``(total,)``: 0 for a zero vector; else the feature's own weight, or 1; for a mean divided by
-    the number of ids of the bag."""
+    """``(total,)``: 0 for a zero vector, otherwise the feature's own weight, or 1. For a mean they
+    are divided by the number of ids of the bag."""
 
 
 class JoinedBags(NamedTuple):
-    """The bags of several lookups, one after the other."""
+    """The bags of several lookups, lookup after lookup."""
 
     rows: Tensor
     """int64 ``(total,)``."""
@@ -38,7 +38,7 @@ class JoinedBags(NamedTuple):
     """int64 ``(lookups * B,)``."""
 
     weights: Tensor | None
-    """``(total,)``; None: 1 for each row."""
+    """``(total,)``. If None, each row has weight 1."""
 
 
 def read_all_bags(
@@ -48,7 +48,7 @@ def read_all_bags(
     is_weighted: bool,
     dtype: torch.dtype,
 ) -> JoinedBags:
-    """What ``read_bags`` reads, for every feature of every table, in order; raises likewise."""
+    """The bags of every feature of every table, in order. Raises the errors of ``read_bags``."""
     joined = _read_at_once(features, tables, is_weighted=is_weighted, dtype=dtype)
     if joined is not None:
         return joined
@@ -71,8 +71,8 @@ def _read_at_once(
     is_weighted: bool,
     dtype: torch.dtype,
 ) -> JoinedBags | None:
-    """None unless all lies on CPU, weights need no gradient, and each row that is looked up is in
-    its table; -1 is not."""
+    """The bags, or None if ``read_bags`` has to read them: on CUDA, if weights need a gradient, or
+    if a row is not in its table, such as -1."""
     lookups = [(table, feature) for table in tables for feature in table.feature_names]
     keys, rows = features.index_per_key(), rows_in(features)
     weights = weights_in(features) if is_weighted else None
@@ -113,7 +113,7 @@ def read_bags(
     is_weighted: bool,
     dtype: torch.dtype,
 ) -> Bags:
-    """What to look up in ``table`` for ``feature``, with weights of ``dtype``.
+    """The bags to look up in ``table`` for ``feature``, with weights of ``dtype``.
 
     Row -1 stands for a zero vector: it adds nothing, but counts in a mean's divisor.
 
@@ -126,10 +126,10 @@ def read_bags(
     weights = (rows >= 0).to(dtype)
     if is_weighted:
         weights_in(features)
-        given = jagged.weights_or_none()
-        if given is None:
+        own_weights = jagged.weights_or_none()
+        if own_weights is None:
             raise InputError(f"feature {feature!r}: expected weights, got none")
-        weights = weights * given.to(dtype)
+        weights = weights * own_weights.to(dtype)
     if table.pooling is PoolingType.MEAN:
         shares = lengths.to(dtype).reciprocal()  # an empty bag's infinity is repeated 0 times
         weights = weights * shares.repeat_interleave(lengths, output_size=rows.numel())
@@ -137,9 +137,9 @@ def read_bags(
 
 
 def read_lists(features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig) -> JaggedTensor:
-    """The lists of ``feature``, as int64 rows of ``table``, each in it or -1, with the feature's
-    own weights, if any. `InputError`: no such feature; on CPU also a negative length or another
-    row."""
+    """The lists of ``feature``, as int64 rows of ``table`` or -1, with the feature's own weights,
+    if any. Raises `InputError` if there is no such feature, on CPU also for a negative length or
+    another row."""
     if feature not in features.keys():  # noqa: SIM118  not a dict
         raise InputError(
             f"feature {feature!r} of table {table.name!r}: expected it in the input, "
@@ -154,8 +154,8 @@ def read_lists(features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig
 
 
 def rows_in(features: KeyedJaggedTensor) -> Tensor:
-    """int64 ``(total,)``, contiguous: the values, which are rows of tables.
-    `InputError`: values that are no integers, or of several numbers each."""
+    """The values, which are rows of tables: int64 ``(total,)``, contiguous. Raises `InputError` for
+    values that are no integers, or vectors."""
     values = features.values()
     if values.dim() != 1 or values.dtype not in ROW_DTYPES:
         raise InputError(
@@ -166,8 +166,8 @@ def rows_in(features: KeyedJaggedTensor) -> Tensor:
 
 
 def weights_in(features: KeyedJaggedTensor) -> Tensor | None:
-    """``(total,)``, contiguous: the weights, if any. `InputError`: weights of several numbers
-    each."""
+    """The weights, if any: ``(total,)``, contiguous. Raises `InputError` for weights that are
+    vectors."""
     weights = features.weights_or_none()
     if weights is not None and weights.dim() != 1:
         raise InputError(
@@ -178,8 +178,8 @@ def weights_in(features: KeyedJaggedTensor) -> Tensor | None:
 
 
 def _contiguous(numbers: Tensor) -> Tensor:
-    """As the kernels read them: a column of a matrix is copied. ``Tensor.contiguous`` would leave
-    one number as it is."""
+    """Numbers as kernels read them. A column of a matrix is copied; ``Tensor.contiguous`` would
+    leave a column of one number unchanged."""
     if numbers.stride(0) == 1:
         return numbers
     return numbers.clone(memory_format=torch.contiguous_format)

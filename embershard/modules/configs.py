@@ -1,4 +1,4 @@
-"""What an embedding table is: its size, its features, how it begins."""
+"""Settings of an embedding table: its size, its features, its first values."""
 
 import math
 import re
@@ -27,21 +27,22 @@ class PoolingType(Enum):
 
 
 class DataType(Enum):
-    """As what a table's weights are kept and trained. What is looked up is float32 either way."""
+    """Data type of a table's weights, also in training. Lookups return float32 either way."""
 
     FP32 = "FP32"
     FP16 = "FP16"
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """Torch's data type of the weights."""
         return torch.float16 if self is DataType.FP16 else torch.float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingConfig:
-    """One embedding table and the features that are looked up in it. Checked when built: what no
-    package can hold is refused before it is trained.
+    """One embedding table and the features that are looked up in it.
+
+    It is checked when it is built, so that no table is trained that a package cannot hold.
 
     Raises:
         InputError: a name, size, feature list or range that cannot be used.
@@ -58,21 +59,21 @@ class EmbeddingConfig:
     """Values per row, 1 .. 65536."""
 
     feature_names: Sequence[str]
-    """Looked up in this table, in this order: 1 .. 256 bytes of UTF-8 each, without control
-    characters. Kept as a tuple."""
+    """Features that are looked up in this table, in this order. A name has 1 .. 256 bytes of UTF-8
+    without control characters. Kept as a tuple."""
 
     init_fn: Callable[[Tensor], object] | None = None
-    """Fills the new ``(num_embeddings, embedding_dim)`` weights in place; on device meta, once they
-    are sharded, those of each shard. None: uniform between weight_init_min and weight_init_max."""
+    """Fills the new ``(num_embeddings, embedding_dim)`` weights in place. For tables on device meta
+    it fills each shard. If None, values are uniform between weight_init_min and weight_init_max."""
 
     weight_init_min: float | None = None
-    """None: ``-sqrt(1 / num_embeddings)``."""
+    """Least initial value; ``-sqrt(1 / num_embeddings)`` if None."""
 
     weight_init_max: float | None = None
-    """None: ``sqrt(1 / num_embeddings)``."""
+    """Greatest initial value; ``sqrt(1 / num_embeddings)`` if None."""
 
     data_type: DataType = DataType.FP32
-    """As what the weights are trained; an optimizer's state is float32 either way."""
+    """Data type of the weights; an optimizer's state is float32 either way."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(NAME_PATTERN, str(self.name)) or "." in self.name:
@@ -108,11 +109,11 @@ class EmbeddingConfig:
             raise InputError(f"{where}: weight_init_min..max: expected a range, got {low}..{high}")
 
     def num_features(self) -> int:
-        """How many features are looked up in it."""
+        """Number of features that are looked up in it."""
         return len(self.feature_names)
 
     def init_range(self) -> tuple[float, float]:
-        """Least and greatest value of a new row, unless init_fn says otherwise."""
+        """Least and greatest value of a new row, if there is no init_fn."""
         bound = math.sqrt(1 / self.num_embeddings)
         low = -bound if self.weight_init_min is None else self.weight_init_min
         high = bound if self.weight_init_max is None else self.weight_init_max
@@ -120,8 +121,8 @@ class EmbeddingConfig:
 
     @torch.no_grad()
     def initialize(self, weight: Tensor) -> None:
-        """Fill ``weight`` in place as a new table, with torch's default generator. On device meta
-        nothing is done.
+        """Fill ``weight`` in place with initial values, by torch's default generator. Weights on
+        device meta stay as they are.
 
         Args:
             weight: floating, shape ``(num_embeddings, embedding_dim)``.
@@ -140,7 +141,7 @@ class EmbeddingBagConfig(EmbeddingConfig):
     """A table whose features become one vector an example: an ``EmbeddingConfig`` and a pooling.
 
     Raises:
-        InputError: as ``EmbeddingConfig``, and a pooling that is no ``PoolingType``.
+        InputError: see ``EmbeddingConfig``; or a pooling that is no ``PoolingType``.
     """
 
     pooling: PoolingType = PoolingType.SUM

@@ -1,7 +1,7 @@
 """The two layers of DeepFM over lists of embeddings.
 
 Source: Guo et al., "DeepFM: A Factorization-Machine based Neural Network for CTR Prediction",
-arXiv 1703.04247. Names of classes and arguments are TorchRec's, and so is what they compute.
+arXiv 1703.04247. Classes have TorchRec's names and arguments, and compute the same.
 """
 
 from collections.abc import Sequence

@@ -14,12 +14,13 @@ from embershard.package.transforms import Bucketize, Clip, Log1p, Standardize, T
 
 @final
 class DenseTransforms(nn.Sequential):
-    """From raw dense values to those that a model sees: float32 ``[B, F]``, columns in
-    ``schema.dense`` order, each computed from itself alone. Without transforms it returns its
-    argument. It has no state and no parameters.
+    """Turns raw dense values into those that a model sees.
+
+    Both are float32 ``[B, F]``, with columns in ``schema.dense`` order; a column depends only on
+    itself. Without transforms the module returns its argument. It has no state and no parameters.
 
     Args:
-        scope: leaves the columns of the other scope out.
+        scope: the scope of the columns; both scopes if None.
     """
 
     def __init__(self, schema: Schema, scope: Scope | None = None) -> None:
@@ -31,7 +32,7 @@ class DenseTransforms(nn.Sequential):
 
 
 Step = Sequence[Transform | None]
-"""The next transform of each column. None: it has no more."""
+"""The next transform of each column, or None if the column has no more."""
 
 
 class _Log1p(nn.Module):
@@ -50,8 +51,10 @@ class _Clip(nn.Module):
 
     def __init__(self, step: Step) -> None:
         super().__init__()
-        none = (-torch.inf, torch.inf)
-        bounds = [(each.low, each.high) if isinstance(each, Clip) else none for each in step]
+        bounds = [
+            (clip.low, clip.high) if isinstance(clip, Clip) else (-torch.inf, torch.inf)
+            for clip in step
+        ]
         self.register_buffer("bounds", torch.tensor(bounds).T, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,9 +66,9 @@ class _Standardize(nn.Module):
 
     def __init__(self, step: Step) -> None:
         super().__init__()
-        none = (0.0, 1.0)
         terms = [
-            (each.mean, each.deviation) if isinstance(each, Standardize) else none for each in step
+            (scale.mean, scale.deviation) if isinstance(scale, Standardize) else (0.0, 1.0)
+            for scale in step
         ]
         self.register_buffer("terms", torch.tensor(terms).T, persistent=False)
 
@@ -79,7 +82,7 @@ class _Bucketize(nn.Module):
 
     def __init__(self, step: Step) -> None:
         super().__init__()
-        rows = [each.boundaries if isinstance(each, Bucketize) else () for each in step]
+        rows = [buckets.boundaries if isinstance(buckets, Bucketize) else () for buckets in step]
         boundaries = torch.full((len(rows), max(map(len, rows))), torch.inf)
         for row, numbers in zip(boundaries, rows, strict=True):
             row[: len(numbers)] = torch.tensor(numbers)

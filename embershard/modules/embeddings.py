@@ -47,9 +47,9 @@ class EmbeddingBagCollection(Collection):
 
     Args:
         tables: the tables; a feature may be looked up in several.
-        is_weighted: each row is multiplied by its weight. A mean is the sum of these products
-            divided by the number of ids, not by the sum of weights.
-        device: where the tables lie. None: torch's default.
+        is_weighted: True if each row is multiplied by its weight. A mean is the sum of these
+            products divided by the number of ids, not by the sum of weights.
+        device: device of the tables; torch's default if None.
 
     Raises:
         InputError: no tables, or two of one name.
@@ -80,13 +80,13 @@ class EmbeddingBagCollection(Collection):
 
         Args:
             features: rows of B examples, integers; -1 stands for a zero vector, which counts in
-                a mean's divisor. Features that no table names are left alone. Weights are read
-                in a weighted collection only. Of a variable batch (``stride_per_key_per_rank``)
-                B are the columns of its inverse indices.
+                a mean's divisor. Features that no table names are ignored. Weights are read
+                only by a weighted collection. In a variable batch (``stride_per_key_per_rank``)
+                B is the number of columns of its inverse indices.
 
         Returns:
-            Per table in order, per its features in order: ``(B, embedding_dim)``, of the tables'
-            dtype, float32 of FP16. Keys are ``embedding_names()``.
+            ``(B, embedding_dim)`` for each feature of each table, in order. The dtype is the
+            tables', float32 for FP16. Keys are ``embedding_names()``.
 
         Raises:
             InputError: a feature or its weights missing; on CPU also a negative length or a row
@@ -104,17 +104,17 @@ class EmbeddingBagCollection(Collection):
 
     def _pool(self, features: KeyedJaggedTensor, feature: str, table: EmbeddingBagConfig) -> Tensor:
         weight: Tensor = self.embedding_bags[table.name].weight
-        halved = table.data_type is DataType.FP16
-        dtype = torch.float32 if halved else weight.dtype
+        is_half = table.data_type is DataType.FP16
+        dtype = torch.float32 if is_half else weight.dtype
         bags = read_bags(features, feature, table, is_weighted=self._is_weighted, dtype=dtype)
         rows = bags.rows
-        if halved:  # sums are float32
+        if is_half:  # Sums are float32.
             weight = nn.functional.embedding(rows, weight).float()
             rows = torch.arange(len(rows), device=rows.device)
         return nn.functional.embedding_bag(
             rows,
             weight,
-            bags.lengths.cumsum(0) - bags.lengths,  # where each bag begins
+            bags.lengths.cumsum(0) - bags.lengths,  # The first place of each bag.
             mode="sum",
             per_sample_weights=bags.weights,
         )
@@ -124,12 +124,12 @@ class EmbeddingBagCollection(Collection):
         return list(self._configs)
 
     def is_weighted(self) -> bool:
-        """Whether rows are multiplied by the features' weights."""
+        """True if rows are multiplied by the features' weights."""
         return self._is_weighted
 
 
 class EmbeddingCollection(Collection):
-    """Embedding tables, and for each of their features the vector of every id: a sequence.
+    """Embedding tables, and a sequence for each of their features: the vector of every id.
 
     The state dict's keys are ``embeddings.<table>.weight``.
 
@@ -144,7 +144,7 @@ class EmbeddingCollection(Collection):
 
     Args:
         tables: the tables, all of one embedding_dim; a feature may be looked up in several.
-        device: where the tables lie. None: torch's default.
+        device: device of the tables; torch's default if None.
 
     Raises:
         InputError: no tables, two of one name, or several widths.
@@ -172,23 +172,23 @@ class EmbeddingCollection(Collection):
 
         Args:
             features: rows of B examples, integers; -1 stands for a zero vector. Features that no
-                table names, and all weights, are left alone.
+                table names, and all weights, are ignored.
 
         Returns:
-            Per table in order, per its features in order: the feature's lists with a vector in
-            place of each row, values ``(total, embedding_dim)`` of the tables' dtype (float32
-            of FP16) and int64 lengths ``(B,)``. Keys are ``embedding_names()``.
+            For each feature of each table, in order, the feature's lists with a vector in place of
+            each row: values ``(total, embedding_dim)`` of the tables' dtype, float32 for FP16, and
+            int64 lengths ``(B,)``. Keys are ``embedding_names()``.
 
         Raises:
             InputError: a feature missing; on CPU also a negative length or a row outside its
                 table. On CUDA those end in a device-side assertion.
         """
-        found = [
+        sequences = [
             self._look_up(features, feature, table)
             for table in self._configs
             for feature in table.feature_names
         ]
-        return dict(zip(self._names, found, strict=True))
+        return dict(zip(self._names, sequences, strict=True))
 
     def _look_up(
         self, features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig
@@ -210,7 +210,7 @@ class EmbeddingCollection(Collection):
 
 
 def vectors_of_lists(vectors: Tensor, lists: JaggedTensor) -> JaggedTensor:
-    """Lists of vectors ``(total, dim)`` in place of rows; where the row is -1, zeros and no
+    """Lists of vectors ``(total, dim)`` in place of rows. Row -1 becomes zeros without a
     gradient."""
     known = (lists.values() >= 0).unsqueeze(1)
     return JaggedTensor(vectors.where(known, vectors.new_zeros(())), lengths=lists.lengths())

@@ -19,18 +19,18 @@ from embershard.modules.position_weights import (
 
 
 class FeatureProcessedEmbeddingBagCollection(nn.Module):
-    """A weighted collection whose weights feature processors make: position weights, say.
+    """A weighted collection whose weights come from feature processors, such as position weights.
 
-    State dict keys begin with ``_embedding_bag_collection`` and ``_feature_processors``, as
-    TorchRec's.
+    State dict keys are TorchRec's: they begin with ``_embedding_bag_collection`` and
+    ``_feature_processors``.
 
     Args:
-        embedding_bag_collection: weighted.
-        feature_processors: one for each feature of its tables, or one for all of them.
+        embedding_bag_collection: a weighted collection.
+        feature_processors: a processor for each feature of its tables, or one for all features.
 
     Raises:
-        InputError: a collection that is not weighted, features without a processor, or one whose
-            name torch's state dicts cannot hold.
+        InputError: a collection that is not weighted, a feature without a processor, or a feature
+            whose name torch's state dicts cannot hold.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class FeatureProcessedEmbeddingBagCollection(nn.Module):
         return self._feature_processors, self._embedding_bag_collection
 
     def position_weights(self) -> dict[str, nn.Parameter]:
-        """Feature -> ``(max_feature_length,)``.
+        """The position weights of each feature, ``(max_feature_length,)``.
 
         Raises:
-            InputError: processors that make weights of other things than positions.
+            InputError: processors whose weights do not depend on the position alone.
         """
-        found = dict[str, nn.Parameter]()
+        weights = dict[str, nn.Parameter]()
         for table in self.embedding_bag_configs():
             for feature in table.feature_names:
                 weight = None
@@ -86,24 +86,24 @@ class FeatureProcessedEmbeddingBagCollection(nn.Module):
                         f"feature_processors: feature {feature!r}: expected position weights, "
                         "got none"
                     )
-                found[feature] = weight
-        return found
+                weights[feature] = weight
+        return weights
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         """The tables, in order."""
         return self._embedding_bag_collection.embedding_bag_configs()
 
     def embedding_names(self) -> list[str]:
-        """As of ``EmbeddingBagCollection``."""
+        """Keys of the outputs; see ``EmbeddingBagCollection``."""
         return self._embedding_bag_collection.embedding_names()
 
     def is_weighted(self) -> bool:
-        """Whether rows are multiplied by weights: yes."""
+        """True, since rows are multiplied by weights."""
         return True
 
 
 class _Processors(FeatureProcessorsCollection):
-    """One for each feature, under TorchRec's keys: the feature."""
+    """A processor for each feature. Keys are features, as in TorchRec."""
 
     def __init__(self, processors: Mapping[str, FeatureProcessor]) -> None:
         super().__init__()

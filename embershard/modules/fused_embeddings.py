@@ -17,16 +17,16 @@ from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 
 
 class FusedEmbeddingBagCollection(FusedCollection):
-    """As ``EmbeddingBagCollection``, with the optimizer inside the backward pass.
+    """An ``EmbeddingBagCollection`` with the optimizer inside the backward pass.
 
     Outputs, initial weights and state dict keys are the same. Every ``backward()`` through the
     output updates the rows that were looked up, so the tables' weights need no gradient
     (``requires_grad`` is False) and no optimizer of the caller's touches them. The optimizer's
-    state is apart from the state dict: ``optimizer_state()``.
+    state is not in the state dict, but in ``optimizer_state()``.
 
-    Tables whose dim is a multiple of 4 lie in one buffer of their data_type and are FBGEMM's; torch
-    looks up and trains the others, which is slower. All stay where they were built: moving or
-    casting the module is refused.
+    FBGEMM looks up and trains tables whose dim is a multiple of 4, which share one buffer. Torch
+    does it for the others, more slowly. Tables stay on their device: moving or casting the module
+    is refused.
 
     ::
 
@@ -41,9 +41,9 @@ class FusedEmbeddingBagCollection(FusedCollection):
         optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
         learning_rate: step size.
         eps: keeps the first step of a row finite; not used by "sgd".
-        is_weighted: each row is multiplied by its weight. A mean is the sum of these products
-            divided by the number of ids, not by the sum of weights.
-        device: cpu or cuda. None: cpu.
+        is_weighted: True if each row is multiplied by its weight. A mean is the sum of these
+            products divided by the number of ids, not by the sum of weights.
+        device: cpu or cuda; cpu if None.
 
     Raises:
         InputError: an optimizer, setting, table or device that cannot be used.
@@ -84,7 +84,7 @@ class FusedEmbeddingBagCollection(FusedCollection):
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
 
         Returns:
-            Per table in order, per its features in order: float32 ``(B, embedding_dim)``.
+            float32 ``(B, embedding_dim)`` for each feature of each table, in order.
         """
         padded = pad_variable_batch(features)
         bags = read_all_bags(
@@ -102,7 +102,7 @@ class FusedEmbeddingBagCollection(FusedCollection):
         return list(self._configs)
 
     def is_weighted(self) -> bool:
-        """Whether rows are multiplied by the features' weights."""
+        """True if rows are multiplied by the features' weights."""
         return self._is_weighted
 
     def _settings(self) -> tuple[object, ...]:
@@ -110,15 +110,15 @@ class FusedEmbeddingBagCollection(FusedCollection):
 
 
 class FusedEmbeddingCollection(FusedCollection):
-    """As ``EmbeddingCollection``, with the optimizer inside the backward pass.
+    """An ``EmbeddingCollection`` with the optimizer inside the backward pass.
 
-    Outputs, initial weights and state dict keys are the same. ``FusedEmbeddingBagCollection``, of
-    which this is the unpooled kind, tells what is different. The kernel is FBGEMM's without
-    pooling, on CPU as on CUDA, or torch where the dim is no multiple of 4.
+    Outputs, initial weights and state dict keys are the same. ``FusedEmbeddingBagCollection`` tells
+    the differences. The kernel is FBGEMM's without pooling, or torch's if the dim is no multiple
+    of 4.
 
     Args:
         tables: the tables, all of one data_type and one embedding_dim.
-        optimizer, learning_rate, eps, device: as ``FusedEmbeddingBagCollection``.
+        optimizer, learning_rate, eps, device: see ``FusedEmbeddingBagCollection``.
 
     Raises:
         InputError: an optimizer, setting, table or device that cannot be used.
@@ -152,26 +152,26 @@ class FusedEmbeddingCollection(FusedCollection):
         """Look up; see ``EmbeddingCollection.forward``.
 
         Returns:
-            Per table in order, per its features in order: values float32
-            ``(total, embedding_dim)``, int64 lengths ``(B,)``.
+            For each feature of each table, in order: values float32 ``(total, embedding_dim)``,
+            int64 lengths ``(B,)``.
         """
         lists = [
             read_lists(features, feature, table)
             for table in self._configs
             for feature in table.feature_names
         ]
-        # The kernel finds a lookup by its number of lists, which differs in a variable batch.
-        most = max(len(each.lengths()) for each in lists)
-        padded = [pad(each.lengths(), (0, most - len(each.lengths()))) for each in lists]
-        ends = torch.cat(padded).cumsum(0)
+        # The kernel needs equally many lists for each lookup; a variable batch has not.
+        lengths = [jagged.lengths() for jagged in lists]
+        most = max(map(len, lengths))
+        ends = torch.cat([pad(own, (0, most - len(own))) for own in lengths]).cumsum(0)
         vectors = self._tables.gather(
-            torch.cat([each.values() for each in lists]).clamp(min=0),
+            torch.cat([jagged.values() for jagged in lists]).clamp(min=0),
             torch.cat([ends.new_zeros(1), ends]),
         )
-        parts = torch.split(vectors, [each.values().numel() for each in lists])
+        parts = torch.split(vectors, [jagged.values().numel() for jagged in lists])
         return {
-            name: vectors_of_lists(part, each)
-            for name, part, each in zip(self._names, parts, lists, strict=True)
+            name: vectors_of_lists(part, jagged)
+            for name, part, jagged in zip(self._names, parts, lists, strict=True)
         }
 
     def embedding_configs(self) -> list[EmbeddingConfig]:

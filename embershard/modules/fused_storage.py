@@ -1,4 +1,4 @@
-"""What the fused collections share."""
+"""The base of fused collections."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -14,12 +14,15 @@ from embershard.modules.tables import Collection, Table, TableDict, embedding_na
 
 
 class FusedCollection(Collection):
-    """A collection whose parameters are views of the memory that the kernel trains: reading,
-    loading and checkpointing them is reading and writing that. Copies and pickles are built anew
-    by ``_build(tables, optimizer, device, *_settings())``, so that theirs are views again."""
+    """A collection whose parameters are views of the memory that the kernel trains.
+
+    Copies and pickles are built by ``_build(tables, optimizer, device, *_settings())``, so that
+    their parameters are views, too.
+    """
 
     accesses: Mapping[str, Tensor] = MappingProxyType({})
-    """Table -> int64 ``(rows,)``: lookups of each row in training. Empty: they are not counted."""
+    """Lookups of each row in training, int64 ``(rows,)`` by table. Empty if they are not
+    counted."""
 
     def _lay_out(
         self,
@@ -29,7 +32,7 @@ class FusedCollection(Collection):
         *,
         pooled: bool,
     ) -> None:
-        """The memory of all tables, looked up table by table, feature by feature."""
+        """Allocate the memory of all tables. Lookups go table by table, feature by feature."""
         types = {table.name: table.data_type for table in configs}
         if len(set(types.values())) > 1:
             raise InputError(f"tables: expected one data_type in a fused collection, got {types}")
@@ -66,15 +69,15 @@ class FusedCollection(Collection):
 
     @property
     def optimizer(self) -> FusedOptimizer:
-        """The optimizer in backward, with the learning rate as it is now."""
+        """The optimizer in backward, with the present learning rate."""
         return self._tables.optimizer
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """What the optimizer remembers, to be saved beside the state dict.
+        """The state of the optimizer, to be saved in addition to the state dict.
 
         Returns:
-            ``<prefix>.<table>.<name>``, with the state dict's prefix: views, so the next backward
-            changes them. ``momentum1`` and ``momentum2`` are float32, ``(num_embeddings,)`` of a
+            Views by ``<prefix>.<table>.<name>``, with the state dict's prefix. The next backward
+            changes them. ``momentum1`` and ``momentum2`` are float32, ``(num_embeddings,)`` for a
             row-wise optimizer or ``(num_embeddings, embedding_dim)``; ``steps`` is int64 ``(1,)``.
             Empty for "sgd".
         """
@@ -85,10 +88,10 @@ class FusedCollection(Collection):
         }
 
     def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copy back what ``optimizer_state()`` gave.
+        """Copy a state that ``optimizer_state()`` returned.
 
         Raises:
-            InputError: other keys or shapes. Nothing has changed then.
+            InputError: other keys or shapes. The state is unchanged then.
         """
         own = self.optimizer_state()
         if own.keys() != state.keys():
@@ -103,7 +106,7 @@ class FusedCollection(Collection):
             tensor.copy_(state[key])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """What .to(), .cuda(), .half() and the like call; refused if it moves or casts a table."""
+        """Called by .to(), .cuda(), .half() and the like; refused if it moves or casts a table."""
         for table, weight in zip(self._configs, self._tables.weights, strict=True):
             moved = fn(weight[:1])
             if moved.data_ptr() != weight.data_ptr() or moved.dtype != weight.dtype:

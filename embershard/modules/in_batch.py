@@ -39,8 +39,8 @@ class InBatchSoftmax(nn.Module):
         super().__init__()
         self.temperature = temperature
         self.gather: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, int]] | None = None
-        """Turns this rank's items and their rows into those of all ranks; also returns the place of
-        this rank's first. ``DistributedModelParallel`` sets it. None: this process has all."""
+        """Turns this rank's items and their rows into those of all ranks, and returns the place of
+        this rank's first. ``DistributedModelParallel`` sets it. If None, this process has all."""
         self.register_buffer("counts", torch.zeros(buckets, dtype=torch.int64, device=device))
 
     def forward(self, user: Tensor, item: Tensor, rows: Tensor) -> Tensor:

@@ -18,14 +18,14 @@ Activation: TypeAlias = str | nn.Module | type[nn.Module] | Callable[[Tensor], T
 
 
 class Perceptron(nn.Module):
-    """One linear layer and what follows it.
+    """One linear layer and its activation.
 
     Args:
         in_size: width of the input.
         out_size: width of the output.
-        bias: whether the layer adds a learned constant.
-        activation: applied to the layer's output. None: nothing.
-        device: where the layer lies. None: torch's default.
+        bias: True if the layer adds a learned constant.
+        activation: applied to the layer's output, if any.
+        device: device of the layer; torch's default if None.
     """
 
     # The names of `_linear` here and of `_mlp` below are part of the state dict's keys, which
@@ -49,7 +49,7 @@ class Perceptron(nn.Module):
 
     @property
     def activation(self) -> nn.Module:
-        """What follows it; the identity where nothing does."""
+        """The activation; the identity if there is none."""
         return self._activation_fn
 
     def forward(self, input: Tensor) -> Tensor:
@@ -59,25 +59,23 @@ class Perceptron(nn.Module):
 
 
 class MLP(nn.Module):
-    """Linear layers behind each other, with an activation between them.
+    """Linear layers in a row, with an activation between them.
 
-    Whether the last layer is activated too depends on what it is for, so the default asks its
-    width: hidden layers and towers (width over 1) end in the activation, as TorchRec's do; a
-    last layer of width 1 is a score, of which a ReLU would cut off the lower half, and stays
-    linear. ``activate_last`` decides it either way.
+    By default the activation also follows a last layer wider than 1, as in TorchRec. A last layer
+    of width 1 is a score and stays linear, because a ReLU would cut off its lower half.
+    ``activate_last`` overrides both.
 
     Args:
         in_features: width of the input, or ``in_size``, as TorchRec names it.
         layer_sizes: width of each layer's output, at least one.
-        bias: whether layers add a learned constant.
-        activation: "relu", "sigmoid", "tanh", a function of a tensor as ``torch.relu``, a class of
-            modules without arguments, or a module, which all layers then share.
-        device: where the layers lie. None: torch's default.
-        activate_last: whether the activation follows the last layer. None: where its width is
-            over 1.
+        bias: True if layers add a learned constant.
+        activation: "relu", "sigmoid", "tanh", a function of a tensor such as ``torch.relu``, a
+            class of modules without arguments, or a module, which all layers then share.
+        device: device of the layers; torch's default if None.
+        activate_last: True if the activation follows the last layer; by its width if None.
 
     Raises:
-        InputError: no layers, a width under 1, two names of the first, or an unknown activation.
+        InputError: no layers, a width under 1, both names of the first, or an unknown activation.
     """
 
     def __init__(
@@ -123,8 +121,8 @@ class MLP(nn.Module):
 
     @property
     def layers(self) -> list[Perceptron]:
-        """In the order in which they run."""
-        return [each for each in self._mlp if isinstance(each, Perceptron)]
+        """The layers, in order."""
+        return [layer for layer in self._mlp if isinstance(layer, Perceptron)]
 
     def forward(self, input: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., layer_sizes[-1])``."""

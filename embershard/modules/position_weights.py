@@ -11,11 +11,11 @@ from embershard.errors import InputError
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 
 POSITIONS_MAX = 1 << 24
-"""Positions that float32, as which they travel between ranks, counts exactly."""
+"""Positions travel between ranks as float32, which counts exactly up to here."""
 
 
 class FeatureProcessor(nn.Module, ABC):
-    """Gives the ids of one feature weights."""
+    """Adds weights to the ids of one feature."""
 
     @abstractmethod
     def forward(self, features: JaggedTensor) -> JaggedTensor:
@@ -23,7 +23,7 @@ class FeatureProcessor(nn.Module, ABC):
 
 
 class FeatureProcessorsCollection(nn.Module, ABC):
-    """Gives the ids of several features weights."""
+    """Adds weights to the ids of several features."""
 
     @abstractmethod
     def forward(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
@@ -32,20 +32,21 @@ class FeatureProcessorsCollection(nn.Module, ABC):
 
 @runtime_checkable
 class HasPositionWeights(Protocol):
-    """Weights by position alone: what sharded collections look up with."""
+    """Weights that depend on the position only. Sharded collections take no others."""
 
     def position_weights_of(self, feature: str) -> nn.Parameter | None:
-        """``(max_feature_length,)`` of a feature. None: it has none."""
+        """The weights of a feature, ``(max_feature_length,)``, or None if it has none."""
 
 
 @final
 class PositionWeightedModule(FeatureProcessor):
-    """The weight of an id is a parameter of its position in the bag: ``position_weight``, 1 at
-    first.
+    """Weights of ids by their position in the bag, in the parameter ``position_weight``.
+
+    All weights are 1 at first.
 
     Args:
         max_feature_length: most ids of a bag, 1 .. 2**24.
-        device: of the parameter. None: torch's default.
+        device: device of the parameter; torch's default if None.
 
     Raises:
         InputError: another length.
@@ -56,7 +57,7 @@ class PositionWeightedModule(FeatureProcessor):
         self.position_weight = _new_weight("", max_feature_length, device)
 
     def forward(self, features: JaggedTensor) -> JaggedTensor:
-        """The same lists; weights float32 ``(total,)``. Weights that were there are left out.
+        """The same lists with weights float32 ``(total,)``. Their former weights are left out.
 
         Raises:
             InputError: a bag of more ids than there are weights.
@@ -70,18 +71,18 @@ class PositionWeightedModule(FeatureProcessor):
         return self.position_weight
 
     def reset_parameters(self) -> None:
-        """All weights 1."""
+        """Set all weights to 1."""
         nn.init.ones_(self.position_weight)
 
 
 @final
 class PositionWeightedModuleCollection(FeatureProcessorsCollection):
-    """As ``PositionWeightedModule``, of several features. State dict keys are
+    """Position weights of several features; see ``PositionWeightedModule``. State dict keys are
     ``position_weights.<feature>``.
 
     Args:
-        max_feature_lengths: feature -> most ids of a bag, 1 .. 2**24.
-        device: of the parameters. None: torch's default.
+        max_feature_lengths: most ids of a bag, 1 .. 2**24, by feature.
+        device: device of the parameters; torch's default if None.
 
     Raises:
         InputError: another length, or a feature whose name torch's state dicts cannot hold.
@@ -103,8 +104,8 @@ class PositionWeightedModuleCollection(FeatureProcessorsCollection):
         )
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
-        """The same features; weights float32 ``(total,)``, 1 of a feature without position weights.
-        Weights that were there are left out.
+        """The same features with weights float32 ``(total,)``: 1 for features without position
+        weights. Their former weights are left out.
 
         Raises:
             InputError: a bag of more ids than there are weights.
@@ -120,17 +121,17 @@ class PositionWeightedModuleCollection(FeatureProcessorsCollection):
         return with_weights(features, weights_of)
 
     def position_weights_of(self, feature: str) -> nn.Parameter | None:
-        """``(max_feature_lengths[feature],)``. None: it has none."""
+        """``(max_feature_lengths[feature],)``, or None for a feature without position weights."""
         return self.position_weights.get(feature)
 
     def reset_parameters(self) -> None:
-        """All weights 1."""
+        """Set all weights to 1."""
         for weight in self.position_weights.parameters():
             nn.init.ones_(weight)
 
 
 class _Weights(nn.Module):
-    """Parameters by name; not a ParameterDict, which refuses features like ``keys``."""
+    """Parameters by name. A ParameterDict would refuse features like ``keys``."""
 
     def __init__(self, weights: Mapping[str, nn.Parameter]) -> None:
         super().__init__()
@@ -152,18 +153,17 @@ def check_names(features: Iterable[str]) -> None:
 def with_weights(
     features: KeyedJaggedTensor, weights_of: Callable[[str, JaggedTensor], Tensor | None]
 ) -> KeyedJaggedTensor:
-    """The same features with other weights, ``(total,)``: 1 of a feature for which there are
-    none."""
-    found = [torch.empty(0, device=features.device())]
+    """The same features with other weights, ``(total,)``: 1 for features without weights."""
+    parts = [torch.empty(0, device=features.device())]
     for feature, jagged in features.to_dict().items():
         weights = weights_of(feature, jagged)
         total = len(jagged.values())
-        found.append(torch.ones(total, device=features.device()) if weights is None else weights)
+        parts.append(torch.ones(total, device=features.device()) if weights is None else weights)
     is_variable = features.variable_stride_per_key()
     return KeyedJaggedTensor(
         features.keys(),
         features.values(),
-        torch.cat(found),
+        torch.cat(parts),
         features.lengths(),
         stride=features.stride(),
         length_per_key=features.length_per_key(),
@@ -174,14 +174,14 @@ def with_weights(
 
 
 def positions_of(lengths: Tensor, total: int) -> Tensor:
-    """Position of each id in its bag, int64 ``(total,)``. ``total``: the sum of the lengths."""
+    """Position of each id in its bag, int64 ``(total,)``. ``total`` is the sum of the lengths."""
     lengths = lengths.long()
     firsts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=total)
     return torch.arange(total, device=lengths.device) - firsts
 
 
 def check_positions(where: str, lengths: Tensor, most: int) -> None:
-    """Refuse bags that position weights do not reach to the end of."""
+    """Refuse bags with more ids than position weights."""
     if lengths.numel() and int(lengths.max()) > most:
         raise InputError(
             f"{where}expected at most {most} ids a bag, as many as position weights; got "

@@ -1,14 +1,14 @@
 """The user side of a batch of request rows, computed once per request as in serving.
 
 A variable batch has R lists of keys of the request scope, and B lists of the others, B > R. While
-`once_per_request` runs, what depends on requests only has the R rows that differ:
+`once_per_request` runs, tensors that depend only on requests have R rows:
 
     dense[:, columns]                columns of the request scope         RequestRows [R, ...]
     pooled[key]                      a key of the request scope           RequestRows [R, D]
     sequences[key].to_padded_dense   a key of the request scope           RequestRows [R, L, D]
 
-An operation on RequestRows runs on R rows. One that meets rows of examples, and `to_examples`, give
-each example its request's row first.
+An operation on RequestRows runs on R rows. Operations that also read rows of examples, and
+`to_examples`, expand them to the examples first.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from embershard.modules.scope import to_examples
 
 
 class RequestRows(Tensor):
-    """R rows that depend on requests only."""
+    """R rows that depend only on requests."""
 
     request_of_example: Tensor
     """int64 ``(B,)``, rising."""
 
     @classmethod
     def of(cls, rows: Tensor, request_of_example: Tensor) -> RequestRows:
-        """``rows`` ``(R, ...)``, one of each request."""
+        """Mark ``rows``, ``(R, ...)``, as a row for each request."""
         marked = rows.as_subclass(cls)
         marked.request_of_example = request_of_example
         return marked
@@ -65,7 +65,7 @@ class RequestRows(Tensor):
 
 
 class RequestColumns(Tensor):
-    """Rows of B examples ``(B, F)``; some columns depend on requests only."""
+    """Rows of B examples ``(B, F)``. Some columns depend only on requests."""
 
     request_columns: Collection[int]
     request_of_example: Tensor
@@ -74,7 +74,7 @@ class RequestColumns(Tensor):
     def of(
         cls, matrix: Tensor, request_columns: Collection[int], request_of_example: Tensor
     ) -> RequestColumns:
-        """``request_columns``: those that depend on requests only."""
+        """Mark a matrix. ``request_columns`` depend only on requests."""
         marked = matrix.as_subclass(cls)
         marked.request_columns = frozenset(request_columns)
         marked.request_of_example = request_of_example
@@ -96,8 +96,8 @@ class RequestColumns(Tensor):
             return result
 
     def _depends_on_requests(self, func: Any, args: Any) -> bool:
-        """True of ``matrix[:, columns]`` and ``matrix.narrow(1, first, width)``, if the columns
-        depend on requests only."""
+        """True for ``matrix[:, columns]`` and ``matrix.narrow(1, first, width)``, if the columns
+        depend only on requests."""
         places = range(self.shape[1])
         match func, args:
             case Tensor.narrow, (1, int(first), int(width)):
@@ -110,7 +110,7 @@ class RequestColumns(Tensor):
 
 
 class RequestLists(JaggedTensor):
-    """Lists of R requests; what is taken of them is RequestRows."""
+    """Lists of R requests. Their lengths and padded values are RequestRows."""
 
     def __init__(self, lists: JaggedTensor, request_of_example: Tensor) -> None:
         super().__init__(lists.values(), None, lists.lengths())
@@ -132,20 +132,20 @@ class RequestLists(JaggedTensor):
 def once_per_request(
     collections: Sequence[nn.Module], dense: Tensor, columns: Collection[int], request_of: Tensor
 ) -> Iterator[Tensor]:
-    """While a model runs: its dense input, which yields RequestRows as its collections do.
+    """A block in which a model runs its user side once per request. Yields the dense input to pass.
 
     Args:
-        collections: those of the model.
+        collections: collections of the model. Their outputs are marked, too.
         dense: float32 ``(B, F)``.
-        columns: those of the request scope.
-        request_of: int64 ``(B,)``, rising: the request of each example.
+        columns: dense columns of the request scope.
+        request_of: the request of each example, int64 ``(B,)``, rising.
     """
 
     def mark(_: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         features = [*args, *kwargs.values()][0]
         return _marked(output, features, request_of)
 
-    hooks = [each.register_forward_hook(mark, with_kwargs=True) for each in collections]
+    hooks = [part.register_forward_hook(mark, with_kwargs=True) for part in collections]
     try:
         yield RequestColumns.of(dense, columns, request_of)
     finally:
@@ -187,7 +187,7 @@ def _marked(
 
 
 def _is_first(request_of: Tensor) -> Tensor:
-    """bool ``(B,)``: the first example of each request."""
+    """bool ``(B,)``: true for the first example of each request."""
     is_first = torch.ones_like(request_of, dtype=torch.bool)
     is_first[1:] = request_of[1:] != request_of[:-1]
     return is_first

@@ -1,15 +1,15 @@
-"""The mark between what is computed once per request and what once per example."""
+"""The mark between computations once per request and once per example."""
 
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 
 def to_examples(x: Tensor) -> Tensor:
-    """Give each example its request's row of ``x``.
+    """The row of each example's request in ``x``.
 
-    Where each example is a request of its own, as in training, that is ``x`` itself. Export
-    finds the mark in the traced model and puts the gather there, so that everything before it
-    runs once per request::
+    In training each example is a request of its own, and the result is ``x`` itself. Export finds
+    the mark in the traced model and puts a gather there, so that everything before it runs once per
+    request::
 
         class Ranker(torch.nn.Module):
             def __init__(self):
@@ -28,8 +28,8 @@ def to_examples(x: Tensor) -> Tensor:
         model = Ranker()
 
     Args:
-        x: ``(R, ...)``, computed from request-scoped inputs only. Where the schema has such inputs,
-            export refuses a mark on anything else, by its line.
+        x: ``(R, ...)``, computed only from inputs of the request scope. If the schema has such
+            inputs, export refuses a mark on anything else and names its line.
 
     Returns:
         ``(B, ...)``; ``x`` itself outside of an exported program.

@@ -1,4 +1,4 @@
-"""The tables of a collection: their modules, and the names of what they give."""
+"""The tables of a collection: their modules, and the names of their outputs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from embershard.modules.configs import DataType, EmbeddingConfig
 
 
 class Table(nn.Module):
-    """The weights of one table, ``(num_embeddings, embedding_dim)``. Not called by itself."""
+    """The weights of one table, ``(num_embeddings, embedding_dim)``. It has no forward."""
 
     weight: nn.Parameter
 
@@ -27,10 +27,10 @@ _VIEWS = ("keys", "values", "items")
 class TableDict(nn.Module):
     """Tables by name: ``tables["users"].weight``, or ``tables.users.weight``.
 
-    Not a ``torch.nn.ModuleDict``, which refuses names like ``items`` and ``type``. Here every
-    name works as a key and in a state dict, and as an attribute too unless ``nn.Module`` itself
-    has one of that name. ``keys()``, ``values()`` and ``items()`` are those of a dictionary, in
-    order, unless a table has the name: then the attribute is the table.
+    A ``torch.nn.ModuleDict`` would refuse names like ``items`` and ``type``. Here every name works
+    as a key and in a state dict. It works as an attribute, too, unless ``nn.Module`` has an
+    attribute of that name. ``keys()``, ``values()`` and ``items()`` are those of a dictionary,
+    unless a table has the name.
     """
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
@@ -59,22 +59,22 @@ class TableDict(nn.Module):
 
 
 class Collection(nn.Module):
-    """What all collections have: tables in order, and a name for each output."""
+    """Base of all collections: tables in order, and a name for each output."""
 
     PREFIX: ClassVar[str]
-    """The attribute that holds the tables, and so the first word of their state dict keys."""
+    """The attribute that holds the tables: the first word of their state dict keys."""
 
     _configs: tuple[EmbeddingConfig, ...]
     _names: list[str]
 
     def reset_parameters(self) -> None:
-        """Fill every table anew, in order, with torch's default generator. The state of an
+        """Fill every table with new values, in order, by torch's default generator. The state of an
         optimizer in backward stays."""
         for table in self._configs:
             table.initialize(self._weight(table))
 
     def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        """Keys of the outputs: the feature, or ``feature@table`` if several tables share it."""
         return list(self._names)
 
     def embedding_names_by_table(self) -> list[list[str]]:
@@ -84,7 +84,7 @@ class Collection(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the tables lie."""
+        """Device of the tables."""
         return self._weight(self._configs[0]).device
 
     def _weight(self, table: EmbeddingConfig) -> nn.Parameter:
@@ -93,14 +93,14 @@ class Collection(nn.Module):
 
 
 def new_weight(table: EmbeddingConfig, device: torch.device | str | None) -> nn.Parameter:
-    """Weights of a table, yet to be filled: float16, or torch's default dtype for FP32."""
+    """Weights of a table without values: float16, or torch's default dtype for FP32."""
     dtype = torch.float16 if table.data_type is DataType.FP16 else None
     size = (table.num_embeddings, table.embedding_dim)
     return nn.Parameter(torch.empty(size, device=device, dtype=dtype))
 
 
 def check_tables(tables: Sequence[EmbeddingConfig]) -> None:
-    """Refuse tables that cannot stand in one collection."""
+    """Refuse tables that cannot be in one collection."""
     if not tables:
         raise InputError("tables: expected at least one, got none")
     name, count = Counter(table.name for table in tables).most_common(1)[0]
@@ -121,8 +121,8 @@ def pooled_width(tables: Sequence[EmbeddingConfig]) -> int:
 
 
 def embedding_names(tables: Sequence[EmbeddingConfig]) -> list[str]:
-    """Key of each output, per table in order, per its features in order: the feature, or
-    ``feature@table`` where several tables look it up."""
+    """Keys of the outputs, for each feature of each table in order: the feature, or
+    ``feature@table`` if several tables look it up."""
     uses = Counter(feature for table in tables for feature in table.feature_names)
     names = [
         feature if uses[feature] == 1 else f"{feature}@{table.name}"

@@ -19,6 +19,7 @@ from embershard.data.parquet_columns import Rows, column_kind
 from embershard.errors import DataError, EmbershardError, InputError
 from embershard.package import Package
 from embershard.package.samples import offsets_of
+from embershard.package.schema import DenseInput, SparseInput
 from embershard.score.requests import RequestReader, RowRequest, RowShape
 from embershard.serving import LocalPredictor
 
@@ -165,8 +166,26 @@ class BatchScorer:
         for needed in self._reader.needed:
             column_kind(path, schema, needed)
 
+    def check_key(self, column: str) -> None:
+        """Refuses a column of ids of examples, such as items, as the key of outputs of the request
+        scope, such as vectors of users.
+
+        Raises:
+            InputError: only inputs of the example scope read the column.
+        """
+        schema = self.package.schema()
+        items: list[DenseInput | SparseInput] = [*schema.dense, *schema.sparse]
+        readers = [item for item in items if self._columns[item.name] == column]
+        of_request = [output.name for output in self._outputs if output.scope == "request"]
+        if of_request and readers and all(item.scope == "example" for item in readers):
+            raise InputError(
+                f"--key: expected a column of request scope for output {of_request[0]!r}, which "
+                f"has one value a request, got {column!r} of input {readers[0].name!r}, whose "
+                "scope is 'example'"
+            )
+
     def __call__(self, rows: Any) -> Any:
-        """The same rows, with a column for each output.
+        """The same rows, with a column for each output, named as by `score_columns`.
 
         Args:
             rows: a pyarrow Table or RecordBatch, or a dict of numpy arrays.
@@ -175,12 +194,14 @@ class BatchScorer:
             The same kind as ``rows``; a RecordBatch gives a Table.
 
         Raises:
+            InputError: see `score_columns`.
             DataError: a column is missing or has another type, or a row cannot be scored.
         """
         table = pa.table(rows) if isinstance(rows, Mapping) else rows
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         self.check_columns("rows", table.schema)
+        names = score_columns(self.outputs, table.column_names)
         [batch] = table.select(self.columns).combine_chunks().to_batches() or [None]
         if batch is None:
             raise DataError("rows: expected at least one, got none")
@@ -190,9 +211,9 @@ class BatchScorer:
             more = f", and {len(others):,} more rows" if others else ""
             raise DataError(f"{first.reason}{more}")
         if isinstance(rows, Mapping):
-            return {**rows, **scores.arrays()}
+            return {**rows, **{names[name]: array for name, array in scores.arrays().items()}}
         for name, column in scores.columns().items():
-            table = table.append_column(name, column)
+            table = table.append_column(names[name], column)
         return table
 
     def prepare(self, rows: Rows) -> PreparedRows:
@@ -251,6 +272,23 @@ class BatchScorer:
             bad_rows=[bad_rows[row] for row in sorted(bad_rows)],
             offsets=offsets if self.rows == "request" else None,
         )
+
+
+def score_columns(outputs: Sequence[str], kept: Sequence[str]) -> dict[str, str]:
+    """Column of each output: its name, followed by ``_score`` if a kept column has that name, such
+    as the label of the same task.
+
+    Raises:
+        InputError: another column has that name as well.
+    """
+    columns = {name: f"{name}_score" if name in kept else name for name in outputs}
+    for name, column in columns.items():
+        if column in kept or list(columns.values()).count(column) > 1:
+            raise InputError(
+                f"output {name!r}: expected a free column {name!r} or {column!r}, got columns or "
+                "outputs with both names; name the columns to keep, or rename one"
+            )
+    return columns
 
 
 def output_column(

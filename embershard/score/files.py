@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from embershard.data.parquet_files import (
 )
 from embershard.data.prefetch import prefetched
 from embershard.errors import DataError, InputError
-from embershard.score.batch_scorer import BatchScorer, PreparedRows, Scores
+from embershard.score.batch_scorer import BatchScorer, PreparedRows, Scores, score_columns
 from embershard.score.requests import RowShape
 
 BATCH_ROWS: Mapping[RowShape, int] = {"impression": 32768, "request": 1024}
@@ -79,7 +80,8 @@ def score_files(
     Raises:
         DataError: no files, a damaged one, one that changed meanwhile, or a column that is missing
             or of another type.
-        InputError: ``out`` has scores that were made of something else, or lies in the data.
+        InputError: ``out`` has scores that were made of something else, or lies in the data; or
+            see `score_columns`.
     """
     files = find_files(patterns, "--data")
     _check_apart(patterns, files, out)
@@ -87,7 +89,9 @@ def score_files(
     targets = _targets([file.path for file in files])
     for file, footer in zip(files, footers, strict=True):
         scorer.check_columns(file.path, footer.schema)
-        _check_kept(scorer, file.path, footer.schema, keep)
+        _check_kept(file.path, footer.schema, keep)
+    all_columns = [name for footer in footers for name in footer.schema.names]
+    names = score_columns(scorer.outputs, all_columns if keep is None else keep)
     out.mkdir(parents=True, exist_ok=True)
     total = sum(footer.metadata.num_rows for footer in footers)
     done, skipped, skipped_rows, bad_rows = 0, 0, 0, 0
@@ -99,15 +103,15 @@ def score_files(
             progress(done, total)
 
     for file, footer, target in zip(files, footers, targets, strict=True):
-        kept = list(footer.schema.names) if keep is None else list(keep)
-        made_of = _made_of(scorer, file, kept)
+        columns = _Columns(footer.schema.names if keep is None else list(keep), names)
+        made_of = _made_of(scorer, file, columns)
         if _is_done(out / target, made_of, overwrite):
             skipped += 1
             skipped_rows += footer.metadata.num_rows
             bad_rows += _row_count(out / BAD_FOLDER / target)
             report(footer.metadata.num_rows)
             continue
-        bad_rows += _score_file(scorer, file, footer, out, target, kept, made_of, report)
+        bad_rows += _score_file(scorer, file, footer, out, target, columns, made_of, report)
     return ScoredFiles(
         files=len(files) - skipped,
         skipped=skipped,
@@ -133,29 +137,30 @@ def _targets(paths: Sequence[str]) -> list[str]:
     return [path.removeprefix(common).lstrip("/") for path in paths]
 
 
-def _check_kept(
-    scorer: BatchScorer, path: str, schema: pa.Schema, keep: Sequence[str] | None
-) -> None:
-    kept = schema.names if keep is None else keep
-    for name in kept:
+def _check_kept(path: str, schema: pa.Schema, keep: Sequence[str] | None) -> None:
+    for name in keep or ():
         if name not in schema.names:
             raise DataError(f"{path}: expected a column {name!r} to keep, found none")
-        if name in scorer.outputs:
-            raise InputError(
-                f"--keep: column {name!r} has the name of an output; name the columns to keep"
-            )
 
 
-def _made_of(scorer: BatchScorer, file: SourceFile, kept: Sequence[str]) -> bytes:
-    """The source and the settings that a file of scores depends on, as JSON."""
+class _Columns(NamedTuple):
+    """Columns of a file of scores."""
+
+    kept: Sequence[str]
+    scores: Mapping[str, str]
+    """Column of each output."""
+
+
+def _made_of(scorer: BatchScorer, file: SourceFile, columns: _Columns) -> bytes:
+    """Everything that the bytes of a file of scores depend on."""
     manifest = scorer.package.manifest
     said = {
         "source": list(file),
         "package": [manifest.model, manifest.version, scorer.package_digest],
-        "outputs": scorer.outputs,
+        "outputs": columns.scores,
         "columns": scorer.columns,
         "rows": scorer.rows,
-        "keep": list(kept),
+        "keep": columns.kept,
     }
     return json.dumps(said).encode()
 
@@ -190,21 +195,21 @@ def _score_file(
     footer: Footer,
     out: Path,
     target: str,
-    kept: Sequence[str],
+    columns: _Columns,
     made_of: bytes,
     report: Callable[[int], None],
 ) -> int:
     """Returns the number of bad rows."""
-    kept_schema = pa.schema([footer.schema.field(name) for name in kept])
+    kept_schema = pa.schema([footer.schema.field(name) for name in columns.kept])
     good = _NewFile(out / target, {MADE_OF: made_of})
     bad = _NewFile(out / BAD_FOLDER / target, {MADE_OF: made_of})
     try:
-        batches = (scorer.prepare(rows) for rows in row_batches(scorer, file, footer, kept))
+        batches = (scorer.prepare(rows) for rows in row_batches(scorer, file, footer, columns.kept))
         for prepared in prefetched(batches, BATCHES_AHEAD):
             batch, scores = prepared.rows.batch, scorer.run(prepared)
             # Strings of a row group with few values are read as dictionaries.
-            carried = pa.Table.from_batches([batch.select(kept)]).cast(kept_schema)
-            good.write(_good_rows(carried, scores))
+            carried = pa.Table.from_batches([batch.select(columns.kept)]).cast(kept_schema)
+            good.write(_good_rows(carried, scores, columns.scores))
             if scores.bad_rows:
                 bad.write(_bad_rows(carried, prepared, scores))
             report(len(batch))
@@ -231,9 +236,9 @@ def row_batches(
         yield Rows(batch, file.path, 0, np.arange(0))
 
 
-def _good_rows(table: pa.Table, scores: Scores) -> pa.Table:
+def _good_rows(table: pa.Table, scores: Scores, names: Mapping[str, str]) -> pa.Table:
     for name, column in scores.columns().items():
-        table = table.append_column(name, column)
+        table = table.append_column(names[name], column)
     if not scores.bad_rows:
         return table
     is_good = np.ones(len(table), np.bool_)

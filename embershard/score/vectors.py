@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from embershard.errors import DataError, InputError
-from embershard.score.batch_scorer import BatchScorer, output_column
+from embershard.score.batch_scorer import BatchScorer, output_column, score_columns
 from embershard.score.files import BAD_FOLDER, score_files
 
 FILES = ("vectors.parquet", "vectors.npy", "ids.npy")
@@ -38,12 +38,14 @@ def write_vectors(
         Number of ids, and the width of a vector.
 
     Raises:
-        InputError: the output is no vector, or vectors lie in ``out``.
+        InputError: the output is no vector or has another scope than the key, or vectors lie in
+            ``out``.
         DataError: see `score_files`; or a row cannot be scored.
     """
     [(name, shape)] = scorer.output_shapes.items()
     if len(shape) != 1:
         raise InputError(f"--output: expected a vector, got {name!r} of shape {list(shape)}")
+    scorer.check_key(key)
     scratch = out / SCRATCH
     present = [file for file in FILES if (out / file).exists()]
     if present and not overwrite and not scratch.exists():
@@ -74,8 +76,8 @@ def _write_vectors(
     places = ids.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     rows = np.sort(np.unique(places, return_index=True)[1])
     ids = ids.take(pa.array(rows))
-    flat = table[output].combine_chunks().flatten().to_numpy()
-    vectors = flat.reshape(-1, table[output].type.list_size)[rows]
+    column = table[score_columns([output], [key])[output]]
+    vectors = column.combine_chunks().flatten().to_numpy().reshape(-1, column.type.list_size)[rows]
     table = pa.table({"id": ids, "vector": output_column(vectors)})
     pq.write_table(table, folder / "vectors.parquet")
     np.save(folder / "vectors.npy", vectors)

@@ -28,6 +28,7 @@ from embershard.sharding.dense_state import (
     class_entry,
     optimizer_fault,
     shard_state,
+    trainers,
     whole_state,
 )
 from embershard.sharding.environment import agree
@@ -39,6 +40,7 @@ from embershard.sharding.held_tables import (
     saved_replica_accesses,
     whole_tensors,
 )
+from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.state_reads import StateReads
 
 
@@ -124,6 +126,10 @@ def state_tensors(
     as there.
     """
     group = group_of(model, group)
+    if isinstance(model, DistributedModelParallel):
+        trained = {} if optimizer is None else trainers(optimizer)
+        for hosted in model.towers:
+            hosted.gather({key: trainer for key, (trainer, _) in trained.items()})
     tensors = agree(group, lambda: _own_tensors(model, optimizer, group))
     accesses = saved_replica_accesses(model, group)
     return tensors | accesses if _writes_replicas(group) else tensors

@@ -16,12 +16,17 @@ from embershard.modules import (
     FeatureProcessorsCollection,
     FusedEmbeddingBagCollection,
 )
-from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
+from embershard.modules.variable_batch import (
+    expand_pooled,
+    expand_variable_batch,
+    pad_variable_batch,
+)
 from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.incoming import Incoming
 from embershard.sharding.layout import Layout
 from embershard.sharding.output_dist import OutputDist
+from embershard.sharding.tower_dist import TowerVectorDist
 from embershard.sharding.types import ParameterSharding
 from embershard.sharding.vector_exchange import QCommsConfig
 
@@ -83,7 +88,8 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         self._positions = (
             _PositionWeights(position_weights, self.layout, env) if position_weights else None
         )
-        self._exchange = OutputDist(self.layout, env, comms or QCommsConfig())
+        self.comms = comms or QCommsConfig()
+        self._exchange = OutputDist(self.layout, env, self.comms)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
@@ -96,8 +102,14 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
             if self._positions is not None:
                 incoming = replace(incoming, weights=self._positions.weights(incoming))
             pooled = self.tables.lookup(incoming)
-            divisors = self._exchange.divisors(incoming.outgoing.bag_lengths)
-            parts.append(self.distribute(pooled, self._exchange, incoming.examples, divisors))
+            examples = incoming.examples
+            divisors = self._exchange.divisors(incoming.outgoing.bag_lengths, examples)
+            sums = self.distribute(pooled, self._exchange, examples, divisors)
+            if isinstance(self._exchange, TowerVectorDist):
+                places = self._exchange.own_lookups
+                keys, dims = [self._names[at] for at in places], [self._dims[at] for at in places]
+                return KeyedTensor(keys, dims, sums)
+            parts.append(sums)
         owners = [table for table in self._configs for _ in table.feature_names]
         if self._replicas:
             padded = pad_variable_batch(features)
@@ -113,6 +125,13 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
         names = [feature for table in self._configs for feature in table.feature_names]
         values = expand_pooled(parts[0], features, names, self._dims)
         return KeyedTensor(self._names, self._dims, values)
+
+    def stay_on_host(self) -> TowerVectorDist:
+        """From now on return the vectors of this host's tables, for the batches that this rank
+        relays to. Every table lies on one host."""
+        self._exchange = exchange = TowerVectorDist(self.layout, self._env, self.comms)
+        self.receiver.sorter.expand = expand_variable_batch
+        return exchange
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         """The tables, in order."""

@@ -51,6 +51,9 @@ class ShardingEnv:
     cross_group: Any = None
     """The ranks with the same place in their hosts, host after host; with ``local_size``."""
 
+    host_group: Any = None
+    """The ranks of this rank's host; with ``local_size``."""
+
     device: torch.device = CPU
     """Of this rank's shards and batches."""
 
@@ -93,6 +96,8 @@ class ShardingEnv:
         if local_size is None:
             local_size = _local_size(pg)
         has_hosts = 1 < local_size < world_size
+        places = [ranks[place::local_size] for place in range(local_size)]
+        hosts = [ranks[at : at + local_size] for at in range(0, world_size, local_size)]
         return ShardingEnv(
             world_size=world_size,
             rank=dist.get_rank(pg),
@@ -101,7 +106,8 @@ class ShardingEnv:
             output_group=groups[1],
             checkpoint_group=groups[2],
             local_size=local_size if has_hosts else None,
-            cross_group=_cross_group(pg, local_size, timeout) if has_hosts else None,
+            cross_group=_own_group(pg, places, timeout) if has_hosts else None,
+            host_group=_own_group(pg, hosts, timeout) if has_hosts else None,
         )
 
 
@@ -140,15 +146,13 @@ def _local_size(pg: Any) -> int:
     return own if set(everyone) == {said} and own and world_size % own == 0 else world_size
 
 
-def _cross_group(pg: Any, local_size: int, timeout: timedelta) -> Any:
-    """That of this rank; every rank of ``pg`` takes part in making all of them."""
-    ranks, own = dist.get_process_group_ranks(pg), dist.get_rank(pg) % local_size
-    places = [own] if _is_part(pg) else range(local_size)
-    groups = {
-        place: _new_group(pg, ranks[place::local_size], timeout, dist.get_backend(pg))
-        for place in places
-    }
-    return groups[own]
+def _own_group(pg: Any, parts: Sequence[list[int]], timeout: timedelta) -> Any:
+    """The group of the part with this rank; every rank of ``pg`` takes part in making all of
+    them."""
+    own = dist.get_rank()
+    made = [ranks for ranks in parts if own in ranks or not _is_part(pg)]
+    groups = [_new_group(pg, ranks, timeout, dist.get_backend(pg)) for ranks in made]
+    return next(group for ranks, group in zip(made, groups, strict=True) if own in ranks)
 
 
 def _is_part(pg: Any) -> bool:

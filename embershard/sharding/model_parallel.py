@@ -22,6 +22,7 @@ from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.default_plan import default_plan
 from embershard.sharding.devices import checked_device
 from embershard.sharding.environment import ShardingEnv, agree
+from embershard.sharding.hosted_towers import HostedTowers, connect_towers
 from embershard.sharding.model_inputs import ModelInputs
 from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder, get_default_sharders
@@ -92,7 +93,11 @@ class DistributedModelParallel(nn.Module):
         for softmax in self.module.modules():
             if isinstance(softmax, InBatchSoftmax) and env.world_size > 1:
                 softmax.gather = partial(gather_batch, group=env.process_group)
-        self._gradients = _DenseGradients(module, env, has_shards=_has_dense_shards(plan))
+        self.towers = connect_towers(module, env)
+        """Towers that run only on the ranks of their host."""
+        self._gradients = _DenseGradients(
+            module, env, self.towers, has_shards=_has_dense_shards(plan)
+        )
         self._inputs = ModelInputs(module, env)
         if count_accesses:
             for each in self.sharded_modules().values():
@@ -197,8 +202,10 @@ class DistributedModelParallel(nn.Module):
 
         A sharded table is a ``ShardedTensor``, also on ranks that hold no shard of it. Its local
         shards are the weights in use, so that torch.distributed.checkpoint saves and loads them
-        under any plan, as it does TorchRec's.
+        under any plan, as it does TorchRec's. With ``towers`` every rank calls it.
         """
+        for hosted in self.towers:
+            hosted.gather()
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(  # type: ignore[override]
@@ -217,10 +224,18 @@ class _DenseGradients:
     dense shards are averages over the batches of all ranks already.
 
     A pass that reaches a replicated parameter or a sharded collection ends with the all-reduce: a
-    rank whose loss reaches no replicated parameter enters it with the others.
+    rank whose loss reaches no replicated parameter enters it with the others. Gradients of towers
+    are averaged over the ranks of their host.
     """
 
-    def __init__(self, module: nn.Module, env: ShardingEnv, *, has_shards: bool) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        env: ShardingEnv,
+        towers: Sequence[HostedTowers],
+        *,
+        has_shards: bool,
+    ) -> None:
         self._env = env
         collections = [each for each in module.modules() if isinstance(each, ShardedCollection)]
         shards = {
@@ -230,9 +245,15 @@ class _DenseGradients:
             if local.parameter is not None
         }
         replicas = [each for each in module.parameters() if each not in shards]
-        if has_shards:
+        self._hosted = {each for hosted in towers for each in hosted.parameters(own=True)}
+        others = {each for hosted in towers for each in hosted.parameters(own=False)}
+        if has_shards or towers:
             tell_shards(shards, replicas, env.process_group, env.device)
-        self._replicas, self._collections = replicas, collections
+        if towers:
+            # Norms count each tower once: a rank's cross group has one rank of each host.
+            tell_shards([*self._hosted, *others], (), env.cross_group, env.device)
+        self._replicas = [each for each in replicas if each not in others]
+        self._collections = collections
         self._parameters: list[nn.Parameter] = []
         self._is_queued = False
         with torch.no_grad(), collective(env.process_group):
@@ -268,26 +289,33 @@ class _DenseGradients:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._reduce)
 
-    @torch.no_grad()
     def _reduce(self) -> None:
         self._is_queued = False
-        # Which have a gradient travels with them: one without on every rank keeps none.
-        has = [each.grad is not None for each in self._parameters]
-        device = self._env.device
-        gradients = [
-            torch.zeros(each.numel(), device=device) if each.grad is None else each.grad.flatten()
-            for each in self._parameters
-        ]
-        flat = torch.cat([torch.tensor(has, dtype=torch.float32, device=device), *gradients])
-        with collective(self._env.process_group):
-            dist.all_reduce(flat, group=self._env.process_group)
-        present, values = flat[: len(has)], flat[len(has) :] / self._env.world_size
-        parts = torch.split(values, [each.numel() for each in self._parameters])
-        # A rank with all of them knows: it does not wait for the device.
-        is_given = has if all(has) else present.cpu().tolist()
-        for parameter, part, is_one in zip(self._parameters, parts, is_given, strict=True):
-            if is_one:
-                parameter.grad = part.view_as(parameter).to(parameter.dtype)
+        replicas = [each for each in self._parameters if each not in self._hosted]
+        _average(replicas, self._env.process_group, self._env.device)
+        if hosted := [each for each in self._parameters if each in self._hosted]:
+            _average(hosted, self._env.host_group, self._env.device)
+
+
+@torch.no_grad()
+def _average(parameters: Sequence[nn.Parameter], group: Any, device: torch.device) -> None:
+    """Replace gradients by their averages over the ranks of a group."""
+    # A flag tells which parameters have a gradient: one without on every rank keeps none.
+    has = [parameter.grad is not None for parameter in parameters]
+    gradients = [
+        torch.zeros(each.numel(), device=device) if each.grad is None else each.grad.flatten()
+        for each in parameters
+    ]
+    flat = torch.cat([torch.tensor(has, dtype=torch.float32, device=device), *gradients])
+    with collective(group):
+        dist.all_reduce(flat, group=group)
+    flags, values = flat[: len(has)], flat[len(has) :] / dist.get_world_size(group)
+    parts = torch.split(values, [parameter.numel() for parameter in parameters])
+    # A rank with all gradients needs no flags: it does not wait for the device.
+    flags_here = has if all(has) else flags.cpu().tolist()
+    for parameter, part, flag in zip(parameters, parts, flags_here, strict=True):
+        if flag:
+            parameter.grad = part.view_as(parameter).to(parameter.dtype)
 
 
 def _has_dense_shards(plan: ShardingPlan) -> bool:

@@ -68,6 +68,8 @@ class Sorter:
         pooled: bool = True,
         max_lengths: Mapping[str, int] | None = None,
     ) -> None:
+        self.expand = pad_variable_batch
+        """Makes a variable batch one in which all keys have equally many examples."""
         self._pooled, self._max_lengths = pooled, max_lengths
         self._layout, self._is_weighted, self._replicated = layout, is_weighted, replicated
         self._device = device
@@ -102,7 +104,7 @@ class Sorter:
                 raise InputError(
                     f"features: {name}: expected them on {self._device}, got {tensor.device}"
                 )
-        features = pad_variable_batch(features)
+        features = self.expand(features)
         for table in self._replicated:
             for feature in table.feature_names:
                 read_lists(features, feature, table)

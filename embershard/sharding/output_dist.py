@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.host_exchange import HostExchange, add_columns, gather_columns
 from embershard.sharding.layout import Copy, Layout
 from embershard.sharding.routes import Columns, build_routes
 from embershard.sharding.vector_exchange import (
@@ -24,10 +25,16 @@ from embershard.sharding.vector_exchange import (
 class OutputDist:
     """The exchange of one collection."""
 
-    def __init__(self, layout: Layout, env: ShardingEnv, comms: QCommsConfig) -> None:
+    def __init__(
+        self, layout: Layout, env: ShardingEnv, comms: QCommsConfig, *, all_shared: bool = False
+    ) -> None:
         self.layout, self.env = layout, env
-        self._exchange = partial(exchange_vectors, comms=comms)
-        self._routes = build_routes(layout, env.local_size)
+        self._exchange = partial(exchange_vectors, group=env.output_group, comms=comms)
+        self._routes = build_routes(layout, env.local_size, all_shared=all_shared)
+        self._hosts: HostExchange | None = None
+        """Exchanges sums between hosts. If None, no columns are summed inside hosts."""
+        if any(columns.widths for columns in self._routes.sums):  # On every rank alike.
+            self._hosts = HostExchange(env, comms, self._routes.sums)
         self._local = env.local_size or env.world_size
         # If no columns are summed: by place in the output, from which rank and columns.
         self._pieces = sorted(
@@ -72,16 +79,9 @@ class OutputDist:
         output = pooled.new_zeros(examples[rank], self.layout.dim)
         # In the order of ranks: the sums do not depend on which one answers first.
         for (block, *_), columns in zip(blocks, routes.direct, strict=True):
-            _add(output, block, columns.copies)
-        if self._is_two_level:
-            host, relayed = routes.sums[rank // self._local], self._relayed_by(rank)
-            sums = [pooled.new_zeros(examples[each], host.dim) for each in relayed]
-            for (_, *shared), columns in zip(blocks, routes.shared, strict=True):
-                for place, block in zip(sums, shared, strict=bool(shared)):
-                    _add(place, block, columns.copies)
-            received = self._second(torch.cat([each.flatten() for each in sums]), examples)
-            for (block,), columns in zip(received, routes.sums, strict=True):
-                _add(output, block, columns.copies)
+            add_columns(output, block, columns.copies)
+        if self._hosts is not None:
+            self._hosts.to_ranks(self._host_sums(blocks, examples), examples, output=output)
         self._divide(output, divisors)
         return output
 
@@ -89,23 +89,24 @@ class OutputDist:
         """Of ``forward``'s output to that of ``pooled``, as the mean over ranks."""
         gradient = gradient / self.env.world_size
         self._divide(gradient, divisors)
-        rank, routes = self.env.rank, self._routes
-        relayed = list[Tensor]()
-        if self._is_two_level:
-            sent = _gather([(gradient, columns) for columns in routes.sums])
-            theirs, ours = self._second_blocks(examples)
-            group = self.env.cross_group
-            flat = self._exchange(sent, ours, theirs, group=group, is_backward=True)
-            relayed = [block for (block,) in split_blocks(flat, theirs)]
+        of_sums = None if self._hosts is None else self._hosts.to_hosts(gradient, examples)
+        return self._to_holders(gradient, of_sums, examples)
+
+    def _to_holders(
+        self, gradient: Tensor, of_sums: Tensor | None, examples: Sequence[int]
+    ) -> Tensor:
+        """Step 1 in reverse, from the gradient of this rank's direct columns and that of its host's
+        sums."""
+        rank, routes, relayed = self.env.rank, self._routes, tuple[Tensor, ...]()
+        if self._hosts is not None and of_sums is not None:
+            relayed = torch.split(of_sums, self._hosts.rows(examples))
         parts = list[tuple[Tensor, Columns]]()
         for to, columns in enumerate(routes.direct):
             parts.append((gradient, columns))
             if to // self._local == rank // self._local:
                 parts += [(block, routes.shared[to]) for block in relayed]
         theirs, ours = self._first_blocks(examples)
-        sent = _gather(parts)
-        group = self.env.output_group
-        flat = self._exchange(sent, ours, theirs, group=group, is_backward=True)
+        flat = self._exchange(gather_columns(parts), ours, theirs, is_backward=True)
         own = routes.direct[rank], routes.shared[rank]
         if not own[1].widths:
             return flat.view(sum(examples), own[0].dim)
@@ -117,18 +118,23 @@ class OutputDist:
                 _scatter(rows[each], of_shared, own[1])
         return found
 
-    def divisors(self, lengths: Tensor) -> Tensor:
-        """float32 ``(B, mean lookups)``, from the lengths ``(lookups, B)``."""
+    def divisors(self, lengths: Tensor, examples: Sequence[int]) -> Tensor:
+        """float32 ``(B, mean lookups)``, from the lengths ``(lookups, B)`` of this rank's batch."""
         return lengths.index_select(0, self._mean_places).t().clamp(min=1).float()
 
-    @property
-    def _is_two_level(self) -> bool:
-        """On every rank alike."""
-        return any(columns.widths for columns in self._routes.sums)
+    def _host_sums(self, blocks: Sequence[Sequence[Tensor]], examples: Sequence[int]) -> Tensor:
+        """The sums of this host for the ranks that this one relays to, one after the other."""
+        rank, routes = self.env.rank, self._routes
+        dim, relayed = routes.sums[rank // self._local].dim, self._relayed_by(rank)
+        sums = [blocks[0][0].new_zeros(examples[each], dim) for each in relayed]
+        for (_, *shared), columns in zip(blocks, routes.shared, strict=True):
+            for place, block in zip(sums, shared, strict=bool(shared)):
+                add_columns(place, block, columns.copies)
+        return torch.cat(sums)
 
     def _relayed_by(self, rank: int) -> list[int]:
         """The ranks whose sums this rank's host adds up on ``rank``; none on other hosts."""
-        if not self._is_two_level or rank // self._local != self.env.rank // self._local:
+        if self._hosts is None or rank // self._local != self.env.rank // self._local:
             return []
         return list(range(rank % self._local, self.env.world_size, self._local))
 
@@ -150,15 +156,7 @@ class OutputDist:
     def _first(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
         """Of each rank: direct columns, then shared ones for each rank that is relayed."""
         theirs, ours = self._first_blocks(examples)
-        group = self.env.output_group
-        flat = self._exchange(values, theirs, ours, group=group, is_backward=False)
-        return split_blocks(flat, ours)
-
-    def _second(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
-        """Of each host: its sums."""
-        theirs, ours = self._second_blocks(examples)
-        group = self.env.cross_group
-        flat = self._exchange(values, theirs, ours, group=group, is_backward=False)
+        flat = self._exchange(values, theirs, ours, is_backward=False)
         return split_blocks(flat, ours)
 
     def _first_blocks(
@@ -189,15 +187,6 @@ class OutputDist:
             )
         return theirs, ours
 
-    def _second_blocks(
-        self, examples: Sequence[int]
-    ) -> tuple[list[list[VectorBlock]], list[list[VectorBlock]]]:
-        """Of step 2, likewise."""
-        rank, sums = self.env.rank, self._routes.sums
-        own = sums[rank // self._local].widths
-        theirs = [[VectorBlock(examples[to], own)] for to in self._relayed_by(rank)]
-        return theirs, [[VectorBlock(examples[rank], columns.widths)] for columns in sums]
-
 
 def _select(rows: Tensor, columns: Columns) -> Tensor:
     """Those columns of all parts of a rank."""
@@ -213,20 +202,3 @@ def _scatter(rows: Tensor, block: Tensor, columns: Columns) -> None:
         rows[:, copy.source : copy.source + copy.width] = block[
             :, copy.target : copy.target + copy.width
         ]
-
-
-def _gather(items: Sequence[tuple[Tensor, Columns]]) -> Tensor:
-    """``_add`` in reverse: columns of vectors, block after block."""
-    sizes = [len(vectors) * columns.dim for vectors, columns in items]
-    flat = items[0][0].new_empty(sum(sizes))
-    for (vectors, columns), part in zip(items, torch.split(flat, sizes), strict=True):
-        block = part.view(len(vectors), columns.dim)
-        pieces = [vectors[:, target : target + width] for _, target, width in columns.copies]
-        if pieces:
-            torch.cat(pieces, dim=1, out=block)
-    return flat
-
-
-def _add(sums: Tensor, block: Tensor, copies: Sequence[Copy]) -> None:
-    for source, target, width in copies:
-        sums[:, target : target + width] += block[:, source : source + width]

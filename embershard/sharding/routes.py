@@ -50,16 +50,22 @@ class Routes:
     """Of each host: from its sums to the output."""
 
 
-def build_routes(layout: Layout, local_size: int | None) -> Routes:
-    """The routes of a layout. ``local_size``: ranks of a host. None: no column is summed inside
-    hosts."""
+def build_routes(layout: Layout, local_size: int | None, *, all_shared: bool = False) -> Routes:
+    """The routes of a layout.
+
+    Args:
+        local_size: ranks of a host. If None, no column is summed inside hosts.
+        all_shared: True if columns that one rank has take the way of sums too.
+    """
     spans, local_size = [_spans(layout, rank) for rank in range(len(layout.parts))], local_size or 1
     sums, is_shared = list[list[Span]](), list[list[bool]]()
     for first in range(0, len(spans), local_size):
         of_host = spans[first : first + local_size]
         for rank, own in enumerate(of_host):
             others = [span for other, each in enumerate(of_host) if other != rank for span in each]
-            is_shared.append([any(_overlap(span, other) for other in others) for span in own])
+            is_shared.append(
+                [all_shared or any(_overlap(span, other) for other in others) for span in own]
+            )
         shared = [
             span
             for own, flags in zip(of_host, is_shared[first:], strict=True)

@@ -81,7 +81,7 @@ class Section(BaseModel):
 class TrainingConfig(Section):
     """Settings of the optimizers and of the steps."""
 
-    batch_size: Positive = 512
+    batch_size: Annotated[int, Field(ge=1, lt=1 << 31)] = 512
     """Number of examples of a step on all ranks. With request rows, its most candidates."""
 
     epochs: Positive = 10
@@ -156,7 +156,7 @@ class CheckpointConfig(Section):
 
     last_every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints to resume from, in ``<folder>/last``. They hold weights, optimizer
-    state and progress. 0: only when SIGTERM ends the run."""
+    state and progress. 0: only when Ctrl-C or SIGTERM ends the run."""
 
     keep_last: Positive = 2
     """Number of checkpoints in ``<folder>/last`` that are kept."""

@@ -29,7 +29,6 @@ from embershard.training.config import RunConfig
 from embershard.training.forward import logits_of
 from embershard.training.initial_model import small_model
 from embershard.training.last_checkpoints import RunState
-from embershard.training.run import SAMPLES
 from embershard.training.run_folder import begin, folder_of
 from embershard.training.setup import RunSetup, set_up
 from embershard.training.steps import batch_sizes
@@ -128,7 +127,7 @@ def dry_run(
     setup = set_up(config, dataset, env)
     setup.show_plan(planned)
     as_split(dataset.test)  # A run refuses a bad test split only after training.
-    setup.valid.samples(SAMPLES)
+    setup.samples()
     return DryRun(
         setup=setup,
         memory=rank_memory(setup, _run_first_batch(setup)),

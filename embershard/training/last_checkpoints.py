@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -71,9 +72,20 @@ class RunState(BaseModel):
     @field_validator("best", mode="before")
     @classmethod
     def _of_tasks(cls, best: object) -> object:
-        """Older checkpoints have one evaluation and no tasks."""
-        has_no_tasks = isinstance(best, dict) and isinstance(best.get("auc"), float)
-        return {"score": best} if has_no_tasks else best
+        """Older checkpoints have one evaluation and no tasks. JSON has null for NaN."""
+        if not isinstance(best, dict):
+            return best
+        tasks = {"score": best} if isinstance(best.get("auc"), float) else best
+        return {task: _with_nan(evaluation) for task, evaluation in tasks.items()}
+
+
+def _with_nan(evaluation: object) -> object:
+    """An evaluation with NaN for each figure that is null, unless null is a value of it."""
+    if not isinstance(evaluation, dict):
+        return evaluation
+    figures = ("auc", "log_loss", "normalized_entropy", "mse", "mae")
+    nulls = [name for name in figures if evaluation.get(name, 0) is None]
+    return evaluation | dict.fromkeys(nulls, math.nan)
 
 
 class LastCheckpoints:

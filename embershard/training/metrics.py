@@ -21,7 +21,8 @@ RANK_AT: Final = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """Evaluation of a task with the loss ``bce`` on one split. Every example counts once in
-    ``auc``, ``gauc``, ``ndcg`` and ``recall``, and by its weight in the other figures."""
+    ``auc``, ``gauc``, ``ndcg`` and ``recall``, and by its weight in the other figures. Without
+    labels of both kinds with weights, ``auc``, ``log_loss`` and ``normalized_entropy`` are NaN."""
 
     auc: float
     """Area under the ROC curve."""
@@ -54,13 +55,13 @@ class Evaluation:
     requests with a positive label. None: there are no such requests."""
 
     def __str__(self) -> str:
-        parts = [f"auc {self.auc:.4f}"]
+        parts = [f"auc {_shown(self.auc)}"]
         if self.gauc is not None:
             parts.append(f"gauc {self.gauc:.4f}")
         for name, value in (("ndcg", self.ndcg), ("recall", self.recall)):
             if value is not None:
                 parts.append(f"{name}@{self.rank_at} {value:.4f}")
-        parts.append(f"normalized entropy {self.normalized_entropy:.4f}")
+        parts.append(f"normalized entropy {_shown(self.normalized_entropy)}")
         if self.calibration is not None:
             parts.append(f"calibration {self.calibration:.4f}")
         return "  ".join([*parts, f"{self.examples:,} examples"])
@@ -69,7 +70,7 @@ class Evaluation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionEvaluation:
     """Evaluation of a task with the loss ``mse`` on one split. Every example counts by its
-    weight."""
+    weight. Without labels with weights the errors are NaN."""
 
     mse: float
     """Mean squared error."""
@@ -81,38 +82,47 @@ class RegressionEvaluation:
     """Number of examples whose label counts."""
 
     def __str__(self) -> str:
-        return f"mse {self.mse:.4f}  mae {self.mae:.4f}  {self.examples:,} examples"
+        return f"mse {_shown(self.mse)}  mae {_shown(self.mae)}  {self.examples:,} examples"
 
 
 TaskEvaluation: TypeAlias = Evaluation | RegressionEvaluation
 
 
+def _shown(figure: float) -> str:
+    return "-" if math.isnan(figure) else f"{figure:.4f}"
+
+
 def mean_auc(evaluations: Iterable[TaskEvaluation]) -> float | None:
     """Mean AUC of the tasks that have one. None: no task has one."""
-    areas = [evaluation.auc for evaluation in evaluations if isinstance(evaluation, Evaluation)]
+    areas = [
+        evaluation.auc
+        for evaluation in evaluations
+        if isinstance(evaluation, Evaluation) and not math.isnan(evaluation.auc)
+    ]
     return sum(areas) / len(areas) if areas else None
 
 
 def quality(evaluations: Mapping[str, TaskEvaluation], tasks: Mapping[str, TaskConfig]) -> float:
-    """The mean AUC, or the negative loss if no task has an AUC."""
+    """The mean AUC, or the negative loss if no task has an AUC. NaN: no task has either."""
     area = mean_auc(evaluations.values())
     if area is not None:
         return area
-    return -sum(
+    losses = [
         tasks[name].weight * evaluation.mse
         for name, evaluation in evaluations.items()
-        if isinstance(evaluation, RegressionEvaluation)
-    )
+        if isinstance(evaluation, RegressionEvaluation) and not math.isnan(evaluation.mse)
+    ]
+    return -sum(losses) if losses else math.nan
 
 
 def figures_of(evaluations: Mapping[str, TaskEvaluation], split: str) -> dict[str, float]:
     """The figures of a checkpoint: ``<split>_<figure>``, or ``<split>_<task>_<figure>`` for several
-    tasks."""
+    tasks. Figures that are None or NaN are left out."""
     return {
         f"{split}_{task}_{name}" if len(evaluations) > 1 else f"{split}_{name}": value
         for task, evaluation in evaluations.items()
         for name, value in asdict(evaluation).items()
-        if value is not None
+        if value is not None and not math.isnan(value)
     }
 
 
@@ -125,18 +135,27 @@ def evaluate_task(
     request: Tensor | None = None,
     rank_at: int = RANK_AT,
 ) -> TaskEvaluation:
-    """Evaluate the logits of one task; for arguments see ``evaluate_logits``."""
-    if loss == "bce":
-        return evaluate_logits(logits, labels, weights=weights, request=request, rank_at=rank_at)
+    """Evaluate the logits of one task; for arguments see ``evaluate_logits``. Figures that the
+    labels or weights do not allow are NaN."""
     counted = ~labels.isnan()
+    nan, examples = math.nan, int(counted.sum())
+    if loss == "bce":
+        try:
+            return evaluate_logits(
+                logits, labels, weights=weights, request=request, rank_at=rank_at
+            )
+        except _LabelsError:
+            return Evaluation(auc=nan, log_loss=nan, normalized_entropy=nan, examples=examples)
     error = (logits[counted].double() - labels[counted].double()).abs()
     # Torchmetrics has no weights for these.
     weight = torch.ones_like(error) if weights is None else weights[counted].double()
+    if not weight.sum() > 0:
+        return RegressionEvaluation(mse=nan, mae=nan, examples=examples)
     weight = weight / weight.sum()
     return RegressionEvaluation(
         mse=(weight * error.square()).sum().item(),
         mae=(weight * error).sum().item(),
-        examples=len(error),
+        examples=examples,
     )
 
 
@@ -295,9 +314,13 @@ def _float64(values: Tensor | ArrayLike) -> Tensor:
     return torch.tensor(np.asarray(values, np.float64))
 
 
+class _LabelsError(InputError):
+    """The labels are not of both kinds."""
+
+
 def check_labels(labels: Tensor) -> float:
     """The mean label. Raises InputError unless there are labels 0 and 1."""
     rate: float = labels.double().mean().item()
     if not 0 < rate < 1:
-        raise InputError(f"labels: expected both 0 and 1, got a mean of {rate}")
+        raise _LabelsError(f"labels: expected both 0 and 1, got a mean of {rate}")
     return rate

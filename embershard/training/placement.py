@@ -1,12 +1,13 @@
 """The plan of a run: its ``[sharding]`` section, and the model's tables."""
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import nn
 
 from embershard.errors import EmbershardError
+from embershard.models import DMTConfig
 from embershard.modules import EmbeddingConfig
 from embershard.sharding import (
     ParameterShardingGenerator,
@@ -34,6 +35,7 @@ def plan_of(
     """The cut of each table. ``collections``: by path in the model.
 
     Tables that lie on one rank or host go, the largest first, to the one with the fewest values.
+    Those of a tower of ``dmt`` go to one host.
     ``local_size``: ranks of a host. None: torchrun's.
     """
     for name in ("machine", "memory_bytes"):
@@ -50,9 +52,10 @@ def plan_of(
             problem = f"expected a pattern that fits a table, the tables are {names}"
             raise config.refusal("sharding", "tables", pattern, problem=problem)
     ranks, hosts = [0] * world_size, [0] * (world_size // local_size)
+    tower_hosts = _tower_hosts(config, [table for _, table in tables], len(hosts))
     cuts: dict[str, dict[str, ParameterShardingGenerator]] = {path: {} for path in collections}
     for path, table in sorted(tables, key=lambda item: -_values(item[1])):
-        cuts[path][table.name] = _cut(config, table, ranks, hosts)
+        cuts[path][table.name] = _cut(config, table, ranks, hosts, tower_hosts.get(table.name))
     return ShardingPlan(
         {
             path: construct_module_sharding_plan(
@@ -82,11 +85,40 @@ def read_plan(config: RunConfig) -> ShardingPlan | None:
         raise config.refusal("sharding", "plan", problem=str(error)) from error
 
 
+def _tower_hosts(
+    config: RunConfig, tables: Sequence[EmbeddingConfig], hosts: int
+) -> dict[str, int]:
+    """The host of each table of a tower, the largest tower first. Towers that share a table share a
+    host."""
+    values, host_of = [0] * hosts, dict[str, int]()
+    if not isinstance(config.model, DMTConfig):
+        return host_of
+    features = [feature for table in tables for feature in table.feature_names]
+    towers = [
+        [table for table in tables if set(inputs).intersection(table.feature_names)]
+        for inputs in config.model.tower_inputs(features)
+    ]
+    for tower in sorted(towers, key=lambda members: -sum(map(_values, members))):
+        known = [host_of[table.name] for table in tower if table.name in host_of]
+        host = _emptiest(values, sum(map(_values, tower)), known[:1])
+        host_of |= {table.name: host for table in tower}
+    return host_of
+
+
 def _cut(
-    config: RunConfig, table: EmbeddingConfig, ranks: list[int], hosts: list[int]
+    config: RunConfig,
+    table: EmbeddingConfig,
+    ranks: list[int],
+    hosts: list[int],
+    tower_host: int | None,
 ) -> ParameterShardingGenerator:
     """The cut by the first pattern that fits a table. ``ranks`` and ``hosts`` count the values of
-    tables that lie on one of them."""
+    tables that lie on one of them. A table of a tower goes to ``tower_host``."""
+    own_ranks, own_hosts = range(len(ranks)), range(len(hosts))
+    if tower_host is not None:
+        own_hosts = own_hosts[tower_host : tower_host + 1]
+        local_size = len(ranks) // len(hosts)
+        own_ranks = own_ranks[tower_host * local_size : (tower_host + 1) * local_size]
     patterns = config.sharding.tables
     fitting = (cut for pattern, cut in patterns.items() if fnmatch.fnmatchcase(table.name, pattern))
     match next(fitting, None):
@@ -99,19 +131,20 @@ def _cut(
         case "grid_shard":
             return grid_shard(host_indexes=list(range(len(hosts))))
         case "table_wise":
-            return table_wise(rank=_emptiest(ranks, _values(table)))
+            return table_wise(rank=_emptiest(ranks, _values(table), own_ranks))
         case "table_row_wise":
-            return table_row_wise(host_index=_emptiest(hosts, _values(table)))
+            return table_row_wise(host_index=_emptiest(hosts, _values(table), own_hosts))
         case "table_column_wise":
-            return table_column_wise(host_index=_emptiest(hosts, _values(table)))
+            return table_column_wise(host_index=_emptiest(hosts, _values(table), own_hosts))
         case None:
             problem = f"expected a pattern that fits table {table.name!r}, got {list(patterns)}"
             raise config.refusal("sharding", "tables", problem=problem)
 
 
-def _emptiest(values_held: list[int], values: int) -> int:
-    """The place with the fewest values, which holds ``values`` more from now on."""
-    place = values_held.index(min(values_held))
+def _emptiest(values_held: list[int], values: int, places: Sequence[int]) -> int:
+    """The place with the fewest values, among ``places`` if there are any. It holds ``values`` more
+    from now on."""
+    place = min(places or range(len(values_held)), key=values_held.__getitem__)
     values_held[place] += values
     return place
 

@@ -42,13 +42,16 @@ class TrainingResult:
     """The result of a run."""
 
     checkpoint: Path
-    """Checkpoint of the step that was best on validation."""
+    """Checkpoint of the step that was best on validation, or of the last step without a validation
+    split."""
 
     valid_tasks: Mapping[str, TaskEvaluation]
-    """Evaluation of each task on the validation split, with the best weights."""
+    """Evaluation of each task on the validation split, with the best weights. Empty without such a
+    split."""
 
     test_tasks: Mapping[str, TaskEvaluation]
-    """Evaluation of each task on the test split, with the best weights."""
+    """Evaluation of each task on the test split, with the best weights. Empty without such a
+    split."""
 
     best_step: int
     steps: int

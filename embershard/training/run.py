@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from embershard.data.row_batches import as_split
-from embershard.data.splits import Batch
+from embershard.data.splits import Batch, Split
 from embershard.errors import ConfigError, DataError
 from embershard.models import TwoTowerConfig
 from embershard.package.samples import offsets_of
@@ -46,8 +46,6 @@ from embershard.training.steps import (
 from embershard.training.trackers import start_trackers
 
 LOG = logging.getLogger(__name__)
-
-SAMPLES = 8
 
 LOSS_SMOOTHING = 0.05
 """Weight of the latest step in the loss that progress shows."""
@@ -85,7 +83,7 @@ class Run:
         self._optimizer = dense_optimizer(self._module, self._settings)
         self._train_next = training_steps(self._module, self._optimizer, self._forward)
         self._score = Scorer(self._module, env)
-        self._samples = setup.valid.samples(SAMPLES)
+        self._samples = setup.samples()
         sizes = batch_sizes(self._settings, setup.train, self._world_size)
         self._sizes = np.concatenate(sizes)
         self._epoch_starts = offsets_of(np.array([len(epoch) for epoch in sizes]))
@@ -106,6 +104,7 @@ class Run:
             self._folder, config.checkpoint.keep_last, self._module, self._optimizer, env
         )
         self._trackers = list[TrackerThread]()
+        self._constant_tasks = set[str]()
         self._notes = list[str]()
 
     def _plan_clock(self, planner: EmbeddingShardingPlanner | None) -> PlanClock | None:
@@ -124,7 +123,8 @@ class Run:
     @property
     def best_checkpoint(self) -> Path | None:
         """Checkpoint of the best step so far. None: not evaluated yet."""
-        return self._folder / str(self._state.best_step) if self._state.best else None
+        has_best = self._state.best is not None
+        return self._folder / str(self._state.best_step) if has_best else None
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -182,8 +182,10 @@ class Run:
             return
 
     def fit(self) -> None:
-        """Train until validation does not get better, or all epochs are done."""
+        """Train until validation does not get better, or all epochs are done. Without validation
+        the last step is the best."""
         state, evaluate_every = self._state, self._settings.evaluate_every_steps
+        has_valid = len(self._setup.valid) > 0
         if self._rank == 0:
             self._trackers = start_trackers(self._config, self._folder, state.step)
         first = int(np.searchsorted(self._epoch_starts, state.step, side="right")) - 1
@@ -199,14 +201,14 @@ class Run:
                 first=state.step - int(self._epoch_starts[epoch]),
             )
             while not self._has_stopped() and self._fit_next(source):
-                if state.step % evaluate_every == 0:
+                if has_valid and state.step % evaluate_every == 0:
                     self._evaluate()
                 self._report()
                 self._save_last()
                 if self._is_stopping:
                     self._last.wait()
                     raise TrainingStopped
-        if state.step % evaluate_every:
+        if not has_valid or state.step % evaluate_every:
             self._evaluate()
 
     def finish(self) -> TrainingResult:
@@ -223,9 +225,7 @@ class Run:
             measured = self._clock.finish(self._folder, optimizer=self._settings.table_optimizer)
         # The best checkpoint has no optimizer state.
         load_state(self._module, checkpoint / STATE, group=self._group, strict=False)
-        test = self._score(as_split(self._setup.dataset.test)).evaluate(
-            self._config.tasks, self._settings.rank_at
-        )
+        test = self._evaluations("test", as_split(self._setup.dataset.test))
         self._track(figures_of(test, "test"), step=state.best_step)
         from_rank_0(self._group, self._last.mark_finished, error=DataError)
         self._is_finished = True
@@ -304,7 +304,7 @@ class Run:
     def _evaluate(self) -> None:
         """Evaluate on validation; keep the weights if they are the best so far."""
         state, tasks = self._state, self._config.tasks
-        evaluations = self._score(self._setup.valid).evaluate(tasks, self._settings.rank_at)
+        evaluations = self._evaluations("valid", self._setup.valid)
         self._track(figures_of(evaluations, "valid"))
         if state.best is not None and quality(evaluations, tasks) <= quality(state.best, tasks):
             state.looks_without_gain += 1
@@ -322,6 +322,43 @@ class Run:
 
         from_rank_0(self._group, clean, error=DataError)
         self._last.has_own = True
+
+    def _evaluations(self, name: str, split: Split) -> dict[str, TaskEvaluation]:
+        """The evaluation of each task on a split, empty if there is no such split.
+
+        Raises:
+            ConfigError: the weights of the validation split leave no task to measure.
+        """
+        if not len(split):
+            return {}
+        tasks, scored = self._config.tasks, self._score(split)
+        evaluations = scored.evaluate(tasks, self._settings.rank_at)
+        if name == "valid":
+            self._warn_of_constants(scored.logits)
+            if scored.weights is not None and math.isnan(quality(evaluations, tasks)):
+                column = getattr(self._config.data, "weight", None)
+                task = next(iter(tasks))
+                raise self._config.refusal(
+                    "data",
+                    "weight",
+                    problem=f"expected weights above 0 for labels of task {task!r} in the valid "
+                    "split (of both kinds with loss bce), got none"
+                    + (f" in column {column!r}" if column else ""),
+                )
+        return evaluations
+
+    def _warn_of_constants(self, logits: Tensor) -> None:
+        """Warn once of each task whose predictions of the validation split are all equal."""
+        for task, column in zip(self._config.tasks, logits.T, strict=True):
+            if task not in self._constant_tasks and len(column) > 1 and (column == column[0]).all():
+                self._constant_tasks.add(task)
+                if self._rank == 0:
+                    LOG.warning(
+                        "all %d predictions of task %r are equal: does the model apply a ReLU to "
+                        "them? MLP(..., activate_last=False) ends in a linear layer",
+                        len(column),
+                        task,
+                    )
 
     def _delete_old(self) -> None:
         """Delete all but the best checkpoint and those that a restart needs."""

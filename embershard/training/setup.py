@@ -18,6 +18,7 @@ from embershard.data.splits import Split
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models.own_class import OwnClassError
+from embershard.package.samples import SampleRequest
 from embershard.planner import EmbeddingShardingPlanner, PlanReport
 from embershard.sharding import (
     DistributedModelParallel,
@@ -45,6 +46,8 @@ from embershard.training.trackers import check_tracking
 
 LOG = logging.getLogger(__name__)
 
+SAMPLES = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSetup:
@@ -57,6 +60,8 @@ class RunSetup:
 
     train: Split
     valid: Split
+    """Without examples if the run has no validation split."""
+
     model: Mapping[str, Any]
     """Name and arguments of the model, in a checkpoint's form."""
 
@@ -70,6 +75,10 @@ class RunSetup:
     plan: ShardingPlan
     planner: EmbeddingShardingPlanner | None
     """The planner of an automatic plan, on rank 0."""
+
+    def samples(self) -> list[SampleRequest]:
+        """Requests for the package's self-check."""
+        return (self.valid if len(self.valid) else self.train).samples(SAMPLES)
 
     def show_plan(self, planned: Callable[[PlanReport], None] | None) -> None:
         """Call ``planned`` on rank 0 if the plan is automatic. Every rank calls this.
@@ -111,7 +120,8 @@ def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) ->
         InputError: examples that cannot be looked up.
     """
     group = None if env is None else env.process_group
-    train, valid = agree(group, lambda: _splits(config, dataset), error=ConfigError)
+    rank = 0 if env is None else env.rank
+    train, valid = agree(group, lambda: _splits(config, dataset, rank), error=ConfigError)
     _check(config, train, env)
     name, seed = config.model.name, config.training.seed
     try:
@@ -162,16 +172,24 @@ def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) ->
     )
 
 
-def _splits(config: RunConfig, dataset: Dataset[Any]) -> tuple[Split, Split]:
-    """The splits for training and for validation."""
+def _splits(config: RunConfig, dataset: Dataset[Any], rank: int) -> tuple[Split, Split]:
+    """The splits for training and for validation. Rank 0 warns of tasks that are not measured."""
     for name in ("train", "valid", "test"):
-        _check_labels(config, name, getattr(dataset, name))
+        split = getattr(dataset, name)
+        if not len(split) and name != "train":
+            continue
+        problems = _label_problems(config, name, split)
+        if problems and (name == "train" or len(problems) == len(config.tasks)):
+            raise config.refusal("data", problem=problems[0])
+        for problem in problems:
+            if rank == 0:
+                LOG.warning("data: %s; the task is not measured there", problem)
     return as_split(dataset.train), as_split(dataset.valid)
 
 
-def _check_labels(config: RunConfig, name: str, split: Examples | Split) -> None:
-    """Refuse a split whose labels do not allow training or an AUC."""
-    means = split.label_means()
+def _label_problems(config: RunConfig, name: str, split: Examples | Split) -> list[str]:
+    """A sentence for each task whose labels do not allow training, or an AUC or error."""
+    means, problems = split.label_means(), []
     if len(means) != len(config.tasks):
         expected = f"expected labels of tasks {list(config.tasks)} in the {name} split"
         raise config.refusal("tasks", problem=f"{expected}, got {len(means)} columns")
@@ -188,9 +206,10 @@ def _check_labels(config: RunConfig, name: str, split: Examples | Split) -> None
         if (0 < mean < 1) if needs_both else not math.isnan(mean):
             continue
         kinds = "labels 0 and 1" if is_binary else "labels"
-        problem = f"expected examples with {kinds}{of_task} in the {name} split, got "
+        expected = f"expected examples with {kinds}{of_task} in the {name} split"
         got = f"{len(split)} examples of mean {mean}" if len(split) else "none"
-        raise config.refusal("data", problem=problem + got)
+        problems.append(f"{expected}, got {got}")
+    return problems
 
 
 def _check(config: RunConfig, train: Split, env: ShardingEnv | None) -> None:

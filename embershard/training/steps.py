@@ -13,7 +13,12 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
 )
-from embershard.optim import WarmupStage
+from embershard.optim import (
+    GradientClipping,
+    GradientClippingOptimizer,
+    KeyedOptimizerWrapper,
+    WarmupStage,
+)
 from embershard.sharding import DistributedModelParallel, TrainPipelineSparseDist
 from embershard.sharding.collection import ShardedCollection
 from embershard.training.config import TrainingConfig
@@ -31,6 +36,12 @@ def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.
     parameters = [weight for weight in module.parameters() if weight.requires_grad]
     optimizer = OPTIMIZERS[settings.dense_optimizer](parameters, lr=settings.dense_learning_rate)
     if settings.clip_norm:
+        if isinstance(module, DistributedModelParallel) and module.towers:
+            # Gradients of towers are on their hosts only; this optimizer adds up their norms.
+            weights = module.named_parameters()
+            named = {name: weight for name, weight in weights if weight.requires_grad}
+            wrapped = KeyedOptimizerWrapper(named, lambda _: optimizer)
+            return GradientClippingOptimizer(wrapped, GradientClipping.NORM, settings.clip_norm)
         collections = [part for part in module.modules() if isinstance(part, ShardedCollection)]
         tables = {weight for collection in collections for weight in collection.parameters()}
         dense = [weight for weight in parameters if weight not in tables]

@@ -82,15 +82,16 @@ def train(
             run.fit()
             return run.finish()
     except TrainingStopped:
-        raise TrainingStopped(f"stopped; {_kept(run)}") from None
+        raise TrainingStopped(f"stopped; {_kept(run, overwrite)}") from None
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; {_kept(run)}") from None
+        raise KeyboardInterrupt(f"interrupted; {_kept(run, overwrite)}") from None
 
 
-def _kept(run: Run | None) -> str:
+def _kept(run: Run | None, overwrite: bool) -> str:
     texts = []
     if run is not None and run.best_checkpoint is not None:
         texts.append(f"the best so far is kept in {run.best_checkpoint}")
     if run is not None and run.last_checkpoint is not None:
-        texts.append(f"--resume continues from {run.last_checkpoint}")
+        command = "the same command without --overwrite" if overwrite else "the same command"
+        texts.append(f"{command} continues from {run.last_checkpoint}")
     return " and ".join(texts) or "nothing of this run is kept"

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from embershard.client import Client, Lists, Prediction
 from embershard.commands import Parser
 from embershard.console import export_bar, training_bar
 from embershard.data import (
-    DEFAULT_CACHE,
     ClientRequest,
     MovieLens,
     client_requests,
@@ -52,8 +50,7 @@ def main() -> None:
     """Run every step and print one table."""
     given = _arguments()
     config = read_config(HERE / "movielens.toml")
-    cache = Path(os.environ.get("EMBERSHARD_CACHE") or DEFAULT_CACHE)
-    movielens = load_movielens(movielens_folder(given.data, cache))
+    movielens = load_movielens(movielens_folder(given.data))
     with training_bar("dlrm on movielens") as progress:
         trained = train(config, movielens.dataset, overwrite=True, progress=progress)
     ended = "stopped early at" if trained.stopped_early else "ended with"

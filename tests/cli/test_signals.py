@@ -232,9 +232,9 @@ from embershard.cli import main
 @contextmanager
 def signalled(title):
     def show(now):
-        if now.step == 7 and sys.argv[2] == "stop":
-            os.kill(os.getpid(), signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGTERM)  # As from torchrun and to the process group.
+        if now.step == 7:
+            for name in sys.argv[2:]:
+                os.kill(os.getpid(), signal.Signals[name])
     yield show
 
 console.training_bar = signalled
@@ -243,26 +243,42 @@ sys.exit(main(["train", sys.argv[1]]))
 """
 
 
-def trained(file, how):
-    with Started(TRAINING, file, how) as command:
+def trained(file, *signals):
+    with Started(TRAINING, file, *signals) as command:
         said, errors = command.process.communicate(timeout=END_SECONDS)
     return command.process.returncode, said, errors
 
 
-def test_sigterm_saves_a_training_run_and_ends_with_143(tmp_path):
-    texts = {}
-    for name in ("stopped", "whole"):
-        file = tmp_path / f"{name}.toml"
-        file.write_text(
-            '[data]\nname = "synthetic"\nexamples = 3000\n[training]\nepochs = 1\nthreads = 1\n'
-            f'batch_size = 128\n[checkpoint]\nfolder = "{tmp_path}/{name}"\n'
-        )
-    code, _, errors = trained(tmp_path / "stopped.toml", "stop")
+def write_run(folder, name):
+    file = folder / f"{name}.toml"
+    file.write_text(
+        '[data]\nname = "synthetic"\nexamples = 3000\n[training]\nepochs = 1\nthreads = 1\n'
+        f'batch_size = 128\n[checkpoint]\nfolder = "{folder}/{name}"\n'
+    )
+    return file
+
+
+@cases(
+    ("signals", "expected"),
+    # Twice: from torchrun and to the process group.
+    {"sigterm": (["SIGTERM", "SIGTERM"], 143), "ctrl-c": (["SIGINT"], 130)},
+)
+def test_a_stopped_training_run_is_continued_bit_by_bit(signals, expected, tmp_path):
+    stopped, whole = write_run(tmp_path, "stopped"), write_run(tmp_path, "whole")
+    code, _, errors = trained(stopped, *signals)
     last = tmp_path / "stopped/last/8"  # The step in which the signal was seen.
-    assert code == 143
-    assert errors.splitlines()[-1] == f"embershard train: stopped; --resume continues from {last}"
-    code, texts["stopped"], errors = trained(tmp_path / "stopped.toml", "on")
+    assert code == expected
+    said = f"embershard train: stopped; the same command continues from {last}"
+    assert errors.splitlines()[-1] == said
+    code, text, errors = trained(stopped)
     assert f"resuming after step 8 of 19 from {last}" in errors
     assert code == 0
-    code, texts["whole"], _ = trained(tmp_path / "whole.toml", "on")
-    assert texts["stopped"].replace("stopped", "whole") == texts["whole"]
+    code, expected_text, _ = trained(whole)
+    assert text.replace("/stopped/", "/whole/") == expected_text
+
+
+def test_a_second_ctrl_c_ends_a_training_run_at_once(tmp_path):
+    code, _, errors = trained(write_run(tmp_path, "stopped"), "SIGINT", "SIGINT")
+    assert code == 130
+    said = "embershard train: interrupted; nothing of this run is kept"
+    assert errors.splitlines()[-1] == said

@@ -38,6 +38,9 @@ TRAIN = split(
 )
 
 
+NOTHING = to_rows(TRAIN.examples.take(np.empty(0, np.int64)))
+
+
 def test_each_figure_is_that_of_the_rows() -> None:
     train = described(train=TRAIN).splits["train"]
 
@@ -81,10 +84,28 @@ def test_at_most_the_rows_asked_for_are_read() -> None:
     assert 10 <= train.read < count
 
 
+def test_a_split_without_rows_has_no_figures() -> None:
+    description = described(train=TRAIN, valid=NOTHING, test=TRAIN)
+
+    assert list(description.splits) == ["train", "test"]
+    text = description.to_text()
+    assert "log: train 4, test 4 rows" in text
+    assert "without rows: valid\n" in text
+
+
 def test_text_names_every_input_and_task() -> None:
     text = described(train=TRAIN, valid=TRAIN, test=TRAIN).to_text()
 
     assert "log: train 4, valid 4, test 4 rows" in text
     assert "| click | 0.5 of 4 | 0.5 of 4 | 0.5 of 4 |" in text
     assert "| item | 4 | 1 | 2 | 25.0% | 0.0% | 0.0% | 0.0% | 0.000 | 0.000 |" in text
+    assert "| dense input, after transforms | mean | deviation | range | drift, valid |" in text
     assert "no input moved much" in text
+
+
+def test_text_shows_the_share_of_nulls_that_files_tell() -> None:
+    splits = {"train": TRAIN, "valid": TRAIN, "test": TRAIN}
+    description = describe_splits("log", SCHEMA, splits, ["click", "buy"], rows=100,
+                                  null_shares={"price": 0.125})  # fmt: skip
+
+    assert "| price | 3 | 1.871 | 1 .. 6 | 12.5% | 0.000 | 0.000 |" in description.to_text()

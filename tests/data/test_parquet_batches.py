@@ -50,11 +50,27 @@ def test_it_is_what_load_dataset_reads(settings):
     assert (dataset.name, len(dataset.test)) == ("parquet", 10)
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda *data: ParquetBatches(*data, batch_size=9),
+        lambda *data: load_dataset(data[0], tasks=data[1]),
+    ],
+    ids=["batches", "data-set"],
+)
+def test_the_variable_names_the_folder_that_keeps_data(settings, tmp_path, monkeypatch, read):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EMBERSHARD_CACHE", "~/kept")
+    read(settings["config"], CLICK)
+    assert len(list(tmp_path.glob("home/kept/parquet/*.npz"))) == 1
+
+
 @cases(
     ("arguments", "message"),
     {
         "split": ({"split": "training"}, "split: expected train, valid or test, got 'training'"),
         "rank": ({"rank": 2, "world_size": 2}, r"rank: expected 0 \.\. 1, got 2"),
+        "first": ({"first": -1}, "first: expected at least 0, got -1"),
         "size": ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
     },
 )

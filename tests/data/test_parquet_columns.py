@@ -198,6 +198,22 @@ def test_max_ids_keeps_one_end_of_a_list(tmp_path, keep, expected):
             {"sparse": {"x": {"ids": "identity", "rows": 9}}},
             r'column \'x\': row 1: expected an id of 0 to 8 \(ids = "identity"\), got 9',
         ),
+        "text-outside-an-identity": (
+            {"x": pa.array([["a"], ["b"]])},
+            {"sparse": {"x": {"ids": "identity", "rows": 9}}},
+            r"column \'x\': expected integers, or lists of them \(sparse input \'x\' with ids = "
+            r'"identity"\), got list<.*: string>',
+        ),
+        "unsigned-id-outside-an-identity": (
+            {"x": pa.array([8, 2**64 - 1], pa.uint64())},
+            {"sparse": {"x": {"ids": "identity", "rows": 9}}},
+            r'row 1: expected an id of 0 to 8 \(ids = "identity"\), got 18446744073709551615',
+        ),
+        "unsigned-id-in-a-list-outside-an-identity": (
+            {"x": pa.array([[8], [2**63]], pa.list_(pa.uint64()))},
+            {"sparse": {"x": {"ids": "identity", "rows": 9}}},
+            r'row 1: expected an id of 0 to 8 \(ids = "identity"\), got 9223372036854775808',
+        ),
         "too-many-ids": (
             {"x": pa.array([[1], [3, 4, 5]])},
             {"sparse": {"x": {"max_ids": 2}}},

@@ -53,6 +53,11 @@ def test_a_split_by_time_tests_on_the_newest_rows(tmp_path):
         "days": pa.array(np.arange(100, dtype=np.int32), pa.date32()),
         "floats": pa.array(np.arange(100) / 1000),
         "unsigned": pa.array(np.arange(100, dtype=np.uint16)),
+        "early-and-late-floats": pa.array(np.linspace(-1e300, 1e300, 100)),
+        "floats-of-ids": pa.array(np.arange(100) * 1e17),
+        "close-floats": pa.array(1 + np.arange(100) * 2.0**-52),
+        "negative-floats": pa.array((np.arange(100) - 50).astype(np.float32) / 1e9),
+        "largest": pa.array(np.arange(100) + (2**63 - 100)),
     },
 )
 def test_time_is_any_column_with_an_order(tmp_path, times):
@@ -62,6 +67,37 @@ def test_time_is_any_column_with_an_order(tmp_path, times):
         list(range(80, 90)),
         list(range(90, 100)),
     ]
+
+
+@cases(
+    ("times", "shown"),
+    {
+        "unsigned": (pa.array([0] * 99 + [2**63], pa.uint64()), "9223372036854775808"),
+        "milliseconds": (
+            pa.array([0] * 99 + [2**63 - 1], pa.timestamp("ms")),
+            r"9223372036854775807 \(timestamp\[ms\]\)",
+        ),
+        "days": (pa.array([0] * 99 + [2**31 - 1], pa.date32()), r"2147483647 \(date32\[day\]\)"),
+    },
+)
+def test_a_time_beyond_64_bits_is_refused_with_its_row(tmp_path, times, shown):
+    files = write(tmp_path / "files", table(100, time=times))
+    with pytest.raises(DataError, match=rf"column 'time': row 99: expected a time .*, got {shown}"):
+        load(files)
+
+
+@cases(
+    "times",
+    {
+        "integers": pa.array([*range(99), 2**63 - 1]),
+        "timestamps": pa.array([*range(99), 2**63 - 1], pa.timestamp("us")),
+    },
+)
+def test_the_latest_time_of_all_trains_without_a_test_split(tmp_path, times):
+    files = write(tmp_path / "files", table(100, time=times))
+    for valid, parts in ((0.1, [90, 10, 0]), (0.0, [100, 0, 0])):
+        split = {"by": "time", "column": "time", "valid": valid, "test": 0.0}
+        assert [len(part) for part in rows_of_splits(load(files, split=split))] == parts
 
 
 def test_equal_times_are_in_one_split(tmp_path):
@@ -223,6 +259,19 @@ def test_a_second_run_reads_nothing_again(tmp_path, monkeypatch):
     assert len(passes) == 3
 
 
+@cases("share", {"empty": 0.0, "half": 0.5, "all-but-the-end": 0.99})
+def test_a_truncated_result_is_made_anew(tmp_path, monkeypatch, share):
+    files = write(tmp_path / "files", table(100))
+    load(files)
+    (kept,) = (tmp_path / "cache/parquet").glob("*.npz")
+    content = kept.read_bytes()
+    kept.write_bytes(content[: int(len(content) * share)])
+    passes = count_passes(monkeypatch)
+    for _ in range(2):
+        assert len(load(files).train) == 80
+    assert len(passes) == 1
+
+
 def test_preparation_reports_rows_up_to_all_of_them(tmp_path):
     files = write(tmp_path / "files", table(60), table(40, first=60), row_group_size=25)
     reports = []
@@ -282,6 +331,22 @@ def test_files_are_found_by_folder_and_glob_each_once(tmp_path):
     ):
         dataset = load(files, files=[str(pattern) for pattern in patterns])
         assert list(chain(*rows_of_splits(dataset))) == list(range(30))
+
+
+@cases(
+    "spelling",
+    {"absolute": "{folder}/1.parquet", "dots": "files/../files/1.parquet", "link": "link.parquet"},
+)
+def test_one_file_under_two_paths_counts_once(tmp_path, monkeypatch, spelling):
+    files = write(tmp_path / "files", *(table(10, first=10 * number) for number in range(3)))
+    monkeypatch.chdir(tmp_path)
+    os.symlink("files/1.parquet", "link.parquet")
+    path = spelling.format(folder=files)
+    split = {"by": "files", "valid_files": [path], "test_files": ["files/2.parquet"]}
+    train, valid, _ = rows_of_splits(load(files, files=["files/"], split=split))
+    assert (train, valid) == (list(range(10)), list(range(10, 20)))
+    dataset = load(files, files=["files/1.parquet", path])
+    assert list(chain(*rows_of_splits(dataset))) == list(range(10, 20))
 
 
 def test_files_come_from_urls_of_fsspec(tmp_path):
@@ -362,7 +427,8 @@ def test_a_damaged_page_is_refused_with_its_row_group(tmp_path):
 
 
 def test_a_file_that_changes_during_the_pass_is_refused(tmp_path, monkeypatch):
-    files = write(tmp_path / "files", table(1000), row_group_size=500)
+    # More row groups than are read ahead.
+    files = write(tmp_path / "files", table(1000), row_group_size=100)
     add = parquet_preparation._Pass._add
 
     def change(self, rows, splits):

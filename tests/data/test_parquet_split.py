@@ -47,6 +47,17 @@ def test_an_epoch_uses_each_row_once(files, world_size, seed, by):
     assert totals == [90] * (len(train) // 90) + [len(train) % 90]
 
 
+@pytest.mark.parametrize("shuffle_rows", [1, 2, 4])
+def test_windows_of_few_rows_use_each_row_once_and_resume(files, shuffle_rows):
+    train = load(files, shuffle_rows=shuffle_rows).train
+    options = {"batch_size": 90, "shuffle_seed": 3}
+    unbroken = list(train.batches(**options))
+    assert sorted(row_numbers(unbroken)) == list(range(800))
+    for first in (1, 8):
+        tail = list(train.batches(first=first, **options))
+        assert list(map(same, tail, unbroken[first:])) == [True] * (9 - first)
+
+
 def test_without_a_seed_rows_keep_the_order_of_the_files(files):
     train = load(files, shuffle_rows=64).train
     assert row_numbers(train.batches(batch_size=37)) == list(range(800))
@@ -190,6 +201,11 @@ def test_samples_are_requests_as_clients_send_them(tmp_path):
     assert first.values[1:].tolist() == [0, 1, 2]
     assert first.lengths.tolist() == [1, 1, 1, 1]
     assert second.example_dense[:, 0].tolist() == [1.5, 2, 2.5]
+
+
+def test_a_split_without_rows_has_no_samples(files):
+    split = {"by": "time", "column": "time", "valid": 0.0}
+    assert load(files, split=split).valid.samples(2) == []
 
 
 def test_a_closed_epoch_leaves_no_thread(files):

@@ -85,6 +85,37 @@ def test_a_list_shares_the_table_of_the_column_with_its_ids() -> None:
     }  # fmt: skip
 
 
+def test_a_list_named_like_a_column_shares_its_table() -> None:
+    skus = [f"s{at % 200}" for at in AT]
+    recent = [[f"s{at % 100}", "rare"] for at in AT]  # Half of all skus.
+    sparse = parsed(table(sku=skus, recent_skus=recent, past=recent))["data"]["sparse"]
+
+    assert sparse["recent_skus"]["table"] == "sku"
+    assert "table" not in sparse["past"]
+
+
+@pytest.mark.parametrize("name", ["weight", "sample_weight", "example_weight"])
+def test_a_column_named_weight_weighs_the_losses(name: str) -> None:
+    proposal = proposed(table(item=AT % 9, **{name: AT / 100}))
+
+    assert kinds(proposal)[name] == "weight"
+    file = tomllib.loads(proposal.toml)
+    assert file["data"]["weight"] == name
+    assert "dense" not in file["data"]
+    assert "# double, 0 .. 3.99, multiplies the losses of each row" in proposal.toml
+
+
+@pytest.mark.parametrize(
+    "values", [AT / 100 - 1, pa.array([None, *AT[1:] / 100]), [f"{at}kg" for at in AT % 9]]
+)
+def test_values_that_weigh_no_losses_are_an_input(values: Any) -> None:
+    assert kinds(proposed(table(item=AT % 9, weight=values)))["weight"] in ("dense", "sparse")
+
+
+def test_a_proposed_run_can_go_on_after_it_was_killed() -> None:
+    assert parsed(table(item=AT % 9))["checkpoint"]["last_every_steps"] == 500
+
+
 def test_rows_of_a_request_with_equal_values_give_its_scope() -> None:
     request = AT // 4
     file = parsed(

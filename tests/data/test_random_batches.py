@@ -64,6 +64,7 @@ def test_a_seed_decides_every_number():
 @cases(
     ("arguments", "message"),
     {
+        "keys": ({"keys": []}, "keys: expected the name of at least one sparse input, got none"),
         "hash_sizes": ({"hash_sizes": [3]}, "hash_sizes: expected 2 numbers of at least 1, got"),
         "ids": ({"ids_per_features": [1, -1]}, "ids_per_features: expected 2 numbers"),
         "hash_size": ({"hash_size": 0}, "hash_sizes: expected 2 numbers of at least 1, got"),

@@ -80,10 +80,24 @@ def test_a_tower_ends_linear_so_that_vectors_point_anywhere():
     assert (vectors < 0).any()
 
 
-def test_a_schema_without_a_user_side_is_refused():
-    schema = Schema(dense=[DenseInput("b")], sparse=[SparseInput("item"), SparseInput("genre")])
-    arguments = TwoTowerConfig(embedding_dim=4).arguments(TABLES[1:], schema=schema, fused=None)
-    with pytest.raises(InputError, match="tower: expected at least one dense or sparse input"):
+@cases(
+    ("schema", "tables", "message"),
+    {
+        "user": (
+            Schema(dense=[DenseInput("b")], sparse=[SparseInput("item"), SparseInput("genre")]),
+            TABLES[1:],
+            "two_tower: user tower: expected at least one input with scope 'request', got none",
+        ),
+        "item": (
+            Schema(sparse=[SparseInput("user", scope="request")]),
+            TABLES[:1],
+            "two_tower: item tower: expected at least one input with scope 'example', got none",
+        ),
+    },
+)
+def test_a_tower_without_inputs_is_named_with_its_scope(schema, tables, message):
+    arguments = TwoTowerConfig(embedding_dim=4).arguments(tables, schema=schema, fused=None)
+    with pytest.raises(InputError, match=f"^{message}"):
         build_model("two_tower", arguments)
 
 

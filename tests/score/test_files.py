@@ -9,11 +9,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from torch import Tensor
 
+import embershard as es
+from embershard.cli import main
 from embershard.errors import DataError, InputError
+from embershard.jagged import KeyedJaggedTensor
 from embershard.score import BatchScorer, ScoredFiles, score_files
 from embershard.score.vectors import write_vectors
-from tests.score.conftest import ITEMS, ROWS, rows
+from tests.score.conftest import ITEMS, ROWS, SCHEMA, Ranker, rows
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +188,50 @@ def test_a_column_that_cannot_be_kept_is_refused_first(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_output_beside_a_label_of_its_name_gets_a_suffix(
+    scorer: BatchScorer, tmp_path: Path
+) -> None:
+    labels = rows()["key"].to_numpy() % 2
+    labelled, plain = rows(score=labels), rows()
+    for name, table in (("labelled", labelled), ("plain", plain)):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+
+    for out, keep in (("all", None), ("kept", ["score"])):
+        score_files(scorer, [str(tmp_path / "labelled.parquet")], tmp_path / out, keep=keep)
+        table = pq.read_table(tmp_path / out / "labelled.parquet")
+        assert table.column_names[-3:] == ["score", "score_score", "vector"]
+        assert table["score"].to_pylist() == labels.tolist()
+        assert table["score_score"].to_pylist() == scorer(plain)["score"].to_pylist()
+
+    arrays = {name: labelled[name].to_numpy(zero_copy_only=False) for name in labelled.column_names}
+    expected = scorer(plain)["score"].to_numpy()
+    for scored in (scorer(labelled), scorer(arrays)):
+        np.testing.assert_array_equal(np.asarray(scored["score"]), labels)
+        np.testing.assert_array_equal(np.asarray(scored["score_score"]), expected)
+
+
+def test_files_get_the_same_columns_if_only_one_has_the_label(
+    scorer: BatchScorer, tmp_path: Path
+) -> None:
+    pq.write_table(rows(score=rows()["key"]), tmp_path / "labelled.parquet")
+    pq.write_table(rows(), tmp_path / "plain.parquet")
+
+    score_files(scorer, [str(tmp_path / "*.parquet")], tmp_path / "out")
+
+    for name in ("labelled", "plain"):
+        assert "score_score" in pq.read_schema(tmp_path / "out" / f"{name}.parquet").names
+
+
+def test_an_output_without_a_free_name_is_refused(scorer: BatchScorer, tmp_path: Path) -> None:
+    taken = rows(score=rows()["key"], score_score=rows()["key"])
+    pq.write_table(taken, tmp_path / "a.parquet")
+
+    said = "output 'score': expected a free column 'score' or 'score_score', got columns"
+    with pytest.raises(InputError, match=said):
+        score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_each_id_gets_the_vector_of_its_first_row(
     package: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -222,3 +270,38 @@ def test_vectors_start_anew_after_a_kill(package: Path, data: Path, tmp_path: Pa
 def test_vectors_need_an_output_that_is_one(package: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a vector, got 'score'"):
         write_vectors(BatchScorer(package, outputs=["score"]), [str(data)], tmp_path, key="item")
+
+
+class Vectors(Ranker):
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
+        pooled = self.embeddings(sparse)
+        user, item = pooled["user"] * 1.0, pooled["item"] * 1.0
+        return {"score": (es.to_examples(user) * item).sum(dim=1), "user": user, "item": item}
+
+
+def test_ids_of_items_are_no_keys_of_vectors_of_users(data: Path, tmp_path: Path) -> None:
+    package = es.export_model(Vectors(), SCHEMA, tmp_path / "vectors" / "1")
+    users, items = (BatchScorer(package, outputs=[name]) for name in ("user", "item"))
+
+    said = (
+        "--key: expected a column of request scope for output 'user', which has one value a "
+        "request, got 'item' of input 'item'"
+    )
+    with pytest.raises(InputError, match=f"^{said}"):
+        write_vectors(users, [str(data)], tmp_path / "out", key="item")
+    assert not (tmp_path / "out").exists()
+    write_vectors(users, [str(data)], tmp_path / "users", key="user")
+    write_vectors(users, [str(data)], tmp_path / "others", key="key")
+    assert write_vectors(items, [str(data)], tmp_path / "items", key="item")[0] <= ITEMS
+
+
+def test_a_repeated_command_says_that_all_is_scored(
+    package: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["score", str(package), "--data", str(data), "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert f"scored {ROWS} rows of 2 files into {tmp_path / 'out'}, " in capsys.readouterr().out
+    assert main(command) == 0
+    assert capsys.readouterr().out == (
+        f"nothing to do: the scores of 2 files are in {tmp_path / 'out'} already\n"
+    )

@@ -48,6 +48,23 @@ class Named(LogitModel):
         return self.over(torch.cat([dense, self.tables(sparse).values()], dim=1))
 
 
+class OfWidth(Ranker):
+    """Has a parameter for the width of tables."""
+
+    def __init__(self, embedding_bag_collection, dense_in_features, tasks, embedding_dim=99):
+        [width] = {each.embedding_dim for each in embedding_bag_collection.embedding_bag_configs()}
+        assert embedding_dim == width
+        super().__init__(embedding_bag_collection, (4,), dense_in_features, tasks)
+
+
+class HalfDead(Ranker):
+    """The logit of the last task is 0 for each example."""
+
+    def forward(self, dense, sparse):
+        logits = super().forward(dense, sparse)
+        return torch.cat([logits[:, :-1], logits[:, -1:] * 0], dim=1)
+
+
 class NoTables(nn.Module):
     def __init__(self, embedding_bag_collection):
         super().__init__()

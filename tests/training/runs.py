@@ -1,7 +1,9 @@
 """Small runs, for the tests of this folder."""
 
+import torch
+
 from embershard.data.synthetic import PlantedInput, SyntheticConfig, planted_click_log
-from embershard.training import RunConfig
+from embershard.training import RunConfig, load_checkpoint
 
 INPUTS = (
     PlantedInput(name="user", scope="request", ids=60),
@@ -23,4 +25,31 @@ def config(folder, **training):
             "training": settings | training,
             "checkpoint": {"folder": str(folder)},
         }
+    )
+
+
+def saving(folder, every=5, **training):
+    """A run with checkpoints to resume from."""
+    run = config(folder, **training)
+    checkpoint = run.checkpoint.model_copy(update={"last_every_steps": every})
+    return run.model_copy(update={"checkpoint": checkpoint})
+
+
+def interrupt_at(step):
+    """A ``progress`` of `train` that interrupts it after a step, as Ctrl-C does."""
+
+    def interrupt(now):
+        if now.step == step:
+            raise KeyboardInterrupt
+
+    return interrupt
+
+
+def weights_of(result):
+    return load_checkpoint(result.checkpoint).module.state_dict()
+
+
+def same(weights, others):
+    return weights.keys() == others.keys() and all(
+        torch.equal(weights[name], others[name]) for name in others
     )

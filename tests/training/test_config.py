@@ -87,7 +87,16 @@ def test_every_key_is_read(tmp_path):
         tmp_path,
     )
     assert config.model_dump() == {
-        "data": {"name": "synthetic", "path": None, "examples": 50, "seed": 6},
+        "data": {
+            "name": "synthetic",
+            "path": None,
+            "examples": 50,
+            "seed": 6,
+            "valid": None,
+            "test": None,
+            "min_count": None,
+            "buckets": None,
+        },
         "model": {
             "name": "dlrm",
             "embedding_dim": 8,
@@ -292,9 +301,8 @@ def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, message):
         ),
         "unknown-data-set": (
             '[data]\nname = "netflix"\n',
-            "run.toml:2: key 'data.name': expected one of movielens, synthetic, synthetic_criteo, "
-            "parquet, "
-            "got 'netflix'",
+            "run.toml:2: key 'data.name': expected one of movielens, criteo, yambda, "
+            "synthetic, synthetic_criteo, parquet, got 'netflix'",
         ),
         "key-of-another-data-set": (
             '[data]\nname = "movielens"\nexamples = 9\n',
@@ -306,7 +314,7 @@ def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, message):
         ),
         "unknown-key-of-the-data": (
             '[data]\nname = "synthetic"\nrows = 9\n',
-            "run.toml:3: key 'data.rows': expected one of name, path, examples, seed$",
+            "run.toml:3: key 'data.rows': expected one of name, path, examples, seed, valid, ",
         ),
         "unknown-section": (
             SMALLEST + "[trainig]\nseed = 3\n",
@@ -323,6 +331,10 @@ def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, message):
         "too-small": (
             SMALLEST + "[training]\nbatch_size = 0\n",
             "run.toml:8: .*'training.batch_size': expected greater than or equal to 1, got 0",
+        ),
+        "too-large": (
+            SMALLEST + "[training]\nbatch_size = 100000000000000000000\n",
+            "run.toml:8: .*'training.batch_size': expected less than 2147483648, got 1000000",
         ),
         "too-many-threads": (
             SMALLEST + "[training]\nthreads = 100000\n",

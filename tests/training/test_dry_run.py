@@ -14,7 +14,7 @@ from embershard.training.dry_run_report import rank_memory
 from embershard.training.placement import plan_of
 from embershard.training.setup import set_up
 from tests.cases import cases
-from tests.training.runs import config, dataset
+from tests.training.runs import config, dataset, saving
 
 DATA = dataset(examples=500)
 
@@ -32,9 +32,7 @@ def test_says_what_the_run_would_do_and_writes_nothing(tmp_path):
 
 
 def test_a_run_that_would_resume_says_behind_which_step(tmp_path):
-    settings = config(tmp_path / "run")
-    saved = settings.checkpoint.model_copy(update={"last_every_steps": 5})
-    settings = settings.model_copy(update={"checkpoint": saved})
+    settings = saving(tmp_path / "run")
     train(settings, DATA)
     before = sorted(tmp_path.rglob("*"))
     assert dry_run(settings, DATA, resume=True).step == 10

@@ -11,7 +11,7 @@ from embershard.models import TwoTowerConfig
 from embershard.serving import LocalPredictor
 from embershard.training import load_checkpoint, score, train
 from embershard.training.config import CheckpointConfig
-from tests.training.runs import config, dataset
+from tests.training.runs import config, dataset, interrupt_at
 
 DATA, BATCH = dataset(), 123
 MODEL = TwoTowerConfig(embedding_dim=4, tower_layers=(8, 4), loss="in_batch", temperature=0.5)
@@ -55,14 +55,10 @@ def test_ranks_train_with_the_items_of_all_ranks(workers, tmp_path, alone, ranks
 
 
 def test_a_resumed_run_goes_on_with_the_frequencies(tmp_path, alone):
-    def stop(progress):
-        if progress.step == 15:
-            raise KeyboardInterrupt
-
     checkpoint = CheckpointConfig(folder=str(tmp_path), last_every_steps=10)
     run = run_of(tmp_path, checkpoint=checkpoint)
     with pytest.raises(KeyboardInterrupt):
-        train(run, DATA, progress=stop)
+        train(run, DATA, progress=interrupt_at(15))
     resumed = weights_of(train(run, DATA, resume=True))
     for name, value in weights_of(alone).items():
         assert torch.equal(resumed[name], value), name

@@ -5,28 +5,12 @@ import re
 import shutil
 
 import pytest
-import torch
 
 from embershard.errors import ConfigError, DataError
-from embershard.training import TrainingStopped, dry_run, load_checkpoint, train
-from tests.training.runs import config, dataset
+from embershard.training import TrainingStopped, dry_run, train
+from tests.training.runs import config, dataset, interrupt_at, same, saving, weights_of
 
 DATA = dataset()
-
-
-@pytest.fixture(autouse=True)
-def _threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def weights_of(result):
-    return load_checkpoint(result.checkpoint).module.state_dict()
-
-
-def same(a, b):
-    return all(torch.equal(a[name], b[name]) for name in a)
 
 
 def damage_weights(checkpoint):
@@ -49,16 +33,9 @@ def stopped_after_step_9(folder):
 
 
 def stopped_after(step, folder):
-    run = config(folder)
-    every = run.checkpoint.model_copy(update={"last_every_steps": 4})
-    run = run.model_copy(update={"checkpoint": every})
-
-    def interrupt(now):
-        if now.step == step:
-            raise KeyboardInterrupt
-
+    run = saving(folder, every=4)
     with pytest.raises(KeyboardInterrupt):
-        train(run, DATA, progress=interrupt)
+        train(run, DATA, progress=interrupt_at(step))
     return run
 
 
@@ -197,8 +174,8 @@ def test_a_run_that_was_told_to_stop_resumes_bit_by_bit(ranks, workers, tmp_path
     ):
         folder = tmp_path / "stopped"
         assert said == (
-            f"stopped; the best so far is kept in {folder}/10 and --resume continues from "
-            f"{folder}/last/13"
+            f"stopped; the best so far is kept in {folder}/10 and the same command "
+            f"continues from {folder}/last/13"
         )
         assert test == test_expected
         assert same(weights, expected)

@@ -16,7 +16,7 @@ from embershard.training import (
     area_under_curve,
     evaluate_logits,
 )
-from embershard.training.metrics import evaluate_task, quality
+from embershard.training.metrics import evaluate_task, figures_of, quality
 from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 
@@ -188,6 +188,20 @@ def test_a_result_is_as_good_as_its_mean_auc_or_its_negative_loss():
     tasks = {"a": TaskConfig(), "b": TaskConfig(), "v": TaskConfig(loss="mse", weight=0.5)}
     assert quality({"a": one, "b": other, "v": value}, tasks) == 0.625
     assert quality({"v": value}, tasks) == -2
+
+
+def test_labels_that_count_for_nothing_have_no_figures():
+    values, labels = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 1.0, math.nan])
+    nothing, first = torch.zeros(3), torch.tensor([1.0, 0, 0])
+    for loss, weights in (("bce", nothing), ("bce", first), ("mse", nothing)):
+        found = evaluate_task(values, labels, loss=loss, weights=weights)
+        assert found.examples == 2
+        assert math.isnan(found.mse if loss == "mse" else found.auc)
+        assert math.isnan(quality({"v": found}, {"v": TaskConfig(loss=loss)}))
+    for loss in ("bce", "mse"):
+        unknown = evaluate_task(values, torch.full((3,), math.nan), loss=loss)
+        assert " - " in str(unknown)
+        assert figures_of({"v": unknown}, "test") == {"test_examples": 0}
 
 
 def test_errors_of_values_are_those_of_torchmetrics_and_by_hand():

@@ -45,6 +45,16 @@ def test_a_checkpoint_keeps_the_class_and_its_arguments(tmp_path):
     assert document["arguments"]["arguments"] == {"hidden": [8], "activation": "tanh"}
 
 
+@pytest.mark.parametrize("keys", [{"embedding_dim": 4}, {}], ids=["key", "default"])
+def test_embedding_dim_is_passed_to_a_parameter_of_its_name(keys, tmp_path):
+    model = {"class": f"{HOME}:OfWidth"} | keys
+    result = train(own(tmp_path, model, epochs=1), DATA)
+    document = json.loads((result.checkpoint / "checkpoint.json").read_text())["model"]
+    width = keys.get("embedding_dim", 16)
+    assert document["arguments"]["arguments"] == {"embedding_dim": width}
+    load_checkpoint(result.checkpoint)
+
+
 def trained_on_ranks(env, folder):
     result = train(own(folder, epochs=1, batch_size=63), DATA, env=env)
     return result.test, load_checkpoint(result.checkpoint).module.state_dict()

@@ -1,14 +1,13 @@
 """Data, folders and checkpoints that a run cannot use are refused before its first step."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from embershard.errors import ConfigError, DataError
 from embershard.training import train
 from tests.cases import cases
-from tests.training.runs import config, dataset
+from tests.training.runs import config, dataset, interrupt_at, saving
 
 DATA = dataset(400)
 
@@ -33,50 +32,15 @@ def test_folders_that_cannot_be_made_are_refused(tmp_path, folder, message):
     assert str(raised.value).startswith(f"key 'checkpoint.folder': {message.format(tmp=tmp_path)}")
 
 
-def saving(folder, **training):
-    settings = config(folder, **training)
-    checkpoint = settings.checkpoint.model_copy(update={"last_every_steps": 5})
-    return settings.model_copy(update={"checkpoint": checkpoint})
-
-
-def test_resuming_with_other_settings_names_the_first(tmp_path):
-    train(saving(tmp_path, epochs=1), DATA)
-    with pytest.raises(ConfigError) as raised:
-        train(saving(tmp_path, epochs=1, batch_size=32, seed=1), DATA, resume=True)
-    assert str(raised.value) == (
-        f"key 'checkpoint.folder': expected {tmp_path / 'last/5'} to be of a run with "
-        "training.batch_size = 32, got 64; choose another folder or pass --overwrite"
-    )
-
-
-def test_resuming_on_other_examples_is_refused(tmp_path):
-    train(saving(tmp_path, epochs=1), DATA)
-    labels = DATA.train.labels.copy()
-    labels[0] = 1 - labels[0]
-    others = replace(DATA, train=replace(DATA.train, labels=labels))
-    with pytest.raises(ConfigError) as raised:
-        train(saving(tmp_path, epochs=1), others, resume=True)
-    assert str(raised.value) == (
-        f"key 'checkpoint.folder': expected {tmp_path / 'last/5'} to be of a run on the same "
-        f"examples, got others (SHA-256 {DATA.digest():.8} and {others.digest():.8} now); choose "
-        "another folder or pass --overwrite"
-    )
-
-
 def files(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def interrupted_at(step, folder):
     """A run that overwrites: the message with which it ends."""
-
-    def interrupt(now):
-        if now.step == step:
-            raise KeyboardInterrupt
-
     run = saving(folder, epochs=4, evaluate_every_steps=100)
     with pytest.raises(KeyboardInterrupt) as raised:
-        train(run, DATA, overwrite=True, progress=interrupt)
+        train(run, DATA, overwrite=True, progress=interrupt_at(step))
     return str(raised.value)
 
 
@@ -88,7 +52,9 @@ def test_a_run_that_overwrites_keeps_the_earlier_one_until_it_has_a_checkpoint(t
     again = train(saving(tmp_path, epochs=2), DATA, resume=True)
     assert (again.steps, again.valid) == (first.steps, first.valid)
     last = tmp_path / "last"
-    assert interrupted_at(7, tmp_path) == f"interrupted; --resume continues from {last}/5"
+    assert interrupted_at(7, tmp_path) == (
+        f"interrupted; the same command without --overwrite continues from {last}/5"
+    )
     assert [each.name for each in tmp_path.iterdir()] == ["last"]
     assert [each.name for each in last.iterdir()] == ["5"]
 

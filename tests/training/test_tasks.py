@@ -16,9 +16,8 @@ from embershard.export import export_checkpoint
 from embershard.models import ClassConfig, DINConfig, DLRMConfig, TwoTowerConfig
 from embershard.serving import LocalPredictor
 from embershard.training import evaluate_logits, load_checkpoint, score, train
-from embershard.training.config import CheckpointConfig
 from tests.cases import cases
-from tests.training.runs import INPUTS, config, dataset
+from tests.training.runs import INPUTS, config, dataset, interrupt_at, same, saving, weights_of
 
 DATA = dataset()
 TASKS = {"click": TaskConfig(), "buy": TaskConfig(weight=2.0), "seconds": TaskConfig(loss="mse")}
@@ -87,16 +86,6 @@ def streamed(data, weight=None):
 
 def arguments_in(checkpoint):
     return json.loads((checkpoint / "checkpoint.json").read_text())["model"]["arguments"]
-
-
-def weights_of(result):
-    return load_checkpoint(result.checkpoint).module.state_dict()
-
-
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert torch.equal(found[name], value), name
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +159,17 @@ def trained_on_ranks(env, folder):
     return result.test_tasks, {name: each.clone() for name, each in weights_of(result).items()}
 
 
+def test_a_task_with_one_prediction_is_warned_of_once(tmp_path, caplog):
+    model = ClassConfig.model_validate(
+        {"class": "tests.training.own_models:HalfDead", "hidden": [8]}
+    )
+    tasks = {"click": TaskConfig(), "buy": TaskConfig()}
+    data = data_of(2)
+    train(run_of(tmp_path, tasks, model, epochs=1), data)
+    [warning] = [message for message in caplog.messages if "are equal" in message]
+    assert f"all {len(data.valid)} predictions of task 'buy' are equal" in warning
+
+
 def test_two_ranks_train_like_one(workers, tmp_path):
     evaluations, weights = trained_on_ranks(None, tmp_path / "alone")
     for found, theirs in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
@@ -185,7 +185,7 @@ def test_a_streamed_split_trains_like_rows_in_memory(tmp_path):
     data = data_of()
     in_memory = train(run_of(tmp_path / "memory"), data)
     found = train(run_of(tmp_path / "streamed"), streamed(data))
-    assert_same(weights_of(found), weights_of(in_memory))
+    assert same(weights_of(found), weights_of(in_memory))
     assert found.test.auc == in_memory.test.auc
     assert found.test.gauc is None
     assert in_memory.test.gauc is not None
@@ -197,7 +197,7 @@ def test_row_weights_and_task_weights_are_factors_of_the_loss(tmp_path):
     }
     expected = train(run_of(tmp_path / "whole"), data_of())
     found = train(run_of(tmp_path / "halves", halves), streamed(data_of(), weight=2.0))
-    assert_same(weights_of(found), weights_of(expected))
+    assert same(weights_of(found), weights_of(expected))
 
 
 def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
@@ -247,14 +247,80 @@ def test_labels_that_do_not_fit_the_tasks_are_refused(tasks, columns, message, t
     assert not (tmp_path / "run").exists()
 
 
-def test_a_task_whose_labels_never_count_is_refused(tmp_path):
-    data = data_of(2)
-    labels = data.valid.labels.copy()
-    labels[:, 1] = math.nan
-    data = replace(data, valid=replace(data.valid, labels=labels))
-    tasks = {"click": TaskConfig(), "buy": TaskConfig()}
-    with pytest.raises(ConfigError, match=r"of task 'buy' in the valid split, got .* of mean nan$"):
-        train(run_of(tmp_path / "run", tasks), data)
+RARE = {"click": TaskConfig(), "buy": TaskConfig()}
+
+
+def with_labels(split, value, column):
+    """Two tasks, one of which has equal labels in a split."""
+    labels = getattr(data_of(2), split).labels.copy()
+    labels[:, column] = value
+    return replace(data_of(2), **{split: replace(getattr(data_of(2), split), labels=labels)})
+
+
+def saving(run):
+    checkpoint = run.checkpoint.model_copy(update={"last_every_steps": 5})
+    return run.model_copy(update={"checkpoint": checkpoint})
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+@pytest.mark.parametrize("value", [0.0, 1.0, math.nan])
+def test_a_task_that_cannot_be_measured_is_warned_of(split, value, tmp_path, caplog, capsys):
+    run, data = saving(run_of(tmp_path, RARE)), with_labels(split, value, column=1)
+    result = train(run, data)
+    [warning] = [message for message in caplog.messages if "'buy'" in message]
+    assert f"expected examples with labels 0 and 1 of task 'buy' in the {split} split, " in warning
+    evaluations = {"valid": result.valid_tasks, "test": result.test_tasks}[split]
+    assert math.isnan(evaluations["buy"].auc)
+    assert evaluations["click"].auc > 0.5
+    _show_result(result)
+    title = {"valid": "validation", "test": "test"}[split]
+    assert f"{title:10}  buy  auc -  normalized entropy -" in capsys.readouterr().out
+    kept = json.loads((result.checkpoint / "checkpoint.json").read_text())["metrics"]
+    assert ("valid_buy_auc" in kept) == (split == "test")
+    states = list(tmp_path.glob("last/*/training.json"))
+    best = [json.loads(state.read_text())["best"]["buy"]["auc"] for state in states]
+    assert all((auc is None) == (split == "valid") for auc in best)
+    again = train(run, data, resume=True)
+    assert again.valid_tasks["click"] == result.valid_tasks["click"]
+
+
+def test_other_tasks_alone_decide_which_step_is_best(tmp_path):
+    alone = with_labels("valid", 0.0, column=1)
+    expected = train(run_of(tmp_path / "rare", RARE), alone)
+    areas = [expected.valid_tasks["click"].auc]
+
+    def note(now):
+        if now.best_auc is not None:
+            areas.append(now.best_auc)
+
+    result = train(run_of(tmp_path / "again", RARE), alone, progress=note)
+    assert result.best_step == expected.best_step
+    assert max(areas) == result.valid_tasks["click"].auc
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_split_that_measures_no_task_is_refused(split, tmp_path):
+    data = with_labels(split, 0.0, column=[0, 1])
+    with pytest.raises(ConfigError, match=f"of task 'click' in the {split} split, got .* mean 0.0"):
+        train(run_of(tmp_path / "run", RARE), data)
+
+
+def test_a_task_that_nothing_trains_is_refused(tmp_path):
+    data = with_labels("train", math.nan, column=1)
+    with pytest.raises(ConfigError, match=r"of task 'buy' in the train split, got .* of mean nan"):
+        train(run_of(tmp_path / "run", RARE), data)
+
+
+@cases("tasks", {"bce": RARE, "mse": {"click": TaskConfig(loss="mse")}})
+def test_validation_weights_of_0_are_refused(tasks, tmp_path):
+    data = data_of(len(tasks))
+    valid = Streamed(to_rows(data.valid), weight=0.0)
+    message = (
+        "^key 'data.weight': expected weights above 0 for labels of task 'click' in the valid split"
+    )
+    with pytest.raises(ConfigError, match=message):
+        train(run_of(tmp_path, tasks), replace(streamed(data, weight=1.0), valid=valid))
+    assert list(tmp_path.glob("[0-9]*")) == []
 
 
 def test_two_towers_refuse_a_second_task(tmp_path):
@@ -264,17 +330,9 @@ def test_two_towers_refuse_a_second_task(tmp_path):
 
 
 def test_a_run_of_before_there_were_tasks_goes_on(tmp_path):
-    def settings(folder):
-        kept = CheckpointConfig(folder=str(folder), last_every_steps=5)
-        return config(folder).model_copy(update={"checkpoint": kept})
-
-    def stop(now):
-        if now.step == 27:
-            raise KeyboardInterrupt
-
-    expected = train(settings(tmp_path / "whole"), DATA)
+    expected = train(saving(tmp_path / "whole"), DATA)
     with pytest.raises(KeyboardInterrupt):
-        train(settings(tmp_path / "old"), DATA, progress=stop)
+        train(saving(tmp_path / "old"), DATA, progress=interrupt_at(27))
     file = tmp_path / "old" / "last" / "25" / "training.json"
     state = json.loads(file.read_text())
     assert "tasks" not in json.loads(state["config"])
@@ -284,6 +342,6 @@ def test_a_run_of_before_there_were_tasks_goes_on(tmp_path):
         name: best[name] for name in ("auc", "log_loss", "normalized_entropy", "examples")
     }
     file.write_text(json.dumps(state))
-    found = train(settings(tmp_path / "old"), DATA, resume=True)
-    assert_same(weights_of(found), weights_of(expected))
+    found = train(saving(tmp_path / "old"), DATA, resume=True)
+    assert same(weights_of(found), weights_of(expected))
     assert found.test == expected.test

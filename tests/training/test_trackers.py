@@ -5,23 +5,20 @@ import sys
 from itertools import pairwise
 
 import pytest
-import torch
 
 from embershard.errors import ConfigError
-from embershard.training import load_checkpoint, read_config, train
+from embershard.training import read_config, train
 from embershard.training.config import TrackingConfig
 from tests.cases import cases
 from tests.tracking.stores import mlflow_store
-from tests.training.runs import config, dataset
+from tests.training.runs import config, dataset, interrupt_at, same, saving, weights_of
 
 DATA = dataset()
 
 
-def tracked(folder, tracking, last_every_steps=0, **training):
-    run = config(folder, **training)
-    checkpoint = run.checkpoint.model_copy(update={"last_every_steps": last_every_steps})
-    sections = {"tracking": TrackingConfig(**tracking), "checkpoint": checkpoint}
-    return run.model_copy(update=sections)
+def tracked(folder, tracking, every=0, **training):
+    run = saving(folder, every, **training)
+    return run.model_copy(update={"tracking": TrackingConfig(**tracking)})
 
 
 def series(folder):
@@ -63,20 +60,12 @@ def test_losses_rates_and_metrics_are_written_for_tensorboard(tmp_path):
     assert written["test/auc"] == [(result.best_step, result.test.auc)]
 
 
-def interrupted_at(step):
-    def interrupt(now):
-        if now.step == step:
-            raise KeyboardInterrupt
-
-    return interrupt
-
-
 def test_a_resumed_run_goes_on_in_the_same_series(tmp_path, monkeypatch):
     uri, client = mlflow_store(tmp_path, monkeypatch)
     tracking = {"tensorboard": str(tmp_path / "events"), "mlflow": uri, "every_steps": 3}
-    run = tracked(tmp_path / "run", tracking, last_every_steps=20)
+    run = tracked(tmp_path / "run", tracking, every=20)
     with pytest.raises(KeyboardInterrupt):
-        train(run, DATA, progress=interrupted_at(29))
+        train(run, DATA, progress=interrupt_at(29))
     run_id = (tmp_path / "run" / ".mlflow").read_text()
     assert client.get_run(run_id).info.status == "KILLED"
     result = train(run, DATA)
@@ -101,10 +90,7 @@ def test_a_server_that_is_gone_costs_one_warning(tmp_path, monkeypatch, caplog):
     assert message.startswith(f"MLflow at {uri}: ")
     assert message.endswith("; this run is not tracked there any more")
     expected = train(config(tmp_path / "plain"), DATA)
-    weights, others = (
-        load_checkpoint(each.checkpoint).module.state_dict() for each in (result, expected)
-    )
-    assert all(torch.equal(weights[name], others[name]) for name in others)
+    assert same(weights_of(result), weights_of(expected))
     assert result.test == expected.test
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from embershard.commands.train import _show_result
 from embershard.data import to_rows
 from embershard.errors import ConfigError
 from embershard.models import build_model
@@ -28,24 +29,9 @@ from embershard.training.scorer import Scorer
 from embershard.training.steps import set_learning_rates
 from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
-from tests.training.runs import config, dataset
+from tests.training.runs import config, dataset, interrupt_at, same, saving, weights_of
 
 DATA = dataset()
-
-
-@pytest.fixture(autouse=True)
-def _threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def weights_of(result):
-    return load_checkpoint(result.checkpoint).module.state_dict()
-
-
-def same(a, b):
-    return all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.parametrize("name", ["a b", "-x", "é"])
@@ -219,27 +205,6 @@ def contents(folder):
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_a_folder_with_an_earlier_run_is_refused_and_left_as_it_was(tmp_path):
-    train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA)
-    before = contents(tmp_path)
-    message = (
-        rf"^key 'checkpoint.folder': {tmp_path} holds checkpoints of an earlier run \(25\); "
-        "choose another folder or pass --overwrite$"
-    )
-    with pytest.raises(ConfigError, match=message):
-        train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA)
-    assert contents(tmp_path) == before
-
-
-def test_checkpoints_to_resume_from_are_an_earlier_run_too(tmp_path):
-    document = tmp_path / "last/7/checkpoint.json"
-    document.parent.mkdir(parents=True)
-    document.write_text("{}")
-    with pytest.raises(ConfigError, match=r"checkpoints of an earlier run \(last/7\)"):
-        train(config(tmp_path), DATA)
-    assert document.exists()
-
-
 @cases(
     ("sharding", "message"),
     {
@@ -272,10 +237,8 @@ def test_a_checkpoint_that_cannot_be_published_is_deleted(tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, "no space", "last")
 
     monkeypatch.setattr(last_checkpoints, "move_checkpoint", fail)
-    run = config(tmp_path, evaluate_every_steps=100)
-    every = run.checkpoint.model_copy(update={"last_every_steps": 5})
     with pytest.raises(OSError, match="no space"):
-        train(run.model_copy(update={"checkpoint": every}), DATA)
+        train(saving(tmp_path, evaluate_every_steps=100), DATA)
     assert list(tmp_path.rglob("*")) == [tmp_path / "last"]
 
 
@@ -283,22 +246,59 @@ def test_a_checkpoint_that_cannot_be_published_is_deleted(tmp_path, monkeypatch)
     ("split", "examples", "got"),
     [
         ("train", 0, "none"),
-        ("valid", 0, "none"),
+        ("valid", 1, "1 examples of mean [01].0"),
         ("test", 1, "1 examples of mean [01].0"),
     ],
 )
 def test_a_split_without_both_labels_is_refused_before_training(tmp_path, split, examples, got):
-    chosen, whole = np.arange(examples), getattr(DATA, split)
-    cut = replace(
-        whole,
-        dense=whole.dense[chosen],
-        labels=whole.labels[chosen],
-        request=whole.request[chosen],
-        sparse={name: each.take(chosen) for name, each in whole.sparse.items()},
-    )
     message = rf"key 'data': expected .* 0 and 1 in the {split} split, got {got}$"
     with pytest.raises(ConfigError, match=message):
-        train(config(tmp_path), replace(DATA, **{split: cut}))
+        train(config(tmp_path), cut(split, examples))
+
+
+def cut(split, examples):
+    """Data whose split has its first examples only."""
+    return replace(DATA, **{split: getattr(DATA, split).take(np.arange(examples))})
+
+
+def test_a_run_without_test_split_says_so(tmp_path, capsys):
+    result = train(config(tmp_path / "cut"), cut("test", 0))
+    assert result.test_tasks == {}
+    _show_result(result)
+    assert "\ntest        no such split\n" in capsys.readouterr().out
+    assert same(weights_of(result), weights_of(train(config(tmp_path / "whole"), DATA)))
+
+
+@pytest.mark.parametrize("evaluate_every_steps", [10, 1000])
+def test_a_run_without_validation_split_keeps_its_last_step(tmp_path, capsys, evaluate_every_steps):
+    data, reports = cut("valid", 0), []
+    run = config(tmp_path, patience=1, evaluate_every_steps=evaluate_every_steps)
+    steps = 2 * -(-len(data.train) // 64)
+    result = train(run, data, progress=reports.append)
+    assert (result.steps, result.best_step, result.stopped_early) == (steps, steps, False)
+    assert [path.name for path in tmp_path.glob("[0-9]*")] == [str(steps)]
+    assert result.valid_tasks == {}
+    assert result.test.auc > 0.5
+    assert {report.best_auc for report in reports} == {None}
+    _show_result(result)
+    assert f"all epochs after step {steps}\nvalidation  no such split" in capsys.readouterr().out
+    assert len(load_checkpoint(result.checkpoint).samples) > 0
+
+
+def test_a_run_without_validation_split_resumes(tmp_path):
+    data = cut("valid", 0)
+
+    def interrupt(now):
+        if now.step == 27:
+            raise KeyboardInterrupt
+
+    expected = train(config(tmp_path / "whole"), data)
+    run = config(tmp_path / "killed")
+    checkpoint = run.checkpoint.model_copy(update={"last_every_steps": 5})
+    run = run.model_copy(update={"checkpoint": checkpoint})
+    with pytest.raises(KeyboardInterrupt):
+        train(run, data, progress=interrupt)
+    assert same(weights_of(train(run, data)), weights_of(expected))
 
 
 def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
@@ -318,15 +318,6 @@ def test_a_run_told_to_overwrite_replaces_the_checkpoints_of_an_earlier_one(tmp_
     assert sorted(child.name for child in tmp_path.iterdir()) == ["25", "notes.txt"]
 
 
-def test_the_line_of_the_folder_is_told_where_there_is_a_file(tmp_path):
-    (tmp_path / "kept" / "7").mkdir(parents=True)
-    (tmp_path / "kept" / "7" / "checkpoint.json").write_text("{}")
-    file = tmp_path / "run.toml"
-    file.write_text(f'[data]\nname = "synthetic"\n[checkpoint]\nfolder = "{tmp_path}/kept"\n')
-    with pytest.raises(ConfigError, match=r"run.toml:4: key 'checkpoint.folder': .*run \(7\)"):
-        train(read_config(file), DATA)
-
-
 @cases(
     ("step", "kept"),
     {
@@ -336,29 +327,17 @@ def test_the_line_of_the_folder_is_told_where_there_is_a_file(tmp_path):
 )
 def test_an_interrupted_run_says_what_is_kept(step, kept, tmp_path, monkeypatch):
     Looks(monkeypatch, [0.5, 0.7, 0.6])
-
-    def interrupt(now):
-        if now.step == step:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt) as ended:
-        train(config(tmp_path), DATA, progress=interrupt)
+        train(config(tmp_path), DATA, progress=interrupt_at(step))
     assert str(ended.value) == "interrupted; " + kept.format(folder=tmp_path)
     found = [load_checkpoint(child).metrics["valid_auc"] for child in tmp_path.iterdir()]
     assert found == ([0.7] if step > 10 else [])
 
 
 def test_an_interrupted_run_says_what_to_resume_from(tmp_path):
-    run = config(tmp_path)
-    every = run.checkpoint.model_copy(update={"last_every_steps": 4})
-
-    def interrupt(now):
-        if now.step == 9:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt) as ended:
-        train(run.model_copy(update={"checkpoint": every}), DATA, progress=interrupt)
-    assert str(ended.value) == f"interrupted; --resume continues from {tmp_path}/last/8"
+        train(saving(tmp_path, every=4), DATA, progress=interrupt_at(9))
+    assert str(ended.value) == f"interrupted; the same command continues from {tmp_path}/last/8"
 
 
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):

@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "bench/grpc_carrier.h"
+#include "bench/grpc_transport.h"
 
 namespace embershard::bench {
 namespace {
 
-class GrpcCalls final : public GrpcCarrier {
+class GrpcCalls final : public GrpcTransport {
  public:
   GrpcCalls(const LoadOptions& options, const Channels& channels, size_t slots)
       : method_(options.method), token_(options.token) {
@@ -54,21 +54,21 @@ class GrpcCalls final : public GrpcCarrier {
     call->reader->Finish(&call->answer, &call->status, call);
   }
 
-  std::optional<Carried> Next() override {
+  std::optional<Reply> Next() override {
     void* tag;
     bool ok;
     if (!queue_.Next(&tag, &ok)) return {};
     Call* const call = static_cast<Call*>(tag);
-    Carried carried = {.slot = call->slot,
-                       .code = call->status.error_code(),
-                       .message = call->status.error_message(),
-                       .answer = call->answer};
+    Reply reply = {.slot = call->slot,
+                   .code = call->status.error_code(),
+                   .message = call->status.error_message(),
+                   .answer = call->answer};
     call->status = grpc::Status::OK;
     call->answer.Clear();
     call->reader.reset();
     const std::lock_guard lock(mutex_);
     call->context.reset();
-    return carried;
+    return reply;
   }
 
   void Cancel() override {
@@ -87,7 +87,7 @@ class GrpcCalls final : public GrpcCarrier {
  private:
   struct Call {
     size_t slot = 0;
-    std::optional<grpc::ClientContext> context;  // While it is under way.
+    std::optional<grpc::ClientContext> context;  // Set while the call is open.
     std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
     grpc::ByteBuffer answer;
     grpc::Status status;
@@ -96,10 +96,10 @@ class GrpcCalls final : public GrpcCarrier {
   const std::string method_;
   const std::string token_;
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
-  std::vector<std::unique_ptr<Call>> calls_;  // By slot.
+  std::vector<std::unique_ptr<Call>> calls_;  // Indexed by slot.
   grpc::CompletionQueue queue_;
 
-  std::mutex mutex_;        // Also held where a context is made, or goes.
+  std::mutex mutex_;        // Also held while a context is made or destroyed.
   size_t next_stub_ = 0;    // Guarded by mutex_.
   bool cancelled_ = false;  // Guarded by mutex_.
   bool closed_ = false;     // Guarded by mutex_.
@@ -107,8 +107,8 @@ class GrpcCalls final : public GrpcCarrier {
 
 }  // namespace
 
-std::unique_ptr<GrpcCarrier> MakeCalls(const LoadOptions& options, const Channels& channels,
-                                       size_t slots) {
+std::unique_ptr<GrpcTransport> MakeCallTransport(const LoadOptions& options,
+                                                 const Channels& channels, size_t slots) {
   return std::make_unique<GrpcCalls>(options, channels, slots);
 }
 

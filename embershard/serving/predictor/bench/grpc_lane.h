@@ -1,4 +1,4 @@
-// One sending and one receiving thread of a run, with connections of their own.
+// One sending and one receiving thread of a run, with their own connections.
 
 #pragma once
 
@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/grpc_carrier.h"
+#include "bench/grpc_transport.h"
 #include "bench/load_options.h"
 #include "bench/tally.h"
 
@@ -36,12 +36,12 @@ inline std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const LoadOptions
   return grpc::SslCredentials(ssl);
 }
 
-// A connection that no other channel shares, and on which nothing is sent twice.
+// A channel that shares no connection with other channels and does not retry.
 inline std::shared_ptr<grpc::Channel> MakeChannel(const LoadOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // What is measured is one attempt.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // Only single attempts are measured.
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   if (options.tls.has_value() && !options.tls->server_name.empty()) {
@@ -50,12 +50,12 @@ inline std::shared_ptr<grpc::Channel> MakeChannel(const LoadOptions& options) {
   return grpc::CreateCustomChannel(options.target, CredentialsOf(options), arguments);
 }
 
-// Every request that is scheduled gets one outcome in the tally, at the latest when its
-// deadline passes. Stop() alone leaves requests out. Any thread may call.
+// Every scheduled request gets one outcome in the tally, at the latest when its deadline passes.
+// Only Stop() leaves requests without an outcome. Thread-safe.
 class GrpcLane {
  public:
-  // `options` are those of the run, of which this lane takes its share. They and `pool`, which
-  // must not be empty, must outlive the lane.
+  // `options` are those of the whole run; the lane takes its share of them. `options` and `pool`
+  // must outlive the lane. REQUIRES: `pool` is not empty.
   GrpcLane(const LoadOptions& options, size_t index, const RequestPool* pool)
       : options_(options),
         pool_(pool),
@@ -73,24 +73,25 @@ class GrpcLane {
     }
     if (options.streams > 0) {
       const size_t streams = ShareOf(options.streams, index, options.lanes);
-      carrier_ = MakeStreams(options, channels_, streams, calls_.size());
+      transport_ = MakeStreamTransport(options, channels_, streams, calls_.size());
     } else {
-      carrier_ = MakeCalls(options, channels_, calls_.size());
+      transport_ = MakeCallTransport(options, channels_, calls_.size());
     }
   }
 
   GrpcLane(const GrpcLane&) = delete;
   GrpcLane& operator=(const GrpcLane&) = delete;
 
-  // Stops and waits.
+  // Stops the lane and waits for its threads.
   ~GrpcLane() {
     Stop();
-    if (!sender_.joinable()) return;  // Never started.
+    if (!sender_.joinable()) return;  // Start() was not called.
     sender_.join();
     receiver_.join();
   }
 
-  // Waits until its connections stand, or `deadline`. Whether they all do.
+  // Waits for the lane's connections, at most until `deadline`. Returns true if all of them are
+  // connected.
   bool Connect(Clock::time_point deadline) {
     const auto system_deadline = SystemTime(deadline);
     for (const auto& channel : channels_) channel->GetState(/*try_to_connect=*/true);
@@ -99,8 +100,8 @@ class GrpcLane {
     });
   }
 
-  // Begins to send. `finished` is called on a thread of the lane after the last outcome.
-  // REQUIRES: called once.
+  // Starts to send. `finished` is called on a thread of the lane after the last outcome.
+  // REQUIRES: called at most once.
   void Start(Clock::time_point start, std::function<void()> finished) {
     start_ = start;
     end_ = start + options_.warmup + options_.measure;
@@ -110,11 +111,11 @@ class GrpcLane {
     receiver_ = std::thread([this, finished = std::move(finished)] { ReceiveLoop(finished); });
   }
 
-  // Sends nothing more and cancels what is under way, without an outcome.
+  // Stops sending, and cancels open requests without an outcome.
   void Stop() {
     std::lock_guard lock(mutex_);
     stopped_ = true;
-    carrier_->Cancel();
+    transport_->Cancel();
     changed_.notify_all();
   }
 
@@ -123,14 +124,14 @@ class GrpcLane {
     return tally_;
   }
 
-  // With keep_answers: for each request of the pool the first answer that was OK, if any.
-  // REQUIRES: `finished` has been called. Leaves none here.
+  // Moves out the first OK answer to each request of the pool, if there was one. Needs
+  // options.keep_answers. REQUIRES: `finished` has been called.
   std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers() {
     std::lock_guard lock(mutex_);
     return std::exchange(answers_, {});
   }
 
-  // The share of the run that the busier thread was on a core, 0..1. 0 until finished.
+  // CPU time of the busier thread as a share of the run's time, 0..1. 0 until the lane finished.
   double busiest_thread_share() const {
     std::lock_guard lock(mutex_);
     return busiest_thread_share_;
@@ -138,15 +139,15 @@ class GrpcLane {
 
  private:
   struct Call {
-    size_t slot = 0;  // Of the carrier, and its place in calls_.
+    size_t slot = 0;  // Slot of the transport, and position in calls_.
     Clock::time_point scheduled;
-    Clock::time_point ready;  // As Outcome's.
+    Clock::time_point ready;  // See Outcome::ready.
     Clock::time_point sent;
-    size_t request = 0;  // Its place in the pool.
+    size_t request = 0;  // Position in the pool.
   };
 
   void SendLoop() {
-    prctl(PR_SET_TIMERSLACK, 1000);  // Nanoseconds; 50,000 by default, too late for a sender.
+    prctl(PR_SET_TIMERSLACK, 1000);  // In nanoseconds. The default, 50,000, delays requests.
     if (options_.open_loop()) {
       SendOpenLoop();
     } else {
@@ -194,27 +195,28 @@ class GrpcLane {
 
   void ReceiveLoop(const std::function<void()>& finished) {
     const Clock::time_point since = Clock::now();
-    while (const std::optional<Carried> carried = carrier_->Next()) {
-      if (Receive(*carried, Clock::now())) Send(&calls_[carried->slot]);
+    while (const std::optional<Reply> reply = transport_->Next()) {
+      if (Receive(*reply, Clock::now())) Send(&calls_[reply->slot]);
     }
     const std::chrono::duration<double> lived = Clock::now() - since;
     {
-      std::lock_guard lock(
-          mutex_);  // The sender is done: it or an answer after it ended the queue.
+      // The transport is closed only after the sender ended, so sender_cpu_seconds_ is set.
+      std::lock_guard lock(mutex_);
       const double busiest = std::max(sender_cpu_seconds_, ThreadCpuSeconds());
       busiest_thread_share_ = std::min(1.0, busiest / std::max(lived.count(), 1e-9));
     }
     finished();
   }
 
-  // False: stopped.
+  // Returns false if the lane was stopped.
   bool WaitUntil(Clock::time_point due) {
     if (Clock::now() >= due) return !stopped_;
     std::unique_lock lock(mutex_);
     return !changed_.wait_until(lock, due, [this] { return stopped_.load(); });
   }
 
-  // Null: stopped, or its deadline passed.
+  // Waits for a free call for the request due at `scheduled`. Returns null if the lane was stopped
+  // or the request's deadline passed.
   Call* WaitForCall(Clock::time_point scheduled) {
     std::unique_lock lock(mutex_);
     if (free_.empty() && !stopped_) {
@@ -230,7 +232,7 @@ class GrpcLane {
     return call;
   }
 
-  // Whether the run still takes a request.
+  // Counts a request. Returns false if the run's time or its number of requests is used up.
   bool AdmitLocked(Clock::time_point scheduled) {
     if (scheduled >= end_) return false;
     if (!tally_.Counts(scheduled)) return true;
@@ -247,27 +249,29 @@ class GrpcLane {
 
   void Send(Call* call) {
     call->sent = Clock::now();
-    carrier_->Send(call->slot, (*pool_)[call->request].message, call->scheduled + options_.timeout);
+    transport_->Send(call->slot, (*pool_)[call->request].message,
+                     call->scheduled + options_.timeout);
   }
 
-  // True: it is to be sent again.
-  bool Receive(const Carried& carried, Clock::time_point now) {
-    Call* const call = &calls_[carried.slot];
-    const bool sent_late = carried.code == grpc::StatusCode::DEADLINE_EXCEEDED &&
+  // Records the outcome. Returns true if the call got another request that must now be sent, as in
+  // a closed loop.
+  bool Receive(const Reply& reply, Clock::time_point now) {
+    Call* const call = &calls_[reply.slot];
+    const bool sent_late = reply.code == grpc::StatusCode::DEADLINE_EXCEEDED &&
                            call->sent - call->scheduled > options_.timeout / 2;
     const Outcome outcome = {.scheduled = call->scheduled,
                              .ready = call->ready,
                              .sent = call->sent,
                              .answered = now,
-                             .code = carried.code,
+                             .code = reply.code,
                              .examples = (*pool_)[call->request].examples,
-                             .answer_bytes = carried.answer.Length(),
+                             .answer_bytes = reply.answer.Length(),
                              .expired = sent_late ? Expired::kSentLate : Expired::kNo};
     std::lock_guard lock(mutex_);
     if (options_.keep_answers && outcome.code == 0 && !answers_[call->request].has_value()) {
-      answers_[call->request] = carried.answer;  // Shares its bytes.
+      answers_[call->request] = reply.answer;  // Shares the bytes.
     }
-    if (!stopped_) tally_.Add(outcome, carried.message);
+    if (!stopped_) tally_.Add(outcome, reply.message);
     const bool again = !options_.open_loop() && !stopped_ && AdmitLocked(now);
     if (again) {
       BeginLocked(call, now);
@@ -282,8 +286,8 @@ class GrpcLane {
   void Expire(Clock::time_point scheduled) {
     const Clock::time_point now = Clock::now();
     std::lock_guard lock(mutex_);
-    next_request_ += options_.lanes;  // The one that was due.
-    // Its deadline passed while it waited for a call, or before the sender came to it.
+    next_request_ += options_.lanes;  // Skips the request that expired.
+    // Its deadline passed while it waited for a call, or before the sender reached it.
     const bool waited = waited_until_ >= scheduled + options_.timeout;
     const Outcome outcome = {.scheduled = scheduled,
                              .ready = std::max(scheduled, waited_until_),
@@ -298,28 +302,28 @@ class GrpcLane {
   }
 
   void CloseIfIdleLocked() {
-    if (!sending_ && free_.size() == calls_.size()) carrier_->Close();
+    if (!sending_ && free_.size() == calls_.size()) transport_->Close();
   }
 
   const LoadOptions& options_;
   const RequestPool* const pool_;
-  const uint64_t max_requests_;  // Of this lane. 0: no limit.
+  const uint64_t max_requests_;  // The lane's share; 0 is no limit.
   const size_t index_;
   Channels channels_;
-  std::vector<Call> calls_;  // Built at the start, then fixed in number.
-  std::unique_ptr<GrpcCarrier> carrier_;
+  std::vector<Call> calls_;  // Never resized after the constructor.
+  std::unique_ptr<GrpcTransport> transport_;
   Clock::time_point start_;
   Clock::time_point end_;
   std::atomic<bool> stopped_ = false;  // Written under mutex_.
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // A call became free, or stopped_.
-  std::vector<Call*> free_;          // Guarded by mutex_, as all below.
+  std::condition_variable changed_;  // Signals a free call, or stopped_.
+  std::vector<Call*> free_;          // This and all fields below are guarded by mutex_.
   std::vector<std::optional<grpc::ByteBuffer>> answers_;
   Tally tally_;
-  uint64_t admitted_ = 0;           // That count.
-  Clock::time_point waited_until_;  // When the last wait for a free call ended, if there was one.
-  uint64_t next_request_;  // In the row of all lanes' requests, of which each takes every n-th.
+  uint64_t admitted_ = 0;           // Number of admitted requests, without those of the warmup.
+  Clock::time_point waited_until_;  // End of the last wait for a free call, if there was one.
+  uint64_t next_request_;           // Number of the lane's next request. Lanes take them in turn.
   bool sending_ = false;
   double sender_cpu_seconds_ = 0;
   double busiest_thread_share_ = 0;

@@ -1,4 +1,4 @@
-// A run under load, from the first request to the last answer.
+// A load run, from the first request to the last answer.
 
 #pragma once
 
@@ -14,20 +14,20 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/grpc_carrier.h"
 #include "bench/grpc_lane.h"
+#include "bench/grpc_transport.h"
 #include "bench/load_options.h"
 #include "bench/tally.h"
 
 namespace embershard::bench {
 
-// Any thread may call. It ends by itself after warmup + measure + timeout.
+// The run ends by itself after warmup + measure + timeout. Thread-safe.
 class GrpcLoadRun {
  public:
-  // Connects and begins. Where no server answers within the timeout it begins all the
-  // same: that requests fail is what there is to count.
-  // REQUIRES: lanes and connections_per_lane of at least 1, in_flight >= lanes,
-  // max_requests of 0 or >= lanes, and requests in the pool.
+  // Connects and starts. The run also starts if no server answers within options.timeout. Its
+  // failed requests are then counted.
+  // REQUIRES: lanes >= 1, connections_per_lane >= 1, in_flight >= lanes, max_requests is 0 or
+  // >= lanes, and the pool is not empty.
   GrpcLoadRun(const LoadOptions& options, RequestPool pool)
       : options_(options), pool_(std::move(pool)), running_(options.lanes) {
     for (size_t i = 0; i < options.lanes; ++i) {
@@ -46,19 +46,19 @@ class GrpcLoadRun {
     }
   }
 
-  // Stops and waits.
+  // Stops the run and waits for its threads.
   ~GrpcLoadRun() {
     Stop();
-    lanes_.clear();  // Before the fields that their threads use.
+    lanes_.clear();  // Their threads use the other fields.
   }
 
-  // Until the last answer, or `timeout`. Whether the run is over.
+  // Waits for the last answer, at most for `timeout`. Returns true if the run is over.
   bool WaitFor(Clock::duration timeout) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, timeout, [this] { return running_ == 0; });
   }
 
-  // Ends early; what has been counted stays.
+  // Ends the run early and keeps its counts.
   void Stop() {
     for (const auto& lane : lanes_) lane->Stop();
   }
@@ -69,8 +69,8 @@ class GrpcLoadRun {
     return all;
   }
 
-  // With keep_answers: as GrpcLane::TakeAnswers(), of all lanes.
-  // REQUIRES: it is over.
+  // Moves out the first OK answer to each request of the pool, if there was one. Needs
+  // options.keep_answers. REQUIRES: the run is over.
   std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers() {
     std::vector<std::optional<grpc::ByteBuffer>> all = lanes_[0]->TakeAnswers();
     for (size_t lane = 1; lane < lanes_.size(); ++lane) {
@@ -82,10 +82,10 @@ class GrpcLoadRun {
     return all;
   }
 
-  // When the first request could leave: arrivals count from here.
+  // Time zero of the schedule.
   Clock::time_point start() const { return start_; }
 
-  // 0 until it is over.
+  // Of all lanes, the largest GrpcLane::busiest_thread_share(). 0 until the run is over.
   double busiest_thread_share() const {
     double share = 0;
     for (const auto& lane : lanes_) share = std::max(share, lane->busiest_thread_share());
@@ -96,9 +96,9 @@ class GrpcLoadRun {
   const LoadOptions options_;
   const RequestPool pool_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // running_ became 0.
+  std::condition_variable changed_;  // Signals that running_ is 0.
   Clock::time_point start_;
-  size_t running_;  // Guarded by mutex_.
+  size_t running_;  // Number of unfinished lanes. Guarded by mutex_.
   std::vector<std::unique_ptr<GrpcLane>> lanes_;
 };
 

@@ -19,16 +19,16 @@
 #include <vector>
 
 #include "base/text.h"
-#include "bench/grpc_carrier.h"
+#include "bench/grpc_transport.h"
 #include "bench/stream_fields.pb.h"
 
 namespace embershard::bench {
 namespace {
 
-// How often requests are looked at whose server does not say that their time is over.
-constexpr std::chrono::milliseconds kLook{20};
+// Interval of the check for requests that the server has not answered by their deadline.
+constexpr std::chrono::milliseconds kExpiryInterval{20};
 
-// An id is "slot.use", in decimal.
+// Parses an id "slot.use", both decimal numbers. Returns false if it is malformed.
 bool ReadId(std::string_view id, size_t* slot, uint64_t* use) {
   const char* const end = id.data() + id.size();
   const auto first = std::from_chars(id.data(), end, *slot);
@@ -42,34 +42,35 @@ uint32_t WholeMilliseconds(Clock::duration left) {
   return static_cast<uint32_t>(std::max<int64_t>(1, whole));
 }
 
-// The request with these fields behind its own, which they take the place of. Shares its bytes.
+// Appends the id and the timeout to a serialized request, whose bytes are shared. Parsers take the
+// last value of a field, so these values replace its own.
 grpc::ByteBuffer WithIdAndTimeout(const grpc::ByteBuffer& request, const std::string& id,
                                   uint32_t timeout_ms) {
   StreamRequest fields;
   fields.set_request_id(id);
   fields.set_timeout_ms(timeout_ms);
   std::vector<grpc::Slice> slices;
-  if (!request.Dump(&slices).ok()) return {};  // Of bytes as they are: never.
+  if (!request.Dump(&slices).ok()) return {};  // Never fails if the bytes are not compressed.
   slices.emplace_back(fields.SerializeAsString());
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// False: `bytes` are no PredictResponse.
+// Returns false if `bytes` is not a PredictResponse.
 bool ReadStreamAnswer(const grpc::ByteBuffer& bytes, StreamAnswer* answer) {
   grpc::Slice slice;
   if (!bytes.TrySingleSlice(&slice).ok() && !bytes.DumpToSingleSlice(&slice).ok()) return false;
   return answer->ParseFromArray(slice.begin(), static_cast<int>(slice.size()));
 }
 
-// Each stream carries the same share of the slots. It is opened when a request needs it, also
-// again after it has ended, which its requests fail by.
-class GrpcStreams final : public GrpcCarrier {
+// Slots are spread evenly over the streams. A stream is opened when a request needs it, and again
+// after it ended. The open requests of a stream that ends fail.
+class GrpcStreams final : public GrpcTransport {
  public:
   GrpcStreams(const LoadOptions& options, const Channels& channels, size_t streams, size_t slots)
       : method_(options.method),
         token_(options.token),
         slots_(slots),
-        next_look_(Clock::now() + kLook) {
+        next_check_(Clock::now() + kExpiryInterval) {
     for (size_t i = 0; i < streams; ++i) {
       streams_.push_back(std::make_unique<Stream>(channels[i % channels.size()]));
     }
@@ -96,22 +97,22 @@ class GrpcStreams final : public GrpcCarrier {
     if (stream->started && !stream->writing && !stream->broken) Write(stream);
   }
 
-  std::optional<Carried> Next() override {
+  std::optional<Reply> Next() override {
     while (true) {
-      Clock::time_point look;
+      Clock::time_point next_check;
       {
         const std::lock_guard lock(mutex_);
-        if (Clock::now() >= next_look_) ExpireLate();
+        if (Clock::now() >= next_check_) ExpireLate();
         if (!ended_.empty()) {
-          Carried carried = std::move(ended_.front());
+          Reply reply = std::move(ended_.front());
           ended_.pop_front();
-          return carried;
+          return reply;
         }
-        look = next_look_;
+        next_check = next_check_;
       }
       void* tag;
       bool ok;
-      switch (queue_.AsyncNext(&tag, &ok, SystemTime(look))) {
+      switch (queue_.AsyncNext(&tag, &ok, SystemTime(next_check))) {
         case grpc::CompletionQueue::SHUTDOWN:
           return {};
         case grpc::CompletionQueue::TIMEOUT:
@@ -138,7 +139,7 @@ class GrpcStreams final : public GrpcCarrier {
  private:
   struct Stream;
 
-  // What gRPC has done for a stream.
+  // The operation of a stream that has completed.
   enum class Step { kStart, kRead, kWrite, kFinish };
   struct Event {
     Stream* stream;
@@ -156,19 +157,19 @@ class GrpcStreams final : public GrpcCarrier {
     grpc::ByteBuffer answer;
     grpc::Status status;
     // Guarded by mutex_.
-    std::optional<grpc::ClientContext> context;  // While it is open.
+    std::optional<grpc::ClientContext> context;  // Set while the stream is open.
     std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
-    std::deque<size_t> waiting;  // Slots whose messages are to be written.
+    std::deque<size_t> waiting;  // Slots whose messages are not written yet.
     bool started = false;
     bool writing = false;
-    bool broken = false;  // Nothing more can be read: it is to be finished.
+    bool broken = false;  // Nothing more can be read, so the call must be finished.
   };
 
   struct Slot {
     bool used = false;
-    uint64_t use = 0;  // How often: a late answer is not taken for that of the next request.
+    uint64_t use = 0;  // Number of requests so far. Tells a late answer from the current one.
     Clock::time_point deadline;
-    grpc::ByteBuffer message;  // Until it is written.
+    grpc::ByteBuffer message;  // Empty once it is written.
   };
 
   void Handle(const Event& event, bool ok) {
@@ -182,13 +183,13 @@ class GrpcStreams final : public GrpcCarrier {
         break;
       case Step::kRead:
         stream->broken = !ok;
-        if (ok) Take(stream);
+        if (ok) HandleAnswer(stream);
         break;
       case Step::kWrite:
-        stream->writing = false;  // Where it failed, so will what is to be read.
+        stream->writing = false;  // If the write failed, the open read fails too.
         break;
       case Step::kFinish:
-        return End(stream);
+        return HandleFinish(stream);
     }
     if (stream->writing) return;
     if (stream->broken) {
@@ -198,7 +199,7 @@ class GrpcStreams final : public GrpcCarrier {
     }
   }
 
-  // REQUIRES, of all below: mutex_ is held.
+  // REQUIRES for this and all functions below: mutex_ is held.
   void Open(Stream* stream) {
     stream->context.emplace();
     Authorize(token_, &*stream->context);
@@ -211,12 +212,12 @@ class GrpcStreams final : public GrpcCarrier {
     stream->writing = true;
     const grpc::ByteBuffer message = std::move(slots_[stream->waiting.front()].message);
     stream->waiting.pop_front();
-    grpc::WriteOptions how;
-    if (!stream->waiting.empty()) how.set_buffer_hint();
-    stream->call->Write(message, how, &stream->write);
+    grpc::WriteOptions options;
+    if (!stream->waiting.empty()) options.set_buffer_hint();
+    stream->call->Write(message, options, &stream->write);
   }
 
-  void Take(Stream* stream) {
+  void HandleAnswer(Stream* stream) {
     StreamAnswer answer;
     size_t slot = 0;
     uint64_t use = 0;
@@ -229,10 +230,11 @@ class GrpcStreams final : public GrpcCarrier {
     stream->call->Read(&stream->answer, &stream->read);
   }
 
-  void End(Stream* stream) {
+  void HandleFinish(Stream* stream) {
     const bool failed = !stream->status.ok();
     const int code = failed ? stream->status.error_code() : int{grpc::StatusCode::UNAVAILABLE};
-    const std::string message = failed ? stream->status.error_message() : "the stream was ended";
+    const std::string message =
+        failed ? stream->status.error_message() : "the server ended the stream";
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
       if (slots_[slot].used && StreamOf(slot) == stream) Free(slot, code, message, {});
     }
@@ -254,9 +256,9 @@ class GrpcStreams final : public GrpcCarrier {
 
   void ExpireLate() {
     const Clock::time_point now = Clock::now();
-    next_look_ = now + kLook;
+    next_check_ = now + kExpiryInterval;
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (!slots_[slot].used || now < slots_[slot].deadline + kLook) continue;
+      if (!slots_[slot].used || now < slots_[slot].deadline + kExpiryInterval) continue;
       std::erase(StreamOf(slot)->waiting, slot);
       Free(slot, grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time", {});
     }
@@ -282,9 +284,9 @@ class GrpcStreams final : public GrpcCarrier {
   grpc::CompletionQueue queue_;
 
   std::mutex mutex_;
-  std::vector<Slot> slots_;    // Guarded by mutex_, as all below.
-  std::deque<Carried> ended_;  // For Next().
-  Clock::time_point next_look_;
+  std::vector<Slot> slots_;  // This and all fields below are guarded by mutex_.
+  std::deque<Reply> ended_;  // Replies that Next() returns.
+  Clock::time_point next_check_;
   bool cancelled_ = false;
   bool closed_ = false;
   bool shut_down_ = false;
@@ -292,8 +294,9 @@ class GrpcStreams final : public GrpcCarrier {
 
 }  // namespace
 
-std::unique_ptr<GrpcCarrier> MakeStreams(const LoadOptions& options, const Channels& channels,
-                                         size_t streams, size_t slots) {
+std::unique_ptr<GrpcTransport> MakeStreamTransport(const LoadOptions& options,
+                                                   const Channels& channels, size_t streams,
+                                                   size_t slots) {
   return std::make_unique<GrpcStreams>(options, channels, streams, slots);
 }
 

@@ -11,63 +11,64 @@
 
 namespace embershard::bench {
 
-// PEM texts, and empty ones for none.
+// Certificates and keys in PEM format, or empty.
 struct LoadTls {
-  std::string ca;           // Empty: those that gRPC ships.
-  std::string certificate;  // The tool's own...
-  std::string key;          // ...and its key.
-  std::string server_name;  // That the certificate must have. Empty: the target's.
+  std::string ca;           // Empty for the roots that gRPC ships.
+  std::string certificate;  // The client certificate.
+  std::string key;          // The key of the client certificate.
+  std::string server_name;  // Name in the server's certificate. Empty for the target's name.
 };
 
-// What a run does. Open loop if there are times, else closed loop.
+// Options of a run. It is an open loop if `times` is set, else a closed loop.
 struct LoadOptions {
-  std::string target;  // As gRPC names it: ipv4:127.0.0.1:50051.
-  std::string method;  // "/package.Service/Method", unary.
+  std::string target;  // A gRPC target, such as "ipv4:127.0.0.1:50051".
+  std::string method;  // "/package.Service/Method". Unary unless `streams` is set.
 
-  std::optional<LoadTls> tls;  // Nothing: without.
-  std::string token;           // That every call carries. Empty: none.
+  std::optional<LoadTls> tls;
+  std::string token;  // Sent with every call, unless empty.
 
-  // Above 0: so many streams carry the requests, over all lanes, at least one a lane, and
-  // `method` takes and gives streams of PredictRequest and PredictResponse.
+  // If above 0, this number of streams carries the requests of all lanes, with at least one stream
+  // per lane. `method` then takes a stream of PredictRequest and returns one of PredictResponse.
   size_t streams = 0;
 
-  // When requests leave, since the start, in order; all of it again every period. Lanes take them
-  // in turn. Empty: closed loop.
+  // Ascending times since the start at which requests are due. They repeat every `times_period`.
+  // Lanes take the requests in turn. Empty for a closed loop.
   std::vector<std::chrono::nanoseconds> times;
-  std::chrono::nanoseconds times_period{};  // Longer than the last of them.
+  std::chrono::nanoseconds times_period{};  // Longer than the last of `times`.
 
-  // Calls waiting for an answer, over all lanes, at least one a lane. Closed loop: kept
-  // at this number. Open loop: the most there may be; beyond it requests are sent late,
-  // and their wait counts.
+  // Number of unanswered calls over all lanes, at least one per lane. A closed loop always has this
+  // number. An open loop has at most this number: further requests are sent late, and their wait
+  // counts as latency.
   size_t in_flight = 1;
 
-  Clock::duration warmup{};   // Before it is over nothing is counted.
-  Clock::duration measure{};  // Then requests are scheduled for this long...
-  uint64_t max_requests = 0;  // ...or until so many count. 0: no such limit.
+  Clock::duration warmup{};   // Requests that are due in it are not counted.
+  Clock::duration measure{};  // Time after the warmup in which requests are due.
+  uint64_t max_requests = 0;  // Ends the run early at this number of counted requests, unless 0.
 
-  // Deadline of a request, from its schedule.
+  // Time from a request's due time to its deadline.
   Clock::duration timeout = std::chrono::seconds(1);
 
-  // Each lane is a thread that sends, one that receives, and connections of its own.
+  // A lane has one thread that sends, one that receives, and its own connections.
   size_t lanes = 1;
   size_t connections_per_lane = 1;
 
-  // Whether the first good answer to each request of the pool is kept.
+  // Keeps the first OK answer to each request of the pool.
   bool keep_answers = false;
 
   bool open_loop() const { return !times.empty(); }
 
-  // Of the request of that number, from 0. REQUIRES: open_loop().
+  // Time since the start at which request `number` is due. Numbers start at 0.
+  // REQUIRES: open_loop().
   std::chrono::nanoseconds DueAt(uint64_t number) const {
     return times[number % times.size()] +
            static_cast<int64_t>(number / times.size()) * times_period;
   }
 };
 
-// The part of `total` that falls to one of several: they differ by 1 at most.
-// REQUIRES: index < of.
-inline uint64_t ShareOf(uint64_t total, size_t index, size_t of) {
-  return total / of + (index < total % of ? 1 : 0);
+// The share of part `index` if `total` is divided into `parts`. Shares differ by at most 1.
+// REQUIRES: index < parts.
+inline uint64_t ShareOf(uint64_t total, size_t index, size_t parts) {
+  return total / parts + (index < total % parts ? 1 : 0);
 }
 
 }  // namespace embershard::bench

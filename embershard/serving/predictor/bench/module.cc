@@ -1,5 +1,5 @@
-// The extension module embershard.bench._load. embershard/bench/run.py is its only
-// caller. No call keeps the GIL while it waits.
+// The extension module embershard.bench._load. Only embershard/bench/run.py uses it. Calls release
+// the GIL while they wait.
 
 #include <grpcpp/support/slice.h>
 #include <pybind11/chrono.h>
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "bench/grpc_carrier.h"
 #include "bench/grpc_load_run.h"
+#include "bench/grpc_transport.h"
 #include "bench/load_options.h"
 #include "bench/tally.h"
 
@@ -26,41 +26,41 @@ namespace py = pybind11;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// [(low, high, count)], in nanoseconds.
+// Returns [(low, high, count)] in nanoseconds.
 py::list BucketsOf(const Histogram& histogram) {
   py::list buckets;
-  for (const Histogram::Bucket& each : histogram.Buckets()) {
-    buckets.append(py::make_tuple(each.low, each.high, each.count));
+  for (const Histogram::Bucket& bucket : histogram.Buckets()) {
+    buckets.append(py::make_tuple(bucket.low, bucket.high, bucket.count));
   }
   return buckets;
 }
 
-py::dict Named(const Tally& tally) {
-  py::dict named;
+py::dict CountsDict(const Tally& tally) {
+  py::dict counts;
   py::dict codes, messages;
   for (size_t code = 0; code < Tally::kCodes; ++code) {
     if (tally.by_code[code] == 0) continue;
     codes[py::int_(code)] = tally.by_code[code];
-    // A server may say what is no text.
+    // A server may send bytes that are not UTF-8.
     const std::string& message = tally.messages[code];
     messages[py::int_(code)] = py::reinterpret_steal<py::str>(
         PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
   }
-  named["requests"] = tally.requests;
-  named["by_code"] = codes;
-  named["messages"] = messages;
-  named["examples_ok"] = tally.examples_ok;
-  named["answer_bytes"] = tally.answer_bytes;
-  named["latency"] = BucketsOf(tally.latency);
-  named["refusal"] = BucketsOf(tally.refusal);
-  named["lag"] = BucketsOf(tally.lag);
-  named["own_lag"] = BucketsOf(tally.own_lag);
-  named["expired_without_call"] = tally.expired_without_call;
-  named["expired_before_send"] = tally.expired_before_send;
-  named["expired_sent_late"] = tally.expired_sent_late;
-  named["last_scheduled_seconds"] = Seconds(tally.last_scheduled);
-  named["last_ok_seconds"] = Seconds(tally.last_ok);
-  return named;
+  counts["requests"] = tally.requests;
+  counts["by_code"] = codes;
+  counts["messages"] = messages;
+  counts["examples_ok"] = tally.examples_ok;
+  counts["answer_bytes"] = tally.answer_bytes;
+  counts["latency"] = BucketsOf(tally.latency);
+  counts["refusal"] = BucketsOf(tally.refusal);
+  counts["lag"] = BucketsOf(tally.lag);
+  counts["own_lag"] = BucketsOf(tally.own_lag);
+  counts["expired_without_call"] = tally.expired_without_call;
+  counts["expired_before_send"] = tally.expired_before_send;
+  counts["expired_sent_late"] = tally.expired_sent_late;
+  counts["last_scheduled_seconds"] = Seconds(tally.last_scheduled);
+  counts["last_ok_seconds"] = Seconds(tally.last_ok);
+  return counts;
 }
 
 RequestPool PoolOf(const std::vector<std::pair<std::string, uint32_t>>& requests) {
@@ -73,7 +73,7 @@ RequestPool PoolOf(const std::vector<std::pair<std::string, uint32_t>>& requests
   return pool;
 }
 
-// [bytes or None], in the order of the pool.
+// Returns bytes or None for each request of the pool, in its order.
 py::list Answers(GrpcLoadRun& run) {
   py::list answers;
   for (const std::optional<grpc::ByteBuffer>& answer : run.TakeAnswers()) {
@@ -92,7 +92,7 @@ py::list Answers(GrpcLoadRun& run) {
   return answers;
 }
 
-// Durations are seconds, as floats.
+// Durations are floats in seconds.
 void DefineLoadOptions(py::module_& module) {
   py::class_<LoadTls>(module, "LoadTls")
       .def(py::init<std::string, std::string, std::string, std::string>(), py::arg("ca"),
@@ -128,7 +128,7 @@ void DefineLoadRun(py::module_& module) {
       .def("wait", &GrpcLoadRun::WaitFor, py::call_guard<py::gil_scoped_release>(),
            py::arg("timeout_seconds"))
       .def("stop", &GrpcLoadRun::Stop, py::call_guard<py::gil_scoped_release>())
-      .def("counts", [](const GrpcLoadRun& run) { return Named(run.tally()); })
+      .def("counts", [](const GrpcLoadRun& run) { return CountsDict(run.tally()); })
       .def("take_answers", &Answers)
       .def("busiest_thread_share", &GrpcLoadRun::busiest_thread_share);
 }

@@ -1,4 +1,4 @@
-// What a run has counted.
+// The counts of a load run.
 
 #pragma once
 
@@ -16,10 +16,11 @@
 
 namespace embershard::bench {
 
-// Counts latencies in buckets as wide as 1/128 of the value. Values of 0 .. 2^44 - 1 (as
-// nanoseconds: 4.8 hours); larger and smaller ones are cut. Buckets:
+// A histogram of latencies. Buckets are at most 1/128 of their value wide. Values outside of
+// 0 .. 2^44 - 1 are clamped; 2^44 nanoseconds are 4.8 hours.
 //
-//   0 .. 255            one a value
+//   values              buckets
+//   0 .. 255            one for each value
 //   2^k .. 2^(k+1) - 1  128 of equal width, for each k from 8 to 43
 //
 // Not thread-safe.
@@ -28,8 +29,8 @@ class Histogram {
   static constexpr int64_t kMaxValue = (int64_t{1} << 44) - 1;
 
   struct Bucket {
-    int64_t low;   // Smallest value that falls into it.
-    int64_t high;  // Largest.
+    int64_t low;   // Smallest value of the bucket.
+    int64_t high;  // Largest value of the bucket.
     uint64_t count;
   };
 
@@ -47,9 +48,9 @@ class Histogram {
   }
 
   uint64_t count() const { return count_; }
-  int64_t max() const { return max_; }  // Exact. 0 when empty.
+  int64_t max() const { return max_; }  // Exact. 0 if empty.
 
-  // Those that are not empty, smallest first. The last one's `high` is max().
+  // Buckets that are not empty, in ascending order. `high` of the last one is max().
   std::vector<Bucket> Buckets() const {
     std::vector<Bucket> filled;
     for (const auto& [low, count] : counts_) {
@@ -61,20 +62,20 @@ class Histogram {
   }
 
  private:
-  static constexpr int kPrecisionBits = 8;  // Leading bits of a value that tell its bucket.
+  static constexpr int kPrecisionBits = 8;  // Leading bits of a value that select its bucket.
 
-  // How many low bits of a value its bucket leaves out.
+  // Number of low bits of a value that its bucket ignores.
   static int ShiftOf(int64_t value) {
     return std::max(
         0, static_cast<int>(std::bit_width(static_cast<uint64_t>(value))) - kPrecisionBits);
   }
 
-  std::map<int64_t, uint64_t> counts_;  // By the smallest value of a bucket.
+  std::map<int64_t, uint64_t> counts_;  // Keyed by the smallest value of a bucket.
   uint64_t count_ = 0;
   int64_t max_ = 0;
 };
 
-// Where a request was when its deadline passed, if it was not with the server in good time.
+// Tells if a request missed its deadline because it was sent late or not at all.
 enum class Expired {
   kNo,           // Answered, or sent with at least half of its timeout left.
   kWithoutCall,  // Never sent: all calls in flight waited for answers.
@@ -82,28 +83,28 @@ enum class Expired {
   kSentLate,     // Sent with less than half of its timeout left.
 };
 
-// One request, from its schedule to its answer.
+// One request, from its due time to its answer.
 struct Outcome {
-  Clock::time_point scheduled;  // In a closed loop the same as `sent`.
-  Clock::time_point ready;      // `scheduled`, or the later end of the last wait for a free call.
+  Clock::time_point scheduled;  // Its due time. In a closed loop, the time it was sent.
+  Clock::time_point ready;  // Later of `scheduled` and the end of the last wait for a free call.
   Clock::time_point sent;
   Clock::time_point answered;
-  int code = 0;  // gRPC's, 0 is OK.
+  int code = 0;  // gRPC status code; 0 is OK.
   uint32_t examples = 0;
   size_t answer_bytes = 0;
   Expired expired = Expired::kNo;
 };
 
-// Requests scheduled before `counted_from` warm up and leave no trace. Not thread-safe.
+// Requests scheduled before `counted_from` are warmup and not counted. Not thread-safe.
 struct Tally {
-  static constexpr size_t kCodes = 17;  // gRPC's, 0 .. 16.
+  static constexpr size_t kCodes = 17;  // Number of gRPC status codes.
   static constexpr size_t kUnknownCode = 2;
   static constexpr size_t kResourceExhausted = 8;
-  static constexpr size_t kMessageBytes = 300;  // Of those that are kept.
+  static constexpr size_t kMessageBytes = 300;  // Length to which messages are cut.
 
   bool Counts(Clock::time_point scheduled) const { return scheduled >= counted_from; }
 
-  // `message`: why it failed; the first of each code is kept.
+  // `message` says why the request failed. The first message of each code is kept.
   void Add(const Outcome& outcome, const std::string& message) {
     if (!Counts(outcome.scheduled)) return;
     ++requests;
@@ -113,7 +114,7 @@ struct Tally {
     if (outcome.expired == Expired::kBeforeSend) ++expired_before_send;
     if (outcome.expired == Expired::kSentLate) ++expired_sent_late;
     last_scheduled = std::max(last_scheduled, outcome.scheduled - counted_from);
-    // Another server may answer with a number that gRPC does not name.
+    // Servers of others may answer with a code that gRPC does not define.
     const bool known = outcome.code >= 0 && outcome.code < static_cast<int>(kCodes);
     const size_t code = known ? static_cast<size_t>(outcome.code) : kUnknownCode;
     ++by_code[code];
@@ -128,7 +129,7 @@ struct Tally {
     }
   }
 
-  // REQUIRES: the same `counted_from`.
+  // REQUIRES: both have the same `counted_from`.
   void Merge(const Tally& other) {
     requests += other.requests;
     examples_ok += other.examples_ok;
@@ -155,19 +156,19 @@ struct Tally {
   std::array<uint64_t, kCodes> by_code{};
   std::array<std::string, kCodes> messages{};
 
-  // By `Expired`; all of them are DEADLINE_EXCEEDED.
+  // Counts by `Expired`. All of these requests also count as DEADLINE_EXCEEDED.
   uint64_t expired_without_call = 0;
   uint64_t expired_before_send = 0;
   uint64_t expired_sent_late = 0;
 
   // In nanoseconds.
-  Histogram latency{};  // Of answers that are OK, from the schedule to the answer.
-  Histogram refusal{};  // Of RESOURCE_EXHAUSTED, from sending to the answer.
-  Histogram lag{};      // From the schedule to sending.
-  Histogram own_lag{};  // Of these the part without waits for a free call: the tool's own delay.
+  Histogram latency{};  // From the due time to the answer, for answers that are OK.
+  Histogram refusal{};  // From sending to the answer, for answers RESOURCE_EXHAUSTED.
+  Histogram lag{};      // From the due time to sending.
+  Histogram own_lag{};  // `lag` without the wait for a free call, so the delay of the tool itself.
 
-  // From `counted_from` to the last request's schedule, and to the last answer that is OK. Zero
-  // where there is none.
+  // Time from `counted_from` to the last request's due time, and to the last OK answer. Zero if
+  // there is none.
   Clock::duration last_scheduled{};
   Clock::duration last_ok{};
 

@@ -13,17 +13,17 @@ namespace {
 
 constexpr double kNumberMax = (1U << 31) - 1;
 
-// REQUIRES: the GIL. What is raised names the keyword: Python's KeyError where it is missing,
-// TypeError, or RequestError of numbers out of range.
+// Reads keyword arguments. Raises KeyError if a keyword is missing, TypeError if its value has the
+// wrong type, and RequestError if a number is out of range. The errors name the keyword.
+// REQUIRES: the caller holds the GIL.
 class Keywords {
  public:
-  // `call`: what messages name first.
-  Keywords(std::string call, const py::kwargs& given) : call_(std::move(call)), given_(given) {}
+  // `call` is the name of the called function, for messages.
+  Keywords(std::string call, const py::kwargs& kwargs) : call_(std::move(call)), kwargs_(kwargs) {}
 
-  // Refuses a value of a type that is not the field's.
   template <class T>
   void Read(const char* name, T* field) {
-    const py::object value = given_[name];
+    const py::object value = kwargs_[name];
     try {
       *field = value.cast<T>();
     } catch (const py::cast_error&) {
@@ -31,7 +31,7 @@ class Keywords {
     }
   }
 
-  // A number of such units of time, whole or not, rounded up: 0 .. 2147483647.
+  // Reads a time of 0 .. 2147483647 `Unit`s, which may be a fraction. Rounds up.
   template <class Unit, class Duration>
   void ReadTime(const char* name, Duration* field) {
     *field = std::chrono::ceil<Duration>(std::chrono::duration<double, Unit>(Number(name)));
@@ -45,12 +45,12 @@ class Keywords {
   }
 
   [[noreturn]] void RefuseType(const char* name, const py::object& value) const {
-    throw py::type_error(call_ + ": keyword '" + name + "': got " +
-                         py::repr(value).cast<std::string>() + ", which does not fit");
+    throw py::type_error(call_ + ": keyword '" + name + "': unexpected value " +
+                         py::repr(value).cast<std::string>());
   }
 
   const std::string call_;
-  const py::kwargs given_;
+  const py::kwargs kwargs_;
 };
 
 void Read(Keywords& keywords, ModelOptions* to) {
@@ -140,7 +140,7 @@ void Read(Keywords& keywords, rpc::ServerOptions* to) {
   Read(keywords, &to->security);
 }
 
-// Null where none is asked for.
+// Returns null if `trusted_key` is empty.
 std::shared_ptr<const TrustedKeys> ReadTrustedKey(Keywords& keywords) {
   std::string path;
   keywords.Read("trusted_key", &path);
@@ -149,17 +149,17 @@ std::shared_ptr<const TrustedKeys> ReadTrustedKey(Keywords& keywords) {
 
 }  // namespace
 
-PredictorArguments PredictorArgumentsFrom(const py::kwargs& given) {
+PredictorArguments PredictorArgumentsFrom(const py::kwargs& kwargs) {
   PredictorArguments arguments;
-  Keywords keywords("LocalPredictor", given);
+  Keywords keywords("LocalPredictor", kwargs);
   keywords.Read("folder", &arguments.folder);
   Read(keywords, &arguments.model);
   return arguments;
 }
 
-ServerArguments ServerArgumentsFrom(const py::kwargs& given) {
+ServerArguments ServerArgumentsFrom(const py::kwargs& kwargs) {
   ServerArguments arguments;
-  Keywords keywords("Server", given);
+  Keywords keywords("Server", kwargs);
   keywords.Read("repository", &arguments.repository);
   Read(keywords, &arguments.model);
   Read(keywords, &arguments.loader);
@@ -173,9 +173,9 @@ ServerArguments ServerArgumentsFrom(const py::kwargs& given) {
   return arguments;
 }
 
-rpc::SecurityOptions SecurityOptionsFrom(const py::kwargs& given) {
+rpc::SecurityOptions SecurityOptionsFrom(const py::kwargs& kwargs) {
   rpc::SecurityOptions options;
-  Keywords keywords("check_security", given);
+  Keywords keywords("check_security", kwargs);
   Read(keywords, &options);
   return options;
 }

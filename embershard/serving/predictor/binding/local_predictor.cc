@@ -34,8 +34,8 @@ struct Views {
 };
 
 template <class T>
-Unaligned<T> ViewOf(const py::handle& given) {
-  const auto array = py::cast<py::array_t<T, py::array::c_style>>(given);
+Unaligned<T> ViewOf(const py::handle& value) {
+  const auto array = py::cast<py::array_t<T, py::array::c_style>>(value);
   return Unaligned<T>(array.data(), static_cast<size_t>(array.size()));
 }
 
@@ -50,11 +50,12 @@ Views ViewsOf(const py::tuple& request) {
                      .weights = ViewOf<float>(request[5])}};
 }
 
-py::tuple ToPython(const Schema& schema, const Views& asked, const Response& response) {
+py::tuple ToPython(const Schema& schema, const Views& request, const Response& response) {
   py::dict outputs;
   for (const ResponseOutput& output : response.outputs) {
     const OutputSpec& spec = schema.outputs[output.output];
-    std::vector<int64_t> shape = {spec.scope == Scope::kRequest ? 1 : int64_t{asked.num_examples}};
+    std::vector<int64_t> shape = {spec.scope == Scope::kRequest ? 1
+                                                                : int64_t{request.num_examples}};
     shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
     outputs[spec.name.c_str()] = py::array_t<float>(shape, output.values.data());
   }
@@ -65,7 +66,7 @@ py::tuple ToPython(const Schema& schema, const Views& asked, const Response& res
   return py::make_tuple(outputs, unknown_ids);
 }
 
-// With a thread for each slot.
+// Loads the package and starts a runner with one thread per slot.
 Result<std::unique_ptr<ModelRunner>> Start(const PredictorArguments& arguments) {
   ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded,
                    LoadPackageModel(arguments.folder, arguments.model));
@@ -73,31 +74,34 @@ Result<std::unique_ptr<ModelRunner>> Start(const PredictorArguments& arguments) 
   return ModelRunner::Start(std::move(loaded), {}, kSampleTolerance, threads);
 }
 
-// A package in this process: arrays in, arrays out.
+// Runs a package in this process. Requests and answers are arrays.
 class LocalPredictor {
  public:
-  // Loads FBGEMM, opens the package, runs its samples. Raises where that fails.
+  // Loads FBGEMM, opens the package and runs its samples. Raises if any of these fails.
   explicit LocalPredictor(const PredictorArguments& arguments)
-      : runner_(ValueOrRaise(Released([&] {
-          return OrExhausted<Result<std::unique_ptr<ModelRunner>>>(
+      : runner_(ValueOrRaise(WithoutGil([&] {
+          return CatchExhaustion<Result<std::unique_ptr<ModelRunner>>>(
               [&] { return Start(arguments); });
         }))) {}
 
   ~LocalPredictor() {
-    Released([this] { runner_.reset(); });
+    WithoutGil([this] { runner_.reset(); });
   }
 
-  // A serialized GetModelResponse.
+  // Returns a serialized GetModelResponse.
   py::bytes GetModel() const {
     return py::bytes(rpc::GetModelSerialized(runner_->manifest(), runner_->limits()));
   }
 
   const ProgramReport& program() const { return runner_->model().program(); }
 
-  // Runs requests merged. Each is (num_examples, request_dense, example_dense, lengths, values,
-  // weights), as SampleRequest has them, and is answered with ({output: array}, {feature: number
-  // of unknown ids}) or an exception. Requests are views of the arrays. Raises where an output of
-  // `outputs` is unknown; empty: all.
+  // Runs the requests, merged into batches, and returns a list with one element per request.
+  //
+  //   request  (num_examples, request_dense, example_dense, lengths, values, weights), see
+  //            SampleRequest. The arrays are not copied.
+  //   result   ({output: array}, {feature: number of unknown ids}), or an exception
+  //
+  // `outputs` are the outputs to return, empty for all. Raises if one is unknown.
   py::list PredictMerged(const std::vector<py::tuple>& requests,
                          const std::vector<std::string>& outputs) {
     const Schema& schema = runner_->manifest().schema;
@@ -105,7 +109,7 @@ class LocalPredictor {
     std::vector<Views> views;
     for (const py::tuple& request : requests) views.push_back(ViewsOf(request));
     std::vector<Answer> answers(requests.size());
-    Released([&] {
+    WithoutGil([&] {
       std::vector<std::unique_ptr<Request>> split;
       for (size_t i = 0; i < views.size(); ++i) {
         auto request = std::make_unique<Request>();
@@ -144,8 +148,8 @@ class LocalPredictor {
 
 void DefineLocalPredictor(py::module_& module) {
   py::class_<LocalPredictor>(module, "LocalPredictor")
-      .def(py::init([](const py::kwargs& given) {
-        return std::make_unique<LocalPredictor>(PredictorArgumentsFrom(given));
+      .def(py::init([](const py::kwargs& kwargs) {
+        return std::make_unique<LocalPredictor>(PredictorArgumentsFrom(kwargs));
       }))
       .def("get_model", &LocalPredictor::GetModel)
       .def("program",

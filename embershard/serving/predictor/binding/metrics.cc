@@ -12,10 +12,10 @@ namespace {
 
 constexpr char kCounter[] = "counter";
 constexpr char kGauge[] = "gauge";
-constexpr char kUntyped[] = "untyped";  // A counter whose name, Triton's, has no _total.
+constexpr char kUntyped[] = "untyped";  // Counters with Triton's names, which lack "_total".
 
 struct HistogramMetric {
-  const char* field;  // Of TelemetrySnapshot::histograms.
+  const char* field;  // Name in TelemetrySnapshot::histograms.
   const char* name;
   const char* help;
 };
@@ -35,7 +35,7 @@ constexpr HistogramMetric kHistograms[] = {
     {"request_examples", "embershard_request_examples",
      "Examples in a request that passed the checks."},
     {"shadow_difference", "embershard_shadow_difference",
-     "Largest difference of a score of a copy from the one given, of copies answered."},
+     "Largest difference between a score of a copy and of its request, of answered copies."},
 };
 
 const HistogramSnapshot& Histogram(const TelemetrySnapshot& telemetry, std::string_view field) {
@@ -75,27 +75,32 @@ class ListBuilder {
     list_.append(py::make_tuple(name, help, kind, std::move(labels), std::move(value)));
   }
 
-  void OfServer(Family name, const char* help, const char* kind, double value) {
+  void AddServerWide(Family name, const char* help, const char* kind, double value) {
     Add(name, help, kind, py::dict(), py::float_(value));
   }
 
-  // `of`: the value, from a VersionMetrics.
-  template <class Of>
-  void Each(Family name, const char* help, const char* kind, Of of) {
+  // Adds a value for each version. `value_of` returns it for a VersionMetrics.
+  template <class ValueOf>
+  void AddPerVersion(Family name, const char* help, const char* kind, ValueOf value_of) {
     for (size_t i = 0; i < labels_.size(); ++i) {
-      Add(name, help, kind, labels_[i], py::float_(static_cast<double>(of(server_.versions[i]))));
+      Add(name, help, kind, labels_[i],
+          py::float_(static_cast<double>(value_of(server_.versions[i]))));
     }
   }
-  template <class Of>
-  void OfTelemetry(Family name, const char* help, const char* kind, Of of) {
-    Each(name, help, kind, [&](const VersionMetrics& each) { return of(each.engine.telemetry); });
+  template <class ValueOf>
+  void AddFromTelemetry(Family name, const char* help, const char* kind, ValueOf value_of) {
+    AddPerVersion(name, help, kind, [&](const VersionMetrics& version) {
+      return value_of(version.engine.telemetry);
+    });
   }
 
-  // One more label. `rows`: calls its argument with each value of the label and what is counted.
-  template <class Rows>
-  void EachOf(Family name, const char* help, const char* kind, const char* label, Rows rows) {
+  // Adds several values for each version, which differ in one more label. `list_values` calls its
+  // second argument with each value of the label and its count.
+  template <class ListValues>
+  void AddWithLabel(Family name, const char* help, const char* kind, const char* label,
+                    ListValues list_values) {
     for (size_t i = 0; i < labels_.size(); ++i) {
-      rows(server_.versions[i].engine, [&](const std::string& value, auto count) {
+      list_values(server_.versions[i].engine, [&](const std::string& value, auto count) {
         py::dict labels = labels_[i].attr("copy")();
         labels[label] = ToPythonText(value);
         Add(name, help, kind, std::move(labels), py::float_(static_cast<double>(count)));
@@ -103,12 +108,12 @@ class ListBuilder {
     }
   }
 
-  void AddOutcomes(Family name, const char* help, const py::dict& of,
+  void AddOutcomes(Family name, const char* help, const py::dict& version_labels,
                    const TelemetrySnapshot& telemetry) {
     const auto add = [&](const char* priority, const auto& counts) {
       for (size_t i = 0; i < kOutcomes; ++i) {
         const OutcomeName outcome = NameOf(static_cast<Outcome>(i));
-        py::dict labels = of.attr("copy")();
+        py::dict labels = version_labels.attr("copy")();
         labels["code"] = outcome.code;
         labels["reason"] = outcome.reason;
         labels["priority"] = priority;
@@ -120,18 +125,18 @@ class ListBuilder {
   }
 
   void AddVersions() {
-    Each("embershard_served_version", "1 for each version of a model that is served.", "info",
-         [](const auto&) { return 1; });
-    Each("embershard_default_version",
-         "1 if the version answers requests that name no version, else 0.", kGauge,
-         [](const auto& each) { return each.is_default; });
-    OfTelemetry("embershard_start_time_seconds",
-                "When the server began to count, in seconds since 1970.", kGauge,
-                [](const auto& each) { return each.start_unix_seconds; });
-    Each("embershard_batch_examples_max", "Most examples that a batch may hold.", kGauge,
-         [](const auto& each) { return each.engine.max_batch_examples; });
-    Each("embershard_slots", "Batches that may run at once.", kGauge,
-         [](const auto& each) { return each.engine.slots; });
+    AddPerVersion("embershard_served_version", "1 for each version of a model that is served.",
+                  "info", [](const auto&) { return 1; });
+    AddPerVersion("embershard_default_version",
+                  "1 if the version answers requests that name no version, else 0.", kGauge,
+                  [](const auto& version) { return version.is_default; });
+    AddFromTelemetry("embershard_start_time_seconds",
+                     "When the server began to count, in seconds since 1970.", kGauge,
+                     [](const auto& telemetry) { return telemetry.start_unix_seconds; });
+    AddPerVersion("embershard_batch_examples_max", "Most examples that a batch may hold.", kGauge,
+                  [](const auto& version) { return version.engine.max_batch_examples; });
+    AddPerVersion("embershard_slots", "Batches that may run at once.", kGauge,
+                  [](const auto& version) { return version.engine.slots; });
   }
 
   void AddRequests() {
@@ -143,25 +148,26 @@ class ListBuilder {
         "embershard_unserved_requests",
         "Requests for a model, version or label that is not served, by gRPC code and reason.",
         py::dict(), server_.unserved);
-    OfTelemetry("embershard_in_flight_requests", "Requests that have arrived and are not answered.",
-                kGauge, [](const auto& each) { return each.in_flight; });
-    OfTelemetry("embershard_examples", "Examples of answered requests.", kCounter,
-                [](const auto& each) { return each.examples; });
-    OfTelemetry("embershard_batches", "Batches that ran.", kCounter,
-                [](const auto& each) { return each.batches; });
-    OfTelemetry("embershard_batch_reruns",
-                "Runs of parts of batches for which the model had failed.", kCounter,
-                [](const auto& each) { return each.reruns; });
-    EachOf("embershard_unknown_ids", "Ids that the model does not know, by sparse input.", kCounter,
-           "feature", [](const EngineSnapshot& engine, auto add) {
-             for (size_t i = 0; i < engine.sparse_inputs.size(); ++i) {
-               add(engine.sparse_inputs[i], engine.telemetry.unknown_ids[i]);
-             }
-           });
-    OfTelemetry("embershard_received_bytes", "Serialized size of requests.", kCounter,
-                [](const auto& each) { return each.bytes_received; });
-    OfTelemetry("embershard_sent_bytes", "Serialized size of answers.", kCounter,
-                [](const auto& each) { return each.bytes_sent; });
+    AddFromTelemetry("embershard_in_flight_requests",
+                     "Requests that have arrived and are not answered.", kGauge,
+                     [](const auto& telemetry) { return telemetry.in_flight; });
+    AddFromTelemetry("embershard_examples", "Examples of answered requests.", kCounter,
+                     [](const auto& telemetry) { return telemetry.examples; });
+    AddFromTelemetry("embershard_batches", "Batches that ran.", kCounter,
+                     [](const auto& telemetry) { return telemetry.batches; });
+    AddFromTelemetry("embershard_batch_reruns",
+                     "Runs of parts of a batch after the model failed on the whole batch.",
+                     kCounter, [](const auto& telemetry) { return telemetry.reruns; });
+    AddWithLabel("embershard_unknown_ids", "Ids that the model does not know, by sparse input.",
+                 kCounter, "feature", [](const EngineSnapshot& engine, auto add) {
+                   for (size_t i = 0; i < engine.sparse_inputs.size(); ++i) {
+                     add(engine.sparse_inputs[i], engine.telemetry.unknown_ids[i]);
+                   }
+                 });
+    AddFromTelemetry("embershard_received_bytes", "Serialized size of requests.", kCounter,
+                     [](const auto& telemetry) { return telemetry.bytes_received; });
+    AddFromTelemetry("embershard_sent_bytes", "Serialized size of answers.", kCounter,
+                     [](const auto& telemetry) { return telemetry.bytes_sent; });
   }
 
   void AddHistograms() {
@@ -175,20 +181,20 @@ class ListBuilder {
   }
 
   void AddQueue() {
-    Each("embershard_queued_requests", "Requests waiting for a batch.", kGauge,
-         [](const auto& each) { return each.engine.queued.requests; });
-    Each("embershard_queued_examples", "Examples waiting for a batch.", kGauge,
-         [](const auto& each) { return each.engine.queued.work.examples; });
-    Each("embershard_queued_ids", "Ids waiting for a batch.", kGauge,
-         [](const auto& each) { return each.engine.queued.work.ids; });
-    Each("embershard_queued_bytes", "Memory of the messages waiting for a batch.", kGauge,
-         [](const auto& each) { return each.engine.queued.bytes; });
+    AddPerVersion("embershard_queued_requests", "Requests waiting for a batch.", kGauge,
+                  [](const auto& version) { return version.engine.queued.requests; });
+    AddPerVersion("embershard_queued_examples", "Examples waiting for a batch.", kGauge,
+                  [](const auto& version) { return version.engine.queued.work.examples; });
+    AddPerVersion("embershard_queued_ids", "Ids waiting for a batch.", kGauge,
+                  [](const auto& version) { return version.engine.queued.work.ids; });
+    AddPerVersion("embershard_queued_bytes", "Memory of the messages waiting for a batch.", kGauge,
+                  [](const auto& version) { return version.engine.queued.bytes; });
   }
 
   void AddDevices() {
-    const auto add = [this](Family name, const char* help, const char* kind, auto of) {
-      EachOf(name, help, kind, "device", [&of](const EngineSnapshot& engine, auto row) {
-        for (const DeviceLoad& load : engine.devices) row(load.name, of(load));
+    const auto add = [this](Family name, const char* help, const char* kind, auto value_of) {
+      AddWithLabel(name, help, kind, "device", [&value_of](const EngineSnapshot& engine, auto row) {
+        for (const DeviceLoad& load : engine.devices) row(load.name, value_of(load));
       });
     };
     add("embershard_table_bytes", "Table rows on a device.", kGauge,
@@ -208,96 +214,102 @@ class ListBuilder {
   }
 
   void AddShadow() {
-    OfTelemetry("embershard_shadow_requests",
-                "Copies of requests that this version got as the shadow of another.", kCounter,
-                [](const auto& each) { return each.shadow_sent; });
-    EachOf("embershard_shadow_dropped",
-           "Requests in the sample that were not copied to it, by reason.", kCounter, "reason",
-           [](const EngineSnapshot& engine, auto add) {
-             for (size_t i = 0; i < kShadowDrops; ++i) {
-               add(NameOf(static_cast<ShadowDrop>(i)), engine.telemetry.shadow_dropped[i]);
-             }
-           });
-    OfTelemetry("embershard_shadow_compared",
-                "Of the copies, those whose scores were compared with the ones given.", kCounter,
-                [](const TelemetrySnapshot& each) {
-                  uint64_t compared = 0;
-                  for (const uint64_t count : Histogram(each, "shadow_difference").counts) {
-                    compared += count;
-                  }
-                  return compared;
-                });
-    OfTelemetry("embershard_shadow_failed", "Of the copies, those that it did not answer.",
-                kCounter, [](const auto& each) { return each.shadow_failed; });
-    OfTelemetry("embershard_shadow_batch_seconds",
-                "Time for which batches of copies were under way, where it is only a shadow.",
-                kCounter, [](const auto& each) { return each.shadow_batch_seconds; });
-    OfTelemetry("embershard_shadow_cpu_seconds",
-                "Of this time, that for which their thread had a processor.", kCounter,
-                [](const auto& each) { return each.shadow_cpu_seconds; });
+    AddFromTelemetry("embershard_shadow_requests",
+                     "Copies of requests that this version received as the shadow of another.",
+                     kCounter, [](const auto& telemetry) { return telemetry.shadow_sent; });
+    AddWithLabel("embershard_shadow_dropped",
+                 "Requests in the sample that were not copied to this version, by reason.",
+                 kCounter, "reason", [](const EngineSnapshot& engine, auto add) {
+                   for (size_t i = 0; i < kShadowDrops; ++i) {
+                     add(NameOf(static_cast<ShadowDrop>(i)), engine.telemetry.shadow_dropped[i]);
+                   }
+                 });
+    AddFromTelemetry(
+        "embershard_shadow_compared",
+        "Copies whose scores were compared with those of the request.", kCounter,
+        [](const TelemetrySnapshot& telemetry) {
+          uint64_t compared = 0;
+          for (const uint64_t count : Histogram(telemetry, "shadow_difference").counts) {
+            compared += count;
+          }
+          return compared;
+        });
+    AddFromTelemetry("embershard_shadow_failed", "Copies that this version did not answer.",
+                     kCounter, [](const auto& telemetry) { return telemetry.shadow_failed; });
+    AddFromTelemetry("embershard_shadow_batch_seconds",
+                     "Time in which batches of copies ran, while this version was only a shadow.",
+                     kCounter,
+                     [](const auto& telemetry) { return telemetry.shadow_batch_seconds; });
+    AddFromTelemetry("embershard_shadow_cpu_seconds",
+                     "CPU time of batches of copies, while this version was only a shadow.",
+                     kCounter, [](const auto& telemetry) { return telemetry.shadow_cpu_seconds; });
   }
 
   void AddServer() {
     const auto counter = [this](Family name, const char* help, uint64_t count) {
-      OfServer(name, help, kCounter, static_cast<double>(count));
+      AddServerWide(name, help, kCounter, static_cast<double>(count));
     };
-    OfServer("embershard_open_streams", "PredictStream calls that are open.", kGauge,
-             static_cast<double>(server_.unserved.open_streams));
+    AddServerWide("embershard_open_streams", "PredictStream calls that are open.", kGauge,
+                  static_cast<double>(server_.unserved.open_streams));
     counter("embershard_connections_refused",
-            "Connections closed on arrival: as many as may be were open.",
+            "Connections closed on arrival, because the maximum was open.",
             server_.connections_refused);
     counter("embershard_strangers_reset",
-            "Connections without an authenticated call that were reset: their budget was used up.",
+            "Connections without an authenticated call that were reset, because their budget was "
+            "used up.",
             server_.strangers_reset);
     counter("embershard_slow_requests", "Requests above the threshold of the slow log.",
             server_.unserved.slow_seen);
-    counter("embershard_slow_requests_dropped", "Of these, those that the log had no room for.",
+    counter("embershard_slow_requests_dropped", "Slow requests that the log had no room for.",
             server_.unserved.slow_dropped);
     counter("embershard_unauthenticated_calls",
-            "Calls without the server's token. They are no requests of a model.",
+            "Calls without the server's token. They do not count as requests of a model.",
             server_.security.refused_calls);
-    OfServer("embershard_certificate_expiry_time_seconds",
-             "When the certificate of new connections expires, in seconds since 1970; 0 without "
-             "TLS.",
-             kGauge, static_cast<double>(server_.security.certificate_expires_unix_seconds));
+    AddServerWide(
+        "embershard_certificate_expiry_time_seconds",
+        "When the certificate of new connections expires, in seconds since 1970; 0 without "
+        "TLS.",
+        kGauge, static_cast<double>(server_.security.certificate_expires_unix_seconds));
   }
 
   void AddTriton() {
-    OfTelemetry("nv_inference_request_success", "Requests answered.", kUntyped,
-                [](const auto& each) { return each.Count(Outcome::kOk); });
-    EachOf("nv_inference_request_failure", "Requests not answered, by Triton's reasons.", kUntyped,
-           "reason", [](const EngineSnapshot& engine, auto add) {
-             std::map<std::string, uint64_t> counts;
-             for (size_t i = 0; i < kOutcomes; ++i) {
-               const auto outcome = static_cast<Outcome>(i);
-               if (outcome == Outcome::kOk) continue;
-               counts[NameOf(outcome).triton] += engine.telemetry.Count(outcome);
-             }
-             for (const auto& [reason, count] : counts) add(reason, count);
-           });
-    OfTelemetry("nv_inference_count", "Examples of answered requests.", kUntyped,
-                [](const auto& each) { return each.examples; });
-    OfTelemetry("nv_inference_exec_count", "Batches that ran.", kUntyped,
-                [](const auto& each) { return each.batches; });
+    AddFromTelemetry("nv_inference_request_success", "Requests answered.", kUntyped,
+                     [](const auto& telemetry) { return telemetry.Count(Outcome::kOk); });
+    AddWithLabel("nv_inference_request_failure", "Requests not answered, by Triton's reasons.",
+                 kUntyped, "reason", [](const EngineSnapshot& engine, auto add) {
+                   std::map<std::string, uint64_t> counts;
+                   for (size_t i = 0; i < kOutcomes; ++i) {
+                     const auto outcome = static_cast<Outcome>(i);
+                     if (outcome == Outcome::kOk) continue;
+                     counts[NameOf(outcome).triton] += engine.telemetry.Count(outcome);
+                   }
+                   for (const auto& [reason, count] : counts) add(reason, count);
+                 });
+    AddFromTelemetry("nv_inference_count", "Examples of answered requests.", kUntyped,
+                     [](const auto& telemetry) { return telemetry.examples; });
+    AddFromTelemetry("nv_inference_exec_count", "Batches that ran.", kUntyped,
+                     [](const auto& telemetry) { return telemetry.batches; });
     const auto sum = [](const char* field) {
-      return [field](const TelemetrySnapshot& each) {
-        return Microseconds(Histogram(each, field).sum);
+      return [field](const TelemetrySnapshot& telemetry) {
+        return Microseconds(Histogram(telemetry, field).sum);
       };
     };
-    OfTelemetry("nv_inference_request_duration_us",
-                "From arrival to answer, summed over answered requests.", kUntyped,
-                sum("request_seconds"));
-    OfTelemetry("nv_inference_queue_duration_us",
-                "Wait for a batch, summed over requests that ran.", kUntyped, sum("queue_seconds"));
-    OfTelemetry("nv_inference_compute_infer_duration_us",
-                "Lookups and dense program of its batch, summed over answered requests.", kUntyped,
-                [](const auto& each) { return Microseconds(each.compute_seconds); });
-    Each("nv_inference_pending_request_count", "Requests waiting for a batch.", kGauge,
-         [](const auto& each) { return each.engine.queued.requests; });
+    AddFromTelemetry("nv_inference_request_duration_us",
+                     "From arrival to answer, summed over answered requests.", kUntyped,
+                     sum("request_seconds"));
+    AddFromTelemetry("nv_inference_queue_duration_us",
+                     "Wait for a batch, summed over requests that ran.", kUntyped,
+                     sum("queue_seconds"));
+    AddFromTelemetry("nv_inference_compute_infer_duration_us",
+                     "Lookups and dense program of its batch, summed over answered requests.",
+                     kUntyped,
+                     [](const auto& telemetry) { return Microseconds(telemetry.compute_seconds); });
+    AddPerVersion("nv_inference_pending_request_count", "Requests waiting for a batch.", kGauge,
+                  [](const auto& version) { return version.engine.queued.requests; });
   }
 
   const ServerMetrics& server_;
-  std::vector<py::dict> labels_;  // Of each version.
+  std::vector<py::dict> labels_;  // Labels of each version.
   py::list list_;
 };
 

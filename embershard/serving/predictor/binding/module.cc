@@ -46,7 +46,7 @@ std::span<const T> SpanOf(const char* name, const py::buffer_info& info) {
   const bool dense = info.ndim == 1 && info.strides[0] == info.itemsize;
   if (!dense || info.itemsize != static_cast<py::ssize_t>(sizeof(T))) {
     RaiseIfFailed(InvalidArgument(name, ": expected one contiguous dimension of ", sizeof(T),
-                                  " bytes a value"));
+                                  "-byte values"));
   }
   return {static_cast<const T*>(info.ptr), static_cast<size_t>(info.size)};
 }
@@ -56,15 +56,15 @@ WeightType WeightsOf(const std::string& name) {
                                                            {"int4", WeightType::kInt4},
                                                            {"fp16", WeightType::kFp16},
                                                            {"fp32", WeightType::kFp32}};
-  const auto found = kNamed.find(name);
-  if (found == kNamed.end()) {
+  const auto type = kNamed.find(name);
+  if (type == kNamed.end()) {
     RaiseIfFailed(InvalidArgument("weights: expected int8, int4, fp16 or fp32, got '", name, "'"));
   }
-  return found->second;
+  return type->second;
 }
 
-// lookup/lookup_times.h over buffers of Python: seconds of CPU time of each batch. `rows`: uint8;
-// `ids` and `offsets`: int64, all contiguous.
+// Runs LookupTimes() on Python buffers and returns the CPU seconds of each batch. All buffers are
+// contiguous: `rows` of uint8, `ids` and `offsets` of int64.
 std::vector<double> LookupSeconds(const py::buffer& rows, const std::string& weights, size_t dim,
                                   const py::buffer& ids, const py::buffer& offsets) {
   const py::buffer_info row_info = rows.request();
@@ -73,7 +73,7 @@ std::vector<double> LookupSeconds(const py::buffer& rows, const std::string& wei
   const MeasuredTable table{SpanOf<std::byte>("rows", row_info), WeightsOf(weights), dim};
   const auto id_span = SpanOf<int64_t>("ids", id_info);
   const auto offset_span = SpanOf<int64_t>("offsets", offset_info);
-  return ValueOrRaise(Released([&] { return LookupTimes(table, id_span, offset_span); }));
+  return ValueOrRaise(WithoutGil([&] { return LookupTimes(table, id_span, offset_span); }));
 }
 
 py::list ToList(const std::vector<TensorSpec>& specs) {
@@ -86,9 +86,9 @@ py::list ToList(const std::vector<TensorSpec>& specs) {
   return list;
 }
 
-// What a model takes and gives as tensors, for serving/triton: {"inputs": [{name, datatype,
-// shape}], "outputs": [...]}, as tensors/tensor_specs.h says them; -1 in a shape is any size.
-// `manifest`: the text of manifest.json. Raises PackageError if it is none.
+// Returns a model's input and output tensors, for serving/triton, as {"inputs": [{name, datatype,
+// shape}], "outputs": [...]}. The fields are those of tensors/tensor_specs.h; -1 in a shape is any
+// size. `manifest` is the text of manifest.json. Raises PackageError if it is not valid.
 py::dict DescribeTensors(const std::string& manifest) {
   const Schema schema = ValueOrRaise(ParseManifest(manifest)).schema;
   return py::dict("inputs"_a = ToList(InputSpecs(schema)),
@@ -99,7 +99,7 @@ py::dict DescribeTensors(const std::string& manifest) {
 
 py::object ToPythonError(const Status& status) {
   py::object errors = py::module_::import("embershard.errors");
-  // A message may quote what is no UTF-8.
+  // A message may quote bytes that are not UTF-8.
   return errors.attr(ClassName(status))(ToPythonText(status.message()));
 }
 
@@ -129,11 +129,11 @@ PYBIND11_MODULE(_predictor, module) {
   module.def("example_metrics", &ExampleMetricList);
   module.def("core_count", [] { return CoreCount(); });
   module.def("explain_bus_errors", &ExplainBusErrors);
-  // Why the files cannot be used; empty where they can.
-  module.def("check_security", [](const py::kwargs& given) {
-    return ToPythonText(rpc::CheckSecurity(SecurityOptionsFrom(given)).message());
+  // Returns why the files cannot be used, or "" if they can.
+  module.def("check_security", [](const py::kwargs& kwargs) {
+    return ToPythonText(rpc::CheckSecurity(SecurityOptionsFrom(kwargs)).message());
   });
-  // Likewise of a file of public keys.
+  // Returns why the file of public keys cannot be used, or "" if it can.
   module.def(
       "check_trusted_key",
       [](const std::string& path) {
@@ -143,7 +143,7 @@ PYBIND11_MODULE(_predictor, module) {
   module.def(
       "verify_package",
       [](const std::string& folder) {
-        RaiseIfFailed(Released([&] { return VerifyPackage(folder); }));
+        RaiseIfFailed(WithoutGil([&] { return VerifyPackage(folder); }));
       },
       py::arg("folder"));
   module.def("describe_tensors", &DescribeTensors, py::arg("manifest"));

@@ -1,8 +1,8 @@
-// The parts of the extension module embershard.serving._predictor. embershard/serving/_native.py is
-// its only caller and says what the arguments mean.
+// The parts of the extension module embershard.serving._predictor. Python code loads it with
+// load_extension() of embershard/serving/_native.py.
 //
-// No call keeps the GIL while it loads, waits or runs a model, and no request that arrives over
-// gRPC ever takes it.
+// Calls release the GIL while they load, wait or run a model. Requests that arrive over gRPC never
+// take it.
 
 #pragma once
 
@@ -33,17 +33,17 @@ namespace py = pybind11;
 void DefineServer(py::module_& module);
 void DefineLocalPredictor(py::module_& module);
 
-// The fields of DenseProgram in serving/repository.py.
+// Returns the fields of DenseProgram in serving/repository.py.
 py::dict ProgramDict(const ProgramReport& program);
 
-// An instance of the class in embershard.errors: the one map from Status. REQUIRES: the GIL,
-// !status.ok().
+// Returns an exception of embershard.errors. Only this function maps a Status to its class.
+// REQUIRES: the caller holds the GIL, and !status.ok().
 py::object ToPythonError(const Status& status);
 
-// A str. What is no UTF-8 becomes escapes. REQUIRES: the GIL.
+// Returns a str, with bytes that are not UTF-8 as escapes. REQUIRES: the caller holds the GIL.
 py::str ToPythonText(const std::string& text);
 
-// Raises it. REQUIRES: the GIL. Does nothing when ok.
+// Raises the error of `status` unless it is OK. REQUIRES: the caller holds the GIL.
 void RaiseIfFailed(const Status& status);
 
 template <class T>
@@ -54,22 +54,23 @@ T ValueOrRaise(Result<T> result) {
 
 // Runs `action` without the GIL.
 template <class Action>
-auto Released(Action action) {
+auto WithoutGil(Action action) {
   const py::gil_scoped_release released;
   return action();
 }
 
-// What `action` gives or, where the system has no memory or no thread left for it, that.
-template <class Given, class Action>
-Given OrExhausted(Action action) {
+// Returns the result of `action`, or kResourceExhausted if the system has no memory or no threads
+// left for it.
+template <class T, class Action>
+T CatchExhaustion(Action action) {
   try {
     return action();
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kResourceExhausted, "loading: the memory has run out");
+    return Status(StatusCode::kResourceExhausted, "loading: out of memory");
   } catch (const std::system_error& error) {
     return Status(
         StatusCode::kResourceExhausted,
-        std::string("loading: the system gives no more threads or memory: ") + error.what());
+        std::string("loading: the system has no more threads or memory: ") + error.what());
   }
 }
 
@@ -82,41 +83,49 @@ struct ServerArguments {
   std::string repository;
   ModelOptions model;
   ModelLoaderOptions loader;
-  Clock::duration slow_request{0};  // As ServedModels takes it, and
-  ShadowOptions shadow;             // this,
-  TrafficOptions traffic;           // and this.
   rpc::ServerOptions server;
+
+  // Arguments of ServedModels.
+  Clock::duration slow_request{0};
+  ShadowOptions shadow;
+  TrafficOptions traffic;
 };
 
-// What serving/server.py and serving/local.py pass: keywords. Every one is needed.
-PredictorArguments PredictorArgumentsFrom(const py::kwargs& given);
-ServerArguments ServerArgumentsFrom(const py::kwargs& given);
-rpc::SecurityOptions SecurityOptionsFrom(const py::kwargs& given);
+// Parse the keyword arguments that serving/server.py and serving/local.py pass. All are required.
+PredictorArguments PredictorArgumentsFrom(const py::kwargs& kwargs);
+ServerArguments ServerArgumentsFrom(const py::kwargs& kwargs);
+rpc::SecurityOptions SecurityOptionsFrom(const py::kwargs& kwargs);
 
-// `value`, if it is 0 .. 2147483647; else raises RequestError, which begins with `name`.
+// Returns `value`, or raises a RequestError that names `name` if it is not in 0 .. 2147483647.
 double NumberInRange(const std::string& name, double value);
 
-// Every metric of a server, as one flat list. docs/metrics.md describes them.
 struct VersionMetrics {
   EngineSnapshot engine;
   bool is_default = false;
 };
 
 struct ServerMetrics {
-  std::vector<VersionMetrics> versions;  // Those served, models and versions ascending.
-  TelemetrySnapshot unserved;            // Calls that found no version; streams; slow calls.
+  std::vector<VersionMetrics> versions;  // The served versions, ordered by model and version.
+  TelemetrySnapshot unserved;            // Calls that found no version, open streams, slow calls.
   uint64_t connections_refused = 0;
   uint64_t strangers_reset = 0;
   rpc::SecurityCounts security;
 };
 
-// Tuples (name, help, kind, labels, value), those of one name together. `name` lacks the endings
-// that Prometheus adds by kind. `kind`: counter, gauge, histogram, info or untyped. `labels`: a
-// dict. `value`: a float or, of a histogram, (bounds, counts, sum) with one count more than bounds,
-// not cumulative. REQUIRES: the GIL.
+// Returns all metrics of a server, which docs/metrics.md describes, as a list of tuples
+// (name, help, kind, labels, value). Tuples with the same name follow each other.
+//
+//   name    without the suffix that Prometheus adds for the kind
+//   kind    counter, gauge, histogram, info or untyped
+//   labels  a dict
+//   value   a float. For a histogram (bounds, counts, sum), where counts are not cumulative and
+//           have one element more than bounds
+//
+// REQUIRES: the caller holds the GIL.
 py::list MetricList(const ServerMetrics& server);
 
-// The same list of a server with one version of one input and one device: all names and labels.
+// Returns MetricList() of a server with one version that has one input and one device. It contains
+// all names and labels.
 py::list ExampleMetricList();
 
 }  // namespace embershard::binding

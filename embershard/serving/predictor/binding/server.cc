@@ -21,8 +21,8 @@ namespace {
 
 using py::literals::operator""_a;
 
-// In this order: the server ends first, and the control before the models, which wait for the ends
-// of engines that it holds.
+// Destroyed in the order server, control, models: the models wait for the engines that the control
+// holds.
 struct ServerParts {
   std::shared_ptr<ServedModels> served;
   std::unique_ptr<ModelControl> control;
@@ -30,33 +30,33 @@ struct ServerParts {
 };
 
 void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
-  // Beside the drain: a load that does not end keeps no accepted request from its answer. Without
-  // a thread for it, behind the drain.
+  // Runs during the drain, so that a load that does not end does not delay answers to accepted
+  // requests. If no thread can be started, it runs after the drain.
   const std::future<void> control = std::async([parts] { parts->control->Stop(); });
   parts->server->Drain(timeout);
   control.wait();
   ServedModels& served = *parts->served;
   served.Stop();
-  // A version that is served no more ends by itself, unless a batch of it never ends.
+  // Versions that are no longer served end by themselves, unless one of their batches never ends.
   while (!served.WaitForEnds(served.Engines().size(), Clock::now() + std::chrono::hours(1))) {
   }
 }
 
-// Stops the parts on a thread of its own. A batch or a load that never ends never lets that thread
-// end; it then keeps the parts, which the others may drop.
+// Stops the parts on a separate thread. If a batch or a load never ends, neither does that thread.
+// It then keeps the parts alive after all other owners released them.
 class StopThread {
  public:
-  // As rpc::Server::Drain(timeout), while the control stops; then stops the models.
+  // Calls rpc::Server::Drain(timeout) while the control stops. Then stops the models.
   StopThread(std::shared_ptr<ServerParts> parts, std::chrono::milliseconds timeout) {
     std::promise<void> stopped;
     stopped_ = stopped.get_future().share();
     try {
       std::thread([parts, timeout, stopped = std::move(stopped)]() mutable {
         Stop(parts.get(), timeout);
-        parts.reset();  // Before anyone is told: who owns them expects to be the last.
+        parts.reset();  // First, because the waiting owner expects to hold the last pointer.
         stopped.set_value();
       }).detach();
-    } catch (const std::system_error&) {  // The system gives no thread.
+    } catch (const std::system_error&) {  // The system has no more threads.
       std::promise<void> here;
       stopped_ = here.get_future().share();
       Stop(parts.get(), timeout);
@@ -64,7 +64,7 @@ class StopThread {
     }
   }
 
-  // Whether all of it has stopped within `timeout`. Thread-safe.
+  // Returns true if all parts have stopped within `timeout`. Thread-safe.
   bool WaitFor(std::chrono::milliseconds timeout) const {
     return stopped_.wait_for(timeout) == std::future_status::ready;
   }
@@ -73,7 +73,7 @@ class StopThread {
   std::shared_future<void> stopped_;
 };
 
-// One dict a call, with the fields of SlowRequest; its outcome as code and reason.
+// Returns one dict per call, with the fields of SlowRequest. The outcome becomes code and reason.
 py::list ToList(const std::vector<SlowRequest>& requests) {
   py::list list;
   for (const SlowRequest& request : requests) {
@@ -90,10 +90,10 @@ py::list ToList(const std::vector<SlowRequest>& requests) {
   return list;
 }
 
-// In the order of VersionState.
+// Indexed by VersionState.
 constexpr const char* kStateNames[] = {"unloaded", "loading", "ready", "failed"};
 
-// A repository behind a port.
+// Serves the models of a repository on a port.
 class Server {
  public:
   explicit Server(const ServerArguments& arguments) : parts_(std::make_shared<ServerParts>()) {
@@ -101,18 +101,18 @@ class Server {
         std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow, arguments.traffic);
     using Pool = Result<std::shared_ptr<WorkerPool>>;
     ModelLoaderOptions loader = arguments.loader;
-    loader.engine.workers = ValueOrRaise(OrExhausted<Pool>(
+    loader.engine.workers = ValueOrRaise(CatchExhaustion<Pool>(
         [&]() -> Pool { return std::make_shared<WorkerPool>(SlotCount(arguments.model)); }));
     parts_->control = std::make_unique<ModelControl>(
         parts_->served.get(),
         std::make_unique<RepositorySource>(arguments.repository, arguments.model), loader);
-    const Status loaded = Released(
-        [this] { return OrExhausted<Status>([this] { return parts_->control->Start(); }); });
+    const Status loaded = WithoutGil(
+        [this] { return CatchExhaustion<Status>([this] { return parts_->control->Start(); }); });
     if (!loaded.ok()) End();
     RaiseIfFailed(loaded);
     using Started = Result<std::unique_ptr<rpc::Server>>;
-    auto server = Released([&] {
-      return OrExhausted<Started>([&] {
+    auto server = WithoutGil([&] {
+      return CatchExhaustion<Started>([&] {
         return rpc::Server::Start(parts_->served, arguments.server, parts_->control.get());
       });
     });
@@ -124,11 +124,12 @@ class Server {
 
   int port() const { return parts_->server->port(); }
 
-  // Whether all of it has stopped, loads that were given up too: their threads must not meet the
-  // destructors of a process that ends. Reports of the loader take the GIL: nobody here holds it.
+  // Stops the server. Returns true if everything has stopped, including abandoned loads, whose
+  // threads must not run while the process exits. Waits without the GIL, because the loader's
+  // reports need it.
   bool Stop(double timeout_seconds) {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
-    return Released([&] {
+    return WithoutGil([&] {
       std::call_once(stop_once_, [&] { stopping_.emplace(parts_, timeout); });
       return stopping_->WaitFor(timeout + kStopGrace) && parts_->control->hung_loads() == 0;
     });
@@ -140,10 +141,10 @@ class Server {
     server.connections_refused = parts_->server->connections_refused();
     server.strangers_reset = parts_->server->strangers_reset();
     server.security = parts_->server->security();
-    Released([&] {
-      for (const ServedVersion& each : parts_->served->List()) {
+    WithoutGil([&] {
+      for (const ServedVersion& version : parts_->served->List()) {
         server.versions.push_back(
-            {.engine = each.engine->Snapshot(), .is_default = each.is_default});
+            {.engine = version.engine->Snapshot(), .is_default = version.is_default});
       }
       server.unserved = parts_->served->telemetry().Read();
     });
@@ -151,21 +152,21 @@ class Server {
   }
 
   bool Exhausted() const {
-    return Released([&] { return parts_->served->exhausted(); });
+    return WithoutGil([&] { return parts_->served->exhausted(); });
   }
 
   bool DeviceLost() const {
-    return Released([&] { return parts_->served->device_lost(); });
+    return WithoutGil([&] { return parts_->served->device_lost(); });
   }
 
-  // The versions served: as in Index(), and with the names of their default plans.
+  // Returns the served versions in the form of Index(), with the names of their default plans.
   py::list Served() const {
     std::vector<std::string> plans;
-    py::list served = Described(Released([&] {
+    py::list served = Described(WithoutGil([&] {
       std::vector<ServedVersion> versions = parts_->served->List();
       for (ServedVersion& version : versions) {
         plans.push_back(version.engine->manifest().default_plan);
-        version.engine.reset();  // This may be the last to hold one.
+        version.engine.reset();  // Without the GIL, as this may be the last pointer.
       }
       return versions;
     }));
@@ -173,9 +174,9 @@ class Server {
     return served;
   }
 
-  // Requests answered well since the start, by versions that have ended too.
+  // Number of requests answered with OK since the start, including those of destroyed versions.
   uint64_t Answered() const {
-    return Released([&] {
+    return WithoutGil([&] {
       uint64_t answered = parts_->served->answered_by_ended();
       for (const auto& engine : parts_->served->Engines()) {
         answered += engine->Snapshot().telemetry.Count(Outcome::kOk);
@@ -184,23 +185,24 @@ class Server {
     });
   }
 
-  // Each of these waits until it has happened, and raises where it failed.
+  // Load(), Unload() and Refresh() wait for the outcome. They raise if it is a failure.
   py::dict Load(const std::string& model, int64_t version, bool replace) {
     const Swap swap = replace ? Swap::kReplace : Swap::kBeside;
-    return Ordered([&](ModelControl::Done done) {
+    return WaitForOutcome([&](ModelControl::Done done) {
       parts_->control->Load(model, version, swap, std::move(done));
     });
   }
   py::dict Unload(const std::string& model, int64_t version) {
-    return Ordered(
+    return WaitForOutcome(
         [&](ModelControl::Done done) { parts_->control->Unload(model, version, std::move(done)); });
   }
   py::dict Refresh() {
-    return Ordered([&](ModelControl::Done done) { parts_->control->Refresh(std::move(done)); });
+    return WaitForOutcome(
+        [&](ModelControl::Done done) { parts_->control->Refresh(std::move(done)); });
   }
 
   py::list Index() const {
-    return Described(ValueOrRaise(Released([this] { return parts_->control->Index(); })));
+    return Described(ValueOrRaise(WithoutGil([this] { return parts_->control->Index(); })));
   }
 
   py::dict Recording() const {
@@ -212,7 +214,7 @@ class Server {
   py::list WaitSlow(double timeout_seconds) {
     const auto timeout = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(NumberInRange("timeout_seconds", timeout_seconds)));
-    return ToList(Released([&] { return parts_->served->telemetry().slow_log().Wait(timeout); }));
+    return ToList(WithoutGil([&] { return parts_->served->telemetry().slow_log().Wait(timeout); }));
   }
 
  private:
@@ -228,20 +230,21 @@ class Server {
     return list;
   }
 
-  template <class Give>
-  static py::dict Ordered(Give give) {
-    const LoadOutcome outcome = Released([&give] {
+  // Calls `start` with a Done and waits until the Done is called.
+  template <class Start>
+  static py::dict WaitForOutcome(Start start) {
+    const LoadOutcome outcome = WithoutGil([&start] {
       std::promise<LoadOutcome> done;
-      give([&done](const LoadOutcome& outcome) { done.set_value(outcome); });
+      start([&done](const LoadOutcome& outcome) { done.set_value(outcome); });
       return done.get_future().get();
     });
     RaiseIfFailed(outcome.status);
     return py::dict("seconds"_a = outcome.seconds, "unserved_seconds"_a = outcome.unserved_seconds);
   }
 
-  // Drains, and joins the threads; leaves them to StopThread where they did not stop in time.
+  // Stops and destroys the parts, unless StopThread has not finished; it then keeps them.
   void End() {
-    Released([this] {
+    WithoutGil([this] {
       if (!stopping_.has_value() || stopping_->WaitFor(std::chrono::milliseconds(0))) {
         parts_->control->Stop();
       }
@@ -249,7 +252,7 @@ class Server {
     });
   }
 
-  // How much longer than its timeout Stop() waits: for batches whose calls were cancelled then.
+  // Additional time that Stop() waits for batches whose calls were cancelled at its timeout.
   static constexpr std::chrono::milliseconds kStopGrace{1000};
 
   std::shared_ptr<ServerParts> parts_;
@@ -261,8 +264,8 @@ class Server {
 
 void DefineServer(py::module_& module) {
   py::class_<Server>(module, "Server")
-      .def(py::init([](const py::kwargs& given) {
-        return std::make_unique<Server>(ServerArgumentsFrom(given));
+      .def(py::init([](const py::kwargs& kwargs) {
+        return std::make_unique<Server>(ServerArgumentsFrom(kwargs));
       }))
       .def_property_readonly("port", &Server::port)
       .def_property_readonly("device_lost", &Server::DeviceLost)

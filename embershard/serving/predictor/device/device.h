@@ -1,8 +1,8 @@
-// The interface of a device with memory of its own, such as a GPU.
+// The interface of a device with its own memory, such as a GPU.
 //
-// Implementations: torch_device.cc (CUDA, and torch on the CPU) and the test device of the tests,
-// whose streams are threads. Nothing here includes torch, so that the order of operations can be
-// tested under ThreadSanitizer.
+// It is implemented by torch_device.cc (CUDA, and torch on the CPU) and by a test device whose
+// streams are threads. Nothing here includes torch, so that ThreadSanitizer can check the order of
+// operations.
 
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace embershard {
 
-// Memory of a device, or pinned memory of the host, which devices copy from and to.
+// Memory of a device, or pinned host memory for copies to and from devices.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -28,12 +28,13 @@ class DeviceMemory {
   virtual size_t size_bytes() const = 0;
 };
 
-// A point in the work of a stream.
+// A point in the queued work of a stream.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
 
-  // Nanoseconds from an earlier event of the same stream. REQUIRES: the stream has reached both.
+  // Nanoseconds since an earlier event of the same stream.
+  // REQUIRES: the stream has reached both events.
   virtual Result<uint64_t> NanosecondsSince(const DeviceEvent& earlier) const = 0;
 };
 
@@ -47,47 +48,47 @@ struct DeviceMatrix {
   std::byte* values = nullptr;
   size_t rows = 0;
   size_t columns = 0;
-  bool half = false;  // float16; else float32.
+  bool half = false;  // float16 if set, else float32.
 
   size_t size_bytes() const { return rows * columns * (half ? 2 : 4); }
   MemoryRange range() const { return {values, size_bytes()}; }
 };
 
-// The lists of one LookupCall, in the memory of its device.
+// The id lists of one LookupCall, in the memory of its device.
 struct CallLists {
   size_t bags = 0;
   size_t ids = 0;
   const int32_t* rows = nullptr;     // [ids]
   const int32_t* offsets = nullptr;  // [tables * bags + 1]
-  const float* weights = nullptr;    // [ids], or null: unweighted.
+  const float* weights = nullptr;    // [ids], or null if unweighted.
 };
 
-// The computations of a device. They run inside DeviceStream::Launch(), and throw what their
-// library throws.
+// The computations of a device. They run inside DeviceStream::Launch(). They may throw the
+// exceptions of their library.
 class DeviceKernels {
  public:
   virtual ~DeviceKernels() = default;
 
-  // Looks up the rows of a call and copies columns of the result: for each of `copies` from
-  // result columns to columns of targets[copy.target]. A result has a row for each bag, or for
-  // each id if call.mode is LookupMode::kEach, and call.columns columns.
+  // Looks up the rows of a call. Each of `copies` then copies columns of the result to columns of
+  // targets[copy.target]. The result has call.columns columns. It has one row per bag, or one row
+  // per id if call.mode is LookupMode::kUnpooled.
   virtual void Lookup(const LookupCall& call, const CallLists& lists,
                       std::span<const ColumnCopy> copies,
                       std::span<const DeviceMatrix> targets) = 0;
 
-  // Copies columns of `from` to columns of `to`, or adds them.
+  // Copies columns of `from` to columns of `to`. Adds them instead if copy.add is set.
   virtual void Place(const DeviceMatrix& from, const ColumnCopy& copy, const DeviceMatrix& to) = 0;
 
-  // Runs the dense program on inputs in the device's memory. Writes the outputs one after another,
+  // Runs the dense program on inputs in the device's memory. Writes the outputs one after another
   // as float32.
   virtual void RunProgram(const DenseProgramInputs& inputs, float* outputs) = 0;
 };
 
-// Work in order. Calls enqueue and return, except Synchronize(). Memory that queued work uses must
-// outlive it. One thread at a time.
+// A queue of work that a device does in order. Every call except Synchronize() only enqueues.
+// Memory that queued work uses must outlive that work. Not thread-safe.
 //
-// kResourceExhausted: the device has too little memory now. kUnavailable with
-// StatusReason::kDeviceLost: it will not work again in this process.
+// Calls fail with kResourceExhausted if the device has too little memory now. They fail with
+// kUnavailable and StatusReason::kDeviceLost if it cannot be used again in this process.
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
@@ -95,22 +96,23 @@ class DeviceStream {
   virtual Status CopyIn(std::byte* device, const std::byte* pinned, size_t bytes) = 0;
   virtual Status CopyOut(std::byte* pinned, const std::byte* device, size_t bytes) = 0;
 
-  // From the memory of another stream's device to that of this stream's. The other stream may do
-  // the copy.
+  // Copies from the memory of `other`'s device to the memory of this stream's device. Either
+  // stream may do the copy.
   virtual Status CopyAcross(std::byte* to, DeviceStream* other, const std::byte* from,
                             size_t bytes) = 0;
 
-  // Runs `work`, which uses DeviceKernels of this stream's device. `reads` and `writes` are all the
-  // memory of slots that it uses; the test device checks them.
+  // Runs `work` with the DeviceKernels of this stream's device. `reads` and `writes` must list all
+  // memory of slots that it uses, which the test device checks.
   virtual Status Launch(std::span<const MemoryRange> reads, std::span<const MemoryRange> writes,
                         std::function<void(DeviceKernels&)> work) = 0;
 
   virtual Status Record(DeviceEvent* event) = 0;
 
-  // Later work of this stream begins after the event, which a stream of any device recorded.
+  // Makes later work of this stream wait for the event. A stream of any device may have recorded
+  // it.
   virtual Status Wait(DeviceEvent* event) = 0;
 
-  // Returns when all work has ended.
+  // Blocks until all queued work is done.
   virtual Status Synchronize() = 0;
 };
 
@@ -119,14 +121,14 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // kResourceExhausted: there is too little memory.
+  // Fails with kResourceExhausted if there is too little memory.
   virtual Result<std::unique_ptr<DeviceMemory>> Allocate(size_t bytes) = 0;
   virtual Result<std::unique_ptr<DeviceMemory>> AllocatePinned(size_t bytes) = 0;
   virtual Result<std::unique_ptr<DeviceStream>> MakeStream() = 0;
   virtual Result<std::unique_ptr<DeviceEvent>> MakeEvent() = 0;
 
-  // Loads what DeviceKernels compute with: the packed rows of the device, and the dense program.
-  // `weights` outlives the device.
+  // Prepares the DeviceKernels for the packed rows of the device and for the dense program.
+  // `weights` must outlive the device.
   virtual Status Load(const std::byte* weights, size_t bytes, ProgramBytes program,
                       const Schema& schema) = 0;
 

@@ -15,7 +15,7 @@
 namespace embershard {
 namespace {
 
-// FBGEMM computes `scale * code + bias` of int8 and int4 rows in float16 on GPUs.
+// Limits for int8 and int4 rows, since FBGEMM computes `scale * code + bias` in float16 on GPUs.
 constexpr float kScaleMax = 128;
 constexpr float kHalfMax = 65504;
 
@@ -23,7 +23,7 @@ bool IsQuantized(WeightType weights) {
   return weights == WeightType::kInt8 || weights == WeightType::kInt4;
 }
 
-// Positions in DeviceLayout::shards of a device, by table, first row and first column.
+// Maps (table, first row, first column) to the position in DeviceLayout::shards of a device.
 using ShardPositions = std::map<std::tuple<size_t, int64_t, int64_t>, size_t>;
 
 class LayoutBuilder {
@@ -53,7 +53,7 @@ class LayoutBuilder {
     if (shard.row_end - shard.row_begin >= std::numeric_limits<int32_t>::max()) {
       return BadPackage("plans/", package_.plan().name, ".json: table '", table.name,
                         "': expected fewer than 2^31 rows on one device, got ",
-                        shard.row_end - shard.row_begin, "; cut it by rows");
+                        shard.row_end - shard.row_begin, "; split the table by rows");
     }
     PackedShard packed;
     packed.table = shard.table;
@@ -81,12 +81,12 @@ class LayoutBuilder {
       const bool at_home = std::ranges::count(part.devices, home) > 0;
       const size_t device = at_home ? home : part.devices.front();
       const bool mean = part.pooling == Pooling::kMean;
-      const LookupMode mode = part.sequence ? LookupMode::kEach
+      const LookupMode mode = part.sequence ? LookupMode::kUnpooled
                               : mean        ? LookupMode::kMean
                                             : LookupMode::kSum;
       const Scope scope = ScopeOf(part);
-      // A part of a sequence has a call of its own: without pooling, results of several tables
-      // would lie one below another.
+      // Each part of a sequence has its own call. Without pooling, the results of several tables
+      // would lie below each other instead of side by side.
       const size_t own_call = part.sequence ? i + 1 : 0;
       const auto [position, is_new] =
           calls.try_emplace({device, scope, mode, part.weighted, own_call}, layout.calls.size());
@@ -111,7 +111,7 @@ class LayoutBuilder {
                              .sparse_input = InputOf(part),
                              .result_column = call.columns,
                              .result_columns = StoredColumns(part.columns),
-                             .leaves_out = mode == LookupMode::kSum});
+                             .skip_missing = mode == LookupMode::kSum});
       call.columns += call.tables.back().result_columns;
       call.staged = call.staged || device != home || !part.first();
     }
@@ -129,7 +129,7 @@ class LayoutBuilder {
     return layout;
   }
 
-  // Joins columns that follow one another.
+  // Appends `copy`, or merges it with the last copy if both continue each other's columns.
   static void AddMerged(const ColumnCopy& copy, std::vector<ColumnCopy>* copies) {
     if (!copies->empty()) {
       ColumnCopy& last = copies->back();
@@ -200,7 +200,7 @@ Status PackRows(const Package& package, const PackedShard& shard, int64_t begin,
     std::memcpy(packed, stored, header);
     std::memcpy(packed + header, stored + first_code, codes_end - header);
     if (header == 0) continue;
-    uint16_t halves[2] = {};  // Scale and bias.
+    uint16_t halves[2] = {};  // Scale, bias.
     std::memcpy(halves, stored, sizeof(halves));
     const float scale = FloatOfHalf(halves[0]);
     const float bias = FloatOfHalf(halves[1]);

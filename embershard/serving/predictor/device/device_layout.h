@@ -1,12 +1,13 @@
-// How the tables of a package lie on the devices of a plan, and how a batch looks rows up there.
+// The memory layout of a package's tables on the devices of a plan, and the lookups of a batch.
 //
-// Rows of one shard are packed for FBGEMM's operator: the shard's columns behind a header of their
-// own, each row padded to 16 bytes. A row of zeros follows the last one, for ids that have no row
-// and for rows of other shards.
+// The rows of a shard are packed for FBGEMM's operator. A packed row is a header of its own, then
+// the shard's columns, padded to 16 bytes. A row of zeros follows the last row. It serves ids that
+// have no row, and rows of other shards.
 //
 // One call of the operator looks up all parts of a device that have the same scope, pooling and
-// weights. Its result has their columns side by side. Calls go to the devices that hold the shards;
-// one device, the batch's home, collects the results and runs the dense program:
+// weighting. Its result has the columns of all these parts side by side. Calls run on the devices
+// that hold the shards. One device, the home of the batch, collects the results and runs the dense
+// program:
 //
 //   device 1: call ─▶ staging ─┐ across
 //   home:     call ─▶ staging ─┴▶ copy the parts with row 0, then add the others by row
@@ -26,7 +27,7 @@ namespace embershard {
 
 constexpr size_t kDeviceRowAlignment = 16;
 
-// A shard as it lies in the memory of one device.
+// A shard in the memory of one device.
 struct PackedShard {
   size_t table = 0;  // Position in Manifest::tables.
   WeightType weights = WeightType::kInt8;
@@ -34,15 +35,16 @@ struct PackedShard {
   int64_t row_end = 0;
   size_t first_column = 0;  // In the table.
   size_t columns = 0;
-  size_t row_bytes = 0;  // With the padding.
-  size_t offset = 0;     // Bytes before it among the device's rows.
+  size_t row_bytes = 0;  // Includes the padding.
+  size_t offset = 0;     // Position of its first byte among the device's rows.
 
   int64_t rows() const { return row_end - row_begin; }
   int64_t zero_row() const { return rows(); }
   size_t size_bytes() const { return static_cast<size_t>(rows() + 1) * row_bytes; }
 };
 
-enum class LookupMode { kSum, kMean, kEach };  // kEach: a vector for each id, of a sequence.
+// kUnpooled returns one vector per id, for a sequence.
+enum class LookupMode { kSum, kMean, kUnpooled };
 
 // One shard in a call.
 struct CallTable {
@@ -51,45 +53,45 @@ struct CallTable {
   size_t result_column = 0;
   size_t result_columns = 0;  // Columns of the packed rows, a multiple of 4.
 
-  // Leaves out ids without a row in the shard; otherwise they read the row of zeros, so that all
-  // parts of a mean divide by the length of the whole list.
-  bool leaves_out = false;
+  // If set, ids without a row in the shard are left out. Otherwise they read the row of zeros, so
+  // that every part of a mean divides by the length of the whole list.
+  bool skip_missing = false;
 };
 
-// Columns to copy or to add.
+// A copy of columns from a lookup's result to a matrix of the program's inputs.
 struct ColumnCopy {
   size_t from = 0;
   size_t to = 0;
   size_t columns = 0;
-  size_t target = 0;  // Position among the matrices: 0 and 1 pooled, by MatrixOf(), then sequences.
-  bool add = false;
+  size_t target = 0;  // Position of the matrix, see LookupPart::matrix.
+  bool add = false;   // Adds to the matrix instead.
 };
 
 struct LookupCall {
   size_t device = 0;  // Position in Plan::devices.
-  size_t number = 0;  // Position among all calls of the device, over all homes.
+  size_t number = 0;  // Position among the device's calls of all homes.
   Scope scope = Scope::kExample;
   LookupMode mode = LookupMode::kSum;
   bool weighted = false;
   size_t columns = 0;  // Width of the result.
   std::vector<CallTable> tables;
 
-  // Copies from the result to the program's inputs, if the call runs on the home and all its parts
-  // have row 0. Empty if the result is staged.
+  // Copies from the result straight to the program's inputs. Used if the call runs on the home
+  // device and all its parts have row 0. Empty if the result is staged.
   std::vector<ColumnCopy> direct;
   bool staged = false;
 };
 
-// Copies from the staged result of a call.
+// A copy from the staged result of a call.
 struct StagedCopy {
   size_t call = 0;  // Position in HomeLayout::calls.
   ColumnCopy copy;
 };
 
-// The work of a batch whose results are collected on one device.
+// The work of a batch for one choice of its home device.
 struct HomeLayout {
   std::vector<LookupCall> calls;   // By device.
-  std::vector<StagedCopy> placed;  // Parts with row 0 first, the others in the order of rows.
+  std::vector<StagedCopy> placed;  // In the order of rows, so parts with row 0 come first.
 };
 
 struct DeviceLayout {
@@ -98,11 +100,11 @@ struct DeviceLayout {
   std::vector<HomeLayout> homes;                 // By device.
 };
 
-// kBadPackage: a shard has more rows than 32-bit numbers count.
+// Fails with kBadPackage if a shard has too many rows for 32-bit row numbers.
 Result<DeviceLayout> MakeDeviceLayout(const Package& package);
 
-// Writes rows [begin, end) of a shard in their packed form, and zeros for its row of zeros, which
-// is the last. kBadPackage: a row of int8 or int4 that overflows in FBGEMM's float16 arithmetic.
+// Writes rows [begin, end) of a shard in packed form. Row shard.zero_row() is written as zeros.
+// Fails with kBadPackage if a row of int8 or int4 overflows in FBGEMM's float16 arithmetic.
 Status PackRows(const Package& package, const PackedShard& shard, int64_t begin, int64_t end,
                 std::byte* packed);
 

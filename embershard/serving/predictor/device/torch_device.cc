@@ -29,9 +29,9 @@ Status OtherDevices(const std::string& message) {
   return {StatusCode::kBadPackage, message, StatusReason::kOtherDevices};
 }
 
-// Runs `work` and says what torch's exceptions mean for the device.
+// Runs `work` and turns torch's exceptions into a status. `name` is the device, for messages.
 template <class Work>
-Status Caught(const std::string& name, const Work& work) {
+Status CatchErrors(const std::string& name, const Work& work) {
   try {
     work();
     return {};
@@ -42,7 +42,7 @@ Status Caught(const std::string& name, const Work& work) {
     return {StatusCode::kResourceExhausted, name + ": out of memory", StatusReason::kOutOfMemory};
   } catch (const std::exception& error) {
     const std::string reason = Reason(error);
-    // Pinned memory and cuBLAS have no exception of their own for it.
+    // Pinned memory and cuBLAS throw no special exception if memory runs out.
     if (reason.find("out of memory") != std::string::npos ||
         reason.find("ALLOC_FAILED") != std::string::npos) {
       return {StatusCode::kResourceExhausted, name + ": " + reason, StatusReason::kOutOfMemory};
@@ -76,12 +76,12 @@ class CudaEvent final : public DeviceEvent {
   Result<uint64_t> NanosecondsSince(const DeviceEvent& earlier) const override {
     const auto& begin = static_cast<const CudaEvent&>(earlier).event_;
     double milliseconds = 0;
-    RETURN_IF_ERROR(Caught("event", [&] { milliseconds = begin.elapsedTime(event_); }));
+    RETURN_IF_ERROR(CatchErrors("event", [&] { milliseconds = begin.elapsedTime(event_); }));
     return static_cast<uint64_t>(milliseconds * 1e6);
   }
 
  private:
-  c10::Event event_{c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT};  // With its time.
+  c10::Event event_{c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT};  // Records the time.
 };
 
 class TorchDevice : public Device {
@@ -99,19 +99,20 @@ class TorchDevice : public Device {
 
   Status Load(const std::byte* weights, size_t bytes, ProgramBytes program,
               const Schema& schema) override {
-    Status loaded;
-    RETURN_IF_ERROR(Caught(name_, [&] {
-      auto made = LoadDeviceProgram(std::move(program), schema, device_);
-      loaded = made.status();
-      if (made.ok()) {
-        kernels_ = MakeTorchKernels(device_, position_, layout_, weights, bytes, std::move(*made));
+    Status status;
+    RETURN_IF_ERROR(CatchErrors(name_, [&] {
+      auto loaded = LoadDeviceProgram(std::move(program), schema, device_);
+      status = loaded.status();
+      if (loaded.ok()) {
+        kernels_ =
+            MakeTorchKernels(device_, position_, layout_, weights, bytes, std::move(*loaded));
       }
-      // Other streams use what this one has written.
+      // Other streams read what this stream has written.
       if (!device_.is_cpu()) {
         c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
       }
     }));
-    return loaded;
+    return status;
   }
 
   const std::string& name() const { return name_; }
@@ -121,7 +122,7 @@ class TorchDevice : public Device {
  private:
   Result<std::unique_ptr<DeviceMemory>> AllocateWith(size_t bytes, at::TensorOptions options) {
     std::unique_ptr<DeviceMemory> memory;
-    RETURN_IF_ERROR(Caught(name_, [&] {
+    RETURN_IF_ERROR(CatchErrors(name_, [&] {
       memory = std::make_unique<TensorMemory>(at::empty({static_cast<int64_t>(bytes)}, options));
     }));
     return memory;
@@ -146,7 +147,7 @@ class CudaStream final : public DeviceStream {
     return Copy(BytesAt(pinned, bytes, at::kCPU), BytesAt(device, bytes, owner_->device()));
   }
 
-  // torch copies on the current stream of the source's device.
+  // torch copies on the current stream of the source's device, so both streams are made current.
   Status CopyAcross(std::byte* to, DeviceStream* other, const std::byte* from,
                     size_t bytes) override {
     const c10::Stream source = static_cast<CudaStream*>(other)->stream_;
@@ -170,8 +171,8 @@ class CudaStream final : public DeviceStream {
     return InStream([&] { static_cast<CudaEvent*>(event)->event().block(stream_); });
   }
 
-  // CUDA reports errors of earlier work here. If it still does after the error was reported once,
-  // it will do so until the process ends.
+  // CUDA reports errors of earlier work here. If a second call fails too, every later call in this
+  // process will fail.
   Status Synchronize() override {
     Status status = InStream([&] { stream_.synchronize(); });
     if (status.ok()) return status;
@@ -187,7 +188,7 @@ class CudaStream final : public DeviceStream {
 
   template <class Work>
   Status InStream(const Work& work) {
-    return Caught(owner_->name(), [&] {
+    return CatchErrors(owner_->name(), [&] {
       const c10::InferenceMode no_gradients;
       const c10::StreamGuard guard(stream_);
       work();
@@ -204,7 +205,7 @@ class CudaDevice final : public TorchDevice {
 
   Result<std::unique_ptr<DeviceStream>> MakeStream() override {
     std::unique_ptr<DeviceStream> stream;
-    RETURN_IF_ERROR(Caught(name(), [&] {
+    RETURN_IF_ERROR(CatchErrors(name(), [&] {
       const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
       stream = std::make_unique<CudaStream>(this, guard.getStreamFromGlobalPool(device()));
     }));
@@ -217,7 +218,7 @@ class CudaDevice final : public TorchDevice {
 
   uint64_t memory_bytes_free() const override {
     uint64_t bytes = 0;
-    const Status status = Caught(name(), [&] {
+    const Status status = CatchErrors(name(), [&] {
       bytes = at::getDeviceAllocator(c10::DeviceType::CUDA)->getMemoryInfo(device().index()).first;
     });
     return status.ok() ? bytes : 0;
@@ -236,7 +237,7 @@ class CpuEvent final : public DeviceEvent {
   Clock::time_point time_;
 };
 
-// Every operation has ended when its call returns.
+// Runs every operation at once, before its call returns.
 class CpuStream final : public DeviceStream {
  public:
   explicit CpuStream(const TorchDevice* owner) : owner_(owner) {}
@@ -255,7 +256,7 @@ class CpuStream final : public DeviceStream {
   }
   Status Launch(std::span<const MemoryRange>, std::span<const MemoryRange>,
                 std::function<void(DeviceKernels&)> work) override {
-    return Caught(owner_->name(), [&] {
+    return CatchErrors(owner_->name(), [&] {
       const c10::InferenceMode no_gradients;
       UseThreads(1, at::get_num_threads, at::set_num_threads);
       work(owner_->kernels());
@@ -292,9 +293,9 @@ Result<int> StartCuda(const std::string& name) {
                         "`make install CUDA=1` installs one");
   }
   int devices = 0;
-  const Status started = Caught(name, [&] {
+  const Status started = CatchErrors(name, [&] {
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
-    at::globalContext().setFloat32MatmulPrecision("highest");  // No TF32.
+    at::globalContext().setFloat32MatmulPrecision("highest");  // Disables TF32.
     at::globalContext().setAllowTF32CuDNN(false);
     devices = c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).deviceCount();
   });

@@ -1,4 +1,4 @@
-// Devices of torch: CUDA, and the CPU with the same kernels. Includes no torch.
+// Devices that run torch: CUDA, and the CPU with the same kernels. Does not include torch.
 
 #pragma once
 
@@ -10,11 +10,15 @@
 
 namespace embershard {
 
-// "cuda:N", or "torch-cpu:N": torch's and FBGEMM's kernels on the CPU, one operation after another,
-// to try a plan for GPUs without one. kBadPackage with StatusReason::kOtherDevices: there is no
-// such device, or no driver, or torch is built without CUDA.
+// Makes the device `name`:
 //
-// `position`: of the device in the plan. `layout` outlives the device.
+//   cuda:N       GPU number N
+//   torch-cpu:N  torch's and FBGEMM's kernels on the CPU, one operation after another. It runs a
+//                plan for GPUs on a machine without them.
+//
+// `position` is the device's position in the plan. `layout` must outlive the device. Fails with
+// kBadPackage and StatusReason::kOtherDevices if there is no such device or no driver, or if torch
+// is built without CUDA.
 Result<std::unique_ptr<Device>> MakeTorchDevice(const std::string& name, size_t position,
                                                 const DeviceLayout& layout);
 

@@ -19,19 +19,20 @@ namespace {
 
 constexpr const char* kLookupOperator = "fbgemm::int_nbit_split_embedding_codegen_lookup_function";
 
-// FBGEMM's numbers.
+// FBGEMM's number for the pooling mode.
 int64_t PoolingOf(LookupMode mode) {
   switch (mode) {
     case LookupMode::kSum:
       return 0;
     case LookupMode::kMean:
       return 1;
-    case LookupMode::kEach:
+    case LookupMode::kUnpooled:
       return 2;
   }
   return 0;
 }
 
+// FBGEMM's number for the type of rows.
 uint8_t SparseTypeOf(WeightType weights) {
   switch (weights) {
     case WeightType::kFp32:
@@ -66,7 +67,7 @@ class TorchKernels final : public DeviceKernels {
         program_(std::move(program)),
         lookup_(c10::Dispatcher::singleton().findSchemaOrThrow(kLookupOperator, "")) {}
 
-  // Makes the operator's arguments for each call, apart from the lists.
+  // Prepares the operator's arguments for each call, except the id lists.
   void Prepare(size_t position, const DeviceLayout& layout, const std::byte* weights,
                size_t weight_bytes) {
     const at::Tensor rows = View(weights, {static_cast<int64_t>(weight_bytes)}, at::kByte, device_);
@@ -81,7 +82,7 @@ class TorchKernels final : public DeviceKernels {
 
   void Lookup(const LookupCall& call, const CallLists& lists, std::span<const ColumnCopy> copies,
               std::span<const DeviceMatrix> targets) override {
-    if (call.mode == LookupMode::kEach && lists.ids == 0) return;
+    if (call.mode == LookupMode::kUnpooled && lists.ids == 0) return;
     const auto ids = static_cast<int64_t>(lists.ids);
     const auto bags = static_cast<int64_t>(call.tables.size() * lists.bags);
     at::Stack stack = arguments_[call.number].fixed;
@@ -106,7 +107,8 @@ class TorchKernels final : public DeviceKernels {
  private:
   struct CallArguments {
     at::Stack fixed;
-    size_t rows_at = 0;  // Positions of what a batch fills in.
+    // Positions of the arguments that each batch sets.
+    size_t rows_at = 0;
     size_t offsets_at = 0;
     size_t weights_at = 0;
   };
@@ -124,28 +126,28 @@ class TorchKernels final : public DeviceKernels {
     if (copy.add) {
       target.add_(source);
     } else if (target.scalar_type() == at::kHalf) {
-      target.copy_(source.clamp(-kHalfMax, kHalfMax));  // Infinity would spoil the score.
+      target.copy_(source.clamp(-kHalfMax, kHalfMax));  // Without infinities.
     } else {
       target.copy_(source);
     }
   }
 
-  // Arguments are found by name: later versions of FBGEMM have more of them, with defaults.
+  // Sets arguments by name, because later versions of FBGEMM add arguments with defaults.
   CallArguments ArgumentsOf(const LookupCall& call, const std::vector<PackedShard>& shards,
                             const at::Tensor& rows) const {
     std::vector<int32_t> placements;
     std::vector<int64_t> offsets;
     std::vector<uint8_t> types;
     std::vector<int32_t> columns = {0};
-    std::vector<int64_t> columns_max(4);  // By SparseTypeOf().
+    std::vector<int64_t> columns_max(4);  // Indexed by SparseTypeOf().
     for (const CallTable& table : call.tables) {
       const PackedShard& shard = shards[table.shard];
       placements.push_back(device_.is_cpu() ? kPlacedOnHost : kPlacedOnDevice);
       offsets.push_back(static_cast<int64_t>(shard.offset));
       types.push_back(SparseTypeOf(shard.weights));
       columns.push_back(static_cast<int32_t>(table.result_column + table.result_columns));
-      int64_t& most = columns_max[types.back()];
-      most = std::max(most, static_cast<int64_t>(table.result_columns));
+      int64_t& column_max = columns_max[types.back()];
+      column_max = std::max(column_max, static_cast<int64_t>(table.result_columns));
     }
     const auto on_device = [this](const auto& values, at::ScalarType type) {
       return at::tensor(values, at::TensorOptions(type)).to(device_);
@@ -166,24 +168,24 @@ class TorchKernels final : public DeviceKernels {
         {"pooling_mode", PoolingOf(call.mode)},
         {"output_dtype", kFloat32Output},
         {"row_alignment", static_cast<int64_t>(kDeviceRowAlignment)}};
-    CallArguments made;
+    CallArguments result;
     for (const c10::Argument& argument : lookup_.schema().arguments()) {
       const auto value =
-          std::ranges::find(named, argument.name(), [](const auto& each) { return each.first; });
-      const size_t position = made.fixed.size();
-      if (argument.name() == "indices") made.rows_at = position;
-      if (argument.name() == "offsets") made.offsets_at = position;
-      if (argument.name() == "indice_weights") made.weights_at = position;
-      made.fixed.push_back(value != named.end() ? value->second
-                                                : argument.default_value().value_or(c10::IValue()));
+          std::ranges::find(named, argument.name(), [](const auto& pair) { return pair.first; });
+      const size_t position = result.fixed.size();
+      if (argument.name() == "indices") result.rows_at = position;
+      if (argument.name() == "offsets") result.offsets_at = position;
+      if (argument.name() == "indice_weights") result.weights_at = position;
+      result.fixed.push_back(
+          value != named.end() ? value->second : argument.default_value().value_or(c10::IValue()));
     }
-    return made;
+    return result;
   }
 
   const c10::Device device_;
   const std::unique_ptr<DeviceProgram> program_;
   const c10::OperatorHandle lookup_;
-  std::vector<CallArguments> arguments_;  // By LookupCall::number.
+  std::vector<CallArguments> arguments_;  // Indexed by LookupCall::number.
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The computations of a device, by torch and FBGEMM. Includes torch.
+// The computations of a device with torch and FBGEMM. Includes torch.
 
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace embershard {
 
-// `weights`: the packed rows of the device at `position` of the plan. Throws what torch throws.
+// `weights` are the packed rows of the device at `position` of the plan. May throw torch's
+// exceptions.
 std::unique_ptr<DeviceKernels> MakeTorchKernels(c10::Device device, size_t position,
                                                 const DeviceLayout& layout,
                                                 const std::byte* weights, size_t weight_bytes,

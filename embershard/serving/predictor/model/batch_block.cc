@@ -98,7 +98,7 @@ BatchBlock::CallPlace BatchBlock::FillCall(const LookupCall& call, const Slot& s
         const int64_t row = lists.rows[static_cast<size_t>(at)];
         // kZeroRow is in no shard.
         const bool in_shard = row >= shard.row_begin && row < shard.row_end;
-        if (!in_shard && table.leaves_out) continue;
+        if (!in_shard && table.skip_missing) continue;
         rows[ids++] = in_shard ? static_cast<int32_t>(row - shard.row_begin) : zero_row;
       }
       *offset++ = static_cast<int32_t>(ids);
@@ -115,7 +115,7 @@ BatchBlock::CallPlace BatchBlock::FillCall(const LookupCall& call, const Slot& s
     const SlotSparse& lists = slot.sparse[table.sparse_input];
     for (size_t at = 0; at < lists.rows.size(); ++at) {
       const bool in_shard = lists.rows[at] >= shard.row_begin && lists.rows[at] < shard.row_end;
-      if (in_shard || !table.leaves_out) *weight++ = lists.weights[at];
+      if (in_shard || !table.skip_missing) *weight++ = lists.weights[at];
     }
   }
   end_ = Aligned(end_ + sizeof(float) * ids);

@@ -228,7 +228,7 @@ class DeviceModel final : public Model {
       if (!calls[i].staged) continue;
       const CallLists lists = lane->block.ListsOf(i, nullptr);
       const bool across = calls[i].device != home;
-      lane->staged[i] = {.rows = calls[i].mode == LookupMode::kEach ? lists.ids : lists.bags,
+      lane->staged[i] = {.rows = calls[i].mode == LookupMode::kUnpooled ? lists.ids : lists.bags,
                          .columns = calls[i].columns,
                          .half = across && options_.half_transfers};
       arrived_at[i] = at_home.Add(lane->staged[i]);

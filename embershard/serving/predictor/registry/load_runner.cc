@@ -79,9 +79,9 @@ Status LoadRunner::StatusOfException() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return Exhausted("the memory has run out");
+    return Exhausted("out of memory");
   } catch (const std::system_error& error) {
-    return Exhausted(std::string("the system gives no more threads or memory: ") + error.what());
+    return Exhausted(std::string("the system has no more threads or memory: ") + error.what());
   } catch (const std::exception& error) {
     return Internal(error.what());
   } catch (...) {

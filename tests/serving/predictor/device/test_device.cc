@@ -178,12 +178,12 @@ class LoopKernels final : public DeviceKernels {
 
   void Lookup(const LookupCall& call, const CallLists& lists, std::span<const ColumnCopy> copies,
               std::span<const DeviceMatrix> targets) override {
-    const bool each = call.mode == LookupMode::kEach;
-    const size_t bags = each ? lists.ids : lists.bags;
+    const bool unpooled = call.mode == LookupMode::kUnpooled;
+    const size_t bags = unpooled ? lists.ids : lists.bags;
     std::vector<float> result(bags * call.columns);
     const std::vector<int64_t> rows(lists.rows, lists.rows + lists.ids);
     std::vector<int64_t> offsets;
-    if (each) {
+    if (unpooled) {
       for (size_t id = 0; id <= lists.ids; ++id) offsets.push_back(static_cast<int64_t>(id));
     } else {
       offsets.assign(lists.offsets, lists.offsets + call.tables.size() * bags + 1);
@@ -191,7 +191,7 @@ class LoopKernels final : public DeviceKernels {
     for (size_t i = 0; i < call.tables.size() && bags > 0; ++i) {
       const CallTable& table = call.tables[i];
       const PackedShard& shard = shards_[table.shard];
-      const int64_t* table_offsets = offsets.data() + (each ? 0 : i * bags);
+      const int64_t* table_offsets = offsets.data() + (unpooled ? 0 : i * bags);
       BagSumsCall sums{.table = weights_ + shard.offset,
                        .row_bytes = shard.row_bytes,
                        .columns = shard.columns,

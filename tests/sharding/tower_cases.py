@@ -1,0 +1,220 @@
+"""What worker processes run with a model of two towers on two hosts of two ranks."""
+
+from contextlib import contextmanager, nullcontext
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from embershard.jagged import KeyedJaggedTensor
+from embershard.models import DMT
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+    PoolingType,
+)
+from embershard.optim import GradientClipping, GradientClippingOptimizer, KeyedOptimizerWrapper
+from embershard.sharding import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    ShardingEnv,
+    ShardingPlan,
+    column_wise,
+    construct_module_sharding_plan,
+    load_state,
+    save_state,
+    table_column_wise,
+    table_row_wise,
+    table_wise,
+)
+
+RANKS, LOCAL, DIM = 4, 2, 8
+SIZES = [5, 3, 0, 4]
+STEPS = 5
+FEATURES = {"user": 9, "history": 11, "item": 7, "genre": 11, "shop": 5}
+TOWERS = [["user", "item"], ["history", "genre", "shop"]]
+SETTINGS = {"optimizer": "adagrad", "learning_rate": 0.1, "eps": 1e-6}
+
+
+def tables():
+    sizes = {"users": ["user"], "items": ["item"], "histories": ["history", "genre"], "s": ["shop"]}
+    return [
+        EmbeddingBagConfig(
+            name=name,
+            num_embeddings=FEATURES[features[0]],
+            embedding_dim=DIM,
+            feature_names=features,
+            pooling=PoolingType.MEAN if name in ("items", "histories") else PoolingType.SUM,
+        )
+        for name, features in sizes.items()
+    ]
+
+
+def plan_of(kind):
+    """``hosts``: each tower on a host. ``ranks``: tables of the second tower on both hosts.
+    ``empty-host``: all on host 1."""
+    cuts = {
+        "users": table_wise(2 if kind == "empty-host" else 1),
+        "items": table_row_wise(1 if kind == "empty-host" else 0),
+        "histories": table_column_wise(1),
+        "s": column_wise([0, 3]) if kind == "ranks" else table_wise(3),
+    }
+    collection = EmbeddingBagCollection(tables(), device="meta")
+    return ShardingPlan(
+        {
+            "embedding_bag_collection": construct_module_sharding_plan(
+                collection, cuts, world_size=RANKS, local_size=LOCAL
+            )
+        }
+    )
+
+
+def model_of(*, fused, towers=TOWERS):
+    torch.manual_seed(3)
+    collection = (
+        FusedEmbeddingBagCollection(tables(), **SETTINGS)
+        if fused
+        else EmbeddingBagCollection(tables())
+    )
+    return DMT(collection, towers, 2, 3, [6, DIM], [10, 1])
+
+
+def batches(variable=False):
+    """For each step and rank: dense, sparse and labels."""
+    generator = torch.Generator().manual_seed(5)
+    return [[_batch(size, generator, variable) for size in SIZES] for _ in range(STEPS)]
+
+
+def _batch(size, generator, variable):
+    def numbers(low, high, *shape):
+        return torch.randint(low, high, shape, generator=generator)
+
+    strides = [(size + 1) // 2 if variable and name == "user" else size for name in FEATURES]
+    lengths = [numbers(0, 4, stride) for stride in strides]
+    counts = zip(FEATURES.values(), lengths, strict=True)
+    rows = [numbers(-1, rows, int(own.sum())) for rows, own in counts]
+    inverse = torch.stack([torch.arange(size) * stride // max(size, 1) for stride in strides])
+    settings = {
+        "stride_per_key_per_rank": [[stride] for stride in strides],
+        "inverse_indices": (list(FEATURES), inverse),
+    }
+    sparse = KeyedJaggedTensor(
+        list(FEATURES), torch.cat(rows), lengths=torch.cat(lengths), **settings if variable else {}
+    )
+    dense = torch.randn(size, 3, generator=generator)
+    return dense, sparse, numbers(0, 2, size, 1).float()
+
+
+def joined(parts):
+    """The batches of all ranks as one, with the list of each example."""
+    lists = {name: [] for name in FEATURES}
+    for dense, sparse, _ in parts:
+        for place, name in enumerate(FEATURES):
+            own = torch.split(sparse[name].values(), sparse[name].lengths().tolist())
+            chosen = range(len(dense))
+            if sparse.variable_stride_per_key():
+                chosen = sparse.inverse_indices()[1][place]
+            lists[name] += [own[at] for at in chosen]
+    return (
+        torch.cat([dense for dense, *_ in parts]),
+        KeyedJaggedTensor(
+            list(FEATURES),
+            torch.cat([rows for of_key in lists.values() for rows in of_key]),
+            lengths=torch.tensor([len(rows) for of_key in lists.values() for rows in of_key]),
+        ),
+        torch.cat([labels for *_, labels in parts]),
+    )
+
+
+def loss_of(model, batch, ranks=RANKS):
+    """The loss of a rank, whose gradients are averaged over the ranks, and its logits."""
+    dense, sparse, labels = batch
+    logits = model(dense, sparse)
+    total = binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+    return total * ranks / sum(SIZES), logits
+
+
+def adagrad_of(model, clip=None):
+    """The optimizer of all parameters that do not train in backward."""
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    optimizer = KeyedOptimizerWrapper(trained, lambda params: torch.optim.Adagrad(params, lr=0.05))
+    if clip is None:
+        return optimizer
+    return GradientClippingOptimizer(optimizer, GradientClipping.NORM, clip)
+
+
+def step(model, optimizer, batch, ranks=RANKS):
+    """Train a batch; its logits."""
+    loss, logits = loss_of(model, batch, ranks)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return logits.detach()
+
+
+def sharded(env, kind):
+    hosts = ShardingEnv.from_process_group(env.process_group, local_size=LOCAL)
+    return DistributedModelParallel(
+        model_of(fused=False),
+        hosts,
+        plan=plan_of(kind),
+        sharders=[EmbeddingBagCollectionSharder(fused_params=SETTINGS)],
+    )
+
+
+def train(env, kind, folder, settings):
+    """Train on each rank and save.
+
+    Returns:
+        Logits of each step, the weights of towers, and the number of models whose towers stay on
+        their hosts.
+    """
+    model = sharded(env, kind)
+    optimizer = adagrad_of(model, settings.get("clip"))
+    variable = settings.get("variable", False)
+    logits = [step(model, optimizer, parts[env.rank]) for parts in batches(variable)]
+    save_state(model, folder, optimizer=optimizer)
+    towers = {name: value for name, value in model.state_dict().items() if "towers." in name}
+    return logits, towers, len(model.towers)
+
+
+def train_on(env, folder):
+    """Logits of two more steps after loading a state."""
+    model = sharded(env, "hosts")
+    optimizer = adagrad_of(model)
+    load_state(model, folder, optimizer=optimizer)
+    return [step(model, optimizer, parts[env.rank]) for parts in batches()[:2]]
+
+
+def bytes_between_hosts(env, is_ordinary):
+    """Bytes of vectors and gradients that this rank sends to the other host in a step.
+
+    ``is_ordinary``: True if the vectors of all features are exchanged, as for other models.
+    """
+    no_towers = patch("embershard.sharding.model_parallel.connect_towers", return_value=[])
+    with no_towers if is_ordinary else nullcontext():
+        model = sharded(env, "hosts")
+    step(model, adagrad_of(model), batches()[0][env.rank])
+    with _counted(model.env) as sent:
+        loss_of(model, batches()[1][env.rank])[0].backward()
+    return sum(sent)
+
+
+@contextmanager
+def _counted(env):
+    sent, original = [], dist.all_to_all_single
+
+    def counting(output, values, *splits, group, **kwargs):
+        if group in (env.output_group, env.cross_group):
+            for rank, count in zip(dist.get_process_group_ranks(group), splits[1], strict=True):
+                if rank // LOCAL != env.rank // LOCAL:
+                    sent.append(count * values.element_size())
+        return original(output, values, *splits, group=group, **kwargs)
+
+    dist.all_to_all_single = counting
+    try:
+        yield sent
+    finally:
+        dist.all_to_all_single = original
