@@ -23,6 +23,8 @@ EXAMPLES: Final = 400_000
 """Examples of the files of request rows."""
 
 SHARED_IDS, OWN_IDS, DENSE, HISTORY = 4, 4, 12, 50
+MODELS: Final = {"dlrm": "dense_layers = [64, 32]\n", "two_tower": ""}
+"""Models that train on request rows, and the lines of their layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class ParquetSide:
         make = clicks if self.task == CLICKS else requests
         folder = session.shared((self.task, checkout), lambda: make(checkout, self.task))
         command = checkout.module(f"benchmarks.workers.{self.worker}", folder, *self.arguments)
-        return Child(command=lambda _: command, cores=()).start(session, checkout)
+        return Child(command=lambda _: command, cores=(), seconds=5.0).start(session, checkout)
 
 
 @contextmanager
@@ -69,8 +71,8 @@ def requests(_: Checkout, candidates: str | int) -> Iterator[Path]:
         folder = Path(name)
         for rows, table in _tables(int(candidates)).items():
             pq.write_table(table, folder / f"{rows}.parquet", row_group_size=100_000)
-            for model in ("dlrm", "two_tower"):
-                text = _config(folder / f"{rows}.parquet", rows, model)
+            for model, layers in MODELS.items():
+                text = _config(folder / f"{rows}.parquet", rows, model) + layers
                 (folder / f"{model}_{rows}.toml").write_text(text)
         yield folder
 
@@ -113,6 +115,7 @@ def _config(files: Path, rows: str, model: str) -> str:
         f'[data]\nname = "parquet"\nfiles = ["{files}"]\nrows = "{rows}"\n'
         f'[data.split]\nby = "time"\ncolumn = "time"\n{dense}{users}{items}'
         '[tasks.click]\nlabel = "click"\n'
-        f'[model]\nname = "{model}"\nembedding_dim = 32\n'
+        '[checkpoint]\nfolder = "checkpoints"\n'
         "[training]\nbatch_size = 4096\nthreads = 1\n"
+        f'[model]\nname = "{model}"\nembedding_dim = 32\n'
     )

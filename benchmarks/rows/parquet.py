@@ -25,7 +25,7 @@ def score(bench: Bench) -> None:
 
 @benchmark()
 def parquet_reader(bench: Bench) -> None:
-    """What training waits for its reader, and the reader beside a DataLoader."""
+    """Share of a training step that waits for the reader; the reader beside a DataLoader."""
     sides = {
         reader: ParquetSide(
             worker="parquet_training",
@@ -39,7 +39,7 @@ def parquet_reader(bench: Bench) -> None:
         sides,
         [
             Ratio("wait", "wait_us", "training", "training", "step_us", Bound(at_most=0.1)),
-            Ratio("cpu", "reader_cpu_us", "training", "training", "step_us"),
+            Ratio("cpu", "reader_cpu_us", "training", "training", "step_cpu_us"),
             Ratio("loader", "examples_per_second", "batches", "loader"),
         ],
     )

@@ -69,6 +69,8 @@ def main(folder: Path, name: str, reader: str) -> None:
             "examples_per_cpu_second": examples / cpu,
             "step_us": passed / steps * 1e6,
             "wait_us": waited / steps * 1e6,
+            # Training runs on this thread, the reader on others.
+            "step_cpu_us": own_cpu / steps * 1e6,
             "reader_cpu_us": (cpu - own_cpu) / steps * 1e6,
         }
 

@@ -43,7 +43,7 @@ class Scores:
 
     bad_rows: Sequence[BadRow]
     offsets: NDArray[np.int64] | None
-    """Of request rows, ``[N + 1]``: the first example of each row; the last is E."""
+    """First example of each request row, ``[N + 1]``; the last is E. None for impression rows."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """An array for each output, of N values. Those of request rows are arrays."""
@@ -102,7 +102,7 @@ class BatchScorer:
             outputs: names of the wanted outputs. Empty: all.
             rows: ``impression``: a row is an example. ``request``: a row is a request; inputs of
                 example scope have a list with an element for each candidate, and so have outputs.
-            plan, threads, slots: as of ``LocalPredictor``.
+            plan, threads, slots: arguments of ``LocalPredictor``.
 
         Raises:
             PackageError, PlanError: as ``LocalPredictor`` raises them.

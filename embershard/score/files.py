@@ -3,8 +3,8 @@
     OUT/<file>        kept columns and a column for each output, in the order of the rows
     OUT/_bad/<file>   rows without scores: number of the row, reason, kept columns
 
-A file appears whole or not at all. Its metadata says what it was made of, so that a run that was
-ended goes on with the files that are missing.
+A file appears whole or not at all. Its metadata names its source, package and columns. A run that
+was killed can therefore be started again, and scores only the missing files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BATCHES_AHEAD = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredFiles:
-    """What a call of `score_files` did."""
+    """Counts of a call of `score_files`."""
 
     files: int
     """Files that were scored."""
@@ -72,7 +72,7 @@ def score_files(
             left out.
         out: folder to write to; made if it is not there.
         keep: columns to carry along. None: all.
-        overwrite: whether scores of other files or of another package may be replaced.
+        overwrite: replace scores of other files or of another package.
         progress: called with the rows done and the rows of all files.
 
     Raises:
@@ -269,7 +269,7 @@ class _NewFile:
         os.replace(self._partial, self._path)
 
     def discard(self) -> None:
-        """Deletes what was not published."""
+        """Delete the file if it is not published."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -51,7 +51,7 @@ class RequestReader:
         """
         Args:
             columns: the column of each input.
-            rows: what a row holds.
+            rows: shape of the rows.
             examples_max: most examples of a request.
         """
         self._schema, self._rows = schema, rows
@@ -209,7 +209,7 @@ def _joined_blocks(
 def unpack_requests(
     schema: Schema, requests: Sequence[SampleRequest]
 ) -> tuple[NDArray[np.float32], list[JaggedColumn]]:
-    """Rows of requests, the inverse of `pack_requests`: what a request shares is repeated.
+    """The rows of requests. Inputs of request scope are repeated for each example.
 
     Returns:
         Dense inputs, float32 ``[N, F]``, and N lists for each sparse input.

@@ -36,7 +36,7 @@ MEASURES: Final = {
     "unknown ids": "share",
     "scores": "mean",
 }
-"""Kinds of figures, and what is shown of each side."""
+"""Kinds of figures, and the measure that is shown for training and serving."""
 
 
 class Figure(NamedTuple):
@@ -46,7 +46,7 @@ class Figure(NamedTuple):
     """A key of `MEASURES`."""
 
     name: str
-    """Of the input or output."""
+    """Name of the input or output."""
 
     train: float
     served: float
@@ -108,7 +108,7 @@ def compare(
 
     Args:
         scorer: the package, with the schema of the recorded one.
-        recording: what ``embershard serve --record`` wrote.
+        recording: file of ``embershard serve --record``.
         patterns: files, folders, globs and URLs of the training data.
         requests: most requests to compare, spread over the recording.
         rows: about the most rows to compare, spread over the files.

@@ -38,7 +38,7 @@ def write_vectors(
             order of the patterns.
         out: folder to write to.
         key: column of the ids, integers or strings.
-        overwrite: whether vectors in ``out`` may be replaced.
+        overwrite: replace vectors in ``out``.
 
     Returns:
         Number of ids, and the width of a vector.
@@ -46,7 +46,7 @@ def write_vectors(
     Raises:
         InputError: the output is no vector or has another scope than the key, vectors lie in
             ``out``, or a source would be written over.
-        DataError: as `score_files` raises it, a row that cannot be scored, or an id that is null.
+        DataError: see `score_files`; a row that cannot be scored, or an id that is null.
     """
     [(name, shape)] = scorer.output_shapes.items()
     if len(shape) != 1:
