@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from embershard.kernels import FusedOptimizer
 from embershard.models.base import Loss
@@ -17,21 +16,11 @@ from embershard.modules import (
     FusedEmbeddingCollection,
     PoolingType,
 )
+from embershard.modules.fused_embeddings import BagModule, SequenceModule
+from embershard.sections import Section
 
 
-class Part(BaseModel):
-    """Base of classes that are read from a file: strict, frozen, without unknown keys."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        validate_default=True,
-        use_attribute_docstrings=True,
-    )
-
-
-class SequenceTableArguments(Part):
+class SequenceTableArguments(Section):
     """A table whose lookups are not pooled."""
 
     name: str
@@ -46,7 +35,7 @@ class TableArguments(SequenceTableArguments):
     pooling: Literal["sum", "mean"] = "sum"
 
 
-class FusedArguments(Part):
+class FusedArguments(Section):
     """The optimizer of tables that train in backward."""
 
     optimizer: str
@@ -54,7 +43,7 @@ class FusedArguments(Part):
     eps: float = 1e-8
 
 
-class ModelArguments(Part):
+class ModelArguments(Section):
     """A model in a checkpoint; a subclass adds the arguments of the model's constructor."""
 
     tables: list[TableArguments]
@@ -93,7 +82,7 @@ def build_bags(
     tables: Sequence[TableArguments],
     fused: FusedArguments | None,
     device: torch.device | str | None,
-) -> EmbeddingBagCollection | FusedEmbeddingBagCollection:
+) -> BagModule:
     """A new collection of pooled tables. Raises `InputError` for tables or an optimizer that cannot
     be used."""
     configs = [
@@ -115,7 +104,7 @@ def build_sequences(
     tables: Sequence[SequenceTableArguments],
     fused: FusedArguments | None,
     device: torch.device | str | None,
-) -> EmbeddingCollection | FusedEmbeddingCollection:
+) -> SequenceModule:
     """A new collection of tables that are not pooled."""
     configs = [EmbeddingConfig(**table.model_dump()) for table in tables]
     if fused is None:

@@ -26,13 +26,10 @@ from embershard.models.base_config import Layers, LogitLayers
 from embershard.models.history import HistoryConfig, HistoryModel
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    EmbeddingCollection,
-    FusedEmbeddingBagCollection,
-    FusedEmbeddingCollection,
     to_examples,
 )
+from embershard.modules.fused_embeddings import BagModule, SequenceModule
 from embershard.package.schema import Schema
 
 
@@ -85,7 +82,7 @@ class TargetAttention(nn.Module):
 
 
 class DIN(HistoryModel):
-    """The model.
+    """A ranker that weights a user's history by its relevance for the candidate.
 
     To be exported, ``history`` is an input of the request scope if any input is.
 
@@ -107,8 +104,8 @@ class DIN(HistoryModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
-        embedding_collection: EmbeddingCollection | FusedEmbeddingCollection,
+        embedding_bag_collection: BagModule,
+        embedding_collection: SequenceModule,
         history: str,
         target: str,
         dense_in_features: int,
@@ -149,13 +146,13 @@ class DINConfig(HistoryConfig):
     model = DIN
 
     name: Literal["din"] = "din"
-    """The model."""
+    """Name of the model."""
 
     attention_layers: Layers = (32,)
     """Hidden layers of the attention, at least one."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Layers over everything; the last is 1 wide, one logit for each task."""
+    """Widths of the layers over everything. The last is 1, the width of each task's logit."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

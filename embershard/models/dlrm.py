@@ -31,10 +31,9 @@ from embershard.models.dlrm_parts import (
 )
 from embershard.models.served_dlrm import ServedDLRM, splits_by_scope
 from embershard.modules import (
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.package.schema import Schema
 
 
@@ -49,7 +48,7 @@ class DLRMBase(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         dense_arch_layer_sizes: Sequence[int],
         over_arch_layer_sizes: Sequence[int],
@@ -71,7 +70,7 @@ class DLRMBase(LogitModel):
 
 
 class DLRM(DLRMBase):
-    """The model.
+    """A ranker with dot products between all pairs of embedded features.
 
     Args:
         embedding_bag_collection: all of its tables of one width, D.
@@ -88,7 +87,7 @@ class DLRM(DLRMBase):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         dense_arch_layer_sizes: Sequence[int],
         over_arch_layer_sizes: Sequence[int],
@@ -161,7 +160,8 @@ class DLRMBaseConfig(NamedConfig):
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
 
     over_layers: Layers = (64, 32, 1)
-    """Layers over the interactions, at least two; the last is 1 wide, one logit for each task."""
+    """Widths of the layers over the interactions, at least two. The last is 1, the width of each
+    task's logit."""
 
     @field_validator("dense_layers")
     @classmethod
@@ -196,4 +196,4 @@ class DLRMConfig(DLRMBaseConfig):
     model = DLRM
 
     name: Literal["dlrm"] = "dlrm"
-    """The model."""
+    """Name of the model."""

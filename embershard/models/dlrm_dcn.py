@@ -16,11 +16,10 @@ from embershard.models.base import Loss
 from embershard.models.dlrm import DLRMBase, DLRMBaseConfig
 from embershard.models.dlrm_parts import OverArch
 from embershard.modules import (
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
     LowRankCrossNet,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.package.schema import Schema
 
 
@@ -45,7 +44,7 @@ class InteractionDCNArch(nn.Module):
 
 
 class DLRM_DCN(DLRMBase):  # noqa: N801
-    """The model.
+    """A DLRM with a deep cross network in place of dot products.
 
     Args:
         embedding_bag_collection, dense_in_features, dense_arch_layer_sizes, over_arch_layer_sizes,
@@ -59,7 +58,7 @@ class DLRM_DCN(DLRMBase):  # noqa: N801
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         dense_arch_layer_sizes: Sequence[int],
         over_arch_layer_sizes: Sequence[int],
@@ -91,7 +90,7 @@ class DLRMDCNConfig(DLRMBaseConfig):
     model = DLRM_DCN
 
     name: Literal["dlrm_dcn"] = "dlrm_dcn"
-    """The model."""
+    """Name of the model."""
 
     cross_layers: Annotated[int, Field(ge=1)] = 3
     """Layers of the cross network."""

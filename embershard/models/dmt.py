@@ -29,13 +29,13 @@ from embershard.models.base_config import LAYER_MAX
 from embershard.models.dlrm import DLRMBaseConfig
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, check_dense_width
 from embershard.modules import (
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.tables import check_one_dim, embedding_names
 from embershard.modules.towers import Towers
 from embershard.package.schema import Schema
+from embershard.sections import as_tuple
 
 
 class TowerModule(nn.Module):
@@ -70,7 +70,7 @@ class TowerModule(nn.Module):
 
 
 class DMT(LogitModel):
-    """The model.
+    """A ranker whose towers compress their features before they interact.
 
     Args:
         embedding_bag_collection: all of its tables of one width, D.
@@ -89,7 +89,7 @@ class DMT(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         towers: Sequence[Sequence[str]],
         tower_vectors: int,
         dense_in_features: int,
@@ -130,11 +130,9 @@ class DMT(LogitModel):
         return logits
 
 
-def _to_tuples(value: object) -> object:
-    """Convert a field that is a list of lists in TOML and JSON."""
-    if not isinstance(value, list):
-        return value
-    return tuple(tuple(tower) if isinstance(tower, list) else tower for tower in value)
+def _as_tuples(value: object) -> object:
+    """Tuples for a list of lists of TOML or JSON."""
+    return tuple(as_tuple(tower) for tower in value) if isinstance(value, list) else value
 
 
 class DMTConfig(DLRMBaseConfig):
@@ -143,9 +141,9 @@ class DMTConfig(DLRMBaseConfig):
     model = DMT
 
     name: Literal["dmt"] = "dmt"
-    """The model."""
+    """Name of the model."""
 
-    towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_to_tuples)] = ()
+    towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_as_tuples)] = ()
     """For each tower the names of its sparse inputs; each input stands in exactly one."""
 
     tower_count: Annotated[int, Field(ge=1)] = 2

@@ -30,10 +30,9 @@ from embershard.models.base import LogitModel, Loss, check_logits
 from embershard.models.base_config import Layers, LogitLayers, NamedConfig
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.tables import pooled_width
 from embershard.package.schema import Schema
 
@@ -78,7 +77,7 @@ class MaskBlock(nn.Module):
 
 
 class MaskNet(LogitModel):
-    """The model.
+    """A ranker of blocks that multiply their input by a computed mask.
 
     Args:
         embedding_bag_collection: pooled features.
@@ -97,7 +96,7 @@ class MaskNet(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         block_sizes: Sequence[int],
         reduction_factor: float,
@@ -157,7 +156,7 @@ class MaskNetConfig(NamedConfig):
     model = MaskNet
 
     name: Literal["masknet"] = "masknet"
-    """The model."""
+    """Name of the model."""
 
     block_layers: Layers = (64, 64, 64)
     """Output width of each block."""
@@ -169,7 +168,7 @@ class MaskNetConfig(NamedConfig):
     """true: every block reads the features. false: each block reads the block before it."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Layers above the blocks; the last is 1 wide, one logit for each task."""
+    """Widths of the layers above the blocks. The last is 1, the width of each task's logit."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

@@ -27,10 +27,9 @@ from embershard.models.base import LogitModel, Loss
 from embershard.models.base_config import Layers, LogitLayers, NamedConfig
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.tables import pooled_width
 from embershard.package.schema import Schema
 
@@ -115,7 +114,7 @@ def _mixed(weights: Tensor, outputs: Sequence[Tensor]) -> Tensor:
 
 
 class PLE(LogitModel):
-    """The model.
+    """A ranker with experts of each task and shared ones.
 
     Args:
         embedding_bag_collection: pooled features.
@@ -134,7 +133,7 @@ class PLE(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         levels: int,
         task_experts: int,
@@ -193,7 +192,7 @@ class PLEConfig(NamedConfig):
     model = PLE
 
     name: Literal["ple"] = "ple"
-    """The model."""
+    """Name of the model."""
 
     levels: Annotated[int, Field(ge=1)] = 2
     """Levels of experts."""

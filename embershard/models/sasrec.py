@@ -31,13 +31,10 @@ from embershard.models.base_config import LogitLayers
 from embershard.models.history import HistoryConfig, HistoryModel
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    EmbeddingCollection,
-    FusedEmbeddingBagCollection,
-    FusedEmbeddingCollection,
     to_examples,
 )
+from embershard.modules.fused_embeddings import BagModule, SequenceModule
 from embershard.package.schema import Schema
 
 
@@ -71,7 +68,7 @@ class CausalBlock(nn.Module):
 
 
 class SASRec(HistoryModel):
-    """The model.
+    """A ranker with self-attention over a user's history.
 
     To be exported, ``history`` is an input of the request scope if any input is.
 
@@ -99,8 +96,8 @@ class SASRec(HistoryModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
-        embedding_collection: EmbeddingCollection | FusedEmbeddingCollection,
+        embedding_bag_collection: BagModule,
+        embedding_collection: SequenceModule,
         history: str,
         target: str,
         history_max: int,
@@ -166,13 +163,13 @@ class SASRecConfig(HistoryConfig):
     model = SASRec
 
     name: Literal["sasrec"] = "sasrec"
-    """The model."""
+    """Name of the model."""
 
     blocks: Annotated[int, Field(ge=1)] = 2
     """Blocks of self-attention over the history, whose length is the input's ``max_ids``."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Layers over everything else; the last is 1 wide, one logit for each task."""
+    """Widths of the layers over everything else. The last is 1, the width of each task's logit."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

@@ -24,7 +24,8 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +33,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     PlainValidator,
@@ -46,11 +46,12 @@ from pydantic import (
 from embershard.data.parquet_config import ParquetConfig
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, InputError, PackageError
 from embershard.models import MODEL_CONFIGS, ClassConfig, DLRMConfig, ModelConfig
 from embershard.models.own_class import OwnClassError
 from embershard.models.registry import config_class, parse_config
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
+from embershard.sections import Section, problem_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -68,14 +69,6 @@ def _data_kind(section: object) -> str:
     """Tag of the class that reads ``[data]``. That of built-in data refuses unknown names."""
     name = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
     return "parquet" if name == "parquet" else "built-in"
-
-
-class Section(BaseModel):
-    """Base of every section. An unknown key is an error, and values are read once."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
 
 
 class TrainingConfig(Section):
@@ -124,7 +117,7 @@ class TrainingConfig(Section):
     """Count lookups of each row and keep them in checkpoints, 8 bytes a row, so that
     ``embershard export --min-accesses`` can leave out seldom used rows."""
 
-    id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default={})
     """Share of a sparse input's ids that training treats as unknown, by input, so that the model
     learns to do without them. Useful for inputs whose ids are mostly new when served."""
 
@@ -179,7 +172,7 @@ AUTO = "auto"
 class ShardingConfig(Section):
     """Sharding of tables over the ranks that torchrun starts. One process checks and ignores it."""
 
-    tables: dict[str, Cut] = {"*": "table_wise"}
+    tables: dict[str, Cut] = Field(default={"*": "table_wise"})
     """Sharding type by pattern of table names. The first pattern that matches counts."""
 
     plan: str | None = None
@@ -250,7 +243,7 @@ class RunConfig(Section):
         Discriminator(_data_kind),
     ]
     model: Annotated[SerializeAsAny[ModelConfig], PlainValidator(parse_config)] = DLRMConfig()
-    tasks: dict[str, TaskConfig] = dict(DEFAULT_TASKS)
+    tasks: dict[str, TaskConfig] = Field(default=dict(DEFAULT_TASKS))
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
     sharding: ShardingConfig = ShardingConfig()
@@ -269,10 +262,8 @@ class RunConfig(Section):
     def check_model(self) -> None:
         """Import a class of the user's own and check its arguments; raises ConfigError."""
         if isinstance(self.model, ClassConfig):
-            try:
+            with self.refusing("model"):
                 self.model.check()
-            except OwnClassError as error:
-                raise self.refusal("model", error.key, problem=str(error)) from error
 
     def refusal(self, *key: str, problem: str) -> ConfigError:
         """The error to raise for a value that does not fit other settings or the data.
@@ -283,6 +274,22 @@ class RunConfig(Section):
         """
         where = f"key {'.'.join(key)!r}" if self._file is None else self._file.where(key)
         return ConfigError(f"{where}: {problem}")
+
+    @contextmanager
+    def refusing(self, *key: str, what: str = "") -> Iterator[None]:
+        """Raise bad input in the block as a ``refusal`` of a key. A ConfigError stays as it is.
+
+        Args:
+            key: path of the key; for an OwnClassError, of its section.
+            what: start of the problem.
+        """
+        try:
+            yield
+        except ConfigError:
+            raise
+        except (InputError, PackageError) as error:
+            inner = [error.key] if isinstance(error, OwnClassError) else []
+            raise self.refusal(*key, *inner, problem=f"{what}{error}") from error
 
 
 def read_config(path: Path) -> RunConfig:
@@ -325,15 +332,12 @@ def _problem(file: _File, document: Mapping[str, Any], error: ErrorDetails) -> s
         close = difflib.get_close_matches(names[-1], known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"{where}: expected one of {', '.join(known)}{hint}"
-    if error["type"] == "missing":
-        return f"{where}: expected a value, got none"
-    if names == ["model", "name"]:
+    if names == ["model", "name"] and error["type"] != "missing":
         return f"{where}: expected one of {', '.join(MODEL_CONFIGS)}, got {error['input']!r}"
-    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    got = error["input"]
+    problem = problem_of(error)
     if names == ["sharding", "tables", "plan"]:
-        message = f"'plan' belongs under [sharding], before [sharding.tables]; here {message}"
-    return f"{where}: {message}, got {list(got) if isinstance(got, tuple) else got!r}"
+        problem = f"'plan' belongs under [sharding], before [sharding.tables]; here {problem}"
+    return f"{where}: {problem}"
 
 
 def _known_keys(section: list[str], classes: Mapping[str, Any]) -> list[str]:
