@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor, nn
@@ -86,3 +87,14 @@ def request_rows(impressions: pa.Table) -> pa.Table:
         for field in impressions.schema
     ]
     return pa.Table.from_pylist(requests, pa.schema(schema))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two folders with a file of one name, in row groups of 60 rows."""
+    folder = tmp_path_factory.mktemp("data")
+    for day, first in (("monday", 0), ("tuesday", ROWS // 2)):
+        (folder / day).mkdir()
+        part = rows().slice(first, ROWS // 2)
+        pq.write_table(part, folder / day / "part.parquet", row_group_size=60)
+    return folder

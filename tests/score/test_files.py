@@ -10,31 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from torch import Tensor
 
-import embershard as es
 from embershard.cli import main
 from embershard.errors import DataError, InputError
-from embershard.jagged import KeyedJaggedTensor
 from embershard.score import BatchScorer, ScoredFiles, score_files
-from embershard.score.vectors import write_vectors
-from tests.score.conftest import ITEMS, ROWS, SCHEMA, Ranker, rows
+from tests.score.conftest import ITEMS, ROWS, rows
 
 
 @pytest.fixture(scope="module")
 def scorer(package: Path) -> BatchScorer:
     return BatchScorer(package)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two folders with a file of one name, in row groups of 60 rows."""
-    folder = tmp_path_factory.mktemp("data")
-    for day, first in (("monday", 0), ("tuesday", ROWS // 2)):
-        (folder / day).mkdir()
-        part = rows().slice(first, ROWS // 2)
-        pq.write_table(part, folder / day / "part.parquet", row_group_size=60)
-    return folder
 
 
 def test_files_keep_their_rows_order_and_columns(
@@ -252,69 +237,6 @@ def test_an_output_without_a_free_name_is_refused(scorer: BatchScorer, tmp_path:
     with pytest.raises(InputError, match=said):
         score_files(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_each_id_gets_the_vector_of_its_first_row(
-    package: Path, data: Path, tmp_path: Path
-) -> None:
-    scorer = BatchScorer(package, outputs=["vector"])
-
-    count, width = write_vectors(scorer, [str(data)], tmp_path, key="item")
-
-    items = list(dict.fromkeys(rows()["item"].to_pylist()))
-    assert (count, width) == (len(items), 8)
-    table = pq.read_table(tmp_path / "vectors.parquet")
-    assert table["id"].to_pylist() == items
-    assert np.load(tmp_path / "ids.npy").tolist() == items
-    vectors = np.load(tmp_path / "vectors.npy")
-    np.testing.assert_array_equal(np.stack(table["vector"].to_numpy()), vectors)
-    scored = scorer(rows())
-    first = rows()["item"].to_pylist().index(items[-1])
-    np.testing.assert_array_equal(vectors[-1], scored["vector"][first].as_py())
-
-
-def test_vectors_start_anew_after_a_kill(package: Path, data: Path, tmp_path: Path) -> None:
-    scorer = BatchScorer(package, outputs=["vector"])
-    write_vectors(scorer, [str(data)], tmp_path / "whole", key="item")
-    # A kill may leave scores of other files, and one result of three.
-    out = tmp_path / "out"
-    score_files(scorer, [str(data / "monday")], out / ".vectors.partial" / "scores", keep=["item"])
-    (out / "vectors.parquet").write_bytes(b"")
-
-    write_vectors(scorer, [str(data)], out, key="item")
-
-    names = ["ids.npy", "vectors.npy", "vectors.parquet"]
-    assert sorted(file.name for file in out.iterdir()) == names
-    for name in names:
-        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-def test_vectors_need_an_output_that_is_one(package: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a vector, got 'score'"):
-        write_vectors(BatchScorer(package, outputs=["score"]), [str(data)], tmp_path, key="item")
-
-
-class Vectors(Ranker):
-    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
-        pooled = self.embeddings(sparse)
-        user, item = pooled["user"] * 1.0, pooled["item"] * 1.0
-        return {"score": (es.to_examples(user) * item).sum(dim=1), "user": user, "item": item}
-
-
-def test_ids_of_items_are_no_keys_of_vectors_of_users(data: Path, tmp_path: Path) -> None:
-    package = es.export_model(Vectors(), SCHEMA, tmp_path / "vectors" / "1")
-    users, items = (BatchScorer(package, outputs=[name]) for name in ("user", "item"))
-
-    said = (
-        "--key: expected a column of request scope for output 'user', which has one value a "
-        "request, got 'item' of input 'item'"
-    )
-    with pytest.raises(InputError, match=f"^{said}"):
-        write_vectors(users, [str(data)], tmp_path / "out", key="item")
-    assert not (tmp_path / "out").exists()
-    write_vectors(users, [str(data)], tmp_path / "users", key="user")
-    write_vectors(users, [str(data)], tmp_path / "others", key="key")
-    assert write_vectors(items, [str(data)], tmp_path / "items", key="item")[0] <= ITEMS
 
 
 def test_a_repeated_command_says_that_all_is_scored(

@@ -14,12 +14,19 @@ from embershard.errors import DataError, InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.score import BatchScorer
 from embershard.score.vectors import write_vectors
-from tests.score.conftest import SCHEMA, Ranker, rows
+from tests.score.conftest import ITEMS, SCHEMA, Ranker, rows
 
 
 @pytest.fixture(scope="module")
 def scorer(package: Path) -> BatchScorer:
     return BatchScorer(package, outputs=["vector"])
+
+
+class Vectors(Ranker):
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
+        pooled = self.embeddings(sparse)
+        user, item = pooled["user"] * 1.0, pooled["item"] * 1.0
+        return {"score": (es.to_examples(user) * item).sum(dim=1), "user": user, "item": item}
 
 
 def item_rows(keys: Any, items: list[int]) -> pa.Table:
@@ -31,6 +38,59 @@ def item_rows(keys: Any, items: list[int]) -> pa.Table:
 
 def vectors_of(scorer: BatchScorer, items: list[int]) -> np.ndarray:
     return np.stack(scorer(item_rows(items, items))["vector"].to_numpy())
+
+
+def test_each_id_gets_the_vector_of_its_first_row(
+    scorer: BatchScorer, data: Path, tmp_path: Path
+) -> None:
+    count, width = write_vectors(scorer, [str(data)], tmp_path, key="item")
+
+    items = list(dict.fromkeys(rows()["item"].to_pylist()))
+    assert (count, width) == (len(items), 8)
+    table = pq.read_table(tmp_path / "vectors.parquet")
+    assert table["id"].to_pylist() == items
+    assert np.load(tmp_path / "ids.npy").tolist() == items
+    vectors = np.load(tmp_path / "vectors.npy")
+    np.testing.assert_array_equal(np.stack(table["vector"].to_numpy()), vectors)
+    scored = scorer(rows())
+    first = rows()["item"].to_pylist().index(items[-1])
+    np.testing.assert_array_equal(vectors[-1], scored["vector"][first].as_py())
+
+
+def test_vectors_start_anew_after_a_kill(scorer: BatchScorer, data: Path, tmp_path: Path) -> None:
+    write_vectors(scorer, [str(data)], tmp_path / "whole", key="item")
+    # A kill may leave the folder, and one result of three.
+    out = tmp_path / "out"
+    (out / ".vectors.partial").mkdir(parents=True)
+    (out / "vectors.parquet").write_bytes(b"")
+
+    write_vectors(scorer, [str(data)], out, key="item")
+
+    names = ["ids.npy", "vectors.npy", "vectors.parquet"]
+    assert sorted(file.name for file in out.iterdir()) == names
+    for name in names:
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_vectors_need_an_output_that_is_one(package: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a vector, got 'score'"):
+        write_vectors(BatchScorer(package, outputs=["score"]), [str(data)], tmp_path, key="item")
+
+
+def test_ids_of_items_are_no_keys_of_vectors_of_users(data: Path, tmp_path: Path) -> None:
+    package = es.export_model(Vectors(), SCHEMA, tmp_path / "vectors" / "1")
+    users, items = (BatchScorer(package, outputs=[name]) for name in ("user", "item"))
+
+    said = (
+        "--key: expected a column of request scope for output 'user', which has one value a "
+        "request, got 'item' of input 'item'"
+    )
+    with pytest.raises(InputError, match=f"^{said}"):
+        write_vectors(users, [str(data)], tmp_path / "out", key="item")
+    assert not (tmp_path / "out").exists()
+    write_vectors(users, [str(data)], tmp_path / "users", key="user")
+    write_vectors(users, [str(data)], tmp_path / "others", key="key")
+    assert write_vectors(items, [str(data)], tmp_path / "items", key="item")[0] <= ITEMS
 
 
 def test_the_first_row_of_an_id_in_the_order_of_the_data_counts(
@@ -107,13 +167,9 @@ def test_rows_without_a_vector_are_counted(scorer: BatchScorer, tmp_path: Path) 
         write_vectors(scorer, [str(tmp_path)], tmp_path / "out", key="sku")
 
 
-class ItemVectors(Ranker):
-    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
-        return {"item": super().forward(dense, sparse)["vector"]}
-
-
 def test_a_key_may_have_the_name_of_the_output(tmp_path: Path) -> None:
-    scorer = BatchScorer(es.export_model(ItemVectors(), SCHEMA, tmp_path / "items" / "1"))
+    package = es.export_model(Vectors(), SCHEMA, tmp_path / "items" / "1")
+    scorer = BatchScorer(package, outputs=["item"])
     pq.write_table(rows(), tmp_path / "a.parquet")
 
     write_vectors(scorer, [str(tmp_path / "a.parquet")], tmp_path / "out", key="item")
