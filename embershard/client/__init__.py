@@ -1,4 +1,4 @@
-"""The gRPC client. Needs numpy and grpcio, neither torch nor fbgemm."""
+"""The gRPC client. It needs numpy and grpcio, but neither torch nor FBGEMM."""
 
 from embershard.client.arrays import Lists
 from embershard.client.async_client import AsyncClient

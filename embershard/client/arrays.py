@@ -1,6 +1,6 @@
-"""From what people hold (lists, numpy, torch) to flat arrays in the wire's types.
+"""Converts lists, numpy arrays and tensors to flat arrays with the types of the wire format.
 
-Nothing here imports torch: a CPU tensor reaches numpy through ``__array__``.
+Does not import torch: numpy converts a CPU tensor with the tensor's ``__array__``.
 """
 
 import functools
@@ -29,7 +29,7 @@ LISTS = frozenset({list, tuple})
 
 
 class Lists(NamedTuple):
-    """Jagged lists in flat form, for callers who have them so: nothing is looped over."""
+    """Jagged lists in flat form, which are converted without a loop in Python."""
 
     lengths: npt.ArrayLike
     """Integers, shape ``(num_lists,)``."""
@@ -40,15 +40,22 @@ class Lists(NamedTuple):
 
 class FlatLists(NamedTuple):
     lengths: Int32Array  # (num_lists,)
-    values: Array  # (sum of lengths,), of the type that the conversion gives
-    nested: bool  # Whether lists were given, rather than values of one list each.
+    values: Array  # (sum of lengths,), in the type of the conversion.
+    nested: bool  # False if the input had single values, each of which is a list.
 
 
 def flatten(name: str, lists: object, convert: Convert) -> FlatLists:
-    """Concatenate lists of the input ``name``: :class:`Lists`; an array ``(num_lists,)`` of one
-    value each or ``(num_lists, k)``; a sequence of which each element is one value or a sequence of
-    values; or one value. ``convert`` makes an array of the values. `RequestError`: of another
-    form."""
+    """Concatenate the lists of an input.
+
+    Args:
+        name: name of the input, for messages.
+        lists: :class:`Lists`, an array ``(num_lists,)`` with one value per list, an array
+            ``(num_lists, k)``, a sequence of values or of sequences of values, or one value.
+        convert: converts the values to an array.
+
+    Raises:
+        RequestError: ``lists`` has another form.
+    """
     if isinstance(lists, Lists):
         return _from_parts(name, lists, convert)
     if isinstance(lists, Sequence) and not isinstance(lists, (str, bytes)):
@@ -57,22 +64,22 @@ def flatten(name: str, lists: object, convert: Convert) -> FlatLists:
 
 
 def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array:
-    """Ids ``(n,)`` as 64 bits. ``name``: the input, for messages."""
+    """Convert ids to an array ``(n,)`` of 64 bits. ``name`` is the input, for messages."""
     return ids.ids_of(f"feature {name!r}", values, RequestError)
 
 
 def floats_of(name: str, values: object) -> Float32Array:
-    """Float32, of the shape that the values have."""
+    """Convert values to float32 in the same shape."""
     array = array_of(name, values)
     if array.dtype.kind not in "biuf":
         raise RequestError(f"input {name!r}: expected numbers, got {values!r:.80}")
-    with np.errstate(over="ignore"):  # Infinity is the server's to refuse, with its place.
+    with np.errstate(over="ignore"):  # The server refuses infinities and reports their position.
         return array.astype(np.float32, copy=False)
 
 
 def array_of(name: str, values: object) -> Array:
-    """Any array, or a refusal of what numpy cannot hold: ragged rows, tensors on a GPU, holes."""
-    if np.ma.is_masked(values):  # Its array would hold what lies under the mask.
+    """Convert values to an array. Refuses ragged rows, tensors on a GPU and masked values."""
+    if np.ma.is_masked(values):  # The converted array would contain the masked values.
         raise RequestError(f"input {name!r}: expected values without a mask, got masked ones")
     try:
         return np.asarray(values)
@@ -96,8 +103,8 @@ def _from_items(name: str, items: Sequence[Any], convert: Convert) -> FlatLists:
 
 
 def _joined(lists: Sequence[Sequence[Any]]) -> tuple[Int32Array, list[Any]]:
-    """The lengths of lists, and their values in one list."""
-    try:  # Lists of one value are the most frequent, and take half the time like this.
+    """The lengths of lists, and a list of all their values."""
+    try:  # Lists of one value are the most frequent. This takes half the time for them.
         return _ones(len(lists)), [value for (value,) in lists]
     except ValueError:
         lengths = np.array(list(map(len, lists)), dtype=np.int32)
@@ -142,7 +149,7 @@ def _from_parts(name: str, lists: Lists, convert: Convert) -> FlatLists:
     lengths = array_of(name, lists.lengths)
     if lengths.ndim != 1 or (lengths.size and lengths.dtype.kind not in "iu"):
         raise RequestError(
-            f"feature {name!r}: expected lengths that are integers of 1 dimension, "
+            f"feature {name!r}: expected integer lengths of 1 dimension, "
             f"got {lengths.dtype} of shape {lengths.shape}"
         )
     if lengths.size and int(lengths.min()) < 0:
@@ -150,7 +157,7 @@ def _from_parts(name: str, lists: Lists, convert: Convert) -> FlatLists:
             f"feature {name!r}: length {int(lengths.min())} at list "
             f"{int(lengths.argmin())} is negative"
         )
-    if lengths.size and int(lengths.max()) > INT32_MAX:  # Their sum might begin at 0 again.
+    if lengths.size and int(lengths.max()) > INT32_MAX:  # The sum might overflow.
         raise RequestError(
             f"feature {name!r}: expected lengths of at most {INT32_MAX}, got {int(lengths.max())} "
             f"at list {int(lengths.argmax())}"
@@ -169,5 +176,5 @@ def _from_parts(name: str, lists: Lists, convert: Convert) -> FlatLists:
 def _check_dimensions(name: str, array: Array, *, most: int) -> None:
     if array.ndim > most:
         raise RequestError(
-            f"feature {name!r}: expected at most {most} dimensions there, got shape {array.shape}"
+            f"feature {name!r}: expected at most {most} dimensions, got shape {array.shape}"
         )

@@ -1,4 +1,4 @@
-"""The messages of a request, whose arguments are checked first, and what its refusal means."""
+"""Checks the arguments of a request, makes its messages, and explains its refusal."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,100 +14,100 @@ from embershard.client.prediction import ServedModel
 from embershard.errors import EmbershardError, InputError, RequestError
 
 TIMEOUT_SECONDS_MAX = 365.0 * 24 * 3600
-"""Longer ones are this long: gRPC counts in nanoseconds of 64 bits, from 1970."""
+"""Longer timeouts are reduced to this, since gRPC's times are 64-bit nanoseconds since 1970."""
 
 VERSION_MAX = (1 << 63) - 1
 
 TRAFFIC_KEY_BYTES_MAX = 1024
 
 REQUEST_ID_BYTES_MAX = 1000
-"""A server takes 1024; a stream puts a number before it."""
+"""A server accepts 1024 bytes, and a stream adds a number."""
 
 PriorityName: TypeAlias = Literal["interactive", "background"]
 
 PRIORITIES: dict[str, pb.Priority] = {
-    "interactive": pb.PRIORITY_UNSPECIFIED,  # Means the same, in no bytes.
+    "interactive": pb.PRIORITY_UNSPECIFIED,  # Has the same meaning and takes no bytes.
     "background": pb.PRIORITY_BACKGROUND,
 }
 
 ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s/:\[\]]+):([0-9]{1,5})", re.ASCII)
 
-HALF_A_PAIR = re.compile("[\ud800-\udfff]")
-"""What a Python string may hold and UTF-8 may not."""
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Characters that a Python string may contain but UTF-8 cannot encode."""
 
 
 def check_address(address: object) -> str:
-    """The address itself, if it is ``host:port``."""
-    found = ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if found is None or not 1 <= int(found[1]) <= 65535:
+    """Return the address, if it is ``host:port``."""
+    match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if match is None or not 1 <= int(match[1]) <= 65535:
         raise InputError(
             f"address: expected HOST:PORT, as in 127.0.0.1:50051 or [::1]:50051, got {address!r}"
         )
-    return found[0]
+    return match[0]
 
 
 def check_timeout(seconds: object) -> float:
-    """Seconds to wait, at most a year."""
+    """Return the timeout, reduced to a year if it is longer."""
     number = None if isinstance(seconds, bool) else seconds
     if isinstance(number, (int, float, np.integer, np.floating)) and 0 < number < float("inf"):
         return float(min(number, TIMEOUT_SECONDS_MAX))
     raise InputError(f"timeout_seconds: expected more than 0 and finite, got {seconds!r:.40}")
 
 
-def at_least_one(what: str, given: object) -> int:
-    """A whole number from 1 up."""
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
-        return given
-    raise InputError(f"{what}: expected at least 1, got {given!r:.40}")
+def at_least_one(argument: str, value: object) -> int:
+    """Return the value, if it is a whole number of at least 1."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise InputError(f"{argument}: expected at least 1, got {value!r:.40}")
 
 
-def name_of(what: str, given: object) -> str:
-    """Text that UTF-8 can hold."""
-    if isinstance(given, str) and not HALF_A_PAIR.search(given):
-        return given
-    raise InputError(f"{what}: expected text, got {given!r:.40}")
+def name_of(argument: str, value: object) -> str:
+    """Return the value, if it is a text that UTF-8 can encode."""
+    if isinstance(value, str) and not SURROGATE.search(value):
+        return value
+    raise InputError(f"{argument}: expected text, got {value!r:.40}")
 
 
-def _short_text(what: str, given: object, *, bytes_max: int) -> str:
-    text = name_of(what, given)
+def _short_text(argument: str, value: object, *, bytes_max: int) -> str:
+    text = name_of(argument, value)
     if (size := len(text.encode())) > bytes_max:
-        raise InputError(f"{what}: expected at most {bytes_max} bytes, got {size}")
+        raise InputError(f"{argument}: expected at most {bytes_max} bytes, got {size}")
     return text
 
 
-def names_of(what: str, given: object) -> list[str]:
-    """A list of texts."""
-    if isinstance(given, str):
-        raise InputError(f"{what}: expected a list of names, got the string {given!r}")
-    if not isinstance(given, Sequence):
-        raise InputError(f"{what}: expected a list of names, got {given!r:.40}")
-    return [name_of(f"{what}[{place}]", each) for place, each in enumerate(given)]
+def names_of(argument: str, value: object) -> list[str]:
+    """Return the value, if it is a list of texts."""
+    if isinstance(value, str):
+        raise InputError(f"{argument}: expected a list of names, got the string {value!r}")
+    if not isinstance(value, Sequence):
+        raise InputError(f"{argument}: expected a list of names, got {value!r:.40}")
+    return [name_of(f"{argument}[{place}]", name) for place, name in enumerate(value)]
 
 
-def priority_of(given: object) -> pb.Priority:
-    """The priority of that name."""
-    if isinstance(given, str) and given in PRIORITIES:
-        return PRIORITIES[given]
-    raise InputError(f"priority: expected interactive or background, got {given!r:.40}")
+def priority_of(value: object) -> pb.Priority:
+    """The priority with this name."""
+    if isinstance(value, str) and value in PRIORITIES:
+        return PRIORITIES[value]
+    raise InputError(f"priority: expected interactive or background, got {value!r:.40}")
 
 
-def version_of(given: object) -> int:
-    """A version's number, or 0."""
-    number = None if isinstance(given, bool) else given
+def version_of(value: object) -> int:
+    """Return the value, if it is the number of a version or 0."""
+    number = None if isinstance(value, bool) else value
     if isinstance(number, (int, np.integer)) and 0 <= number <= VERSION_MAX:
         return int(number)
-    raise InputError(f"version: expected 0..{VERSION_MAX}, got {given!r:.40}")
+    raise InputError(f"version: expected 0..{VERSION_MAX}, got {value!r:.40}")
 
 
 ENVELOPE_BYTES = 32
-"""What a stream adds to a request."""
+"""Number of bytes that a stream adds to a request at most."""
 
 Names = tuple[str, int, str]
-"""Model, version and label, as they were asked for."""
+"""Model, version and label of a request."""
 
 
 class PredictArguments(TypedDict, total=False):
-    """What `Client.predict` and the streams take of a request, but the model and the timeout."""
+    """Arguments of `Client.predict` and of the streams, without the model and the timeout."""
 
     dense: object | None
     sparse: Mapping[str, object] | None
@@ -120,7 +120,11 @@ class PredictArguments(TypedDict, total=False):
 
 
 def model_request(model: object, version: object, label: object) -> pb.GetModelRequest:
-    """`InputError`: an argument of another type than asked for."""
+    """Make a GetModel message.
+
+    Raises:
+        InputError: an argument has the wrong type.
+    """
     return pb.GetModelRequest(
         model=name_of("model", model), version=version_of(version), label=name_of("label", label)
     )
@@ -138,8 +142,11 @@ def predict_request(
     priority: PriorityName = "interactive",
     traffic_key: str = "",
 ) -> tuple[pb.PredictRequest, Inputs]:
-    """A request without its inputs, and these. `InputError`: an argument of another type than asked
-    for."""
+    """Make a message without inputs, and the inputs.
+
+    Raises:
+        InputError: an argument has the wrong type.
+    """
     model, version, label = names
     request = pb.PredictRequest(
         model=name_of("model", model),
@@ -158,12 +165,19 @@ def names_in(request: pb.PredictRequest | pb.GetModelRequest) -> Names:
 
 
 def pack_inputs(schema: ServedModel, inputs: Inputs, request: pb.PredictRequest) -> None:
-    """Sets the inputs of a request. `RequestError`: one contradicts the schema."""
+    """Set the inputs of a request.
+
+    Raises:
+        RequestError: an input contradicts the schema.
+    """
     request.num_examples = pack(schema, inputs, request.packed)
 
 
 def check_stream_size(request: pb.PredictRequest, schema: ServedModel) -> None:
-    """`RequestError`: a message so large would end the stream."""
+    """
+    Raises:
+        RequestError: the message is so large that it would end the stream.
+    """
     if request.ByteSize() + ENVELOPE_BYTES > schema.max_message_bytes:
         raise _too_large(request.ByteSize() + ENVELOPE_BYTES, schema)
 
@@ -175,7 +189,7 @@ def refusal(
     request: pb.PredictRequest,
     inputs: Inputs,
 ) -> EmbershardError:
-    """The error that a request's caller sees, of what the server's code and message say."""
+    """The error to raise for a request, from the server's code and error."""
     size = request.ByteSize()
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and size > schema.max_message_bytes:
         return _too_large(size, schema)
@@ -192,28 +206,30 @@ REFUSED_ID = re.compile(r"feature '(?P<feature>.*?)': id (?P<id>-?[0-9]+) at ", 
 
 
 def with_string(message: str, sparse: Mapping[str, object] | None) -> str:
-    """A server's refusal of an id, with the string that the caller gave for it in ``sparse``. The
-    message as it is if it is about something else, or the id was given as a number."""
-    found = REFUSED_ID.search(message)
-    if found is None or sparse is None or found["feature"] not in sparse:
+    """Add to a refusal of an id the string that has this id in ``sparse``.
+
+    The message is returned unchanged if it is not such a refusal, or if the id was a number.
+    """
+    match = REFUSED_ID.search(message)
+    if match is None or sparse is None or match["feature"] not in sparse:
         return message
-    for text in _strings_in(sparse[found["feature"]]):
-        # The hash as unsigned and as signed 64 bits: maps differ in how they read an id.
-        hashed = ids_of(found["feature"], [text])
-        if int(found["id"]) in (int(hashed[0]), int(hashed.view(np.uint64)[0])):
+    for text in _strings_in(sparse[match["feature"]]):
+        # Both unsigned and signed 64 bits, since id maps differ in how they read an id.
+        hashed = ids_of(match["feature"], [text])
+        if int(match["id"]) in (int(hashed[0]), int(hashed.view(np.uint64)[0])):
             return f"{message}; it stands for the string {text!r:.80}"
     return message
 
 
-def _strings_in(given: object) -> Iterator[str]:
-    """Every string in lists as `Client.predict` takes them."""
-    if isinstance(given, str):
-        yield str(given)
-    elif isinstance(given, Lists):
-        yield from _strings_in(given.values)
-    elif isinstance(given, np.ndarray):
-        if given.dtype.kind in "OUT":
-            yield from _strings_in(given.tolist())
-    elif isinstance(given, Sequence):
-        for item in given:
+def _strings_in(lists: object) -> Iterator[str]:
+    """All strings in an input of `Client.predict`."""
+    if isinstance(lists, str):
+        yield str(lists)
+    elif isinstance(lists, Lists):
+        yield from _strings_in(lists.values)
+    elif isinstance(lists, np.ndarray):
+        if lists.dtype.kind in "OUT":
+            yield from _strings_in(lists.tolist())
+    elif isinstance(lists, Sequence):
+        for item in lists:
             yield from _strings_in(item)

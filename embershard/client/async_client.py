@@ -22,7 +22,7 @@ from embershard.errors import DeadlineError, InputError, UnavailableError
 
 
 class AsyncCore(ClientCore):
-    """For one event loop."""
+    """The core of `AsyncClient`, for one event loop."""
 
     def __init__(self, address: str, kind: Any, **options: Any) -> None:
         try:
@@ -37,7 +37,7 @@ class AsyncCore(ClientCore):
         self.closed = asyncio.Event()
 
     async def call(self, method: Any, request: object, timeout_seconds: float) -> Any:
-        if self.closed.is_set():  # Since the schema was asked for.
+        if self.closed.is_set():  # It may have been closed while the schema was fetched.
             raise self._was_closed()
         try:
             return await method(request, timeout=timeout_seconds)
@@ -46,7 +46,7 @@ class AsyncCore(ClientCore):
             is_cancelled = task is not None and task.cancelling() > 0
             if is_cancelled or not self.closed.is_set():
                 raise
-            # gRPC's error for a closed channel; nobody has cancelled the caller.
+            # gRPC raises this for a closed channel too. The caller was not cancelled.
             raise self._was_closed() from None
 
     async def pause(self, seconds: float) -> None:
@@ -60,20 +60,23 @@ class AsyncCore(ClientCore):
     async def learn(
         self, names: Names, deadline: float, stale: ServedModel | None = None
     ) -> ServedModel:
-        """Asked for once, however many wait for it."""
+        """Fetch the schema once for all callers that wait for it."""
         try:
             left = remaining_seconds(deadline, address=self.address)
             async with asyncio.timeout(left), self._learning:
-                if self.closed.is_set():  # Meanwhile.
+                if self.closed.is_set():  # While it waited for the lock.
                     raise self._was_closed()
                 return await super().learn(names, deadline, stale)
         except TimeoutError:
             raise DeadlineError(
-                f"{self.address}: the deadline passed before the schema came"
+                f"{self.address}: the deadline passed before the schema arrived"
             ) from None
 
     def check_open(self) -> None:
-        """`InputError`: the client is closed, or another event loop's."""
+        """
+        Raises:
+            InputError: the client is closed, or was made in another event loop.
+        """
         if self.closed.is_set():
             raise InputError(f"{self.address}: expected an open client, got a closed one")
         if asyncio.get_running_loop() is not self._loop:
@@ -87,7 +90,7 @@ class AsyncCore(ClientCore):
 
 
 class AsyncClient:
-    """`Client`, for one event loop: the same arguments, answers and errors.
+    """`Client` for one event loop. Arguments, answers and errors are the same.
 
     ::
 
@@ -106,10 +109,10 @@ class AsyncClient:
     ) -> None:
         """
         Args:
-            address, tls, token, timeout_seconds, max_attempts: as in `Client`.
+            address, tls, token, timeout_seconds, max_attempts: see `Client`.
 
         Raises:
-            InputError: as `Client`; no event loop runs.
+            InputError: see `Client`; also if no event loop runs.
         """
         self._core = AsyncCore(
             address,
@@ -128,7 +131,7 @@ class AsyncClient:
         label: str = "",
         timeout_seconds: float | None = None,
     ) -> ServedModel:
-        """As `Client.get_model`."""
+        """See `Client.get_model`."""
         self._core.check_open()
         return await self._core.get_model(model, version, label, timeout_seconds)
 
@@ -141,7 +144,7 @@ class AsyncClient:
         timeout_seconds: float | None = None,
         **arguments: Unpack[PredictArguments],
     ) -> Prediction:
-        """As `Client.predict`."""
+        """See `Client.predict`."""
         request, inputs = predict_request((model, version, label), **arguments)
         self._core.check_open()
         return await self._core.predict(request, inputs, timeout_seconds)
@@ -149,10 +152,10 @@ class AsyncClient:
     def stream(
         self, model: str = "", *, version: int = 0, label: str = "", in_flight: int = 256
     ) -> AsyncPredictStream:
-        """As `Client.stream`::
+        """See `Client.stream`::
 
         async with client.stream("ranker") as stream:
-            answers = await asyncio.gather(*(stream.predict(sparse=each) for each in asked))
+            answers = await asyncio.gather(*(stream.predict(sparse=ids) for ids in requests))
         """
         self._core.check_open()
         names = names_in(model_request(model, version, label))
@@ -160,7 +163,7 @@ class AsyncClient:
         return AsyncPredictStream(self._core, names, in_flight=in_flight)
 
     async def close(self) -> None:
-        """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
+        """Close the connection. Open calls fail with UnavailableError. Safe to repeat."""
         self._core.closed.set()
         await self._core.channel.close()
 

@@ -1,4 +1,4 @@
-"""Many requests on one call, for asyncio."""
+"""A stream that sends many requests on one call, for asyncio."""
 
 import asyncio
 import time
@@ -20,8 +20,7 @@ AsyncWaiting = Waiting[asyncio.Future[Prediction]]
 
 
 class AsyncPredictStream:
-    """`PredictStream`, for one event loop. `AsyncClient.stream` makes it; it opens with its block,
-    ``async with``."""
+    """`PredictStream` for one event loop, made by `AsyncClient.stream`. ``async with`` opens it."""
 
     def __init__(
         self,
@@ -33,16 +32,16 @@ class AsyncPredictStream:
         self._core, self._names = core, names
         self._address = core.address
         self._room = asyncio.Semaphore(in_flight)
-        self._unsent = asyncio.Semaphore(in_flight)  # Where the server reads nothing.
+        self._unsent = asyncio.Semaphore(in_flight)  # Limits the queue if the server reads nothing.
         self._outstanding = Outstanding[asyncio.Future[Prediction]]()
         self._requests = asyncio.Queue[pb.PredictRequest | None]()
-        self._ended: Ended | None = self._not_open  # Why it takes no more.
+        self._ended: Ended | None = self._not_open  # Error of further requests.
         self._tasks = list[asyncio.Task[None]]()
 
     async def predict(
         self, *, timeout_seconds: float | None = None, **arguments: Unpack[PredictArguments]
     ) -> Prediction:
-        """As `PredictStream.predict`, with the answer itself."""
+        """See `PredictStream.predict`. Returns the answer instead of a future."""
         request, inputs = predict_request(self._names, **arguments)
         future: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
         waiting = await self._core.prepare(request, inputs, timeout_seconds, future)
@@ -54,19 +53,19 @@ class AsyncPredictStream:
             raise DeadlineError(f"{self._address}: no answer before the deadline") from None
 
     async def close(self) -> None:
-        """Wait for the answers to what was sent, each until its deadline, and end the stream."""
+        """Wait for the open requests, each until its deadline, and end the stream."""
         if self._ended is None:
             self._end(self._not_open)
-        left = [each.future for each in self._outstanding.values()]
-        if left:
+        unanswered = [waiting.future for waiting in self._outstanding.values()]
+        if unanswered:
             remaining = self._outstanding.last_deadline + GRACE_SECONDS - time.monotonic()
-            await asyncio.wait(left, timeout=max(0.0, remaining))
+            await asyncio.wait(unanswered, timeout=max(0.0, remaining))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
         await self.cancel()
 
     async def cancel(self) -> None:
-        """End the stream now. What has no answer fails with UnavailableError."""
+        """End the stream now. Open requests fail with UnavailableError."""
         if self._tasks:
             self._call.cancel()
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
@@ -107,7 +106,7 @@ class AsyncPredictStream:
         self._requests.put_nowait(None)  # Half-closes the call.
 
     async def _write(self) -> None:
-        """What somebody still waits for, one at a time, until the stream takes no more."""
+        """Send the requests whose answers are still awaited, until the stream ends."""
         try:
             while (request := await self._requests.get()) is not None:
                 self._unsent.release()
@@ -115,33 +114,33 @@ class AsyncPredictStream:
                     await self._call.write(request)
             await self._call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
-            return  # The call has ended: the reader says how.
+            return  # The call has ended. The reader handles its error.
 
     async def _read(self) -> None:
-        """Until the call ends."""
+        """Read answers until the call ends."""
         error: Ended = partial(UnavailableError, f"{self._address}: the server ended the stream")
         try:
             async for message in self._call:
                 self._answer(message)
         except grpc.RpcError as failure:
             error = partial(error_of, failure, address=self._address)
-        except asyncio.CancelledError:  # By us.
+        except asyncio.CancelledError:  # `cancel` did it.
             pass
         finally:
             self._end_all(error)
 
     def _end_all(self, error: Ended) -> None:
-        """Nothing comes any more."""
+        """Fail the open requests after the call has ended."""
         if self._ended is None:
             self._end(error)
         while not self._requests.empty():
             if self._requests.get_nowait() is not None:
                 self._unsent.release()
-        for task in self._tasks[:1]:  # The writer: it would wait for more.
+        for task in self._tasks[:1]:  # The writer, which would wait for more requests.
             task.cancel()
-        for each in self._outstanding.take():
-            if not each.future.done():
-                each.future.set_exception(error())
+        for waiting in self._outstanding.take():
+            if not waiting.future.done():
+                waiting.future.set_exception(error())
 
     def _answer(self, message: pb.PredictResponse) -> None:
         waiting = self._outstanding.pop(message.request_id, None)

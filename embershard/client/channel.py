@@ -1,4 +1,4 @@
-"""How a client's connection is made: in the open or with TLS, with a token or without."""
+"""Makes the connections of clients, with or without TLS and a token."""
 
 import functools
 import re
@@ -12,15 +12,15 @@ import grpc
 from embershard.errors import InputError
 
 CHANNEL_OPTIONS = (
-    # Ranking requests pass gRPC's default of 4 MiB; the server states its own limit.
+    # Ranking requests may exceed gRPC's default of 4 MiB. The server reports its own limit.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A lost connection is tried again as soon as gRPC may, so that a retry can find the server
-    # that took its place. By default it fails for a second without trying.
+    # Reconnect as soon as gRPC allows, so that a retry can reach a restarted server. By default
+    # calls fail for a second without an attempt to connect.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A server that vanishes without a word ends its streams, which have no deadline, within 80 s.
-    # Asked while a call is open, for as long as it is.
+    # Pings end a stream, which has no deadline, within 80 s if the server vanished silently. They
+    # are sent while a call is open.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -32,7 +32,7 @@ TOKEN = re.compile(rf"[!-~]{{0,{TOKEN_CHARS_MAX}}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """TLS as a client does it. Files are PEM, and are read when the client is made.
+    """TLS settings of a client. Files are PEM and are read when the client is made.
 
     ::
 
@@ -42,28 +42,28 @@ class Tls:
     """
 
     ca: str | Path | None = None
-    """Authorities, one of which must have signed the server's certificate. None: those that gRPC
-    ships, or that GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names."""
+    """Authorities, one of which must have signed the server's certificate. None: those of
+    GRPC_DEFAULT_SSL_ROOTS_FILE_PATH, or those that gRPC ships."""
 
     certificate: str | Path | None = None
-    """The client's own, for servers that ask for one, and those between it and its root."""
+    """The client's certificate with its intermediate certificates, for servers that require one."""
 
     key: str | Path | None = None
     """The key of that certificate."""
 
     server_name: str = ""
-    """The name that the server's certificate must have. Empty: the host of the address."""
+    """Name in the server's certificate. Empty: the host of the address."""
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
-            given = "key" if self.certificate is None else "certificate"
-            raise InputError(f"tls: expected certificate and key or neither, got only {given}")
+            only = "key" if self.certificate is None else "certificate"
+            raise InputError(f"tls: expected certificate and key or neither, got only {only}")
 
     def texts(self) -> tuple[bytes, bytes, bytes]:
-        """``ca``, ``certificate`` and ``key``, each empty where there is none.
+        """Contents of ``ca``, ``certificate`` and ``key``, or empty bytes if they are not set.
 
         Raises:
-            InputError: a file that cannot be read, or is no PEM.
+            InputError: a file cannot be read or is not PEM.
         """
         ca, certificate, key = (
             b"" if path is None else _pem_of(path) for path in (self.ca, self.certificate, self.key)
@@ -73,7 +73,7 @@ class Tls:
     def credentials(self) -> grpc.ChannelCredentials:
         """
         Raises:
-            InputError: as of `texts`.
+            InputError: see `texts`.
         """
         ca, certificate, key = self.texts()
         return grpc.ssl_channel_credentials(
@@ -84,7 +84,8 @@ class Tls:
 
 
 def check_token(token: object) -> str:
-    """The token itself, without white space around it, as a file's end of line. Empty: none."""
+    """Check a token and return it without surrounding white space, such as a line end. Empty means
+    no token."""
     if isinstance(token, str) and TOKEN.fullmatch(stripped := token.strip()):
         return stripped
     raise InputError(
@@ -93,7 +94,7 @@ def check_token(token: object) -> str:
 
 
 def read_token(path: str | Path) -> str:
-    """The first token of a file that may hold several, one a line, as a server's does."""
+    """Read the first token of a file, which may have several, one per line, like a server's."""
     token = check_token(_bytes_of("token", path).decode("latin-1").strip().partition("\n")[0])
     if not token:
         raise InputError(f"token: {path}: expected a token, got an empty file")
@@ -101,9 +102,9 @@ def read_token(path: str | Path) -> str:
 
 
 def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
-    """The method of a channel, with the token in every call. Empty: the method itself.
+    """Add the token to every call of a channel's method. No effect if the token is empty.
 
-    As a header rather than as gRPC's call credentials, which connections without TLS refuse.
+    The token is a header, because connections without TLS refuse gRPC's call credentials.
     """
     if not token:
         return method
@@ -111,8 +112,13 @@ def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
 
 
 def open_channel(address: str, tls: Tls | None, kind: Any, options: Any = CHANNEL_OPTIONS) -> Any:
-    """Nothing is sent yet. ``kind``: ``grpc``, or ``grpc.aio`` for the event loop that runs.
-    `InputError`: a file that cannot be read."""
+    """Make a channel. It sends nothing before the first call.
+
+    ``kind`` is ``grpc``, or ``grpc.aio`` for the running event loop.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
     if tls is None:
         return kind.insecure_channel(address, options=options)
     if not isinstance(tls, Tls):
@@ -125,7 +131,7 @@ def open_channel(address: str, tls: Tls | None, kind: Any, options: Any = CHANNE
 def _pem_of(path: str | Path) -> bytes:
     text = _bytes_of("tls", path)
     if b"-----BEGIN " not in text:
-        raise InputError(f"tls: {path}: expected PEM, which has a line -----BEGIN, got none")
+        raise InputError(f"tls: {path}: expected PEM, got a file without a line -----BEGIN")
     return text
 
 

@@ -1,4 +1,4 @@
-"""The client: one connection, the schemas it has learned, deadlines and retries."""
+"""The blocking client."""
 
 import os
 import threading
@@ -22,7 +22,7 @@ from embershard.errors import InputError, UnavailableError
 
 
 class BlockingCore(ClientCore):
-    """For any thread of one process."""
+    """The core of `Client`. Thread-safe, but only for the process that made it."""
 
     def __init__(self, address: str, kind: Any, **options: Any) -> None:
         super().__init__(address, kind, **options)
@@ -33,7 +33,7 @@ class BlockingCore(ClientCore):
         self.check_open()
         try:
             return method(request, timeout=timeout_seconds)
-        except ValueError:  # gRPC's error for a channel that was closed meanwhile.
+        except ValueError:  # gRPC raises it if the channel was closed meanwhile.
             self.check_open()
             raise
 
@@ -42,18 +42,21 @@ class BlockingCore(ClientCore):
             raise UnavailableError(f"{self.address}: the client was closed")
 
     def check_open(self) -> None:
-        """`InputError`: the client is closed, or another process made it."""
-        if self._is_inherited():  # Calls might never end: gRPC's threads are not here.
+        """
+        Raises:
+            InputError: the client is closed, or another process made it.
+        """
+        if self._is_inherited():  # Calls might hang, because gRPC's threads were not forked.
             raise InputError(
                 f"{self.address}: expected the process that made the client, got a child of it; "
-                "make another there"
+                "make another client in the child"
             )
         if self.closed.is_set():
             raise InputError(f"{self.address}: expected an open client, got a closed one")
 
     def close(self) -> None:
-        """As `Client.close`."""
-        if self._is_inherited():  # Threads that are not here may hold its locks.
+        """See `Client.close`."""
+        if self._is_inherited():  # Threads that were not forked may hold its locks.
             return
         self.closed.set()
         self.channel.close()
@@ -63,7 +66,7 @@ class BlockingCore(ClientCore):
 
 
 class Client:
-    """Asks an embershard server for predictions. Any thread may call, of the process that made it.
+    """Sends requests to an embershard server. Thread-safe, but only in the process that made it.
 
     ::
 
@@ -82,19 +85,18 @@ class Client:
     ) -> None:
         """
         Args:
-            address: ``host:port``, an IPv6 host in brackets. Nothing is sent before the first
+            address: ``host:port``, with an IPv6 host in brackets. Nothing is sent before the first
                 call.
-            tls: how to connect. None: without TLS, so that who listens on the network reads along.
-            token: one that the server's ``--token-file`` holds. Empty: none. Without TLS it crosses
-                the network as it is.
-            timeout_seconds: default deadline of a call, retries included. More than a
-                year is a year.
-            max_attempts: how often one call is sent at the most. 1: never retried. Retried are
-                UNAVAILABLE, and RESOURCE_EXHAUSTED where the server says after how long.
+            tls: settings of TLS. None: the traffic is not encrypted.
+            token: a token of the server's ``--token-file``. Empty: none. Without TLS the token
+                crosses the network unencrypted.
+            timeout_seconds: default timeout of a call, including retries. At most one year.
+            max_attempts: how often a call is sent at most. 1 means no retries. UNAVAILABLE is
+                retried, and RESOURCE_EXHAUSTED if the server says after what time.
 
         Raises:
-            InputError: an address of another form, a timeout that is not above 0, fewer than 1
-                attempt, a file that cannot be read, or what cannot be a token.
+            InputError: the address is malformed, the timeout is not above 0, ``max_attempts`` is
+                below 1, a file cannot be read, or the token has characters that are not allowed.
         """
         self._core = BlockingCore(
             address,
@@ -113,17 +115,17 @@ class Client:
         label: str = "",
         timeout_seconds: float | None = None,
     ) -> ServedModel:
-        """Ask what a model takes and gives. Always asks the server.
+        """Fetch the inputs and outputs of a model from the server.
 
         Args:
-            model: its name. Empty: the only one served.
-            version: 0: the one being served.
-            label: a name for a version. Empty: none.
-            timeout_seconds: None: the client's.
+            model: name of the model. Empty: the only model that is served.
+            version: number of the version. 0: the default version.
+            label: label of the version, instead of its number. Empty: none.
+            timeout_seconds: None: the client's timeout.
 
         Raises:
-            NotFoundError: no such model, version or label.
-            UnavailableError, DeadlineError: no answer.
+            NotFoundError: no such model, version or label is served.
+            UnavailableError, DeadlineError: the server did not answer.
         """
         return run(self._core.get_model(model, version, label, timeout_seconds))
 
@@ -146,32 +148,35 @@ class Client:
         """Score the examples of one request.
 
         Args:
-            model, version, label: as in :meth:`get_model`.
+            model, version, label: see :meth:`get_model`.
             dense: numbers. A mapping from name to ``(num_examples,)`` values (one value for an
                 input in request scope), or a matrix ``(num_examples, inputs)`` in schema order.
-            sparse: from name to lists of ids (integers of 64 bits, or strings): ``num_examples``
-                lists in example scope, one in request scope; a list of one id may be given as the
-                id. :class:`Lists` or arrays for speed. An input left out is empty.
-            weights: from name to lists of weights, as many as ids; weighted inputs only. Of ids in
-                :class:`Lists` likewise: ``Lists(lengths, weights)``.
-            num_examples: None: as many as the inputs in example scope have, 1 where none is given.
-                0: no candidates, for ``outputs`` in request scope alone, as a user's vector is.
-            outputs: names of those wanted. Empty: all.
-            request_id: comes back in the answer; at most 1000 bytes.
-            priority: ``background`` for what nobody waits for: it runs in what others leave free.
-            traffic_key: where the server splits traffic between versions, requests of the same key
-                get the same version, as those of one user; at most 1024 bytes. Empty: at random.
-            timeout_seconds: deadline, retries included. None: the client's.
+            sparse: a mapping from name to lists of ids, which are integers of 64 bits or strings.
+                An input has ``num_examples`` lists in example scope, one list in request scope. An
+                id may stand for a list of one id. :class:`Lists` and arrays are faster than lists.
+                Inputs that are left out are empty.
+            weights: a mapping from name to lists of weights, for weighted inputs only. Each id
+                needs one weight. For ids in :class:`Lists` use ``Lists(lengths, weights)``.
+            num_examples: None: the number that the inputs in example scope have, or 1 if there are
+                none. 0: no candidates, for requests that only need ``outputs`` in request scope,
+                such as a user's vector.
+            outputs: names of the outputs to return. Empty: all.
+            request_id: returned in the answer; at most 1000 bytes.
+            priority: ``background`` for requests that may wait: they use the capacity that others
+                leave free.
+            traffic_key: if the server splits traffic between versions, requests with the same key,
+                such as a user's, go to the same version. At most 1024 bytes. Empty: at random.
+            timeout_seconds: timeout including retries. None: the client's.
 
         Returns:
             Outputs by name, float32, shape ``(num_examples, ...)`` or ``(1, ...)``.
 
         Raises:
-            InputError: an argument of another type than asked for.
+            InputError: an argument has the wrong type.
             RequestError: an input contradicts the schema.
             NotFoundError: no such model, version, label or output.
-            OverloadedError, UnavailableError, DeadlineError: no answer in time; try later, and
-                where the first has ``retry_after_seconds``, after those.
+            OverloadedError, UnavailableError, DeadlineError: no answer in time. Try later; after
+                ``retry_after_seconds`` if an OverloadedError has it.
         """
         request, inputs = predict_request(
             (model, version, label),
@@ -189,7 +194,7 @@ class Client:
     def stream(
         self, model: str = "", *, version: int = 0, label: str = "", in_flight: int = 256
     ) -> PredictStream:
-        """Open a stream: many requests on one call, which costs the server less than calls.
+        """Open a stream. It sends many requests on one call, which costs the server less.
 
         ::
 
@@ -198,27 +203,27 @@ class Client:
                 answers = [stream.predict(dense=dense, sparse=sparse) for sparse in requests]
             scores = [answer.result()["score"] for answer in answers]
 
-        Close it: its two threads live until it ends, or the client is closed.
+        Close the stream after use: its two threads run until it ends or the client is closed.
 
         Args:
-            model, version, label: of all its requests; as in :meth:`get_model`.
-            in_flight: requests without an answer, at least 1; one more waits for room.
+            model, version, label: of all requests of the stream, see :meth:`get_model`.
+            in_flight: largest number of unanswered requests, at least 1. Further requests wait.
 
         Raises:
-            InputError: an argument of another type than asked for; a closed client.
+            InputError: an argument has the wrong type, or the client is closed.
         """
         self._core.check_open()
         names = names_in(model_request(model, version, label))
         in_flight = at_least_one("in_flight", in_flight)
         try:
             return PredictStream(self._core, names, in_flight=in_flight)
-        except ValueError:  # gRPC's error for a channel that was closed meanwhile.
+        except ValueError:  # gRPC raises it if the channel was closed meanwhile.
             self._core.check_open()
             raise
 
     def close(self) -> None:
-        """End the connection. Calls under way fail with UnavailableError. Safe to repeat. It does
-        nothing in a child of the process that made the client."""
+        """Close the connection. Open calls fail with UnavailableError. Safe to repeat. Does nothing
+        in a child of the process that made the client."""
         self._core.close()
 
     def __enter__(self) -> Self:

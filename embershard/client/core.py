@@ -1,6 +1,8 @@
-"""What a client sends and does next, of `Client` and `AsyncClient` alike: coroutines over the two
-operations in which they differ, a call and a pause. Those of `Client` block and never wait, so that
-`run` carries out its coroutines in one step."""
+"""The common part of `Client` and `AsyncClient`: schemas, retries and the outcomes of requests.
+
+They are coroutines over two operations in which the clients differ, a call and a pause. Both
+operations of `Client` block and never await, so `run` completes its coroutines in one step.
+"""
 
 import dataclasses
 import itertools
@@ -41,15 +43,15 @@ from embershard.errors import EmbershardError, RequestError, UnavailableError
 Future = TypeVar("Future")
 
 CLOSE_SECONDS = 1.0
-"""For a stream to end once all its requests are answered."""
+"""Time for a stream to end after all its requests are answered."""
 
 GRACE_SECONDS = 0.05
-"""Behind a deadline: the server's own word on it tells more."""
+"""Additional wait after a deadline, because the server's own error says more than ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Generic[Future]):
-    """One request, and who waits for its answer."""
+    """A request whose answer is awaited."""
 
     future: Future
     request: pb.PredictRequest
@@ -60,43 +62,43 @@ class Waiting(Generic[Future]):
     """Seconds on the monotonic clock."""
 
     request_id: str
-    """The caller's own."""
+    """The id that the caller passed."""
 
 
 class Outstanding(dict[str, Waiting[Future]]):
-    """By the ids under which they go over the wire: ``<number>/<the caller's own>``."""
+    """Unanswered requests by their ids on the wire, ``<number>/<the caller's id>``."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
 
     @property
     def next_deadline(self) -> float:
-        """Of any that waits. Infinity: none does."""
-        return min((each.deadline for each in self.values()), default=math.inf)
+        """The earliest deadline, or infinity if there is no request."""
+        return min((waiting.deadline for waiting in self.values()), default=math.inf)
 
     @property
     def last_deadline(self) -> float:
-        """Of all that wait. 0: none does."""
-        return max((each.deadline for each in self.values()), default=0.0)
+        """The latest deadline, or 0 if there is no request."""
+        return max((waiting.deadline for waiting in self.values()), default=0.0)
 
     def add(self, waiting: Waiting[Future]) -> None:
-        """Gives its request an id that no other of the stream has."""
+        """Add a request and give it an id that is unique on the stream."""
         wire_id = f"{next(self._numbers)}/{waiting.request_id}"
         waiting.request.request_id = wire_id
         self[wire_id] = waiting
 
     def take(self, until: float = math.inf) -> list[Waiting[Future]]:
-        """Those whose deadline has passed by then; by default all."""
-        due = [key for key, each in self.items() if each.deadline <= until]
+        """Remove and return the requests with deadlines up to ``until``, by default all."""
+        due = [key for key, waiting in self.items() if waiting.deadline <= until]
         return [self.pop(key) for key in due]
 
 
 UNCHANGED_SECONDS = 1.0
-"""For which a schema that was asked for, and was the known one, is not asked for again: wrong
-requests in a loop would send a call each."""
+"""Time for which a schema that was fetched again without a change is not fetched again. Otherwise
+wrong requests in a loop would each fetch it."""
 
 STALE = grpc.StatusCode.FAILED_PRECONDITION
-"""The schema that a request was packed by is not the one served."""
+"""The request was packed with another schema than the served one."""
 
 SERVICE = "/embershard.v1.Predictor"
 
@@ -104,17 +106,17 @@ T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits."""
+    """Return the result of a coroutine that never awaits."""
     try:
         coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("the calls of a client that blocks never wait")
+    raise AssertionError("the calls of a blocking client never await")
 
 
 class ClientCore(ABC):
-    """One connection's methods, its options and the schemas that it has learned. Thread-safe."""
+    """The methods, options and fetched schemas of one connection. Thread-safe."""
 
     def __init__(
         self,
@@ -126,22 +128,22 @@ class ClientCore(ABC):
         timeout_seconds: float,
         max_attempts: int,
     ) -> None:
-        """As `Client` takes them, and raises. ``kind``: ``grpc``, or ``grpc.aio``, which tells what
-        a call of a method is."""
+        """See `Client` for arguments and errors. ``kind`` is ``grpc``, or ``grpc.aio`` for methods
+        that are awaited."""
         self.address, token = check_address(address), check_token(token)
         self.timeout_seconds = check_timeout(timeout_seconds)
         self._max_attempts = at_least_one("max_attempts", max_attempts)
         self.channel = open_channel(address, tls, kind)
         self._models: dict[Names, ServedModel] = {}  # Each operation on it is atomic.
-        self._unchanged_until: dict[Names, float] = {}  # Likewise.
+        self._unchanged_until: dict[Names, float] = {}  # Each operation on it is atomic.
 
         def method(kind: Any, name: str, request: Any, response: Any) -> Any:
-            made = kind(
+            method = kind(
                 f"{SERVICE}/{name}",
                 request_serializer=request.SerializeToString,
                 response_deserializer=response.FromString,
             )
-            return with_token(made, token)
+            return with_token(method, token)
 
         unary, stream = self.channel.unary_unary, self.channel.stream_stream
         self._predict = method(unary, "Predict", pb.PredictRequest, pb.PredictResponse)
@@ -150,11 +152,11 @@ class ClientCore(ABC):
 
     @abstractmethod
     async def call(self, method: Any, request: object, timeout_seconds: float) -> Any:
-        """Send a request once: the server's message, or RpcError."""
+        """Send a request once. Returns the server's message or raises RpcError."""
 
     @abstractmethod
     async def pause(self, seconds: float) -> None:
-        """Wait before the next attempt, or until `close`: UnavailableError."""
+        """Wait before the next attempt. Raises UnavailableError if the client is closed."""
 
     async def get_model(
         self, model: object, version: object, label: object, timeout_seconds: float | None
@@ -167,8 +169,8 @@ class ClientCore(ABC):
     async def learn(
         self, names: Names, deadline: float, stale: ServedModel | None = None
     ) -> ServedModel:
-        """Ask for a schema, unless another caller has learned it meanwhile. ``stale``: the one that
-        the server no longer serves. None: none was known."""
+        """Fetch a schema, unless another caller has fetched it meanwhile. ``stale`` is the schema
+        that the server no longer serves. None if there was none."""
         known = self._models.get(names)
         if known is not None and known is not stale:
             return known
@@ -180,7 +182,7 @@ class ClientCore(ABC):
     async def predict(
         self, request: pb.PredictRequest, inputs: Inputs, timeout_seconds: float | None
     ) -> Prediction:
-        """As `Client.predict`, of a request without its inputs."""
+        """See `Client.predict`. ``request`` has no inputs yet."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         names = names_in(request)
         schema, is_new = await self._pack(names, request, inputs, deadline)
@@ -192,7 +194,7 @@ class ClientCore(ABC):
                 if is_new or code is not STALE:
                     error = error_of(failure, address=self.address, timeout_seconds=timeout)
                     raise refusal(code, error, schema, request, inputs) from None
-            # The model was replaced meanwhile: its schema is learned again, once.
+            # The model was replaced meanwhile, so its schema is fetched again, once.
             is_new = True
             schema = await self.learn(names, deadline, schema)
             pack_inputs(schema, inputs, request)
@@ -204,7 +206,7 @@ class ClientCore(ABC):
         timeout_seconds: float | None,
         future: Future,
     ) -> Waiting[Future]:
-        """A request of a stream, which the stream sends. ``future``: of its answer."""
+        """Prepare a request that a stream will send. ``future`` receives its answer."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         schema, _ = await self._pack(names_in(request), request, inputs, deadline)
         check_stream_size(request, schema)
@@ -220,9 +222,14 @@ class ClientCore(ABC):
     async def _pack(
         self, names: Names, request: pb.PredictRequest, inputs: Inputs, deadline: float
     ) -> tuple[ServedModel, bool]:
-        """Pack inputs by the schema that is known, or, if it refuses them, by the one that is
-        served now: the model may have been replaced. Returns the schema, and whether it was asked
-        for just now. `RequestError`: the inputs contradict it."""
+        """Pack inputs with the known schema. If it refuses them, the model may have been replaced,
+        so pack them with the schema that is served now.
+
+        Returns the schema, and True if it was fetched just now.
+
+        Raises:
+            RequestError: the inputs contradict the schema.
+        """
         known = self._models.get(names)
         if known is not None:
             try:
@@ -240,17 +247,17 @@ class ClientCore(ABC):
     def outcome(
         self, message: pb.PredictResponse, waiting: Waiting[Any]
     ) -> Prediction | EmbershardError:
-        """What a stream's message answers to a request."""
+        """The result of a request from its message on the stream."""
         request = waiting.request
         if not message.HasField("failure"):
             try:
                 answer = prediction(message)
-            except EmbershardError as unread:  # Bytes that do not fill their shape.
-                return unread
+            except EmbershardError as invalid:  # The bytes do not match the shape.
+                return invalid
             return dataclasses.replace(answer, request_id=waiting.request_id)
         failure, code = message.failure, code_of(message.failure.code)
         if code is STALE:
-            self._models.pop(names_in(request), None)  # The next request asks for it.
+            self._models.pop(names_in(request), None)  # The next request fetches it.
             words = f"the model was replaced; send the request again ({failure.message})"
             return UnavailableError(f"{self.address}: {words}")
         error = error_for(
@@ -270,14 +277,14 @@ class ClientCore(ABC):
         try:
             schema = served_model(await self._send(self._get_model, request, deadline))
         except grpc.RpcError as failure:
-            # gRPC's own message would hide the sentence; it stays in __context__.
+            # "from None" hides gRPC's long message, which stays in __context__.
             address = self.address
             raise error_of(failure, address=address, timeout_seconds=timeout_seconds) from None
         self._models[names_in(request)] = schema
         return schema
 
     async def _send(self, method: Any, request: object, deadline: float) -> Any:
-        """Send, and send again where that can help, until the deadline."""
+        """Send a request, and retry until the deadline if that can help."""
         attempt = 1
         while True:
             try:

@@ -1,4 +1,4 @@
-"""From named inputs to the packed form of a request."""
+"""Converts named inputs to the packed form of a request."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from embershard.client.prediction import Scope, ServedInput, ServedModel
 from embershard.errors import RequestError
 
 MAX_EXAMPLES = (1 << 31) - 1
-"""Of any request. The model's own limit is the server's to check."""
+"""Limit of the format. The server checks the limit of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a caller wants scored, as they hold it. See :meth:`embershard.Client.predict`."""
+    """Inputs as a caller passes them to :meth:`embershard.Client.predict`."""
 
     dense: object | None = None
     sparse: Mapping[str, object] | None = None
@@ -33,8 +33,13 @@ class Inputs:
 
 
 def pack(model: ServedModel, inputs: Inputs, packed: pb.Packed) -> int:
-    """Lay inputs out as the model's schema says, setting every field anew; returns the number of
-    examples. `RequestError`: an input is unknown, missing or of the wrong size."""
+    """Write inputs to ``packed`` in the layout of the model's schema. Every field is overwritten.
+
+    Returns the number of examples.
+
+    Raises:
+        RequestError: an input is unknown, missing or of the wrong size.
+    """
     dense = _dense_by_name(model, inputs.dense)
     sparse = _mapping(model, "sparse", inputs.sparse, model.sparse)
     weighted = [item for item in model.sparse if item.weighted]
@@ -61,31 +66,31 @@ def pack(model: ServedModel, inputs: Inputs, packed: pb.Packed) -> int:
         for item in model.sparse
     ]
     packed.lengths = _bytes(lengths, "<i4")
-    packed.values = _bytes([each.values for each in lists.values()], "<i8")
+    packed.values = _bytes([flat.values for flat in lists.values()], "<i8")
     packed.weights = _bytes([_weights(item, lists, weights) for item in weighted], "<f4")
     return num_examples
 
 
 def _mapping(
-    model: ServedModel, kind: str, given: object, known: Collection[ServedInput]
+    model: ServedModel, kind: str, inputs: object, known: Collection[ServedInput]
 ) -> Mapping[str, object]:
-    """Inputs by name, every one of them known."""
-    if given is None:
+    """Inputs by name, after a check that all names are known."""
+    if inputs is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise RequestError(f"{kind} inputs: expected a mapping from their names, got {given!r:.80}")
+    if not isinstance(inputs, Mapping):
+        raise RequestError(f"{kind} inputs: expected a mapping from names, got {inputs!r:.80}")
     names = dict.fromkeys(item.name for item in known)
-    for name in given:
+    for name in inputs:
         if name not in names:
             raise RequestError(
                 f"feature {name!r}: not a {kind} input of model {model.name!r}, expected one of "
                 f"{', '.join(map(repr, names)) or 'none'}"
             )
-    return given
+    return inputs
 
 
 def _dense_by_name(model: ServedModel, dense: object | None) -> Mapping[str, object]:
-    """Dense inputs as a mapping; a matrix has one column an input, in schema order."""
+    """Dense inputs as a mapping. A matrix has one column per input, in schema order."""
     if dense is None or isinstance(dense, Mapping):
         return _mapping(model, "dense", dense, model.dense)
     matrix = floats_of("dense", dense)
@@ -110,7 +115,7 @@ def _check_constant(index: int, item: ServedInput, column: Float32Array) -> None
     if different.any():
         row = int(different.argmax())
         raise RequestError(
-            f"dense column {index} ({item.name!r}): it belongs to the whole request, expected "
+            f"dense column {index}: input {item.name!r} has request scope: expected "
             f"{column[0]} in every row, got {column[row]} in row {row}"
         )
 
@@ -123,8 +128,7 @@ def _dense_column(item: ServedInput, values: object) -> Float32Array:
         raise RequestError(f"input {item.name!r}: expected 1 dimension, got shape {column.shape}")
     if item.scope == "request" and column.size != 1:
         raise RequestError(
-            f"input {item.name!r}: it belongs to the whole request, expected 1 value, "
-            f"got {column.size}"
+            f"input {item.name!r} has request scope: expected 1 value, got {column.size}"
         )
     return column
 
@@ -135,10 +139,9 @@ def _lists(item: ServedInput, lists: object, convert: Convert) -> FlatLists:
         return flat
     if flat.nested:
         raise RequestError(
-            f"feature {item.name!r}: it belongs to the whole request, expected one list, "
-            f"got {flat.lengths.size}"
+            f"feature {item.name!r} has request scope: expected one list, got {flat.lengths.size}"
         )
-    # Values without a list around them are the one list of a request-scoped input.
+    # An input with request scope has one list, so its values need no list around them.
     return FlatLists(np.array([flat.values.size], dtype=np.int32), flat.values, nested=True)
 
 
@@ -148,7 +151,7 @@ def _num_examples(
     columns: Mapping[str, Float32Array],
     lists: Mapping[str, FlatLists],
 ) -> int:
-    """Stated by the caller, or read off the example-scoped inputs, which must agree."""
+    """The stated number of examples, or that of the inputs with example scope. All must agree."""
     sizes: dict[str, int] = {}
     for item in model.inputs:
         if item.scope == "example" and item.name in columns:
@@ -158,11 +161,11 @@ def _num_examples(
     expected = stated if stated is not None else next(iter(sizes.values()), 1)
     if isinstance(expected, bool) or not isinstance(expected, (int, np.integer)):
         raise RequestError(f"num_examples: expected a whole number, got {expected!r:.40}")
-    # A caller who states num_examples=0 means it; an empty list is a mistake.
+    # num_examples=0 is deliberate, but an empty list is probably a mistake.
     if stated is None and expected == 0:
         raise RequestError(
             f"input {next(iter(sizes))!r}: expected at least 1 example, got none; for outputs in "
-            "request scope only, leave it out and write num_examples=0"
+            "request scope only, leave the input out and pass num_examples=0"
         )
     if not 0 <= expected <= MAX_EXAMPLES:
         raise RequestError(f"num_examples: expected 0..{MAX_EXAMPLES}, got {expected}")
@@ -178,7 +181,7 @@ def _num_examples(
 def _dense_bytes(
     model: ServedModel, columns: Mapping[str, Float32Array], scope: Scope, rows: int
 ) -> bytes:
-    """A matrix ``(rows, inputs of that scope)``."""
+    """Bytes of a matrix ``(rows, inputs of the scope)``."""
     items = [item for item in model.dense if item.scope == scope]
     matrix = np.empty((rows, len(items)), dtype="<f4")
     for index, item in enumerate(items):
@@ -196,28 +199,30 @@ def _dense_bytes(
 def _weights(
     item: ServedInput, lists: Mapping[str, FlatLists], weights: Mapping[str, object]
 ) -> Array:
-    """One for each id of one weighted input."""
+    """The weights of one input, one per id."""
     none = FlatLists(np.zeros(0, np.int32), np.zeros(0, np.float32), nested=True)
     ids = lists.get(item.name, none)
     if item.name not in weights:
         if ids.values.size:
             raise RequestError(f"feature {item.name!r}: expected a weight for each id, got none")
         return none.values
-    given = _lists(item, weights[item.name], floats_of)
-    if given.values.size != ids.values.size:
+    flat = _lists(item, weights[item.name], floats_of)
+    if flat.values.size != ids.values.size:
         raise RequestError(
             f"feature {item.name!r}: expected {ids.values.size} weights, one for each id, "
-            f"got {given.values.size}"
+            f"got {flat.values.size}"
         )
-    if not ids.values.size or np.array_equal(given.lengths, ids.lengths):
-        return given.values
-    if given.lengths.size != ids.lengths.size:
-        got = f"{given.lengths.size} lists for {ids.lengths.size}"
+    if not ids.values.size or np.array_equal(flat.lengths, ids.lengths):
+        return flat.values
+    if flat.lengths.size != ids.lengths.size:
+        received = f"{flat.lengths.size} lists for {ids.lengths.size}"
     else:
-        at = int(np.flatnonzero(given.lengths != ids.lengths)[0])
-        got = f"{given.lengths[at]} weights for {ids.lengths[at]} ids in list {at}"
+        position = int(np.flatnonzero(flat.lengths != ids.lengths)[0])
+        received = (
+            f"{flat.lengths[position]} weights for {ids.lengths[position]} ids in list {position}"
+        )
     raise RequestError(
-        f"feature {item.name!r}: expected lists of weights as long as those of ids, got {got}"
+        f"feature {item.name!r}: expected lists of weights as long as those of ids, got {received}"
     )
 
 

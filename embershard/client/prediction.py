@@ -1,4 +1,4 @@
-"""The answers of a server, to GetModel and to Predict, as plain values."""
+"""A server's answers to GetModel and Predict as plain values."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -26,22 +26,23 @@ class ServedInput:
     kind: Literal["dense", "sparse"]
 
     scope: Scope
-    """Given once for each example, or once for the whole request."""
+    """One value per example, or one for the whole request."""
 
     default: float | None = None
-    """Dense: the value where a request leaves the input out. None: requests must give it."""
+    """Dense: value if a request leaves the input out. None: the input is required."""
 
     weighted: bool = False
-    """Sparse: every id comes with a weight."""
+    """Sparse: every id needs a weight."""
 
     max_ids: int = 0
-    """Sparse: ids that count in one list. 0: no limit of its own."""
+    """Sparse: number of ids of a list that are used. 0: no limit."""
 
     known_ids: int = 0
-    """Sparse: ids 0 .. known_ids - 1 are known. 0: a vocabulary, or a server that does not say."""
+    """Sparse: ids 0 .. known_ids - 1 are known. 0: the ids are in a vocabulary, or the server does
+    not report them."""
 
     hashed: bool = False
-    """Sparse: any id is known, and stands for one of ``known_ids`` buckets."""
+    """Sparse: any id is known and is hashed to one of ``known_ids`` buckets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +62,18 @@ class ServedModel:
     version: int
 
     fingerprint: int
-    """XXH3-64 of inputs and outputs; travels with packed requests."""
+    """XXH3-64 of inputs and outputs, sent with every packed request."""
 
     inputs: tuple[ServedInput, ...]
-    """In the order of the packed form: dense inputs first, then sparse ones."""
+    """Dense inputs, then sparse inputs, in the order of the packed form."""
 
     outputs: tuple[ServedOutput, ...]
 
     max_examples: int
-    """Per request."""
+    """Limit of examples per request."""
 
     max_ids: int
-    """Per request, over all sparse inputs."""
+    """Limit of ids per request, over all sparse inputs."""
 
     max_message_bytes: int
 
@@ -86,8 +87,11 @@ class ServedModel:
 
 
 def served_model(message: pb.GetModelResponse) -> ServedModel:
-    """Read a GetModel answer. `InternalError`: the server speaks of a scope or kind that this
-    client does not know."""
+    """Convert an answer to GetModel.
+
+    Raises:
+        InternalError: a scope or kind is unknown to this client.
+    """
     return ServedModel(
         name=message.model,
         version=message.version,
@@ -134,16 +138,16 @@ def _scope(name: str, value: int) -> Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Where the server spent its time, in microseconds."""
+    """Times of a request in the server, in microseconds."""
 
     queue_us: int
-    """Waiting for the batch to start."""
+    """Time until its batch started."""
 
     lookup_us: int
-    """The lookups of the whole batch."""
+    """Time of the whole batch's lookups."""
 
     dense_us: int
-    """The dense program of the whole batch."""
+    """Time of the dense program for the whole batch."""
 
     total_us: int
     """From the arrival of the request to the answer."""
@@ -159,18 +163,18 @@ class Prediction(Mapping[str, npt.NDArray[np.float32]]):
     timing: Timing
 
     unknown_ids: Mapping[str, int]
-    """How many ids the model does not know, for each feature where there were any."""
+    """Number of ids that the model does not know, by feature. Features without any are left out."""
 
     request_id: str = ""
 
     def __getitem__(self, name: str) -> npt.NDArray[np.float32]:
         """
         Raises:
-            NotFoundError: no such output; it is a KeyError as well.
+            NotFoundError: there is no such output. It is also a KeyError.
         """
         if name not in self.outputs:
             known = ", ".join(map(repr, self.outputs)) or "none"
-            raise _NoSuchOutputError(f"output {name!r}: expected one of the answer's, {known}")
+            raise _NoSuchOutputError(f"output {name!r}: expected an output of the answer, {known}")
         return self.outputs[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -181,14 +185,17 @@ class Prediction(Mapping[str, npt.NDArray[np.float32]]):
 
 
 class _NoSuchOutputError(NotFoundError, KeyError):
-    """As a mapping has it, and as this library has it."""
+    """A KeyError, as for any mapping, that is also an error of this library."""
 
-    __str__ = Exception.__str__  # A KeyError's would be in quotes.
+    __str__ = Exception.__str__  # KeyError would add quotes.
 
 
 def prediction(message: pb.PredictResponse) -> Prediction:
-    """Read a Predict answer. `InternalError`: an output's bytes do not fill its shape, or that is
-    none."""
+    """Convert an answer to Predict.
+
+    Raises:
+        InternalError: the shape of an output is invalid, or does not match the number of bytes.
+    """
     timing = message.timing
     return Prediction(
         model=message.model,
@@ -208,7 +215,9 @@ def prediction(message: pb.PredictResponse) -> Prediction:
 def _values(output: pb.Output) -> npt.NDArray[np.float32]:
     shape = tuple(output.shape)
     if any(size < 0 for size in shape):
-        raise InternalError(f"output {output.name!r}: expected sizes from 0 up, got shape {shape}")
+        raise InternalError(
+            f"output {output.name!r}: expected sizes of at least 0, got shape {shape}"
+        )
     expected = 4 * math.prod(shape)
     if len(output.values) != expected:
         raise InternalError(

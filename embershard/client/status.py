@@ -1,5 +1,7 @@
-"""From gRPC's status codes to this library's errors: the one map of this transport. Deadlines of
-calls, and which failed calls are sent again and when: no sleep, no call."""
+"""Maps gRPC's status codes to this library's errors, and decides which failed calls are retried.
+
+Functions here neither sleep nor send.
+"""
 
 import math
 import time
@@ -35,7 +37,7 @@ ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 GRPCS_DEADLINE = "Deadline Exceeded"
-"""What gRPC says where the server said nothing in time."""
+"""gRPC's message if the server did not answer in time."""
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
@@ -43,8 +45,8 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 def error_of(
     failure: grpc.RpcError, *, address: str, timeout_seconds: float | None = None
 ) -> EmbershardError:
-    """The error a caller sees for a failed call. ``timeout_seconds``: how long it had. None: not
-    known here."""
+    """The error for a failed call. ``timeout_seconds`` is the timeout of the call, or None if it is
+    not known here."""
     return error_for(
         failure.code(),
         failure.details() or "no details",
@@ -62,25 +64,24 @@ def error_for(
     retry_after_seconds: float | None = None,
     timeout_seconds: float | None = None,
 ) -> EmbershardError:
-    """The same, of a code and the words with it."""
+    """The error for a status code and its message."""
     kind = ERRORS.get(code, InternalError)
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        expected = "expected a server that speaks embershard's protocol"
+        expected = "expected a server with embershard's protocol"
         return kind(f"{address}: {expected}, got one that does not know the call ({details})")
     if kind is UnavailableError or kind is InternalError:
         return kind(f"{address}: {code.name}: {details}{_tls_hint(details)}")
     if kind is DeadlineError:
-        said = "no answer before the deadline" if details == GRPCS_DEADLINE else details
-        after = "" if timeout_seconds is None else f" ({duration_text(timeout_seconds)})"
-        return kind(f"{address}: {said}{after}")
+        message = "no answer before the deadline" if details == GRPCS_DEADLINE else details
+        timeout = "" if timeout_seconds is None else f" ({duration_text(timeout_seconds)})"
+        return kind(f"{address}: {message}{timeout}")
     if kind is OverloadedError:
         return OverloadedError(details, retry_after_seconds=retry_after_seconds)
     return kind(details)
 
 
 def _tls_hint(details: str) -> str:
-    """What gRPC's words mean if one side uses TLS and the other does not. Empty: they do not say
-    that."""
+    """A hint if gRPC's message means that only one side uses TLS, else an empty text."""
     if "WRONG_VERSION_NUMBER" in details:
         return "; does the server use TLS on this port? This client does (--tls..., Client(tls=))"
     if "failed to connect" in details and details.endswith("Socket closed"):
@@ -89,12 +90,12 @@ def _tls_hint(details: str) -> str:
 
 
 def code_of(number: int) -> grpc.StatusCode:
-    """gRPC's code by its number. UNKNOWN: gRPC has no such number."""
+    """gRPC's code with this number, or UNKNOWN if there is none."""
     return CODES.get(number, grpc.StatusCode.UNKNOWN)
 
 
 def pushback_seconds(failure: grpc.RpcError) -> float | None:
-    """How long the server asks a client to wait before it retries. None: it does not say."""
+    """Time after which the server wants a retry. None if it does not say."""
     for key, value in failure.trailing_metadata() or ():
         if key == PUSHBACK_KEY:
             try:
@@ -106,13 +107,17 @@ def pushback_seconds(failure: grpc.RpcError) -> float | None:
 
 
 def deadline_in(timeout_seconds: float | None, *, default: float) -> float:
-    """On the monotonic clock. None: the default."""
-    given = default if timeout_seconds is None else check_timeout(timeout_seconds)
-    return time.monotonic() + given
+    """The deadline on the monotonic clock, after the timeout or the default."""
+    timeout = default if timeout_seconds is None else check_timeout(timeout_seconds)
+    return time.monotonic() + timeout
 
 
 def remaining_seconds(deadline: float, *, address: str) -> float:
-    """Until a deadline; above 0."""
+    """Time until a deadline, which is above 0.
+
+    Raises:
+        DeadlineError: the deadline has passed.
+    """
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise DeadlineError(f"{address}: the deadline passed before the request was sent")
@@ -120,7 +125,7 @@ def remaining_seconds(deadline: float, *, address: str) -> float:
 
 
 def timeout_ms(deadline: float, *, address: str) -> int:
-    """Until a time of the monotonic clock, as a request states it; at least 1."""
+    """Milliseconds until a deadline for the request's field ``timeout_ms``, at least 1."""
     return max(1, int(remaining_seconds(deadline, address=address) * 1000))
 
 
@@ -131,11 +136,14 @@ BACKOFF_SECONDS_MAX = 1.0
 def retry_seconds(
     failure: grpc.RpcError, *, attempt: int, max_attempts: int, remaining_seconds: float
 ) -> float | None:
-    """How long to wait before the next attempt; less than remains until the deadline of all
-    together. None: another attempt cannot help. ``attempt``: the number of the last one, from 1.
+    """Time to wait before the next attempt, which is less than ``remaining_seconds``. None if the
+    call is not retried. ``attempt`` is the number of the last attempt, from 1.
 
-    Sent again are calls that found no server (UNAVAILABLE), after a pause that doubles, and calls
-    that a server refused to protect others (RESOURCE_EXHAUSTED), where it says after how long.
+    =================== ===========================================================
+    UNAVAILABLE         retried after a pause that doubles
+    RESOURCE_EXHAUSTED  retried after the time that the server names, if it does
+    all others          not retried
+    =================== ===========================================================
     """
     seconds = None
     if failure.code() is grpc.StatusCode.UNAVAILABLE:

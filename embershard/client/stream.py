@@ -1,4 +1,4 @@
-"""Many requests on one call, their answers as futures."""
+"""A stream that sends many requests on one call and returns their answers as futures."""
 
 import logging
 import math
@@ -28,14 +28,14 @@ from embershard.errors import (
 LOG = logging.getLogger(__name__)
 
 WATCH_SECONDS = 1.0
-"""How long a thread of a stream waits for work before it looks whether the stream has ended."""
+"""Longest time for which a thread waits for work before it checks if the stream has ended."""
 
 
 class PredictStream:
-    """One open stream. Any thread may call; `Client.stream` makes it.
+    """An open stream, made by `Client.stream`. Thread-safe.
 
-    Nothing is sent twice. When the stream ends, by the server or the network, its requests fail
-    with what it ended with, and so does every later one: open another then.
+    Requests are never sent twice. If the server or the network ends the stream, its open requests
+    and all later ones fail with that error. Open another stream then.
     """
 
     def __init__(
@@ -49,12 +49,13 @@ class PredictStream:
         self._address, self._in_flight = core.address, in_flight
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)  # One more may be sent, or none ever.
-        self._sooner = threading.Condition(self._lock)  # For the watch.
-        self._outstanding = Outstanding[Future[Prediction]]()  # Guarded by _lock, as all below.
-        self._ended: Callable[[], EmbershardError] | None = None  # Why it takes no more.
-        self._over = False  # Nothing comes any more.
-        self._wake = math.inf  # When the watch looks next.
+        self._room = threading.Condition(self._lock)  # There is room, or the stream ends.
+        self._sooner = threading.Condition(self._lock)  # Wakes the watch before its time.
+        # This field and those below are guarded by _lock.
+        self._outstanding = Outstanding[Future[Prediction]]()
+        self._ended: Callable[[], EmbershardError] | None = None  # Error of further requests.
+        self._over = False  # No more answers can arrive.
+        self._wake = math.inf  # Time of the watch's next check.
         self._requests = queue.SimpleQueue[pb.PredictRequest | None]()
         self._call = core.predict_stream(self._unsent())
         self._reader = threading.Thread(target=self._read, name="embershard-stream", daemon=True)
@@ -65,28 +66,28 @@ class PredictStream:
     def predict(
         self, *, timeout_seconds: float | None = None, **arguments: Unpack[PredictArguments]
     ) -> Future[Prediction]:
-        """Send a request. Waits where as many as may be in flight have no answer yet.
+        """Send a request. Waits if the stream's limit of requests in flight is reached.
 
         Args:
-            dense, sparse, weights, num_examples, outputs, request_id, priority, traffic_key: as in
+            dense, sparse, weights, num_examples, outputs, request_id, priority, traffic_key: see
                 `Client.predict`.
-            timeout_seconds: of this request. None: the client's.
+            timeout_seconds: timeout of this request. None: the client's.
 
         Returns:
-            The answer to come, or one of the errors of `Client.predict`, at the deadline at the
-            latest. It cannot be cancelled.
+            A future of the answer, or of an error of `Client.predict`. It is done by the deadline
+            and cannot be cancelled.
 
         Raises:
-            InputError: an argument of another type than asked for; the stream is closed, or was
-                opened by the process that this one was forked from.
+            InputError: an argument has the wrong type, the stream is closed, or another process
+                opened it.
             RequestError: an input contradicts the schema.
-            DeadlineError: no room, or no schema, until the deadline.
+            DeadlineError: the request could not be sent before the deadline.
             UnavailableError: the stream has ended.
         """
-        if self._is_inherited():  # Its threads did not come along.
+        if self._is_inherited():  # The stream's threads were not forked.
             raise InputError(
                 f"{self._address}: expected the process that opened the stream, got a child of it; "
-                "open another there, with a client of its own"
+                "open another stream in the child, with another client"
             )
         future = Future[Prediction]()
         future.set_running_or_notify_cancel()
@@ -104,9 +105,11 @@ class PredictStream:
         return future
 
     def close(self) -> None:
-        """Wait for the answers to what was sent, each until its deadline, and end the stream. Safe
-        to repeat, but not from a future's callback; in a child of the process that opened it, it
-        does nothing."""
+        """Wait for the open requests, each until its deadline, and end the stream.
+
+        Safe to repeat, but not from a future's callback. Does nothing in a child of the process
+        that opened the stream.
+        """
         if self._is_inherited():
             return
         with self._lock:
@@ -118,8 +121,8 @@ class PredictStream:
         self.cancel()
 
     def cancel(self) -> None:
-        """End the stream now. What has no answer fails with UnavailableError. In a child of the
-        process that opened it, it does nothing."""
+        """End the stream now. Open requests fail with UnavailableError. Does nothing in a child of
+        the process that opened the stream."""
         if self._is_inherited():
             return
         self._call.cancel()
@@ -139,7 +142,7 @@ class PredictStream:
         return os.getpid() != self._process
 
     def _wait_for_room(self, deadline: float) -> None:
-        """REQUIRES: the lock is held."""
+        """REQUIRES: the caller holds the lock."""
         room = self._room.wait_for(
             lambda: self._ended is not None or self._has_room(),
             timeout=max(0.0, deadline - time.monotonic()),
@@ -153,12 +156,12 @@ class PredictStream:
             )
 
     def _has_room(self) -> bool:
-        """Those whose deadline passed before they were sent take room as well: where the server
-        reads nothing they would pile up."""
+        """Requests whose deadline passed before they were sent count too. Otherwise they would pile
+        up if the server reads nothing."""
         return max(len(self._outstanding), self._requests.qsize()) < self._in_flight
 
     def _unsent(self) -> Iterator[pb.PredictRequest]:
-        """For gRPC, in a thread of its own: what somebody still waits for, one by one."""
+        """Yield the requests whose answers are still awaited. Runs on a thread of gRPC."""
         while not self._over:
             try:
                 request = self._requests.get(timeout=WATCH_SECONDS)
@@ -173,13 +176,13 @@ class PredictStream:
                 yield request
 
     def _end(self, error: Callable[[], EmbershardError]) -> None:
-        """Take no more requests. REQUIRES: the lock is held."""
+        """Take no more requests. REQUIRES: the caller holds the lock."""
         self._ended = error
         self._requests.put(None)  # Half-closes the call.
         self._room.notify_all()
 
     def _read(self) -> None:
-        """Until the call ends."""
+        """Read answers until the call ends."""
         error: Callable[[], EmbershardError] = partial(
             UnavailableError, f"{self._address}: the server ended the stream"
         )
@@ -192,16 +195,16 @@ class PredictStream:
             self._end_all(error)
 
     def _end_all(self, error: Callable[[], EmbershardError]) -> None:
-        """Nothing comes any more."""
+        """Fail the open requests after the call has ended."""
         with self._lock:
-            left = self._outstanding.take()
+            unanswered = self._outstanding.take()
             self._over = True
             if self._ended is None:
                 self._end(error)
             self._room.notify_all()
             self._sooner.notify()
-        for each in left:
-            _settle(each.future, error())
+        for waiting in unanswered:
+            _settle(waiting.future, error())
 
     def _answer(self, message: pb.PredictResponse) -> None:
         with self._lock:
@@ -212,7 +215,7 @@ class PredictStream:
         _settle(waiting.future, self._core.outcome(message, waiting))
 
     def _expire(self) -> None:
-        """Until the call ends: fail those whose server does not say that their time is over."""
+        """Until the call ends, fail requests that the server did not answer by their deadlines."""
         while True:
             with self._lock:
                 if self._over:
@@ -225,23 +228,24 @@ class PredictStream:
                     self._wake = self._outstanding.next_deadline
                     pause = self._wake + GRACE_SECONDS - now
                     self._sooner.wait(min(pause, WATCH_SECONDS))
-            for each in late:
+            for waiting in late:
                 late_error = DeadlineError(f"{self._address}: no answer before the deadline")
-                _settle(each.future, late_error)
+                _settle(waiting.future, late_error)
 
 
 def _settle(future: Future[Prediction], outcome: Prediction | EmbershardError) -> None:
-    """Calls the future's callbacks, too, of which none ends the thread that others wait for."""
+    """Set the result of a future, which runs its callbacks. Their exceptions are logged, so that
+    they do not end the stream's thread."""
     try:
         if isinstance(outcome, Prediction):
             future.set_result(outcome)
         else:
             future.set_exception(outcome)
-    except BaseException:  # `Future` passes on what is no Exception, as `sys.exit` raises.
+    except BaseException:  # `Future` passes on exceptions such as that of `sys.exit`.
         LOG.exception("a callback of a prediction failed")
 
 
 def _join(thread: threading.Thread) -> None:
-    """Waits for its end, but in a callback that it runs itself."""
+    """Wait for the end of the thread, unless a callback on that thread is the caller."""
     if thread is not threading.current_thread():
         thread.join(CLOSE_SECONDS)

@@ -41,14 +41,14 @@ def add_serve(commands: Any) -> None:
 
 def _serve(args: argparse.Namespace) -> None:
     from embershard.serving import ServerOptions
-    from embershard.serving.option import given_options
+    from embershard.serving.option import parsed_options
     from embershard.serving.server_process import ProcessOptions, run_server
 
-    process = given_options(
+    process = parsed_options(
         ProcessOptions,
         args,
         repository=args.repository,
         models=tuple(args.model),
         version=args.version,
     )
-    run_server(process, given_options(ServerOptions, args))
+    run_server(process, parsed_options(ServerOptions, args))

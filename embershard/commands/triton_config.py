@@ -47,7 +47,7 @@ def write_config(
 
 
 def _triton_config(args: argparse.Namespace) -> None:
-    from embershard.serving.option import given_options
+    from embershard.serving.option import parsed_options
     from embershard.serving.triton import TritonOptions, backend_directory
 
     if args.backend_directory:
@@ -55,5 +55,5 @@ def _triton_config(args: argparse.Namespace) -> None:
         return
     if args.package is None:
         raise InputError("expected PACKAGE, or --backend-directory")
-    options = given_options(TritonOptions, args)
+    options = parsed_options(TritonOptions, args)
     write_config(package_folder(args.package), options, force=args.force)

@@ -1,4 +1,4 @@
-"""Packages from elsewhere: object stores, web servers, other folders. Needs no torch."""
+"""Fetches packages from object stores, web servers and other folders. Does not need torch."""
 
 from embershard.fetch.fetching import Fetched, FetchProgress
 from embershard.fetch.models import FetchedModel, Selection, fetch_models, fetch_package

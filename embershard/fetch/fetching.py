@@ -1,5 +1,5 @@
-"""Fetching a version: what is here already is linked, the rest comes, all of it is verified. A
-damaged version here is replaced by a whole one."""
+"""Fetches a version. Files that exist locally are linked, all others are downloaded, and every file
+is verified. A damaged local version is replaced."""
 
 import fcntl
 import os
@@ -31,34 +31,34 @@ from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_sign
 from embershard.package.validation import BYTES_MAX, MANIFEST, MANIFEST_DIGEST
 
 UNFINISHED: Final = ".fetching-"
-"""How folders begin that hold what has come so far of a version."""
+"""Prefix of folders that hold unfinished downloads of a version."""
 
 FetchProgress = Callable[[int, int], None]
-"""Called with the bytes that are here, and the bytes in all."""
+"""Called with the number of local bytes and the total number of bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What became of a fetch. Bytes are those of the files that the manifest lists."""
+    """The result of a fetch. Bytes are those of the files that the manifest lists."""
 
     model: str
     version: int
     folder: Path
 
     is_new: bool = False
-    """Whether it was not here before."""
+    """True if the version did not exist locally before."""
 
     damage: str = ""
-    """What was damaged of the one that was here, which this one has replaced. Empty: nothing."""
+    """Damage of the earlier local copy, which was replaced. Empty if there was none."""
 
     fetched_bytes: int = 0
-    """That were downloaded."""
+    """Bytes that were downloaded."""
 
     reused_bytes: int = 0
-    """Of files that other versions here have, too."""
+    """Bytes of files that other local versions have too."""
 
     resumed_bytes: int = 0
-    """That an earlier fetch, which was interrupted, had downloaded."""
+    """Bytes that an earlier, interrupted fetch had downloaded."""
 
 
 def fetch_version(
@@ -71,8 +71,10 @@ def fetch_version(
     progress: FetchProgress | None = None,
     local: LocalVersions | None = None,
 ) -> Fetched:
-    """Fetch a version by its number. See `fetch_package`. ``local``: what earlier fetches have read
-    here. None: nothing."""
+    """Fetch a version by its number. See `fetch_package`.
+
+    ``local`` remembers the local files that earlier fetches have verified. None if there are none.
+    """
     local = local or LocalVersions()
     out = repository / model / str(version)
     work = out.parent / f"{UNFINISHED}{version}"
@@ -84,14 +86,14 @@ def fetch_version(
 
     if damage() == "":
         _keep(out, signature)
-        if work.exists():  # Of a fetch that ended before it had removed what it replaced.
+        if work.exists():  # An earlier fetch ended before it removed the replaced version.
             remove_unfinished(work)
         return Fetched(model=model, version=version, folder=out)
     remote.check()
     _make_folder(work, repository)
     with _locked(work), room_needed(work):
-        found = damage()
-        if found == "":  # Another fetch has been faster.
+        local_damage = damage()
+        if local_damage == "":  # Another fetch was faster.
             _keep(out, signature)
             return Fetched(model=model, version=version, folder=out)
         manifest = _fetch_manifest(remote, work / "package", model, version)
@@ -107,16 +109,17 @@ def fetch_version(
         files.check_room(manifest.files)
         for file, spec in sorted(manifest.files.items()):
             files.download(file, spec)
-        _keep(out, signature)  # First: a server that asks for it finds it with the version.
+        _keep(out, signature)  # First, so that a server finds the signature with the version.
         _publish(work / "package", out)
         local.remember(out, manifest)
-        shutil.rmtree(work)  # A damaged version, too: who has mapped its files keeps them.
+        # Also removes a replaced version. Processes that have mapped its files keep their contents.
+        shutil.rmtree(work)
     return Fetched(
         model=model,
         version=version,
         folder=out,
-        is_new=found is None,
-        damage=found or "",
+        is_new=local_damage is None,
+        damage=local_damage or "",
         fetched_bytes=files.fetched_bytes,
         reused_bytes=files.reused_bytes,
         resumed_bytes=files.resumed_bytes,
@@ -126,10 +129,10 @@ def fetch_version(
 def _trusted_signature(
     source: Source, version: str, digest_line: bytes, trusted_key: str | Path | None
 ) -> bytes | None:
-    """None where none is asked for."""
+    """The verified signature, or None if ``trusted_key`` is None."""
     if trusted_key is None:
         return None
-    if trusted_key == "":  # An unset variable gives it, and would switch the check off.
+    if trusted_key == "":  # It often comes from an unset variable and must not disable the check.
         raise ConfigError("trusted_key: expected a path, or None for none, got ''")
     try:
         signature = source.read(f"{version}.sig", bytes_max=SIGNATURE_BYTES)
@@ -146,8 +149,11 @@ def _keep(out: Path, signature: bytes | None) -> None:
 
 
 def _damage(out: Path, digest_line: bytes, source: Source, damage: Callable[[], str]) -> str | None:
-    """What is damaged of the version that is here. Empty: nothing; None: none is here.
-    `InputError`: another one is."""
+    """The damage of the local version, empty if there is none. None if no version is there.
+
+    Raises:
+        InputError: the local version is another package.
+    """
     if not out.exists():
         return None
     if not _has_digest(out, digest_line):
@@ -161,8 +167,8 @@ def _damage(out: Path, digest_line: bytes, source: Source, damage: Callable[[], 
 
 
 def _has_digest(package: Path, digest_line: bytes) -> bool:
-    """Whether its manifest is the one of that digest, by ``manifest.sha256`` or, if that file is
-    damaged, by its bytes."""
+    """True if the manifest has this digest according to ``manifest.sha256`` or, if that file is
+    damaged, to the manifest's bytes."""
     digest, manifest = package / MANIFEST_DIGEST, package / MANIFEST
     if digest.is_file() and digest.read_bytes() == digest_line:
         return True
@@ -177,27 +183,27 @@ def _make_folder(work: Path, repository: Path) -> None:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         why = error.strerror or error
-        raise InputError(f"{work.parent}: no folder can be made there: {why}") from error
+        raise InputError(f"{work.parent}: cannot make a folder in it: {why}") from error
 
 
 @contextmanager
 def _locked(work: Path) -> Iterator[None]:
     try:
         descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:  # Another fetch has ended since `work` was made.
+    except FileNotFoundError:  # Another fetch ended after `work` was made.
         raise InputError(f"{work}: another fetch of this version has just ended") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{work}: another fetch of this version is at work") from None
+            raise InputError(f"{work}: another fetch of this version is running") from None
         yield
     finally:
         os.close(descriptor)
 
 
 def remove_unfinished(work: Path) -> None:
-    """Removes the folder of a fetch that ended early, unless one is at work there."""
+    """Remove the folder of an interrupted fetch, unless a fetch is using it."""
     descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -227,45 +233,45 @@ def _fetch_manifest(remote: RemoteVersion, package: Path, model: str, version: i
 
 
 def _others(out: Path) -> list[Path]:
-    """Other versions of the model, the newest first."""
-    versions = [each for each in out.parent.iterdir() if version_of(each.name) and each != out]
-    return sorted(versions, key=lambda each: version_of(each.name), reverse=True)
+    """Folders of the model's other versions, highest version first."""
+    folders = [path for path in out.parent.iterdir() if version_of(path.name) and path != out]
+    return sorted(folders, key=lambda path: version_of(path.name), reverse=True)
 
 
 def _files_of_size(package: Path, manifest: Manifest) -> dict[str, Path]:
-    """Files of a version that may be damaged, by the SHA-256 that they should have: unverified."""
-    found = {spec.sha256: (package / file, spec) for file, spec in manifest.files.items()}
+    """Files of a possibly damaged version by the SHA-256 that they should have. Not verified."""
+    files = {spec.sha256: (package / file, spec) for file, spec in manifest.files.items()}
     return {
         digest: path
-        for digest, (path, spec) in found.items()
+        for digest, (path, spec) in files.items()
         if path.is_file() and path.stat().st_size == spec.bytes
     }
 
 
 def _files_by_digest(folders: Iterable[Path]) -> dict[str, Path]:
-    """Files of packages by their SHA-256, as the manifests state it: unverified. A folder without a
-    readable manifest offers nothing."""
-    found: dict[str, Path] = {}
+    """Files of packages by the SHA-256 in their manifests. Not verified. Folders without a readable
+    manifest are skipped."""
+    files: dict[str, Path] = {}
     for folder in folders:
         try:
             manifest = read_manifest(folder)
         except PackageError:
             continue
         for file, spec in manifest.files.items():
-            found.setdefault(spec.sha256, folder / file)
-    return found
+            files.setdefault(spec.sha256, folder / file)
+    return files
 
 
 def _publish(package: Path, out: Path) -> None:
-    verify_package(package, hashes=False)  # They were computed as the bytes came.
+    verify_package(package, hashes=False)  # Hashes were verified during the download.
     sync_tree(package)
     if out.exists():
         try:
             exchange(package, out)
         except InputError as error:
             raise InputError(
-                f"{out}: is damaged, and cannot be replaced in one step: its file system exchanges "
-                "no folders; remove it, and run the fetch again"
+                f"{out}: is damaged and cannot be replaced atomically, because its file system "
+                "cannot exchange folders; remove it and run the fetch again"
             ) from error
     else:
         package.rename(out)

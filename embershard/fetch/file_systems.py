@@ -1,8 +1,8 @@
-"""Reading a repository by protocol: HTTP, S3, and whatever else fsspec knows.
+"""File systems of remote repositories: HTTP, S3, and all others that fsspec supports.
 
-A remote server is not trusted. HTTP and S3 files are streams that are read in bounded pieces, and
-their listings are bounded, but for the bytes of one page of an S3 listing; fsspec's own files and
-listings hold what the server sends in memory.
+Remote servers are not trusted. Files of HTTP and S3 are streams that are read in bounded pieces.
+Their listings are bounded too, except the bytes of a single page of an S3 listing. fsspec's own
+files and listings keep in memory all that a server sends.
 """
 
 import errno
@@ -22,32 +22,41 @@ LISTED_MAX: Final = 20_000
 PAGES_MAX: Final = 1000
 BLOCK_BYTES: Final = 4 << 20
 RANGE_BEHIND_END: Final = 416
-"""An HTTP status."""
+"""HTTP status if a range begins behind the end of the file."""
 
 
 class Stream(Protocol):
     def read(self, size: int, /) -> bytes:
-        """At most ``size`` bytes; none at the end."""
+        """Read at most ``size`` bytes, or none at the end."""
         ...
 
 
 class FileSystem(Protocol):
-    """Paths are those of `open_file_system`'s root, with ``/`` between names."""
+    """Paths begin with the root of `open_file_system` and have ``/`` between names."""
 
     def folders(self, path: str) -> dict[str, bool]:
-        """Names in a folder, and whether each is a folder. `PackageError`: the listing is too
-        large, or repeats itself. `UnavailableError`: it came too slowly."""
+        """Names in a folder, with True for those that are folders.
+
+        Raises:
+            PackageError: the listing is too large or repeats itself.
+            UnavailableError: the listing was too slow.
+        """
         ...
 
     def open(self, path: str, offset: int) -> tuple[AbstractContextManager[Stream], int]:
-        """A file, and the offset at which its stream begins: the one given, or 0. An offset behind
-        the end has an empty stream. `PackageError`: it is no regular file."""
+        """Open a file. Also returns the offset at which the stream begins, ``offset`` or 0.
+
+        The stream is empty if the offset is behind the end of the file.
+
+        Raises:
+            PackageError: it is not a regular file.
+        """
         ...
 
     def stamp(self, path: str) -> str:
         """A value that changes with a file, see `Source.stamp`.
 
-        Raises any exception if the remote does not say.
+        Raises any exception if the remote does not report one.
         """
         ...
 
@@ -55,8 +64,12 @@ class FileSystem(Protocol):
 def open_file_system(
     url: str, stall_seconds: float, clock: Callable[[], float]
 ) -> tuple[FileSystem, str]:
-    """The file system of a URL, and the URL's path in it. `ImportError`: a Python package is
-    missing, fsspec's first of all. `ValueError`: a protocol that fsspec does not know."""
+    """The file system of a URL, and the URL's path in it.
+
+    Raises:
+        ImportError: fsspec, or a Python package for the protocol, is missing.
+        ValueError: fsspec does not know the protocol.
+    """
     from fsspec.core import url_to_fs
 
     files, root = url_to_fs(url, skip_instance_cache=True)
@@ -68,18 +81,18 @@ def open_file_system(
 
 
 CHANGING: Final = {"etag", "lastmodified", "last-modified", "last_modified", "mtime", "updated"}
-"""Keys of fsspec's file infos, in lower case, whose values change with a file."""
+"""Lower-case keys of fsspec's file infos whose values change with a file."""
 
 
 def _stamp(files: Any, path: str, **options: object) -> str:
-    files.invalidate_cache()  # A listing may be older than the file.
+    files.invalidate_cache()  # A cached listing may be older than the file.
     info = {key.lower(): value for key, value in files.info(path, **options).items()}
     parts = {key: value for key, value in info.items() if value and key in CHANGING}
     return repr([info.get("size"), *sorted(parts.items())]) if parts else ""
 
 
 class _Http:
-    """Folders are pages of links, as web servers make them."""
+    """Web servers, which return a folder as a page of links."""
 
     def __init__(self, files: Any, stall_seconds: float, clock: Callable[[], float]) -> None:
         from aiohttp import ClientTimeout
@@ -104,10 +117,10 @@ class _Http:
                     )
         links = _Links()
         links.feed(page.decode(errors="replace"))
-        below = [urljoin(base, link) for link in links.found]
-        names = [unquote(each.removeprefix(base)) for each in below if each.startswith(base)]
-        found = {name.rstrip("/"): name.endswith("/") for name in names}
-        return {name: is_folder for name, is_folder in found.items() if name and "/" not in name}
+        urls = [urljoin(base, link) for link in links.targets]
+        names = [unquote(url.removeprefix(base)) for url in urls if url.startswith(base)]
+        kinds = {name.rstrip("/"): name.endswith("/") for name in names}
+        return {name: is_folder for name, is_folder in kinds.items() if name and "/" not in name}
 
     def open(self, path: str, offset: int) -> tuple[AbstractContextManager[Stream], int]:
         from aiohttp import ClientResponseError
@@ -128,8 +141,8 @@ class _Http:
         headers = {"Accept-Encoding": "identity"}
         if offset:
             headers["Range"] = f"bytes={offset}-"
-        # A block size of 0 has fsspec stream the response of this one request; without a size it
-        # would send another one for that.
+        # With a block size of 0, fsspec streams the response of this request. Without a size it
+        # would send another request for the size.
         return self._files.open(
             path, "rb", block_size=0, size=1, headers=headers, timeout=self._timeout
         )
@@ -138,16 +151,16 @@ class _Http:
 class _Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.targets: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "a":
-            self.found += [value for name, value in attrs if name == "href" and value]
+            self.targets += [value for name, value in attrs if name == "href" and value]
 
 
 class _S3:
     def __init__(self, files: Any, stall_seconds: float) -> None:
-        # The caller tries again: attempts of three layers would multiply.
+        # The caller retries. Otherwise the attempts of three layers would multiply.
         files.retries = 1
         files.config_kwargs = {**files.config_kwargs, "retries": {"total_max_attempts": 1}}
         files.connect_timeout = files.read_timeout = stall_seconds
@@ -156,7 +169,7 @@ class _S3:
     def folders(self, path: str) -> dict[str, bool]:
         bucket, key, _ = self._files.split_path(path)
         prefix = f"{key.rstrip('/')}/" if key else ""
-        found: dict[str, bool] = {}
+        kinds: dict[str, bool] = {}
         page: dict[str, Any] = {"NextContinuationToken": ""}
         num_entries, tokens = 0, set[str]()
         while (token := page.get("NextContinuationToken")) is not None:
@@ -171,25 +184,25 @@ class _S3:
             below, files = page.get("CommonPrefixes", []), page.get("Contents", [])
             num_entries += len(below) + len(files)
             _check_listing(path, num_entries, LISTED_MAX, "entries")
-            for each in below:
-                found[each["Prefix"].removeprefix(prefix).rstrip("/")] = True
-            for each in files:
-                found.setdefault(each["Key"].removeprefix(prefix), False)
-        if not found:
+            for entry in below:
+                kinds[entry["Prefix"].removeprefix(prefix).rstrip("/")] = True
+            for entry in files:
+                kinds.setdefault(entry["Key"].removeprefix(prefix), False)
+        if not kinds:
             raise FileNotFoundError(path)
-        return {name: is_folder for name, is_folder in found.items() if name}
+        return {name: is_folder for name, is_folder in kinds.items() if name}
 
     def open(self, path: str, offset: int) -> tuple[AbstractContextManager[Stream], int]:
         bucket, key, version = self._files.split_path(path)
-        which = {"VersionId": version} if version else {}
-        span = {"Range": f"bytes={offset}-"} if offset else {}
+        keywords = {"VersionId": version} if version else {}
+        keywords |= {"Range": f"bytes={offset}-"} if offset else {}
         try:
-            found = self._files.call_s3("get_object", Bucket=bucket, Key=key, **which, **span)
+            answer = self._files.call_s3("get_object", Bucket=bucket, Key=key, **keywords)
         except OSError as error:
             if error.errno != errno.EINVAL or not offset:
                 raise
             return io.BytesIO(), offset
-        return closing(_S3Stream(self._files.loop, found["Body"])), offset
+        return closing(_S3Stream(self._files.loop, answer["Body"])), offset
 
     def stamp(self, path: str) -> str:
         return _stamp(self._files, path)
@@ -215,10 +228,10 @@ class _Other:
 
     def folders(self, path: str) -> dict[str, bool]:
         self._files.invalidate_cache()
-        found = self._files.ls(path, detail=True)
-        _check_listing(path, len(found), LISTED_MAX, "entries")
+        entries = self._files.ls(path, detail=True)
+        _check_listing(path, len(entries), LISTED_MAX, "entries")
         itself = path.rstrip("/")  # Some object stores list a folder in itself.
-        kinds = {str(each["name"]).rstrip("/"): each["type"] == "directory" for each in found}
+        kinds = {str(entry["name"]).rstrip("/"): entry["type"] == "directory" for entry in entries}
         return {
             name.rpartition("/")[2]: is_folder
             for name, is_folder in kinds.items()
@@ -226,11 +239,11 @@ class _Other:
         }
 
     def open(self, path: str, offset: int) -> tuple[AbstractContextManager[Stream], int]:
-        if self._is_local:  # To open a FIFO waits for a writer.
+        if self._is_local:  # Opening a FIFO would wait for a writer.
             kind = file_kind(os.stat(path).st_mode)
             if kind != "a regular file":
                 raise PackageError(f"{path}: expected a regular file, got {kind}")
-        self._files.invalidate_cache()  # A listing may be older than the file.
+        self._files.invalidate_cache()  # A cached listing may be older than the file.
         stream = self._files.open(path, "rb", block_size=BLOCK_BYTES, cache_type="none")
         stream.seek(offset)
         return stream, offset

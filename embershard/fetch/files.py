@@ -1,4 +1,4 @@
-"""The files of one version, one after the other: linked, resumed or fetched, and verified."""
+"""Links, resumes or downloads the files of one version, and verifies them."""
 
 import hashlib
 import shutil
@@ -14,7 +14,7 @@ BLOCK_BYTES: Final = 4 << 20
 
 
 class FileDownloads:
-    """Puts files into a package's folder, each only once its digest is right."""
+    """Puts files into a package's folder after their digests were verified."""
 
     def __init__(
         self,
@@ -26,8 +26,15 @@ class FileDownloads:
         total_bytes: int,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        """``package``: the folder to fill. ``parts``: a folder for files that are not whole, named
-        by the digest they shall have. ``local``: files of this machine by digest."""
+        """
+        Args:
+            remote: the version to download.
+            package: the folder to fill.
+            parts: a folder for incomplete files, which are named after their expected digest.
+            local: local files by digest, not verified.
+            total_bytes: size of all files, for ``progress``.
+            progress: called with the number of bytes that are done, and ``total_bytes``.
+        """
         self._remote = remote
         self._package, self._parts = package, parts
         self._local = dict(local)
@@ -36,9 +43,9 @@ class FileDownloads:
         parts.mkdir(exist_ok=True)
 
     def drop_others(self, wanted: Iterable[str]) -> None:
-        """Removes files that an earlier fetch, of another manifest, had written."""
+        """Remove files that an earlier fetch wrote for another manifest."""
         keep = {self._package / file for file in wanted}
-        for path in sorted(self._package.rglob("*"), reverse=True):  # Folders behind their files.
+        for path in sorted(self._package.rglob("*"), reverse=True):  # Files before their folders.
             if path.is_symlink() or not path.is_dir():
                 if path not in keep:
                     path.unlink()
@@ -46,7 +53,10 @@ class FileDownloads:
                 path.rmdir()
 
     def check_room(self, files: Mapping[str, FileSpec]) -> None:
-        """`InputError`: the disk has less room than what is to come."""
+        """
+        Raises:
+            InputError: the disk has too little free space for the missing bytes.
+        """
         missing = 0
         for file, spec in files.items():
             if spec.sha256 not in self._local and not (self._package / file).exists():
@@ -54,15 +64,20 @@ class FileDownloads:
                 missing += spec.bytes - min(spec.bytes, _size(part))
         free = shutil.disk_usage(self._parts).free
         if missing > free:
-            raise no_room(self._parts, f"{missing:,} bytes are to come, {free:,} are free")
+            raise no_room(self._parts, f"{missing:,} bytes are missing, {free:,} are free")
 
     def download(self, file: str, spec: FileSpec) -> None:
-        """`PackageError`: the remote file is not the one that the manifest lists. `InputError`: the
-        disk is full. Besides as `Source.blocks`."""
+        """Put a file into the package.
+
+        Raises:
+            PackageError: the remote file differs from the manifest.
+            InputError: the disk is full.
+            EmbershardError: see `Source.blocks`.
+        """
         target = self._package / file
         with room_needed(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            if _is(target, spec):
+            if _matches(target, spec):
                 self.resumed_bytes += spec.bytes
             elif not self._link(target, spec):
                 self._fetch(file, spec)
@@ -71,12 +86,12 @@ class FileDownloads:
         self._show(0)
 
     def _link(self, target: Path, spec: FileSpec) -> bool:
-        """Whether a file of this machine could be taken."""
+        """Link or copy a local file. Returns False if there is none that is intact."""
         target.unlink(missing_ok=True)
         local = self._local.get(spec.sha256)
-        if local is None or not _is(local, spec):
+        if local is None or not _matches(local, spec):
             return False
-        if not link_or_copy(local, target) and not _is(target, spec):
+        if not link_or_copy(local, target) and not _matches(target, spec):
             target.unlink()
             return False
         self.reused_bytes += spec.bytes
@@ -85,22 +100,22 @@ class FileDownloads:
     def _fetch(self, file: str, spec: FileSpec) -> None:
         part = self._parts / spec.sha256
         stamp = ""
-        for attempt in range(2):  # The local file or the transfer may be damaged.
+        for attempt in range(2):  # Twice, since the local part or the transfer may be damaged.
             if attempt:
                 stamp = self._remote.stamp(file)
-            got = self._fill(part, file, spec)
-            if got == spec:
+            received = self._fill(part, file, spec)
+            if received == spec:
                 return
             part.unlink()
-        field = "bytes" if got.bytes != spec.bytes else "sha256"
+        field = "bytes" if received.bytes != spec.bytes else "sha256"
         message = (
             f"{file}: {field}: expected {getattr(spec, field)}, "
-            f"got {getattr(got, field)}; it is damaged there: publish it again"
+            f"got {getattr(received, field)}; the remote file is damaged: publish it again"
         )
         raise self._remote.record_damage(file, stamp, message)
 
     def _fill(self, part: Path, file: str, spec: FileSpec) -> FileSpec:
-        """Appends what is missing. What the file is then."""
+        """Append the missing bytes to the part. Returns its size and digest afterwards."""
         if _size(part) > spec.bytes:
             part.unlink()
         with part.open("a+b", buffering=0) as stream:
@@ -112,7 +127,9 @@ class FileDownloads:
             size, fetched = before, 0
             blocks = self._remote.blocks(file, lambda: size) if size < spec.bytes else iter(())
             for block in blocks:
-                block = block[: spec.bytes + 1 - size]  # One too many tells that it is too long.
+                block = block[
+                    : spec.bytes + 1 - size
+                ]  # One byte too many shows that it is too long.
                 _write_all(stream, block)
                 digest.update(block)
                 size += len(block)
@@ -120,15 +137,15 @@ class FileDownloads:
                 self._show(size)
                 if size > spec.bytes:
                     break
-        got = FileSpec(bytes=size, sha256=digest.hexdigest())
-        if got == spec:
+        received = FileSpec(bytes=size, sha256=digest.hexdigest())
+        if received == spec:
             self.resumed_bytes += before
             self.fetched_bytes += fetched
-        return got
+        return received
 
-    def _show(self, of_this_file: int) -> None:
+    def _show(self, file_bytes: int) -> None:
         if self._progress is not None:
-            done = self.fetched_bytes + self.reused_bytes + self.resumed_bytes + of_this_file
+            done = self.fetched_bytes + self.reused_bytes + self.resumed_bytes + file_bytes
             self._progress(min(done, self._total_bytes), self._total_bytes)
 
 
@@ -136,8 +153,8 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _is(path: Path, spec: FileSpec) -> bool:
-    """Whether it is that file, every byte."""
+def _matches(path: Path, spec: FileSpec) -> bool:
+    """True if the file has the size and digest. Reads all of it."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size != spec.bytes:
         return False
     return file_spec(path) == spec

@@ -1,4 +1,4 @@
-"""Versions that are on this machine already: whether every byte of them is right."""
+"""Verifies versions that exist locally."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from embershard.package.manifest import FileSpec, Manifest
 
 
 class _Seen(NamedTuple):
-    """A file as it was when its digest was right. A write changes one of these."""
+    """State of a file when its digest was verified. A write changes one of the fields."""
 
     inode: int
     size: int
@@ -19,19 +19,21 @@ class _Seen(NamedTuple):
 
 
 class LocalVersions:
-    """Finds damage of versions here. Not thread-safe.
+    """Finds damage of local versions. Not thread-safe.
 
-    Files and sizes are compared each time. Files are read the first time, and again once they have
-    changed: a watch does not read a version with each poll.
+    Names and sizes of files are compared every time. Contents are read the first time, and again
+    after a change, so that a watch does not read a version in every poll.
     """
 
     def __init__(self) -> None:
         self._seen: dict[Path, dict[str, _Seen]] = {}
-        """By package."""
+        """Verified files by package."""
 
     def damage(self, package: Path, progress: Callable[[int, int], None] | None = None) -> str:
-        """What is wrong with a package, of the first file that is damaged. Empty: nothing.
-        ``progress``: called with the bytes that are right so far, and the bytes in all."""
+        """Describe the damage of a package's first damaged file. Empty if there is none.
+
+        ``progress`` is called with the number of verified bytes and the total number of bytes.
+        """
         seen = self._files_seen(package)
         try:
             manifest = read_manifest(package)
@@ -50,17 +52,17 @@ class LocalVersions:
         return ""
 
     def remember(self, package: Path, manifest: Manifest) -> None:
-        """A package whose files were read as they came."""
+        """Record that all files of a package were verified during their download."""
         self._files_seen(package).update(
             {file: _seen(package / file, spec) for file, spec in manifest.files.items()}
         )
 
     def _files_seen(self, package: Path) -> dict[str, _Seen]:
-        """Forgets packages that have been removed."""
-        self._seen = {each: files for each, files in self._seen.items() if each.exists()}
+        """The verified files of a package. Forgets packages that no longer exist."""
+        self._seen = {path: files for path, files in self._seen.items() if path.exists()}
         return self._seen.setdefault(package, {})
 
 
 def _seen(path: Path, spec: FileSpec) -> _Seen:
-    found = path.stat()
-    return _Seen(found.st_ino, found.st_size, found.st_mtime_ns, spec.sha256)
+    status = path.stat()
+    return _Seen(status.st_ino, status.st_size, status.st_mtime_ns, spec.sha256)

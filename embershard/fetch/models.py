@@ -1,4 +1,4 @@
-"""Fetching models: the versions that a selection says, then the labels that lead to them."""
+"""Fetches the selected versions of models, then their labels."""
 
 import re
 import time
@@ -24,24 +24,24 @@ from embershard.package.names import NAME_PATTERN, version_of
 DEFAULT_LABEL: Final = "stable"
 
 Choice = tuple[tuple[int, ...], dict[str, int]]
-"""Versions to fetch, in order, and the labels that are followed, with their versions."""
+"""Sorted versions to fetch, and the followed labels with their versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which versions of which models to fetch. Valid once built."""
+    """The versions to fetch. The values are checked when it is built."""
 
     model: str = ""
-    """Empty: the only one there."""
+    """Name of the model. Empty: the only model of the remote."""
 
     all_models: bool = False
-    """Every model there."""
+    """Fetch all models of the remote."""
 
     version: int = 0
-    """This one, whatever the labels say. 0: by label."""
+    """Version to fetch regardless of labels. 0: versions are selected by labels."""
 
     labels: tuple[str, ...] = ()
-    """Labels to follow. Empty: stable where the model has labels, else the highest version."""
+    """Labels to follow. Empty: stable if the model has labels, else the highest version."""
 
     def __post_init__(self) -> None:
         if self.all_models and self.model:
@@ -58,25 +58,25 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedModel:
-    """What became of a model."""
+    """The result of fetching a model."""
 
     model: str
 
     fetched: tuple[Fetched, ...]
-    """Versions, in order; at least one."""
+    """The fetched versions, sorted, at least one."""
 
     labels: Mapping[str, int]
-    """The labels that were followed, with their versions; 0: it was removed here."""
+    """The followed labels with their versions. 0 if the local label was removed."""
 
     labels_before: Mapping[str, int]
-    """All labels here before."""
+    """All local labels before the fetch."""
 
     is_highest: bool
-    """Whether the highest version was taken because the model has no labels there."""
+    """True if the highest version was selected, because the model has no labels on the remote."""
 
     @property
     def versions(self) -> tuple[int, ...]:
-        return tuple(each.version for each in self.fetched)
+        return tuple(fetched.version for fetched in self.fetched)
 
 
 def fetch_package(
@@ -91,36 +91,39 @@ def fetch_package(
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Fetched:
-    """Fetch one version of a model into a repository of this machine.
+    """Fetch one version of a model into a local repository.
 
-    It appears there whole and verified, or not at all. What an interrupted fetch has downloaded
-    stays in a folder beside it, and the next one goes on from there. A label is written after that.
+    The version appears complete and verified, or not at all. An interrupted fetch leaves its
+    downloads in a folder next to the version, and the next fetch continues from there. The label is
+    written last.
 
     Args:
-        url: of a repository, as fsspec takes it.
-        repository: folder of models; made if missing.
-        model: empty: the only one there.
-        version: 0: by label.
-        label: empty: stable where the model has labels there, else the highest version.
-        trusted_key: a PEM file of public keys (Ed25519), one of which must have signed the package;
-            its signature comes along. None: it needs none. Labels are not signed.
-        stall_seconds: in which a byte must come; see `Source`.
-        pause: waits so many seconds before another attempt.
+        url: URL of a repository, see `Source`.
+        repository: folder of models, made if it is missing.
+        model: name of the model. Empty: the only model of the remote.
+        version: number of the version. 0: by label.
+        label: label of the version. Empty: stable if the model has labels on the remote, else the
+            highest version.
+        trusted_key: a PEM file of public keys (Ed25519), one of which must have signed the package.
+            The signature is fetched too. None: no signature is needed. Labels are not signed.
+        stall_seconds: longest time without a byte, see `Source`.
+        pause: sleeps for a number of seconds before another attempt.
 
     Returns:
-        Where it lies. One that was there already is read whole, and left as it is unless it is
-        damaged: it is replaced then.
+        The fetched version. If it existed already, all its files were verified, and it was replaced
+        only if it was damaged.
 
     Raises:
-        ConfigError: no URL, or one for which a Python package is missing; no such keys.
-        NotFoundError: no such model, label or version, or one without one of its files.
-        UnavailableError: no answer after some attempts.
-        PackageError: the remote package is damaged, or not signed by a trusted key.
-        InputError: another version of that number is here, another fetch of it is at work, or
-            the disk is full.
+        ConfigError: the URL is malformed, a Python package for it is missing, or the keys cannot be
+            read.
+        NotFoundError: there is no such model, label or version, or one of its files is missing.
+        UnavailableError: all attempts failed.
+        PackageError: the remote package is damaged or not signed by a trusted key.
+        InputError: there is another local package with this number, another fetch of the version is
+            running, or the disk is full.
     """
     selection = Selection(model=model, version=version, labels=(label,) if label else ())
-    (found,) = fetch_models(
+    (fetched,) = fetch_models(
         url,
         repository,
         selection,
@@ -129,7 +132,7 @@ def fetch_package(
         progress=progress,
         pause=pause,
     )
-    return found.fetched[0]
+    return fetched.fetched[0]
 
 
 def fetch_models(
@@ -142,17 +145,16 @@ def fetch_models(
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[FetchedModel]:
-    """Fetch the versions of models that a selection says, and their labels.
+    """Fetch the selected versions of models, and their labels.
 
-    A model that fails does not keep the others from being fetched.
-
-    Args, Raises: as `fetch_package`; the first error, once all models were tried.
+    If a model fails, the others are still fetched. Then the first error is raised, with the
+    messages of all. See `fetch_package` for arguments and errors.
     """
     source = Source(url, stall_seconds=stall_seconds, pause=pause)
-    found, errors = [], []
+    fetched, errors = [], []
     for model in choose_models(source, selection):
         try:
-            found.append(
+            fetched.append(
                 fetch_model(
                     source,
                     Path(repository),
@@ -167,7 +169,7 @@ def fetch_models(
     if errors:
         others = "".join(f"\n{type(error).__name__}: {error}" for error in errors[1:])
         raise type(errors[0])(f"{errors[0]}{others}") from errors[0]
-    return found
+    return fetched
 
 
 def fetch_model(
@@ -181,9 +183,15 @@ def fetch_model(
     local: LocalVersions | None = None,
     choice: Choice | None = None,
 ) -> FetchedModel:
-    """Fetch one model. Labels here change at once, after every version that they lead to is here.
-    ``local``: what earlier fetches have read here. None: nothing. ``choice``: by `choose_versions`;
-    None: it is made here. Raises as `fetch_package`; labels are then as they were."""
+    """Fetch one model. Local labels change atomically, after all their versions are fetched.
+
+    Args:
+        local: remembers the local files that earlier fetches have verified. None if there are none.
+        choice: the result of `choose_versions`. None calls it here.
+
+    Raises:
+        EmbershardError: see `fetch_package`. The labels are unchanged.
+    """
     versions, labels = choice or choose_versions(source, selection, model)
     fetched = tuple(
         fetch_version(
@@ -210,39 +218,47 @@ def fetch_model(
 
 
 def choose_models(source: Source, selection: Selection) -> list[str]:
-    """Names of models, in order. Entries of the repository that hold no versions are no models.
-    `NotFoundError`: none there, or several where one must be named."""
+    """Sorted names of the selected models. Folders without versions are not models.
+
+    Raises:
+        NotFoundError: there is no model, or there are several and none is selected.
+    """
     if selection.model:
         return [selection.model]
     folders = [name for name in source.folders("") if re.fullmatch(NAME_PATTERN, name)]
     models = [name for name in folders if _versions(source, name)]
     if len(models) != 1 and not (models and selection.all_models):
         expected = "models" if selection.all_models else "one model, or a name (--model)"
-        found = ", ".join(models) or "none"
-        raise NotFoundError(f"{source.url}: expected {expected}, got {found}")
+        received = ", ".join(models) or "none"
+        raise NotFoundError(f"{source.url}: expected {expected}, got {received}")
     return models
 
 
 def choose_versions(source: Source, selection: Selection, model: str) -> Choice:
-    """The versions of a model to fetch, in order, at least one; and the labels that are followed,
-    0 where no version there has one: none are if the version is given or is the highest of a model
-    without labels. The folder is listed only then. `NotFoundError`: no such label, or no
-    version."""
+    """The sorted versions of a model to fetch, at least one, and the followed labels.
+
+    A followed label has version 0 if no remote version has it. No labels are followed if the
+    selection has a version, or if the highest version of a model without labels is selected. The
+    remote folder is listed only in the latter case.
+
+    Raises:
+        NotFoundError: there is no such label or no version.
+    """
     if selection.version:
         return (selection.version,), {}
-    there = _labels(source, model)
-    if not there and not selection.labels:
+    remote = _labels(source, model)
+    if not remote and not selection.labels:
         return (_highest(source, model),), {}
     followed = selection.labels or (DEFAULT_LABEL,)
-    missing = [label for label in followed if label not in there]
+    missing = [label for label in followed if label not in remote]
     if DEFAULT_LABEL in missing or len(missing) == len(followed):
         label = DEFAULT_LABEL if DEFAULT_LABEL in missing else " or ".join(followed)
-        got = ", ".join(f"{label} {version}" for label, version in there.items()) or "none"
+        got = ", ".join(f"{label} {version}" for label, version in remote.items()) or "none"
         raise NotFoundError(
             f"{source.url}/{model}/{LABELS_FILE}: expected a version labelled {label}, got {got}; "
             "label one there, or name a --label or a --version"
         )
-    labels = {label: there.get(label, 0) for label in followed}
+    labels = {label: remote.get(label, 0) for label in followed}
     return tuple(sorted({*labels.values()} - {0})), labels
 
 
@@ -264,7 +280,7 @@ def _highest(source: Source, model: str) -> int:
     if not versions:
         raise NotFoundError(
             f"{source.url}/{model}: expected versions, folders named by numbers, found none; "
-            "where the remote cannot list its folders, name one (--version)"
+            "if the remote cannot list its folders, name one (--version)"
         )
     return max(versions)
 

@@ -1,4 +1,4 @@
-"""The remote: a repository that fsspec reads, with retries that end."""
+"""A remote repository, read through fsspec with a limited number of retries."""
 
 import math
 import time
@@ -21,13 +21,13 @@ ATTEMPTS: Final = 5
 FIRST_PAUSE_SECONDS: Final = 0.5
 FORBIDDEN: Final = {401, 403}
 NO_URL_ERRORS: Final = (OSError, UnicodeError, JSONDecodeError)
-"""`ValueError`s that are not about the URL: of certificates, and of answers that cannot be read."""
+"""`ValueError`s that are not about the URL, but about certificates or unreadable answers."""
 
 Result = TypeVar("Result")
 
 
 class Damage(NamedTuple):
-    """A file with another digest than the package states, as the remote had it."""
+    """A remote file whose digest differs from the manifest."""
 
     digest_line: bytes
     file: str
@@ -36,7 +36,7 @@ class Damage(NamedTuple):
 
 
 class Source:
-    """A folder of models at a URL. What is read may be interrupted and is tried again."""
+    """A folder of models at a URL. Interrupted reads are retried."""
 
     def __init__(
         self,
@@ -48,31 +48,32 @@ class Source:
     ) -> None:
         """
         Args:
-            url: as fsspec takes it: ``s3://bucket/repository``, ``gs://...``, ``https://...``,
-                ``file:///...``. Keys and the like come from where that file system looks.
-            stall_seconds: in which a byte must come, and a small file or a page of links be
-                whole. Of http, https and s3; other protocols have timeouts of their own.
-            pause: waits so many seconds.
-            clock: seconds from some moment on.
+            url: a URL of fsspec: ``s3://bucket/repository``, ``gs://...``, ``https://...``,
+                ``file:///...``. Each file system finds its credentials in its own way.
+            stall_seconds: longest time without a byte, and for a whole small file or page of
+                links. Applies to http, https and s3; other protocols have their own timeouts.
+            pause: sleeps for a number of seconds.
+            clock: a monotonic clock, in seconds.
 
         Raises:
-            ConfigError: no URL, or one for which a Python package is missing; no such timeout.
-            UnavailableError: a protocol that connects at once cannot.
+            ConfigError: the URL is malformed, a Python package for it is missing, or the timeout is
+                not positive.
+            UnavailableError: a protocol that connects immediately failed to do so.
         """
         self.url, self._pause, self._clock = url.rstrip("/"), pause, clock
         self._stall_seconds = stall_seconds
         self.damaged: dict[str, Damage] = {}
-        """Damage that `RemoteVersion` recorded, by version."""
+        """Damage that `RemoteVersion` has recorded, by version."""
         if not 0 < stall_seconds < math.inf:
             raise ConfigError(f"stall timeout: expected seconds above 0, got {stall_seconds:g}")
         if "://" not in url:
             raise ConfigError(
-                f"url: expected one with a protocol, as in s3://... or file:///..., got {url!r}; "
+                f"url: expected a protocol, as in s3://... or file:///..., got {url!r}; "
                 f"a folder of this machine is {Path(url).absolute().as_uri()}"
             )
-        if not url.partition("://")[2].strip("/"):  # fsspec takes it for the current folder.
+        if not url.partition("://")[2].strip("/"):  # fsspec would use the current folder.
             raise ConfigError(
-                f"url: expected a path behind the protocol, as in s3://bucket/path or "
+                f"url: expected a path after the protocol, as in s3://bucket/path or "
                 f"file:///path, got {url!r}"
             )
         try:
@@ -83,7 +84,7 @@ class Source:
             ) from None
         try:
             self._files, self._root = open_file_system(self.url, stall_seconds, clock)
-        except OSError as error:  # Of protocols that connect at once.
+        except OSError as error:  # From protocols that connect immediately.
             raise UnavailableError(f"{self.url}: {error}") from None
         except ImportError as error:
             raise ConfigError(
@@ -94,29 +95,29 @@ class Source:
             raise ConfigError(f"{self.url}: {error}") from None
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder of the repository.
+        """Sorted names in a folder of the repository.
 
         Raises:
-            NotFoundError: there is no such folder, or the remote cannot list.
-            PackageError: the listing is too large, or repeats itself.
-            UnavailableError: no answer after some attempts, or too slow a one.
+            NotFoundError: there is no such folder, or the remote cannot list folders.
+            PackageError: the listing is too large or repeats itself.
+            UnavailableError: all attempts failed, or the answer was too slow.
         """
         return sorted(self._listed(folder))
 
     def folders(self, folder: str) -> list[str]:
-        """The same, without the names of files."""
+        """Sorted names of the folders in a folder. See `names` for the errors."""
         return sorted(name for name, is_folder in self._listed(folder).items() if is_folder)
 
     def _listed(self, folder: str) -> dict[str, bool]:
         return self._tried(folder, lambda: self._files.folders(self._path(folder)))
 
     def read(self, file: str, *, bytes_max: int) -> bytes:
-        """A small file: all of it, or its first ``bytes_max + 1`` bytes.
+        """Read a small file, at most ``bytes_max + 1`` bytes.
 
         Raises:
-            NotFoundError: it is not there.
-            PackageError: it is no regular file.
-            UnavailableError: no answer after some attempts, or not whole within the timeout.
+            NotFoundError: there is no such file.
+            PackageError: it is not a regular file.
+            UnavailableError: all attempts failed, or the file was not complete within the timeout.
         """
         data = bytearray()
         end = self._clock() + self._stall_seconds
@@ -129,18 +130,20 @@ class Source:
         return bytes(data[: bytes_max + 1])
 
     def blocks(self, file: str, offset: Callable[[], int]) -> Iterator[bytes]:
-        """What stands in a file from some byte on, in blocks, also across interruptions.
+        """Yield the blocks of a file from an offset on. Continues after interruptions.
 
-        A web server without ranges sends the whole file again after an interruption.
+        A web server without range requests sends the whole file again after an interruption.
 
         Args:
-            offset: how many bytes the caller has; asked again after an interruption.
+            file: path in the repository.
+            offset: returns the number of bytes that the caller has. Called again after an
+                interruption.
 
         Raises:
-            NotFoundError: it is not there.
-            PackageError: it is no regular file.
-            UnavailableError: interrupted some times, and each time with no byte between; or no byte
-                within the timeout.
+            NotFoundError: there is no such file.
+            PackageError: it is not a regular file.
+            UnavailableError: several attempts in a row received no byte, or none arrived within the
+                timeout.
         """
         attempt, before = 1, -1
         while True:
@@ -154,15 +157,17 @@ class Source:
                     while block := stream.read(BLOCK_BYTES):
                         yield bytes(block)
                 return
-            except Exception as error:  # Each file system has exceptions of its own.
+            except Exception as error:  # Every file system has its own exceptions.
                 self._wait(file, attempt, error)
 
     def stamp(self, file: str) -> str:
-        """ETag, modification time and size of a file; another stamp means another file. Empty: the
-        remote states neither of the first two, or does not answer."""
+        """ETag, modification time and size of a file. If the stamp differs, the file has changed.
+
+        Empty if the remote reports neither ETag nor time, or does not answer.
+        """
         try:
             return self._files.stamp(self._path(file))
-        except Exception:  # Each file system has exceptions of its own; reading the file tells why.
+        except Exception:  # Every file system has its own. Reading the file reports the error.
             return ""
 
     def _tried(self, file: str, action: Callable[[], Result]) -> Result:
@@ -170,40 +175,44 @@ class Source:
         while True:
             try:
                 return action()
-            except Exception as error:  # Each file system has exceptions of its own.
+            except Exception as error:  # Every file system has its own exceptions.
                 self._wait(file, attempt, error)
             attempt += 1
 
     def _wait(self, file: str, attempt: int, error: Exception) -> None:
-        """`NotFoundError`: it is not there. `PackageError`: as the file system has it.
-        `ConfigError`: no URL. `UnavailableError`: that was the last attempt, or another would be of
-        no use."""
+        """Wait before the next attempt, or raise the error that the caller sees.
+
+        Raises:
+            NotFoundError: there is no such file.
+            PackageError: raised by the file system.
+            ConfigError: the URL is malformed.
+            UnavailableError: this was the last attempt, or another one cannot help.
+        """
         where = f"{self.url}/{file}"
         if isinstance(error, EmbershardError):
             raise error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise NotFoundError(f"{where}: expected it there, found nothing") from None
+            raise NotFoundError(f"{where}: expected a file or folder, found nothing") from None
         if isinstance(error, IsADirectoryError):
             raise PackageError(f"{where}: expected a regular file, got a folder") from None
         if _is_timeout(error):
             raise self._stalled(where, "a byte") from error
         if isinstance(error, PermissionError) or getattr(error, "status", 0) in FORBIDDEN:
             raise UnavailableError(
-                f"{where}: not allowed: {error}; look at the keys in use"
+                f"{where}: access denied: {error}; check the credentials"
             ) from error
         if isinstance(error, ValueError) and not isinstance(error, NO_URL_ERRORS):
             raise ConfigError(f"{where}: expected a URL: {error}") from error
         if attempt >= ATTEMPTS:
             last = f"the last with {type(error).__name__}: {error}"
-            words = f"{where}: {ATTEMPTS} attempts failed, {last}; run it again: it goes on"
-            raise UnavailableError(f"{words} where it stopped") from error
+            message = f"{where}: {ATTEMPTS} attempts failed, {last}"
+            raise UnavailableError(f"{message}; run it again to continue") from error
         self._pause(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
 
     def _stalled(self, where: str, expected: str) -> UnavailableError:
         seconds = f"{self._stall_seconds:g} s (--stall-timeout)"
         return UnavailableError(
-            f"{where}: expected {expected} within {seconds}; run it again: it goes on where it "
-            "stopped"
+            f"{where}: expected {expected} within {seconds}; run it again to continue"
         )
 
     def _path(self, file: str) -> str:
@@ -211,13 +220,13 @@ class Source:
 
 
 def _skip(stream: Stream, size: int) -> None:
-    """By reading, if the remote has no ranges."""
+    """Skip bytes by reading them, for remotes without range requests."""
     while size > 0 and (block := stream.read(min(size, BLOCK_BYTES))):
         size -= len(block)
 
 
 def _is_timeout(error: BaseException | None) -> bool:
-    """Whether it, or what it came from, is one: botocore's are no `TimeoutError`."""
+    """True if the error or one of its causes is a timeout. botocore's is not a `TimeoutError`."""
     while error is not None:
         if isinstance(error, TimeoutError) or type(error).__name__ == "ReadTimeoutError":
             return True

@@ -1,4 +1,4 @@
-"""Following a repository: new versions and label moves are fetched, and a server loads them.
+"""Follows a remote repository: fetches new versions and moved labels, and makes a server load them.
 
 ::
 
@@ -34,34 +34,35 @@ from embershard.package.sealing import locked_folder
 from embershard.package.signing import signature_file
 
 FAILURES: Final = (EmbershardError, OSError, ValueError)
-"""Of what the remote, the disk or the server gives; ValueError: a name that no file may have."""
+"""Errors of the remote, the disk or the server. ValueError comes from names that no file may
+have."""
 
 INTERVAL_MAX: Final = 1_000_000
-"""Seconds, eleven days."""
+"""In seconds, about eleven days."""
 
 Order = Callable[[str], Mapping[str, Any]]
 """Sends a server the order ``refresh`` or ``index`` and returns its answer."""
 
 Write = Callable[[str, Mapping[str, object]], None]
-"""Writes an event with its fields."""
+"""Writes an event with its fields to the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """Valid once built."""
+    """Options of a watch. Their values are checked when they are built."""
 
     selection: Selection
 
     interval_seconds: float = 30.0
-    """From the start of a poll to that of the next one, which tries again what failed."""
+    """Time between the starts of two polls. A poll retries whatever failed in the last one."""
 
     trusted_key: str | Path | None = None
-    """As `fetch_package` has it."""
+    """See `fetch_package`."""
 
     keep: int | None = None
-    """Versions of a model that stay besides those that are labelled, served or followed: those that
-    were stable last, then the highest; others are removed. None: all stay. It needs a server to
-    ask."""
+    """Number of versions of a model to keep, in addition to those that are labelled, served or
+    followed. Versions that were stable last are kept first, then the highest ones. Others are
+    removed. None keeps all versions. A number needs a server, which reports what it uses."""
 
     def __post_init__(self) -> None:
         if not 0 < self.interval_seconds <= INTERVAL_MAX:
@@ -76,8 +77,8 @@ class WatchOptions:
 class Watch:
     """Polls a repository. Not thread-safe.
 
-    A poll that fails changes nothing that is served, and the next one tries again. Several watches
-    of one repository, in several processes, leave it as one alone would.
+    A failed poll does not affect served versions, and the next poll retries. Several processes may
+    watch the same repository, with the same result as a single one.
     """
 
     def __init__(
@@ -91,10 +92,14 @@ class Watch:
     ) -> None:
         """
         Args:
-            order: None: no server is told.
+            source: the remote repository.
+            repository: the local repository.
+            options: what to follow.
+            order: sends orders to the server. None if there is no server.
+            write: writes events to the log.
 
         Raises:
-            ConfigError: versions are to be removed, and there is no server to ask.
+            ConfigError: ``options.keep`` is set without a server.
         """
         if options.keep is not None and order is None:
             raise ConfigError("keep: expected a server's control socket, which tells what it uses")
@@ -108,14 +113,14 @@ class Watch:
         self._is_refresh_due = order is not None
 
     def poll(self) -> None:
-        """Fetches what is new, has the server load it, and removes what is old."""
+        """Fetch new versions, make the server load them, and remove old ones."""
         self.status.begin_poll()
-        found = self._fetch()
+        fetched = self._fetch()
         if self._order is not None:
             index = self._index(self._order)
             self.status.serve(index)
             if index is not None:
-                self._remove(found, index)
+                self._remove(fetched, index)
         self.status.end_poll()
 
     def _write(self, event: str, fields: Mapping[str, object]) -> None:
@@ -124,13 +129,13 @@ class Watch:
         self._log(event, fields)
 
     def _fetch(self) -> list[FetchedModel]:
-        """Models that are as the source has them."""
-        found: list[FetchedModel] = []
+        """Fetch all models. Returns those that did not fail."""
+        up_to_date: list[FetchedModel] = []
         try:
             models = choose_models(self._source, self._options.selection)
         except FAILURES as error:
-            self._write("fetch_failed", _said(error))
-            return found
+            self._write("fetch_failed", _error_fields(error))
+            return up_to_date
         self.status.keep(models)
         for model in models:
             try:
@@ -147,67 +152,67 @@ class Watch:
                     choice=choice,
                 )
             except FAILURES as error:
-                self._write("fetch_failed", {"model": model, **_said(error)})
+                self._write("fetch_failed", {"model": model, **_error_fields(error)})
             else:
                 self._report(fetched)
-                found.append(fetched)
-        return found
+                up_to_date.append(fetched)
+        return up_to_date
 
-    def _report(self, found: FetchedModel) -> None:
-        """Writes what has changed, and remembers that the server is to know.
+    def _report(self, model: FetchedModel) -> None:
+        """Log the changes of a model, and request a refresh if the server must learn of them.
 
-        Another watch of the repository may have been the one that changed it.
+        Another watch of the repository may have made the change.
         """
-        for each in found.fetched:
-            if each.is_new or each.damage:
-                local = each.reused_bytes + each.resumed_bytes
-                said = {"model": each.model, "version": each.version}
-                sizes = {"fetched_bytes": each.fetched_bytes, "local_bytes": local}
-                damage = {"message": each.damage} if each.damage else {}
-                self._write("repaired" if damage else "fetched", {**said, **sizes, **damage})
-            if each.damage:  # The server may have been unable to load it.
+        for fetched in model.fetched:
+            if fetched.is_new or fetched.damage:
+                local = fetched.reused_bytes + fetched.resumed_bytes
+                fields = {"model": fetched.model, "version": fetched.version}
+                sizes = {"fetched_bytes": fetched.fetched_bytes, "local_bytes": local}
+                damage = {"message": fetched.damage} if fetched.damage else {}
+                self._write("repaired" if damage else "fetched", {**fields, **sizes, **damage})
+            if fetched.damage:  # The server may have failed to load it.
                 self._is_refresh_due = self._order is not None
-        for label, version in found.labels.items():
-            before = found.labels_before.get(label, 0)
+        for label, version in model.labels.items():
+            before = model.labels_before.get(label, 0)
             if version != before:
-                moved = {"model": found.model, "label": label, "version": version}
+                moved = {"model": model.model, "label": label, "version": version}
                 self._write("label_moved", {**moved, "version_before": before})
                 if before and label == DEFAULT_LABEL and self._options.keep is not None:
-                    with suppress(OSError):  # It is only a preference.
-                        _stable_file(self._repository / found.model, before).touch()
-        now = found.versions, {**found.labels_before, **found.labels}
-        if self._seen.get(found.model) != now:
-            self._seen[found.model] = now
+                    with suppress(OSError):  # The file only affects which versions are kept.
+                        _stable_file(self._repository / model.model, before).touch()
+        now = model.versions, {**model.labels_before, **model.labels}
+        if self._seen.get(model.model) != now:
+            self._seen[model.model] = now
             self._is_refresh_due = self._order is not None
 
     def _index(self, order: Order) -> list[Mapping[str, Any]] | None:
-        """The server's index after it has followed the repository; None if it does not answer."""
+        """The server's index, after a refresh if one is due. None if the server does not answer."""
         if self._is_refresh_due and not self._refresh(order):
             return None
         try:
             return list(order("index")["index"])
         except FAILURES as error:
-            self._write("index_failed", _said(error))
+            self._write("index_failed", _error_fields(error))
         return None
 
     def _refresh(self, order: Order) -> bool:
-        """Has the server follow the repository. False: no server is there."""
+        """Make the server follow the repository. Returns False if no server answers."""
         try:
             answer = order("refresh")
         except FAILURES as error:
-            self._write("refresh_failed", _said(error))
+            self._write("refresh_failed", _error_fields(error))
             return not isinstance(error, UnavailableError)
         self._is_refresh_due = False
-        served = [f"{each['model']} {each['version']}" for each in _default(answer)]
-        said = {"seconds": round(answer["seconds"], 3), "serving": ", ".join(served)}
-        self._write("refreshed", said)
+        served = [f"{entry['model']} {entry['version']}" for entry in _default(answer)]
+        fields = {"seconds": round(answer["seconds"], 3), "serving": ", ".join(served)}
+        self._write("refreshed", fields)
         return True
 
-    def _remove(self, found: list[FetchedModel], index: list[Mapping[str, Any]]) -> None:
+    def _remove(self, models: list[FetchedModel], index: list[Mapping[str, Any]]) -> None:
         keep = self._options.keep
         if keep is None:
             return
-        for fetched in found:
+        for fetched in models:
             model, folder = fetched.model, self._repository / fetched.model
             used = {entry["version"] for entry in index if _is_used(entry, model)}
             used |= {*fetched.versions}
@@ -216,12 +221,12 @@ class Watch:
                     for version in remove_versions(folder, keep=keep, used=used):
                         self._write("removed", {"model": model, "version": version})
             except FAILURES as error:
-                self._write("remove_failed", {"model": model, **_said(error)})
+                self._write("remove_failed", {"model": model, **_error_fields(error)})
 
 
 def sleep_in_steps(seconds: float) -> None:
-    """Sleeps at most a second at a time. Python runs a signal's handler between two steps if the
-    signal came just before a step began."""
+    """Sleep in steps of at most a second. If a signal arrives just before a step, Python runs its
+    handler after that step."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 1))
@@ -233,11 +238,12 @@ def follow(
     pause: Callable[[float], None] = sleep_in_steps,
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
-    """Polls until an exception ends it: Ctrl-C, or what a signal raises.
+    """Poll until an exception, such as that of Ctrl-C.
 
     Args:
-        pause: waits so many seconds: a tenth of the interval at least, where polls take long.
-        clock: seconds from some moment on.
+        watch: the watch to poll.
+        pause: sleeps until the next poll, for at least a tenth of the interval if polls take long.
+        clock: a monotonic clock, in seconds.
     """
     while True:
         start = clock()
@@ -246,12 +252,12 @@ def follow(
         pause(max(seconds - (clock() - start), seconds / 10))
 
 
-def _said(error: Exception) -> dict[str, object]:
+def _error_fields(error: Exception) -> dict[str, object]:
     return {"error": type(error).__name__, "message": str(error)}
 
 
 def _default(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [each for each in answer["index"] if each["is_default"]]
+    return [entry for entry in answer["index"] if entry["is_default"]]
 
 
 def _is_used(entry: Mapping[str, Any], model: str) -> bool:
@@ -259,16 +265,17 @@ def _is_used(entry: Mapping[str, Any], model: str) -> bool:
 
 
 def _wanted(versions: tuple[int, ...], labels: Mapping[str, int]) -> dict[str, int]:
-    """By label, those that the remote has; the highest version under an empty label."""
+    """Versions of the remote by label. The highest version has an empty label if no label is
+    followed."""
     return {label: version for label, version in labels.items() if version} or {"": versions[0]}
 
 
 REMOVED: Final = ".removing-"
-"""How folders begin that servers do not look at any more."""
+"""Prefix of folders that servers ignore, because they are being removed."""
 
 STABLE: Final = ".stable-"
-"""Prefix of empty files. The mtime of ``.stable-<version>`` is when that version lost the label
-stable."""
+"""Prefix of empty files. The mtime of ``.stable-<version>`` is the time when the version lost the
+label stable."""
 
 
 def _stable_file(folder: Path, version: int) -> Path:
@@ -276,17 +283,20 @@ def _stable_file(folder: Path, version: int) -> Path:
 
 
 def removable_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[int]:
-    """Versions of a model that may go, in order: all but those in ``used``, those with labels, and
-    ``keep`` others: those that were stable last, then the highest."""
-    stay = {*used, *read_labels(folder).values()}
-    found = [version_of(each.name) for each in folder.iterdir() if _is_folder(each)]
-    others = [version for version in found if version and version not in stay]
+    """Sorted versions of a model that may be removed.
+
+    Versions in ``used`` and labelled versions stay. Of the others ``keep`` versions stay: those
+    that were stable last, then the highest.
+    """
+    pinned = {*used, *read_labels(folder).values()}
+    versions = [version_of(path.name) for path in folder.iterdir() if _is_folder(path)]
+    others = [version for version in versions if version and version not in pinned]
     others.sort(key=lambda version: (_stable_until(folder, version), version), reverse=True)
     return sorted(others[keep:])
 
 
 def _stable_until(folder: Path, version: int) -> int:
-    """Nanoseconds since 1970; 0: it was never stable here."""
+    """Time when the version lost the label, in nanoseconds since 1970. 0 if it never had it."""
     try:
         return _stable_file(folder, version).stat().st_mtime_ns
     except FileNotFoundError:
@@ -294,9 +304,11 @@ def _stable_until(folder: Path, version: int) -> int:
 
 
 def remove_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[int]:
-    """Removes `removable_versions` and what interrupted fetches have left, and returns them. A
-    server that looks at the repository sees a version whole or not at all. No label is written
-    meanwhile."""
+    """Remove `removable_versions` and the remains of interrupted fetches. Returns the versions.
+
+    Each version disappears atomically for servers that read the repository. No label is written
+    meanwhile.
+    """
     with locked_folder(folder):
         _remove_leftovers(folder)
         versions = removable_versions(folder, keep=keep, used=used)
@@ -310,12 +322,12 @@ def remove_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[i
 
 
 def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()  # A link leads to somebody else's folder.
+    return path.is_dir() and not path.is_symlink()  # The target of a link is not ours.
 
 
 def _remove_leftovers(folder: Path) -> None:
-    for each in filter(_is_folder, folder.iterdir()):
-        if each.name.startswith(REMOVED):
-            shutil.rmtree(each)
-        elif each.name.startswith(UNFINISHED):
-            remove_unfinished(each)
+    for path in filter(_is_folder, folder.iterdir()):
+        if path.name.startswith(REMOVED):
+            shutil.rmtree(path)
+        elif path.name.startswith(UNFINISHED):
+            remove_unfinished(path)

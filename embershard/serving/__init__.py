@@ -1,4 +1,4 @@
-"""Serving a package: the control plane in Python over a data plane in C++."""
+"""Serves packages. The control plane is Python, the data plane is C++."""
 
 from embershard.serving.local import LocalPrediction, LocalPredictor
 from embershard.serving.options import ServerOptions, TableResidency

@@ -1,4 +1,4 @@
-"""The one door to the C++ extension and to the libraries that it needs in the process."""
+"""Loads the C++ extension and the libraries that it needs."""
 
 import ctypes
 import importlib
@@ -21,18 +21,19 @@ LIBRARY_ISA: Final = {
     },
     "avx512": {"MKL_ENABLE_INSTRUCTIONS": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
 }
-"""What tells torch, MKL and oneDNN to use no wider instructions than EMBERSHARD_ISA."""
+"""Variables that limit torch, MKL and oneDNN to the instructions of EMBERSHARD_ISA."""
 
 
 def load_extension() -> ModuleType:
-    """The extension module. The first call maps libtorch, without Python's torch.
+    """Return the extension module. The first call maps libtorch, without importing torch.
 
-    If EMBERSHARD_ISA is set, it tells torch's libraries, which read it when they first compute.
+    If EMBERSHARD_ISA is set, its limit is passed on to torch's libraries. They read it at their
+    first computation.
     """
     for name, widest in LIBRARY_ISA.get(os.environ.get("EMBERSHARD_ISA", ""), {}).items():
         os.environ.setdefault(name, widest)
-    # The extension finds libtorch beside itself when both are installed in one folder, as pip
-    # does; loading it here first serves every other layout.
+    # The extension finds libtorch by itself if both are in one folder, as with pip. Loading it here
+    # makes every other layout work.
     library = _package_folder("torch") / "lib" / "libtorch.so"
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     try:
@@ -42,7 +43,7 @@ def load_extension() -> ModuleType:
 
 
 def extension_folder() -> Path:
-    """Where the extension is installed, and what is built with it below. Loads nothing."""
+    """Folder of the extension and of the files built with it. Does not load the extension."""
     spec = importlib.util.find_spec(_EXTENSION)
     if spec is None or spec.origin is None:
         raise InternalError(f"the C++ extension {_EXTENSION} is not installed")
@@ -50,8 +51,8 @@ def extension_folder() -> Path:
 
 
 def fbgemm_folder() -> str:
-    """Where FBGEMM's operator libraries are installed, for dense programs that use some. Empty
-    where they are not."""
+    """Folder of FBGEMM's operator libraries, which some dense programs need. Empty if they are not
+    installed."""
     return str(_package_folder("fbgemm_gpu")) if importlib.util.find_spec("fbgemm_gpu") else ""
 
 

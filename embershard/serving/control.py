@@ -1,12 +1,12 @@
-"""A Unix socket by which commands on this machine load and unload.
+"""A Unix socket through which commands on this machine load and unload models.
 
-One line of JSON each way, then the connection ends:
+The client sends one line of JSON, the server answers with one, and the connection ends:
 
     {"order": "load", "model": "ranker", "version": 4, "replace": false}
     {"seconds": 3.2, "unserved_seconds": 0.0, "index": [{"model": "ranker", ...}, ...]}
 
-Orders: ``load`` and ``unload`` (version 0: see `Server`), ``refresh``, ``index``. A failure is
-``{"error": "PackageError", "message": "...", "index": [...]}``.
+Orders are ``load`` and ``unload`` (see `Server` for version 0), ``refresh`` and ``index``. The
+answer to a failed order is ``{"error": "PackageError", "message": "...", "index": [...]}``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEYS: Final = {
 
 
 class Control:
-    """Takes orders in threads of its own, until `close`. Only the socket's owner may connect.
+    """Runs orders on its own threads until `close`. Only the owner of the socket may connect.
 
     ::
 
@@ -53,15 +53,15 @@ class Control:
     def __init__(self, server: Server, path: Path) -> None:
         """
         Args:
-            path: of the socket to make. One that a dead server left is replaced.
+            path: path of the socket. A socket left behind by an ended server is replaced.
 
         Raises:
-            ConfigError: something else is there, or a server listens on it.
-            UnavailableError: it cannot be made.
+            ConfigError: the path exists and is not a socket, or a server listens on it.
+            UnavailableError: the socket cannot be made.
         """
         _remove_dead(path)
         self._path = path
-        before = os.umask(0o177)  # Nobody may connect in the moment before a chmod.
+        before = os.umask(0o177)  # A later chmod would let others connect before it.
         try:
             self._sockets = _Sockets(str(path), _Handler)
         except OSError as error:
@@ -77,7 +77,7 @@ class Control:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more orders. Safe to repeat."""
+        """Stop taking orders. Safe to repeat."""
         self._sockets.shutdown()
         self._thread.join()
         self._sockets.server_close()
@@ -93,10 +93,17 @@ class Control:
 def order(
     path: Path, document: dict[str, Any], *, timeout_seconds: float | None = None
 ) -> dict[str, Any]:
-    """Give the server of the socket ``path`` an order, as the module describes it, and wait until
-    it is carried out. ``timeout_seconds``: None: a load may take hours, and is waited for.
-    `UnavailableError`: nobody listens there, the server ended meanwhile, or it took longer.
-    `EmbershardError`: what the server says went wrong."""
+    """Send an order to the server that listens on the socket ``path``, and return its answer.
+
+    Args:
+        path: path of the socket.
+        document: the order, see the module's docstring.
+        timeout_seconds: None waits without a limit, since a load may take hours.
+
+    Raises:
+        UnavailableError: no server listens on the socket, it ended meanwhile, or the time is over.
+        EmbershardError: the order failed. It has the class and message of the server's error.
+    """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_seconds)
@@ -108,9 +115,11 @@ def order(
         raise UnavailableError(f"{path}: no answer within {timeout_seconds} s") from error
     except OSError as error:
         why = error.strerror or error
-        raise UnavailableError(f"{path}: no server takes orders there: {why}") from error
+        raise UnavailableError(
+            f"{path}: no server listens on this control socket: {why}"
+        ) from error
     if not line.endswith(b"\n"):
-        raise UnavailableError(f"{path}: the server ended before it had answered")
+        raise UnavailableError(f"{path}: the server ended before it answered")
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -131,7 +140,7 @@ def order(
 
 
 def _no_server(path: Path, line: bytes) -> UnavailableError:
-    expected = "expected a server that takes orders, got the answer"
+    expected = "expected the answer of a server to an order, got"
     return UnavailableError(f"{path}: {expected} {line[:200]!r}")
 
 
@@ -141,7 +150,7 @@ class _Sockets(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     server: Server
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Of a connection that failed. Python's own writes to standard error."""
+        """Log a failed connection. Python's default writes to standard error."""
         LOG.exception("control: a connection failed")
 
 
@@ -155,7 +164,7 @@ class _Handler(socketserver.StreamRequestHandler):
         try:
             answer = dict(_carry_out(controlled, _parsed(self.rfile.readline(LINE_MAX))))
         except TimeoutError:
-            return  # Who says nothing hears nothing.
+            return  # The client sent nothing.
         except Exception as error:
             answer = _failure(error)
         try:
@@ -165,11 +174,11 @@ class _Handler(socketserver.StreamRequestHandler):
         try:
             self.wfile.write(json.dumps(answer).encode() + b"\n")
         except OSError:
-            return  # The caller disconnected. The order is carried out all the same.
+            return  # The client disconnected. Its order was carried out nevertheless.
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    """The answer that says so. Every exception has one: the caller waits for it."""
+    """Answer for a failed order. Every exception needs one, because the client waits for it."""
     if isinstance(error, EmbershardError):
         return {"error": type(error).__name__, "message": str(error)}
     LOG.error("control: an order failed", exc_info=error)
@@ -192,7 +201,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     if not model and "model" in KEYS[kind]:
         raise ConfigError("control: model: expected a name, got none")
     if not model.isprintable():
-        raise ConfigError(f"control: model: expected a name that prints, got {model!r}")
+        raise ConfigError(f"control: model: expected printable characters, got {model!r}")
     if not 0 <= document.get("version", 0) < 1 << 63:
         raise ConfigError(f"control: version: expected 0..2**63-1, got {document['version']}")
     return {"order": kind, **document}
@@ -210,13 +219,13 @@ def _carry_out(server: Server, document: dict[str, Any]) -> LoadCost | dict[str,
 
 
 def _remove_dead(path: Path) -> None:
-    """Removes the socket of a server that is no more."""
+    """Remove the socket if its server has ended."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise ConfigError(f"control: {path} exists and is no socket")
+        raise ConfigError(f"control: {path} exists and is not a socket")
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))

@@ -1,15 +1,15 @@
-"""What a server reports: of loads and unloads, and of requests that it recorded."""
+"""Reports of a server about loads, unloads, slow requests and its recording."""
 
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 
 class LoadCost(TypedDict):
-    """What a load or an unload took."""
+    """The time of a load or an unload."""
 
     seconds: float
     unserved_seconds: float
-    """Of these, without any version of the model that answered."""
+    """Part of `seconds` in which no version of the model answered."""
 
 
 class IndexEntry(TypedDict):
@@ -18,36 +18,46 @@ class IndexEntry(TypedDict):
     model: str
     version: int
     labels: list[str]
-    """As served: a label that was given to a version that could not be loaded is still where it
-    was."""
+    """Labels as they are served. A label that was moved to a version that failed to load stays on
+    its old version."""
     is_default: bool
-    """Whether it answers requests that name no version."""
+    """True if it answers requests that name no version."""
     state: Literal["unloaded", "loading", "ready", "failed"]
     reason: str
-    """Why it is not ready; of a ``ready`` one, how the repository differs from what is served."""
+    """Why it is not ready, or how a ready version differs from the repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadEvent:
-    """Something that became of a version."""
+    """A change of the state of a version."""
 
     what: str
-    """``loaded``, ``program`` (its dense program was chosen from several), ``load_failed``,
-    ``serving`` (it answers now who names no version), ``replaced``, ``unloaded`` or
-    ``differs_on_disk`` (it is served, and the repository holds another package or none)."""
+    """The kind of event.
+
+    =================== ==========================================================================
+    ``loaded``          the version is in memory
+    ``program``         its dense program was chosen from several
+    ``load_failed``     it, or a file of labels, could not be loaded
+    ``serving``         it answers requests that name no version from now on
+    ``replaced``        a load with ``replace`` is done, which first unloaded the served versions
+    ``unloaded``        it is no longer served
+    ``differs_on_disk`` it is served, but the repository holds another package or none
+    =================== ==========================================================================
+    """
     model: str
-    """Empty where the repository could not be looked at."""
+    """Empty if the repository could not be read."""
     version: int
-    """0: none in particular, as where labels cannot be followed."""
+    """0 if the event is not about one version, such as labels that cannot be read."""
     seconds: float
-    """That it took, where it takes time. ``replaced``: in which nothing of the model answered."""
+    """Duration of the event. For ``replaced``, the time in which no version of the model
+    answered."""
     message: str
-    """Why it failed. ``program``: which dense program was chosen, and why. ``differs_on_disk``:
-    how it differs."""
+    """Why it failed. For ``program``, the chosen dense program and why. For ``differs_on_disk``,
+    the difference."""
 
 
 class SlowRequest(TypedDict):
-    """One request above the threshold. Texts come from its client or quote it: trust none."""
+    """One request above the threshold. Its texts come from the client and are not trustworthy."""
 
     unix_seconds: float
     code: str
@@ -66,16 +76,16 @@ class SlowRequest(TypedDict):
 
 
 class Recorded(TypedDict):
-    """How far a recording is."""
+    """The progress of a recording."""
 
     recorded: int
-    """Requests in the file."""
+    """Number of requests in the file."""
 
     dropped: int
-    """Sampled, and left out for want of memory, or because of the problem."""
+    """Number of sampled requests that are missing, for lack of memory or because of `problem`."""
 
     bytes: int
-    """Of the file."""
+    """Size of the file."""
 
     problem: str
-    """Why it ended before its time. Empty: it did not."""
+    """Why the recording ended early. Empty if it did not."""

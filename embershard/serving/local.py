@@ -1,4 +1,4 @@
-"""A package in this process, without a port: for tests, checks and offline scoring."""
+"""Runs a package in this process, without a port, for tests, checks and offline scoring."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import TableResidency
 from embershard.serving.repository import DenseProgram
 
-if TYPE_CHECKING:  # A server has its signals blocked before numpy starts threads.
+if TYPE_CHECKING:  # numpy starts threads, and a server must block signals before that.
     import numpy as np
     from numpy.typing import NDArray
 
     from embershard.package import SampleRequest
 
 PARTS = ("request_dense", "example_dense", "lengths", "values", "weights")
-"""Of a request, in the order in which the extension takes them."""
+"""Arrays of a request, in the order in which the extension takes them."""
 
 
 class LocalPrediction(NamedTuple):
     """The answer to one request of N examples."""
 
     outputs: Mapping[str, NDArray[np.float32]]
-    """By name: ``[N, *shape]``, or ``[1, *shape]`` in request scope."""
+    """Arrays by name, of shape ``[N, *shape]``, or ``[1, *shape]`` in request scope."""
 
     unknown_ids: Mapping[str, int]
-    """How many of the ids of a feature are unknown. Features without such are left out."""
+    """Number of unknown ids by feature. Features without unknown ids are left out."""
 
 
 class LocalPredictor:
-    """Runs requests through the validation, the batch executor and the model of the server.
+    """Runs requests through the server's validation, batch executor and model.
 
-    Any thread may call; calls run one at a time. Not for children that were forked after it was
-    made: they have none of its threads.
+    Thread-safe; calls run one at a time. It does not work in a child process that was forked after
+    it was made, because its threads do not exist there.
 
     ::
 
@@ -67,12 +67,12 @@ class LocalPredictor:
         """
         Args:
             package: folder of one version.
-            plan, dense_program, tables, half_transfers, threads, slots: as in
+            plan, dense_program, tables, half_transfers, threads, slots: see
                 :class:`ServerOptions`.
 
         Raises:
-            PackageError: the package is damaged, or its samples give other scores.
-            PlanError: the plan is for devices that are not served here.
+            PackageError: the package is damaged, or its samples yield other scores.
+            PlanError: the plan is for devices that this machine does not have.
         """
         if not any((Path(package) / f"manifest.{end}").exists() for end in ("sha256", "json")):
             raise PackageError(
@@ -91,12 +91,12 @@ class LocalPredictor:
         )
 
     def get_model(self) -> bytes:
-        """A serialized ``GetModelResponse``."""
+        """Return a serialized ``GetModelResponse``."""
         return bytes(self._native.get_model())
 
     @property
     def program(self) -> DenseProgram:
-        """Which dense program it runs, and why."""
+        """The dense program in use, and why it was chosen."""
         return DenseProgram(**self._native.program())
 
     def request(
@@ -107,10 +107,10 @@ class LocalPredictor:
         weights: Mapping[str, object] | None = None,
         num_examples: int | None = None,
     ) -> SampleRequest:
-        """A request for :meth:`predict_merged`.
+        """Make a request for :meth:`predict_merged`.
 
         Args:
-            dense, sparse, weights, num_examples: as :meth:`embershard.Client.predict` takes them.
+            dense, sparse, weights, num_examples: see :meth:`embershard.Client.predict`.
 
         Raises:
             RequestError: an input is unknown, missing or of the wrong size.
@@ -126,7 +126,7 @@ class LocalPredictor:
         packed = pb.Packed()
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         count = pack(model, inputs, packed)
-        columns = sum(each.scope == "example" for each in model.dense)
+        columns = sum(column.scope == "example" for column in model.dense)
         return SampleRequest(
             num_examples=count,
             request_dense=np.frombuffer(packed.request_dense, "<f4"),
@@ -140,20 +140,22 @@ class LocalPredictor:
     def predict_merged(
         self, requests: Sequence[SampleRequest], outputs: Sequence[str] = ()
     ) -> list[LocalPrediction | EmbershardError]:
-        """Run requests merged: in shares, one for each slot, up to 16 examples in one.
+        """Run requests in merged batches.
+
+        The requests are divided into one share per slot; up to 16 examples form a single share. A
+        share runs in batches of at most 256 examples, or 1024 if there is one slot.
 
         Args:
-            requests: their arrays are read in place and must not change meanwhile; ``outputs`` of
-                a request is not read. A share runs in batches of at most 256 examples (one slot:
-                1024).
-            outputs: names of those wanted. Empty: all.
+            requests: their arrays are read in place and must not change meanwhile. ``outputs`` of
+                a request is not read.
+            outputs: names of the outputs to return. Empty means all.
 
         Returns:
-            For each request its prediction, or why it was refused.
+            The prediction of each request, or the error that refused it.
 
         Raises:
             NotFoundError: an output is unknown.
-            InputError: ``requests`` is no sequence of ``SampleRequest``.
+            InputError: ``requests`` is not a sequence of ``SampleRequest``.
         """
         import numpy as np
 
@@ -161,8 +163,11 @@ class LocalPredictor:
 
         check_are_samples("requests", requests)
         arrays = [
-            (each.num_examples, *(np.ascontiguousarray(getattr(each, part)) for part in PARTS))
-            for each in requests
+            (
+                request.num_examples,
+                *(np.ascontiguousarray(getattr(request, name)) for name in PARTS),
+            )
+            for request in requests
         ]
         answers = self._native.predict_merged(arrays, list(outputs))
         return [
@@ -178,17 +183,25 @@ def lookup_seconds(
     weights: str,
     dim: int,
 ) -> list[float]:
-    """CPU time of each batch of lookups in one table, on this thread, with the server's kernels.
-    ``rows``: ``[rows, row_bytes]``, stored as in a package. ``ids``: ``[batches, ids]``: row
-    numbers. ``offsets``: ``[bags + 1]``, of every batch; first 0, last ``ids``."""
+    """Measure the CPU time of each batch of lookups in one table, on this thread.
+
+    Uses the server's kernels.
+
+    Args:
+        rows: ``[rows, row_bytes]``, in the form of a package.
+        ids: ``[batches, ids]`` row numbers.
+        offsets: ``[bags + 1]``, the same for every batch, from 0 to the number of ids.
+        weights: type of the rows.
+        dim: number of columns.
+    """
     import numpy as np
 
     assert ids.shape[1] == offsets[-1] > 0
-    found = load_extension().lookup_seconds(
+    seconds = load_extension().lookup_seconds(
         rows=np.ascontiguousarray(rows).reshape(-1),
         weights=weights,
         dim=dim,
         ids=np.ascontiguousarray(ids).reshape(-1),
         offsets=offsets,
     )
-    return [float(each) for each in found]
+    return [float(batch) for batch in seconds]

@@ -1,4 +1,4 @@
-"""The metrics of a server at one moment: one flat list, made in C++."""
+"""The metrics of a server at one moment, as a flat list that C++ makes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from embershard.serving._native import load_extension
 
 
 class Histogram(NamedTuple):
-    """Observations, counted by the least bound that they do not exceed."""
+    """Counts of observations by the lowest bound that they do not exceed."""
 
     bounds: list[float]
     """Upper bounds, ascending."""
     counts: list[int]
-    """One for each bound, not cumulative, and one for what exceeds them all."""
+    """One count per bound, not cumulative, and one for observations above all bounds."""
     sum: float
 
     @property
     def observations(self) -> int:
-        """Of all observations."""
+        """Number of observations."""
         return sum(self.counts)
 
     def quantile(self, share: float) -> float | None:
-        """The value that a share of the observations does not exceed, as PromQL's
-        ``histogram_quantile`` finds it; None without observations.
+        """The value that a share of the observations does not exceed. None without observations.
 
-        Observations lie evenly between the bounds around them, and from 0 on below the first. One
-        beyond the last bound counts as the last bound.
+        Computed like PromQL's ``histogram_quantile``: observations are spread evenly between two
+        bounds, and between 0 and the first bound. Those above the last bound count as that bound.
         """
         rank = share * self.observations
         if not rank:
@@ -40,7 +39,7 @@ class Histogram(NamedTuple):
         return self.bounds[-1]
 
     def plus(self, other: Histogram, factor: int = 1) -> Histogram:
-        """With `factor` times the observations of another one of the same bounds."""
+        """This histogram plus `factor` times another one with the same bounds."""
         counts = [a + factor * b for a, b in zip(self.counts, other.counts, strict=True)]
         return Histogram(self.bounds, counts, self.sum + factor * other.sum)
 
@@ -52,86 +51,86 @@ class Metric(NamedTuple):
     """One value with its name and labels."""
 
     name: str
-    """Without the endings that Prometheus adds: ``_total``, ``_info``, ``_bucket``, ..."""
+    """Name without the suffixes that Prometheus adds: ``_total``, ``_info``, ``_bucket``, ..."""
     help: str
     kind: str
-    """``counter``, ``gauge``, ``histogram``, ``info``, or ``untyped``: a counter whose name, one of
-    Triton's, does not end in ``_total``."""
+    """``counter``, ``gauge``, ``histogram``, ``info``, or ``untyped`` for counters with Triton's
+    names, which do not end in ``_total``."""
     labels: dict[str, str]
-    """``model`` and ``version`` if a version counts it, and its own."""
+    """Include ``model`` and ``version`` if the metric belongs to a version."""
     value: float | Histogram
 
 
 class Metrics:
-    """A list of metrics, those of one name together, and sums over it.
+    """A list of metrics grouped by name, with sums over it.
 
-    Each sum is over the metrics of a name whose labels have the given values.
+    A sum is over the metrics with the name whose labels have the passed values.
     """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._by_name: dict[str, list[Metric]] = {}
-        for each in metrics:
-            self._by_name.setdefault(each.name, []).append(each)
+        for metric in metrics:
+            self._by_name.setdefault(metric.name, []).append(metric)
 
     def __iter__(self) -> Iterator[Metric]:
         for metrics in self._by_name.values():
             yield from metrics
 
     def find(self, name: str, **labels: object) -> list[Metric]:
-        """The metrics of the name, with these labels."""
+        """The metrics with this name and these labels."""
         wanted = {label: str(value) for label, value in labels.items()}.items()
-        return [each for each in self._by_name.get(name, ()) if wanted <= each.labels.items()]
+        return [metric for metric in self._by_name.get(name, ()) if wanted <= metric.labels.items()]
 
     def total(self, name: str, **labels: object) -> float:
-        """The sum of values; of a histogram, the number of observations."""
+        """The sum of the values. A histogram counts with its number of observations."""
+        values = (metric.value for metric in self.find(name, **labels))
         return sum(
-            each.value.observations if isinstance(each.value, Histogram) else each.value
-            for each in self.find(name, **labels)
+            value.observations if isinstance(value, Histogram) else value for value in values
         )
 
     def largest(self, name: str) -> float:
-        """The largest value of a gauge; 0 without one."""
-        values = (each.value for each in self.find(name))
+        """The largest value of a gauge, or 0 if there is none."""
+        values = (metric.value for metric in self.find(name))
         return max((value for value in values if not isinstance(value, Histogram)), default=0.0)
 
     def by(self, name: str, label: str, **labels: object) -> dict[str, float]:
-        """The sum for each value of a label."""
+        """The sums by the values of a label."""
         sums: dict[str, float] = {}
-        for each in self.find(name, **labels):
-            assert not isinstance(each.value, Histogram)
-            sums[each.labels[label]] = sums.get(each.labels[label], 0) + each.value
+        for metric in self.find(name, **labels):
+            assert not isinstance(metric.value, Histogram)
+            sums[metric.labels[label]] = sums.get(metric.labels[label], 0) + metric.value
         return sums
 
     def histogram(self, name: str, **labels: object) -> Histogram:
-        """All observations."""
-        found = [each.value for each in self.find(name, **labels)]
-        whole = EMPTY
-        for each in found:
-            assert isinstance(each, Histogram)
-            whole = each if whole is EMPTY else whole.plus(each)
-        return whole
+        """The sum of histograms."""
+        total = EMPTY
+        for metric in self.find(name, **labels):
+            assert isinstance(metric.value, Histogram)
+            total = metric.value if total is EMPTY else total.plus(metric.value)
+        return total
 
 
 def load_failures(count: int) -> Metric:
-    """Counted in Python, as events of the loader arrive."""
+    """The metric of load failures, which Python counts from the loader's events."""
     about = "Versions, or labels files, that could not be loaded."
     return Metric("embershard_load_failures", about, "counter", {}, count)
 
 
 def log_lines_dropped(count: int) -> Metric:
-    """Counted by the log of `embershard serve`."""
-    about = "Lines that the log dropped: its reader was too slow, or took none."
+    """The metric of dropped lines, which the log of `embershard serve` counts."""
+    about = "Lines that the log dropped, because its reader was too slow or took none."
     return Metric("embershard_log_lines_dropped", about, "counter", {}, count)
 
 
 def from_native(rows: Iterable[tuple[Any, ...]]) -> Iterator[Metric]:
-    """Metrics of the extension's tuples."""
+    """Convert the extension's tuples to metrics."""
     for name, about, kind, labels, value in rows:
         counted = Histogram(*value) if isinstance(value, tuple) else value
         yield Metric(name, about, kind, labels, counted)
 
 
 def example_metrics() -> Metrics:
-    """All names, kinds and labels: the metrics of a server with one version, input and device."""
+    """The metrics of a server with one version, one input and one device. They contain all names,
+    kinds and labels."""
     rows = load_extension().example_metrics()
     return Metrics([*from_native(rows), load_failures(0), log_lines_dropped(0)])

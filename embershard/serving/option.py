@@ -1,4 +1,4 @@
-"""Options: each is declared once, as a field of a dataclass. Its check and its flag follow."""
+"""Options, declared once as fields of dataclasses. Checks and flags are made from the fields."""
 
 import argparse
 import numbers
@@ -17,73 +17,79 @@ Options = TypeVar("Options")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Option:
     about: str
-    """What it is, for ``--help`` and the generated pages."""
+    """Description for ``--help`` and the generated pages."""
     unit: str = ""
     """Placeholder of the flag."""
     zero: str = ""
-    """What 0, or the empty text, means."""
+    """Meaning of 0 or of the empty text."""
     change: str = ""
-    """When to change it, a sentence or more."""
+    """When to change the option, in one or more sentences."""
     least: float = 0
     most: float = NUMBER_MAX
-    """Range of a number; both ends belong to it."""
+    """Range of a number, with both ends."""
     choices: tuple[str, ...] = ()
-    """Of a text. Empty: any."""
+    """Allowed texts. Empty: any text."""
     group: str = ""
-    """Of flags."""
+    """Heading of the flag in ``--help``."""
     flag: str = ""
-    """If its name is not the option's, with ``-`` for ``_``."""
+    """Name of the flag. Empty: the option's name with ``-`` for ``_``."""
     is_native: bool = True
-    """Whether the extension takes it."""
+    """True if the option is passed to the extension."""
     needs: str = ""
-    """Another option, without which this one does nothing: it is refused then."""
+    """Another option that must be set if this one is."""
     kind: type = int
-    """If the default, None, does not tell: int, or str."""
+    """int or str, for options whose default is None."""
 
 
 def option(default: Any, about: str, **described: Any) -> Any:
-    """A field of a dataclass of options, described by `_Option`. Its type is that of the default:
-    bool, int, float or str. None: of a value that need not be given."""
+    """Declare an option as a field of a dataclass. ``described`` are the fields of `_Option`.
+
+    The option has the type of its default: bool, int, float or str. If the default is None, the
+    value is optional.
+    """
     return field(default=default, metadata={"option": _Option(about=about, **described)})
 
 
 def path_option(about: str, **described: Any) -> Any:
-    """Of the path of a file. None: what needs the file is off. The empty text is refused: it is
-    what an unset variable gives, and must not switch off what was asked for."""
+    """Declare an option that is the path of a file. None turns off the feature that needs the file.
+
+    The empty text is refused. It often comes from an unset variable, which must not silently turn
+    the feature off.
+    """
     return option(None, about, kind=str, **described)
 
 
-def _options(of: Any) -> Iterator[tuple[Field[Any], _Option]]:
-    for each in fields(of):
-        if "option" in each.metadata:
-            yield each, each.metadata["option"]
+def _options(options: Any) -> Iterator[tuple[Field[Any], _Option]]:
+    for declared in fields(options):
+        if "option" in declared.metadata:
+            yield declared, declared.metadata["option"]
 
 
 def check_options(options: Any) -> None:
-    """Refuse an option of another type, out of its range, none of its choices, or without the one
-    that it needs."""
-    default = {each.name: each.default for each, _ in _options(options)}
-    for each, described in _options(options):
-        value = getattr(options, each.name)
+    """Refuse an option of the wrong type, outside its range or choices, or without the option that
+    it needs."""
+    default = {declared.name: declared.default for declared, _ in _options(options)}
+    for declared, described in _options(options):
+        value = getattr(options, declared.name)
         if described.choices and value not in described.choices:
             known = " or ".join(described.choices)
-            raise ConfigError(f"{each.name}: expected {known}, got {value!r}")
-        kind = _kind(each, described)
-        if kind in (int, float) and (value, each.default) != (None, None):
-            _check_number(each.name, value, kind, described)
-        if value == "" and each.default != "":
-            raise ConfigError(f"{each.name}: expected {_expected(each.default)}, got ''")
+            raise ConfigError(f"{declared.name}: expected {known}, got {value!r}")
+        kind = _kind(declared, described)
+        if kind in (int, float) and (value, declared.default) != (None, None):
+            _check_number(declared.name, value, kind, described)
+        if value == "" and declared.default != "":
+            raise ConfigError(f"{declared.name}: expected {_expected(declared.default)}, got ''")
         needs = described.needs
-        if needs and value != each.default and getattr(options, needs) == default[needs]:
-            raise ConfigError(f"{each.name}: expected {needs} with it, got {value!r} alone")
+        if needs and value != declared.default and getattr(options, needs) == default[needs]:
+            raise ConfigError(f"{declared.name}: expected {needs} with it, got {value!r} alone")
 
 
-def _kind(of: Field[Any], described: _Option) -> type:
-    return described.kind if of.default is None else type(of.default)
+def _kind(declared: Field[Any], described: _Option) -> type:
+    return described.kind if declared.default is None else type(declared.default)
 
 
 def _expected(default: Any) -> str:
-    """Of an option that is the empty text."""
+    """Expected value of an option that was set to the empty text."""
     return "a path, or None for none" if default is None else "a text that is not empty"
 
 
@@ -97,19 +103,21 @@ def _check_number(name: str, value: Any, kind: type, described: _Option) -> None
 
 
 def native_options(options: Any) -> dict[str, Any]:
-    """Those that the extension takes, by name. A path that is not given is the empty text there."""
+    """Options of the extension by name. A path that is not set is passed as the empty text."""
     return {
-        each.name: "" if value is None and described.kind is str else value
-        for each, described in _options(options)
+        declared.name: "" if value is None and described.kind is str else value
+        for declared, described in _options(options)
         if described.is_native
-        for value in [getattr(options, each.name)]
+        for value in [getattr(options, declared.name)]
     }
 
 
 class Once(argparse.Action):
-    """Stores the value of a flag. Refuses an empty text: an unset variable of a script gives that,
-    and what the flag asks for would be off. Refuses the flag a second time: one value would be
-    dropped."""
+    """Stores the value of a flag.
+
+    An empty text is refused, because an unset variable would silently turn the option off. A
+    repeated flag is refused, because one of the values would be lost.
+    """
 
     def __call__(
         self,
@@ -120,7 +128,7 @@ class Once(argparse.Action):
     ) -> None:
         if values == "":
             raise argparse.ArgumentError(self, "expected a value, got ''")
-        before = vars(namespace).setdefault("given_once", {})
+        before = vars(namespace).setdefault("set_flags", {})
         if self.dest in before:
             words = f"expected once, got {before[self.dest]} and {values}"
             raise argparse.ArgumentError(self, words)
@@ -129,21 +137,25 @@ class Once(argparse.Action):
 
 
 def add_flags(command: argparse.ArgumentParser, *options: type) -> None:
-    """Adds a flag for each option of these dataclasses, in the groups that the options name."""
+    """Add a flag for each option of these dataclasses, in the groups that the options name."""
     groups: dict[str, Any] = {"": command}
-    for each, described in chain.from_iterable(map(_options, options)):
+    for declared, described in chain.from_iterable(map(_options, options)):
         title = described.group
         if title not in groups:
             groups[title] = command.add_argument_group(title)
-        flag = f"--{described.flag or each.name.replace('_', '-')}"
-        given: dict[str, Any] = {"dest": each.name, "help": _help(each.default, described)}
-        if isinstance(each.default, bool):
-            given["action"] = "store_true"
+        flag = f"--{described.flag or declared.name.replace('_', '-')}"
+        keywords: dict[str, Any] = {
+            "dest": declared.name,
+            "help": _help(declared.default, described),
+        }
+        if isinstance(declared.default, bool):
+            keywords["action"] = "store_true"
         else:
-            given |= {"type": _kind(each, described), "default": each.default, "action": Once}
-            given |= {"choices": described.choices} if described.choices else {}
-            given |= {"metavar": described.unit} if described.unit else {}
-        groups[title].add_argument(flag, **given)
+            kind = _kind(declared, described)
+            keywords |= {"type": kind, "default": declared.default, "action": Once}
+            keywords |= {"choices": described.choices} if described.choices else {}
+            keywords |= {"metavar": described.unit} if described.unit else {}
+        groups[title].add_argument(flag, **keywords)
 
 
 def _help(default: Any, described: _Option) -> str:
@@ -161,11 +173,11 @@ def _help(default: Any, described: _Option) -> str:
 
 
 def _is_text(default: Any, described: _Option) -> bool:
-    """Whether it is an option whose ``zero`` is what happens without it."""
+    """True if ``zero`` describes the default, which is the empty text or no path."""
     return default == "" or (default is None and described.kind is str)
 
 
-def given_options(options: type[Options], given: argparse.Namespace, **other: Any) -> Options:
-    """The options that the flags of `add_flags` got; ``other``: fields that are no options."""
-    flags = {each.name: getattr(given, each.name) for each, _ in _options(options)}
+def parsed_options(options: type[Options], args: argparse.Namespace, **other: Any) -> Options:
+    """Options from the flags of `add_flags`. ``other`` are fields that are not options."""
+    flags = {declared.name: getattr(args, declared.name) for declared, _ in _options(options)}
     return options(**other, **flags)

@@ -1,4 +1,4 @@
-"""What can be set on a server. Valid once built."""
+"""Options of a server. Their values are checked when they are built."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +12,14 @@ TableResidency = Literal["mmap", "resident"]
 
 
 def plan_option() -> str:
-    """The option of that name, of servers and of Triton."""
+    """The option ``plan`` of servers and of Triton."""
     about = "which of the package's plans places the tables"
     text: str = option("", about, unit="NAME", zero="the package's default")
     return text
 
 
 def dense_program_option() -> str:
-    """The option of that name, of servers and of Triton."""
+    """The option ``dense_program`` of servers and of Triton."""
     text: str = option(
         "",
         "how to run the package's dense program: cpu, as exported; cpu-fp32, with layers in bf16 "
@@ -31,7 +31,7 @@ def dense_program_option() -> str:
 
 
 def tables_option() -> TableResidency:
-    """The option of that name, of servers and of Triton."""
+    """The option ``tables`` of servers and of Triton."""
     residency: TableResidency = option(
         "mmap",
         "mmap: read from the files as needed, shared with the page cache; resident: copied into "
@@ -53,10 +53,10 @@ _recording = partial(option, group="recording")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a server listens, places tables and bounds its queue.
+    """Options of a server: where it listens, how it places tables, and the limits of its queue.
 
-    Each option is declared here and nowhere else: the extension takes it by its name, and so does
-    `embershard serve`, with ``-`` for ``_``. `embershard serve --help` and docs/cli.md show them.
+    An option is declared only here. The extension takes it by its name, and `embershard serve` as a
+    flag with ``-`` for ``_``. `embershard serve --help` and docs/cli.md show all options.
     """
 
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 lets other machines in")
@@ -350,14 +350,14 @@ class ServerOptions:
             raise ConfigError("record_share: expected above 0 and at most 1, got 0")
         check_options(self)
         if (self.tls_certificate is None) != (self.tls_key is None):
-            given = "tls_certificate" if self.tls_certificate else "tls_key"
-            raise ConfigError(f"tls_certificate and tls_key: expected both or none, got {given}")
+            only = "tls_certificate" if self.tls_certificate else "tls_key"
+            raise ConfigError(f"tls_certificate and tls_key: expected both or none, got {only}")
         parse_traffic(self.traffic)
         parse_weights(self.model_weights)
 
 
 def native_keywords(options: ServerOptions) -> dict[str, object]:
-    """What the extension takes; traffic in its two parts, weights by model."""
+    """Keyword arguments of the extension, with the traffic split and the weights parsed."""
     split = parse_traffic(options.traffic)
     return {
         **native_options(options),

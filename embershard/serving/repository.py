@@ -1,4 +1,4 @@
-"""Finding what to serve in ``<repository>/<model>/<version>/``."""
+"""Finds the models of a repository, ``<repository>/<model>/<version>/``."""
 
 import re
 from collections.abc import Sequence
@@ -10,44 +10,46 @@ from embershard.errors import NotFoundError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseProgram:
-    """How a package's dense program is run."""
+    """The form in which a package's dense program runs."""
 
     target: str
-    """As the option ``dense_program`` names it: ``cpu`` or ``cpu-fp32``."""
+    """Value of the option ``dense_program``: ``cpu`` or ``cpu-fp32``."""
     why: str
-    """Why it runs so."""
+    """Why this form was chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPackage:
-    """A version of a model, and where it lies."""
+    """A served version of a model."""
 
     model: str
     version: int
     folder: Path
     labels: tuple[str, ...] = ()
     is_default: bool = True
-    """Whether it answers requests that name no version."""
+    """True if it answers requests that name no version."""
     plan: str = ""
     """Name of the plan that places its tables."""
     program: DenseProgram
 
 
 def check_models(repository: Path, models: Sequence[str]) -> list[str]:
-    """Says what is wrong with a repository before anything is loaded from it. Returns the models
-    that are to be served, each once, in order; of none named, all."""
-    found = models_in(repository)
-    if not found:
+    """Check a repository before anything is loaded from it.
+
+    Returns the sorted names of the models to serve, without duplicates. If ``models`` is empty,
+    these are all models of the repository.
+    """
+    known = models_in(repository)
+    if not known:
         raise NotFoundError(f"{repository}: {_no_models(repository)}")
     for model in models:
-        if model not in found:
-            known = ", ".join(found)
-            raise NotFoundError(f"{repository}: no model {model!r}; models: {known}")
-    return sorted({*models} or found)
+        if model not in known:
+            raise NotFoundError(f"{repository}: no model {model!r}; models: {', '.join(known)}")
+    return sorted({*models} or known)
 
 
 def _no_models(folder: Path) -> str:
-    """What is wrong with a folder without models: often it is one level too low."""
+    """Describe the problem of a folder without models. Often it is a level too low."""
     whole = folder.resolve()
     for levels, kind in ((2, "a package"), (1, "the folder of one model")):
         if next(folder.glob("/".join(["*"] * (2 - levels) + ["manifest.json"])), None):
@@ -59,15 +61,19 @@ def _no_models(folder: Path) -> str:
 
 
 def models_in(repository: Path) -> list[str]:
-    """Models that have a version, in order. `NotFoundError`: there is no such folder."""
+    """Sorted names of the models that have a version.
+
+    Raises:
+        NotFoundError: the folder does not exist or cannot be read.
+    """
     if not repository.is_dir():
         raise NotFoundError(f"{repository}: expected a folder of models, found none")
-    # Not above: numpy, which the package imports, starts a thread before signals are blocked.
+    # Imported here: it imports numpy, which would start a thread before signals are blocked.
     from embershard.package.names import NAME_PATTERN
 
     try:
         folders = sorted(
-            each for each in repository.iterdir() if re.fullmatch(NAME_PATTERN, each.name)
+            folder for folder in repository.iterdir() if re.fullmatch(NAME_PATTERN, folder.name)
         )
     except OSError as error:
         why = f"expected a folder of models that can be read: {error.strerror}"
@@ -76,11 +82,11 @@ def models_in(repository: Path) -> list[str]:
 
 
 def _has_version(model: Path) -> bool:
-    """Whether a version lies there. Likewise if it cannot be read: the loader says why."""
+    """True if the folder has a version. Also true if it cannot be read; the loader reports that."""
     from embershard.package.names import version_of
 
     try:
-        versions = [each for each in model.iterdir() if version_of(each.name)]
+        versions = [folder for folder in model.iterdir() if version_of(folder.name)]
         return any(_may_exist(version / "manifest.json") for version in versions)
     except OSError as error:
         return not _is_absent(error)

@@ -1,4 +1,4 @@
-"""One serving process: models, a port, and an orderly end."""
+"""The server: it loads models, listens on a port, and stops in order."""
 
 import logging
 from collections import Counter
@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Server:
-    """Serves versions of models over gRPC. All requests stay in C++.
+    """Serves versions of models over gRPC. Requests are handled only in C++.
 
     ::
 
@@ -38,35 +38,36 @@ class Server:
         options: ServerOptions | None = None,
         on_event: Callable[[LoadEvent], None] | None = None,
     ) -> None:
-        """Load and check packages, run their samples, listen.
+        """Load and check packages, run their samples, and listen.
 
-        Besides the default version, the labelled ones are loaded.
+        The default version of a model and all its labelled versions are loaded.
 
         Args:
             repository: folder of ``<model>/<version>/``.
-            model: one or several. None: all that are there.
-            version: the default version of a model: a number, a label, or
-                ``latest``, the highest. Empty: the one labelled ``stable``, else the
-                highest that is neither ``canary`` nor ``shadow``.
-            options: None: the defaults.
-            on_event: told of every version that is loaded, not loaded, unloaded, or from now on
-                the default; by the thread that loads, which waits for it.
+            model: name of one model, or several names. Empty: all models of the repository.
+            version: the default version of a model: a number, a label, or ``latest``, the highest
+                number. Empty: the version labelled ``stable``. If there is none, the highest
+                version that is neither ``canary`` nor ``shadow``.
+            options: None means the default options.
+            on_event: called when a version is loaded, failed to load, is unloaded, or becomes the
+                default. The loading thread calls it and waits for it.
 
         Raises:
-            NotFoundError: no such model, version, label or plan; a weight of a model that is not
-                in the repository.
-            PackageError: a package is damaged, is not signed by a trusted key, lies in folders of
-                another name than its manifest says, or its samples give other scores; or labels
-                that cannot be read.
-            PlanError: the plan is for devices that are not served here.
-            DeadlineError: no progress for ``load_timeout_seconds`` while a default version loads.
-            OverloadedError: more than the memory budget.
-            UnavailableError: the address cannot be listened on.
-            ConfigError: the file to record into exists, is a model's, or its folder does not exist,
-                or more than one model would be recorded; a certificate, key or token that cannot
-                be used; a token that would cross a network unencrypted; model
-                control open to anyone.
-            RequestError: a version of another form.
+            NotFoundError: a model, version, label or plan does not exist, or a weight is for a
+                model that is not in the repository.
+            PackageError: a package is damaged, is not signed by a trusted key, lies in folders
+                with other names than in its manifest, or its samples yield other scores. Also
+                raised if labels cannot be read.
+            PlanError: the plan is for devices that this server does not have.
+            DeadlineError: loading a default version made no progress for
+                ``load_timeout_seconds``.
+            OverloadedError: the models need more than the memory budget.
+            UnavailableError: the server cannot listen on the address.
+            ConfigError: the file to record into exists or lies in a model's folder, its folder
+                does not exist, or several models would be recorded; a certificate, key or token
+                cannot be used; a token would cross a network unencrypted; or model control would
+                be open to anyone.
+            RequestError: ``version`` is malformed.
         """
         self._options = options or ServerOptions()
         _check_record(self._options.record, Path(repository))
@@ -77,7 +78,7 @@ class Server:
         served = check_models(self._repository, models)
         _check_weighted(self._options.model_weights, self._repository)
         _check_recorded(self._options.record, served)
-        self._load_failures = Counter[str]()  # One thread, that of the loader, adds to it.
+        self._load_failures = Counter[str]()  # Only the loader's thread adds to it.
         budget = self._options.memory_budget or memory_limit() * 8 // 10
         self._native = load_extension().Server(
             repository=str(self._repository),
@@ -94,31 +95,35 @@ class Server:
 
     @property
     def packages(self) -> list[ServedPackage]:
-        """What is served now, models and versions ascending."""
+        """The packages that are served now, ordered by model and version."""
         return [
             ServedPackage(
-                model=each["model"],
-                version=each["version"],
-                folder=self._repository / each["model"] / str(each["version"]),
-                labels=tuple(each["labels"]),
-                is_default=each["is_default"],
-                plan=self._options.plan or each["default_plan"],
-                program=DenseProgram(**each["program"]),
+                model=version["model"],
+                version=version["version"],
+                folder=self._repository / version["model"] / str(version["version"]),
+                labels=tuple(version["labels"]),
+                is_default=version["is_default"],
+                plan=self._options.plan or version["default_plan"],
+                program=DenseProgram(**version["program"]),
             )
-            for each in self._native.served()
+            for version in self._native.served()
         ]
 
     @property
     def address(self) -> str:
-        """``host:port`` as listened on; an IPv6 host stands in brackets."""
+        """``host:port`` on which the server listens, with an IPv6 host in brackets."""
         host = self._options.host
         bare_ipv6 = ":" in host and not host.startswith("[")
         return f"{f'[{host}]' if bare_ipv6 else host}:{self._native.port}"
 
     @property
     def state(self) -> Literal["serving", "failed", "draining", "stopped"]:
-        """``failed``: batches do not end, and as many workers as slots were replaced, or a GPU is
-        lost; what is served is answered. ``draining``: `stop` is at work."""
+        """State of the server.
+
+        ``failed`` means that the process should be restarted: so many batches do not end that no
+        further worker can be replaced, or a GPU is lost. Versions that are still served answer.
+        ``draining`` means that `stop` is running.
+        """
         return "failed" if self._state == "serving" and self._native.exhausted else self._state
 
     @property
@@ -127,82 +132,83 @@ class Server:
         return bool(self._native.device_lost)
 
     def metrics(self) -> Metrics:
-        """Everything counted since the start, as of now. docs/metrics.md describes each metric."""
+        """The metrics counted since the start, which docs/metrics.md describes."""
         counted = from_native(self._native.metrics())
         return Metrics([*counted, load_failures(self._load_failures.total())])
 
     def answered(self) -> int:
-        """Requests answered well since the start, by versions that were unloaded too."""
+        """Number of requests answered with OK since the start, including by unloaded versions."""
         return int(self._native.answered())
 
     def load(self, model: str, version: int = 0, *, replace: bool = False) -> LoadCost:
-        """Load a version while others are served, and wait until it is. Requests do not notice.
+        """Load a version while others are served, and wait until it is served too.
 
-        It is read and checked whole, run on its samples, and takes its place in one moment. What
-        loaded versions have in common is not read again.
+        The version is read, checked completely and run on its samples. Then it is served, in one
+        atomic step. Data that loaded versions share is not read again. Requests are answered
+        meanwhile.
 
         Args:
-            model: its name.
-            version: 0: those that the rule of the server and the labels say now. Another one: it,
-                besides.
-            replace: what is served of the model goes first. For where the memory does not hold
-                both; nothing of the model is served meanwhile.
+            model: name of the model.
+            version: the version to serve in addition to the others. 0 means the versions that the
+                server's rule and the labels currently select.
+            replace: unload the served versions of the model first, if memory does not hold both.
+                The model is not served meanwhile.
 
         Raises:
-            NotFoundError: no such model or version in the repository.
+            NotFoundError: the repository has no such model or version.
             RequestError: ``replace`` would unload no version for this one.
-            PackageError, PlanError: as at the start. What was served is served on.
-            DeadlineError: no progress for ``load_timeout_seconds``.
-            OverloadedError: more than the memory budget, many loads wait, or two hang.
+            PackageError, PlanError: see the constructor. The served versions stay served.
+            DeadlineError: loading made no progress for ``load_timeout_seconds``.
+            OverloadedError: the version does not fit the memory budget, too many loads are queued,
+                or two loads hang.
             UnavailableError: the server is shutting down.
         """
         cost: LoadCost = self._native.load(model, version, replace)
         return cost
 
     def unload(self, model: str, version: int = 0) -> LoadCost:
-        """Serve a version no more, or, with version 0, a model. It ends with its last answer.
+        """Stop serving a version, or the whole model with version 0. Accepted requests are still
+        answered.
 
         Raises:
-            NotFoundError: it is not served.
-            RequestError: the version has a label, or is the default.
+            NotFoundError: the version or model is not served.
+            RequestError: the version has a label or is the default.
         """
         cost: LoadCost = self._native.unload(model, version)
         return cost
 
     def refresh(self) -> LoadCost:
-        """Look at the repository and the labels again; load and let go accordingly.
+        """Read the repository and the labels again. Load and unload versions accordingly.
 
         Raises:
-            EmbershardError: as `load`, of the first version that could not be loaded.
+            EmbershardError: the first version that could not be loaded failed with it. See `load`.
         """
         cost: LoadCost = self._native.refresh()
         return cost
 
     def index(self) -> list[IndexEntry]:
-        """All versions in the repository, and what has become of each."""
+        """All versions in the repository with their states."""
         return list(self._native.index())
 
     def wait_slow(self, timeout_seconds: float) -> list[SlowRequest]:
-        """Take the requests that took at least ``slow_request_ms``, and that nobody took yet.
+        """Remove and return the queued slow requests, which took at least ``slow_request_ms``.
 
         Args:
-            timeout_seconds: how long to wait for a first one. Once the server has stopped it does
-                not wait.
+            timeout_seconds: how long to wait if none is queued. A stopped server does not wait.
         """
         return list(self._native.wait_slow(timeout_seconds))
 
     def recording(self) -> Recorded:
-        """What is in the file of `ServerOptions.record`; all zero without one."""
+        """Progress of the recording to `ServerOptions.record`. All zero without a recording."""
         recorded: Recorded = self._native.recording()
         return recorded
 
     def stop(self) -> bool:
-        """Refuse new requests, answer the accepted ones, close the port. Safe to repeat.
+        """Refuse new requests, answer the accepted ones and close the port. Safe to repeat.
 
         Returns:
-            Whether all of it has stopped. False: a batch had not ended a second after the drain
-            timeout, or a load a second after the call. Its threads and memory are left to the
-            process.
+            True if everything has stopped. False if a batch had not ended a second after the drain
+            timeout, or a load had not ended. Their threads and memory then remain in the process.
         """
         if self._state == "serving":
             self._state = "draining"
@@ -220,8 +226,8 @@ class Server:
 def _reporter(
     on_event: Callable[[LoadEvent], None] | None, failures: Counter[str]
 ) -> Callable[[str, str, int, float, str], None]:
-    """What the extension calls. It knows no server: the extension keeps it, and a server that it
-    knew would never be freed."""
+    """Make the function that the extension calls. It must not refer to the server: the extension
+    keeps the function, so that the server would never be freed."""
 
     def report(what: str, model: str, version: int, seconds: float, message: str) -> None:
         if what == "load_failed":
@@ -231,23 +237,23 @@ def _reporter(
         event = LoadEvent(what=what, model=model, version=version, seconds=seconds, message=message)
         try:
             on_event(event)
-        except Exception:  # Whatever a caller's function raises: loading goes on.
+        except Exception:  # An error in the caller's function must not stop the loader.
             LOG.exception("on_event raised")
 
     return report
 
 
 def _check_weighted(weights: str, repository: Path) -> None:
-    """Refuse the weight of a model that is not in the repository: a mistyped name has no effect."""
-    found = models_in(repository)
+    """Refuse a weight for a model that is not in the repository, such as a mistyped name."""
+    models = models_in(repository)
     for name in parse_weights(weights):
-        if name not in found:
-            known = ", ".join(found)
+        if name not in models:
+            known = ", ".join(models)
             raise NotFoundError(f"model_weights: {repository}: no model {name!r}; models: {known}")
 
 
 def _check_record(path: str | None, repository: Path) -> None:
-    """Refuse at once what would be refused after the tables are loaded."""
+    """Refuse now the files that would be refused after the tables are loaded."""
     if path is None:
         return
     if Path(path).exists():
@@ -259,7 +265,7 @@ def _check_record(path: str | None, repository: Path) -> None:
 
 
 def _check_recorded(path: str | None, models: Sequence[str]) -> None:
-    """Likewise, of what is to be recorded."""
+    """Refuse to record more than one model."""
     if path is not None and len(models) > 1:
         raise ConfigError(
             "record: a recording (--record) is of one model: expected one (--model NAME), "

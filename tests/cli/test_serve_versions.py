@@ -98,7 +98,7 @@ def test_label_with_control_refuses_a_server_of_another_repository(repository, t
             assert (ended.returncode, words in ended.stderr) == (1, True), ended.stderr
         server.stop(signal.SIGTERM)
     nobody = run("label", repository, "ranker", "canary", 2, "--control", socket)
-    assert f"UnavailableError: {socket}: no server takes orders there" in nobody.stderr
+    assert f"UnavailableError: {socket}: no server listens on this control socket" in nobody.stderr
     assert not (repository / "ranker" / "labels.json").exists()
 
 
@@ -323,5 +323,5 @@ def test_a_server_that_is_killed_while_it_loads_leaves_a_repository_that_serves(
 
 
 def test_nobody_at_the_socket(tmp_path):
-    with pytest.raises(UnavailableError, match="no server takes orders there"):
+    with pytest.raises(UnavailableError, match="no server listens on this control socket"):
         order(tmp_path / "control", {"order": "index"})

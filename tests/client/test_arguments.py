@@ -59,7 +59,7 @@ def test_arguments_of_another_kind(fake, wrong, message):
         ),
         "no-pem": (
             lambda folder: Tls(ca=folder / "token").texts(),
-            "tls: {folder}/token: expected PEM, which has a line -----BEGIN, got none",
+            "tls: {folder}/token: expected PEM, got a file without a line -----BEGIN",
         ),
         "no-token": (
             lambda folder: read_token(folder / "token"),

@@ -108,7 +108,7 @@ def test_any_lists_come_back_from_their_flat_form(lists):
         "no-utf8": (["\ud800"], "text that UTF-8 can hold, got '.+ud800': surrogates"),
         "sum": (Lists([2], [1]), "lengths sum to 2, but there are 1 values"),
         "negative": (Lists([2, -1], [1]), "length -1 at list 1 is negative"),
-        "float-length": (Lists([1.0], [1]), "lengths that are integers .* float64"),
+        "float-length": (Lists([1.0], [1]), "integer lengths .* float64"),
         "0-d": (Lists(1, [1]), r"lengths .* 1 dimension, got int64 of shape \(\)"),
         "nested-flat-form": (Lists([1], [[1]]), "feature 'item': "),
     },

@@ -197,7 +197,7 @@ def test_an_output_that_is_not_there_is_refused_with_those_that_are():
         answer = ask(fake)
     with pytest.raises(NotFoundError) as caught:
         answer["scores"]
-    assert str(caught.value) == "output 'scores': expected one of the answer's, 'score'"
+    assert str(caught.value) == "output 'scores': expected an output of the answer, 'score'"
     assert isinstance(caught.value, KeyError)
     assert (answer.get("scores"), "scores" in answer) == (None, False)
 

@@ -200,13 +200,13 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
         ),
         "sparse-without-names": (
             {"dense": DENSE, "sparse": [[1]]},
-            r"sparse inputs: expected a mapping from their names, got \[\[1\]\]",
+            r"sparse inputs: expected a mapping from names, got \[\[1\]\]",
         ),
         "missing": ({"dense": {"price": [1, 2]}}, "input 'age': expected a value, got none"),
         "nothing": ({}, "input 'age': expected a value, got none"),
         "two-values-for-a-request": (
             {"dense": {"age": [1, 2], "price": [1, 2]}},
-            "input 'age': it belongs to the whole request, expected 1 value, got 2",
+            "input 'age' has request scope: expected 1 value, got 2",
         ),
         "dense-of-two-dimensions": (
             {"dense": {"age": 1, "price": np.ones((2, 2))}},
@@ -214,7 +214,7 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
         ),
         "matrix-that-varies-within-a-request": (
             {"dense": [[1, 2, 3], [4, 2, 3]]},
-            r"dense column 0 \('age'\): it belongs to the whole request, expected 1.0 in every "
+            r"dense column 0: input 'age' has request scope: expected 1.0 in every "
             "row, got 4.0 in row 1",
         ),
         "matrix-that-varies-from-nan": (
@@ -228,15 +228,15 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
         "no-rows": ({"dense": np.zeros((0, 3))}, r"shape \(num_examples, 3\), .* got \(0, 3\)"),
         "two-lists-for-a-request": (
             {"dense": DENSE, "sparse": {"user": [[1], [2]]}},
-            "feature 'user': it belongs to the whole request, expected one list, got 2",
+            "feature 'user' has request scope: expected one list, got 2",
         ),
         "two-arrays-for-a-request": (
             {"dense": DENSE, "sparse": {"user": [np.array([1]), np.array([2])]}},
-            "feature 'user': it belongs to the whole request, expected one list, got 2",
+            "feature 'user' has request scope: expected one list, got 2",
         ),
         "two-flat-lists-for-a-request": (
             {"dense": DENSE, "sparse": {"user": Lists([1, 1], [1, 2])}},
-            "feature 'user': it belongs to the whole request, expected one list, got 2",
+            "feature 'user' has request scope: expected one list, got 2",
         ),
         "inputs-of-different-sizes": (
             {"dense": DENSE, "sparse": {"item": [1, 2, 3]}},
@@ -250,7 +250,7 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
         "no-lists": (
             {"dense": {"age": 1}, "sparse": {"item": []}},
             "input 'item': expected at least 1 example, got none; for outputs in request scope "
-            "only, leave it out and write num_examples=0",
+            "only, leave the input out and pass num_examples=0",
         ),
         "float": ({"num_examples": 1.0}, "num_examples: expected a whole number, got 1.0"),
         "bool": ({"num_examples": True}, "num_examples: expected a whole number, got True"),

@@ -165,7 +165,7 @@ def test_a_file_that_is_damaged_there_is_refused_and_nothing_appears(far, here, 
     url, update = served
     update()
     field = "sha256" if change == "flipped" else "bytes"
-    words = rf"/small/1/tables/user/00001.safetensors: {field}: expected .*damaged there: publish"
+    words = rf"/small/1/tables/user/00001.safetensors: {field}: .*remote file is damaged: publish"
     with pytest.raises(PackageError, match=words):
         fetch(url, here)
     assert not (here / "small" / "1").exists()
@@ -214,7 +214,7 @@ def test_a_file_that_is_shorter_there_than_what_came_is_refused(far, here, serve
     (package / CHUNK).write_bytes(whole[:5000])
     url, update = served
     update()
-    words = rf"/small/1/{CHUNK}: bytes: expected {len(whole)}, got 5000; it is damaged there"
+    words = rf"/small/1/{CHUNK}: bytes: expected {len(whole)}, got 5000; the remote file is damaged"
     with pytest.raises(PackageError, match=words):
         fetch(url, here)
 
@@ -289,7 +289,7 @@ def test_a_disk_with_too_little_room_is_refused_before_anything_comes(far, here,
     package = publish(far)
     usage = shutil.disk_usage(far)._replace(free=1000)
     monkeypatch.setattr(files_module.shutil, "disk_usage", lambda _: usage)
-    words = f"no room: {total(package):,} bytes are to come, 1,000 are free"
+    words = f"no room: {total(package):,} bytes are missing, 1,000 are free"
     with pytest.raises(InputError, match=words):
         fetch(f"file://{far}", here)
     assert list((here / "small/.fetching-1/parts").iterdir()) == []
@@ -330,7 +330,7 @@ def test_two_at_once_are_refused(far, here):
     descriptor = os.open(work, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="another fetch of this version is at work"):
+        with pytest.raises(InputError, match="another fetch of this version is running"):
             fetch(f"file://{far}", here)
     finally:
         os.close(descriptor)
@@ -357,8 +357,8 @@ def test_one_that_ends_while_another_begins_is_told(far, here, monkeypatch):
     {
         "of-another-manifest": ("digest", "manifest.json: sha256: expected"),
         "moved": ("version", "manifest.json: expected model 'small' version 3"),
-        "half": ("half", "programs/dense.pt: expected it there, found nothing"),
-        "no-manifest": ("no-manifest", "manifest.json: expected it there"),
+        "half": ("half", "programs/dense.pt: expected a file or folder, found nothing"),
+        "no-manifest": ("no-manifest", "manifest.json: expected a file or folder"),
     },
 )
 def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
@@ -380,8 +380,8 @@ def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
 @cases(
     ("options", "words"),
     {
-        "no-model": ({"model": "large"}, "/large: expected it there"),
-        "no-version": ({"version": 7}, "small/7/manifest.sha256: expected it there"),
+        "no-model": ({"model": "large"}, "/large: expected a file or folder"),
+        "no-version": ({"version": 7}, "small/7/manifest.sha256: expected a file or folder"),
     },
 )
 def test_what_is_not_there_is_said(far, here, served, options, words):
@@ -401,10 +401,10 @@ def test_of_several_models_one_must_be_named(far, here):
 
 
 def test_urls_that_cannot_be_read_are_refused(here, monkeypatch):
-    with pytest.raises(ConfigError, match=r"expected one with a protocol.* is file:///"):
+    with pytest.raises(ConfigError, match=r"url: expected a protocol.* is file:///"):
         fetch("repository", here)
     for url in ("file://", "file:///", "s3://"):
-        with pytest.raises(ConfigError, match=rf"expected a path behind .*, got '{url}'$"):
+        with pytest.raises(ConfigError, match=rf"expected a path after .*, got '{url}'$"):
             fetch(url, here)
     with pytest.raises(ConfigError, match="Protocol not known: nosuch"):
         fetch("nosuch://repository", here)
@@ -430,7 +430,9 @@ def test_keys_that_are_refused_are_not_tried_again(far, here, monkeypatch):
         raise PermissionError(errno.EACCES, "Forbidden")
 
     monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.open", refuse)
-    with pytest.raises(UnavailableError, match=r"not allowed: .*Forbidden; look at the keys"):
+    with pytest.raises(
+        UnavailableError, match=r"access denied: .*Forbidden; check the credentials"
+    ):
         fetch(f"file://{far}", here, model="small", version=1)
 
 

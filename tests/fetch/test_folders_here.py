@@ -32,7 +32,7 @@ def test_a_file_in_place_of_the_repository_is_refused(far, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(far):
     here = Path("/proc/embershard")
-    words = f"{here}/small: no folder can be made there: No such file or directory"
+    words = f"{here}/small: cannot make a folder in it: No such file or directory"
     assert refused(far, here) == words
 
 

@@ -120,7 +120,11 @@ def test_labels_are_written_after_every_labelled_version_is_verified(far, here):
             r"small/labels\.json: expected .* canary, got stable 1",
         ),
         "no-file": (None, ("stable",), r"small/labels\.json: expected .* stable, got none"),
-        "no-such-version": ({"stable": 7}, (), r"small/7/manifest\.sha256: expected it there"),
+        "no-such-version": (
+            {"stable": 7},
+            (),
+            r"small/7/manifest\.sha256: expected a file or folder",
+        ),
     },
 )
 def test_a_label_that_is_not_there_is_refused_and_changes_nothing(far, here, labels, wanted, words):

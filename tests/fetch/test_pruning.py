@@ -83,7 +83,7 @@ def test_nothing_is_removed_until_the_server_has_followed(far, here):
         publish(here, version)
     label(far, stable=1)
     watched = Watched(far, here, keep=0)
-    watched.error = UnavailableError("no server takes orders there")
+    watched.error = UnavailableError("no server listens on this control socket")
     assert watched.poll() == ["label_moved", "refresh_failed"]
     assert versions_in(here) == [1, 2]
     watched.error = None
@@ -98,7 +98,7 @@ def test_nothing_is_removed_where_the_server_does_not_say_what_it_serves(far, he
     watched = Watched(far, here, keep=0)
     watched.poll()
     publish(here, 2)
-    watched.error = UnavailableError("the server ended before it had answered")
+    watched.error = UnavailableError("the server ended before it answered")
     assert watched.poll() == ["index_failed"]
     assert versions_in(here) == [1, 2]
 

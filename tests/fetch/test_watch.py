@@ -68,7 +68,7 @@ def test_each_watch_of_one_repository_refreshes_its_own_server(far, here):
 def test_a_refresh_that_no_server_took_is_sent_again(far, here):
     publish(far)
     watched = Watched(far, here)
-    watched.error = UnavailableError("no server takes orders there")
+    watched.error = UnavailableError("no server listens on this control socket")
     assert watched.poll() == ["fetched", "refresh_failed"]
     assert watched.poll() == ["refresh_failed"]
     watched.error = None

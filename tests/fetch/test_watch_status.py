@@ -79,7 +79,7 @@ def test_a_server_that_does_not_answer_serves_nothing(far, watched):
     publish(far, 1)
     watched.serving = {1: "ready"}
     watched.poll()
-    watched.error = UnavailableError("no server takes orders there")
+    watched.error = UnavailableError("no server listens on this control socket")
     assert watched.poll() == ["index_failed"]
     assert versions(watched, "") == (1, 0)
 

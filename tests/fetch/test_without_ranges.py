@@ -97,6 +97,6 @@ def test_a_server_that_forbids_is_not_asked_again(far, tmp_path):
     publish(far)
     with (
         web_server(Forbidden, far) as url,
-        pytest.raises(UnavailableError, match=r"not allowed: .*look at the keys in use"),
+        pytest.raises(UnavailableError, match=r"access denied: .*check the credentials"),
     ):
         fetch_package(url, tmp_path / "here", model="small", version=1, pause=never)

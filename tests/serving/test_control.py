@@ -74,7 +74,9 @@ def test_a_socket_of_another_program_is_named_as_such(line, tmp_path):
                 connection.sendall(line)
 
         beside.submit(answer)
-        with pytest.raises(UnavailableError, match="expected a server that takes orders, got"):
+        with pytest.raises(
+            UnavailableError, match="expected the answer of a server to an order, got"
+        ):
             order(path, {"order": "index"})
 
 
@@ -119,7 +121,7 @@ def test_a_socket_is_made_where_nothing_else_is(tmp_path):
     with Control(Idle(), path), pytest.raises(ConfigError, match=f"a server listens on {path}$"):
         Control(Idle(), path)
     path.write_text("notes")
-    with pytest.raises(ConfigError, match=f"^control: {path} exists and is no socket$"):
+    with pytest.raises(ConfigError, match=f"^control: {path} exists and is not a socket$"):
         Control(Idle(), path)
     missing = tmp_path / "no" / "control"
     with pytest.raises(UnavailableError, match=f"cannot listen on {missing}: No such file or dire"):

@@ -10,9 +10,9 @@ from embershard.serving import ServerOptions
 from embershard.serving.option import (
     add_flags,
     check_options,
-    given_options,
     native_options,
     option,
+    parsed_options,
     path_option,
 )
 from embershard.serving.triton import TritonOptions
@@ -53,8 +53,10 @@ def test_help_says_what_0_means_when_to_change_it_and_the_default():
 
 def test_flags_give_the_options():
     words = ["--wait-ms", "7", "--share", "1", "--form", "json", "--listen", "80", "--quiet"]
-    given = given_options(Options, parser(Options).parse_args(words), folder="x")
-    assert given == Options(folder="x", wait_ms=7, share=1.0, form="json", port=80, quiet=True)
+    options_read = parsed_options(Options, parser(Options).parse_args(words), folder="x")
+    assert options_read == Options(
+        folder="x", wait_ms=7, share=1.0, form="json", port=80, quiet=True
+    )
 
 
 @cases(
@@ -74,8 +76,8 @@ def test_a_flag_given_twice_or_without_a_value_is_refused(words, message, capsys
 
 @pytest.mark.parametrize("options", [ServerOptions, TritonOptions])
 def test_without_flags_options_are_the_defaults(options):
-    given = given_options(options, parser(options).parse_args([]))
-    assert given == options()
+    options_read = parsed_options(options, parser(options).parse_args([]))
+    assert options_read == options()
     assert len(fields(options)) == len(parser(options)._actions) - 1  # --help is none.
 
 

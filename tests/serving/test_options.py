@@ -91,14 +91,14 @@ def test_what_is_out_of_range_is_refused_by_name(option, values):
         ("shadow=5", "label: expected canary or stable, got 'shadow' in 'shadow=5'"),
         ("=5", "label: expected canary or stable, got '' in '=5'"),
         (" canary=5", "label: expected canary or stable, got ' canary' in ' canary=5'"),
-        ("canary", "expected LABEL=PERCENT, as canary=5, got 'canary'"),
+        ("canary", "expected LABEL=PERCENT such as canary=5, got 'canary'"),
         (5, "expected LABEL=PERCENT, got 5"),
         *(
-            (f"canary={number}", f"canary: expected a number of 0..100, got '{number}'")
+            (f"canary={number}", f"canary: expected a number in 0..100, got '{number}'")
             for number in ("", "101", "100.1", "-1", "+5", "nan", "5%", "5_0", "1e1", "5=6", "५")
         ),
         *(
-            (text, f"expected one label, the rest goes to the default version; got '{text}'")
+            (text, f"expected one label, got '{text}'; other requests go to the default version")
             for text in ("canary=5,", "canary=5,canary=6", "canary=5,stable=95")
         ),
     ],

@@ -216,14 +216,14 @@ def test_weights_are_named_by_model():
     assert parse_weights("ranker=2,a=b=0.5") == {"ranker": 2.0, "a=b": 0.5}
 
 
-WEIGHT = "expected a number of 0.001 to 1000, with 3 decimals at most"
+WEIGHT = "expected a number in 0.001..1000 with at most 3 decimals"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ranker", "expected NAME=WEIGHT, as ranker=2, got 'ranker'"),
-        ("=2", "expected NAME=WEIGHT, as ranker=2, got '=2'"),
+        ("ranker", "expected NAME=WEIGHT such as ranker=2, got 'ranker'"),
+        ("=2", "expected NAME=WEIGHT such as ranker=2, got '=2'"),
         ("ranker=-1", f"ranker: {WEIGHT}, got '-1'"),
         ("ranker=nan", f"ranker: {WEIGHT}, got 'nan'"),
         ("ranker=", f"ranker: {WEIGHT}, got ''"),

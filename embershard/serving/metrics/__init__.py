@@ -1,4 +1,4 @@
-"""Metrics and the status page: what a server counts, for Prometheus and for people."""
+"""Metrics of a server for Prometheus, and a status page for people."""
 
 from embershard.serving.metrics.port import MetricsPort
 

@@ -1,4 +1,4 @@
-"""The last ten minutes, second by second, so that a page opened late shows what was."""
+"""Samples of the last ten minutes, one per second, so that a newly opened page shows them."""
 
 import errno
 import resource
@@ -15,10 +15,10 @@ from embershard.serving.metric import Histogram, Metric, Metrics
 SAMPLES_MAX: Final = 600
 
 Sample: TypeAlias = dict[str, float | None]
-"""Figures of one second by name; None: nothing was observed."""
+"""Values of one second by name. None if nothing was observed."""
 
-# Reasons by what a caller can do: nothing (it is answered), try later, wait longer, send something
-# else. Any other: tell us.
+# The groups of reasons follow what a caller can do: nothing, since it is answered; try later; wait
+# longer; or send another request. Any other reason is a failure of the server.
 OUTCOMES = {
     "": "answered",
     "queue_full": "overloaded",
@@ -45,8 +45,8 @@ REQUESTS = ("embershard_requests", "embershard_unserved_requests")
 
 
 def resident_bytes() -> float | None:
-    """Memory of this process that lies in RAM, mapped tables included. None: not known, where
-    connections take all the files that may be open."""
+    """Resident memory of this process, including mapped tables. None if it cannot be read, because
+    connections use all files that the process may open."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError as error:
@@ -57,7 +57,7 @@ def resident_bytes() -> float | None:
 
 
 class History:
-    """What changed between metrics taken about a second apart. For one thread."""
+    """Samples of the changes between metrics taken about a second apart. Not thread-safe."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class History:
 
     @property
     def taken(self) -> int:
-        """Samples so far, those forgotten included."""
+        """Number of samples so far, including those no longer kept."""
         return self._taken
 
     def take(self) -> None:
-        """Add a sample of what happened since the last call; the first call adds none."""
+        """Add a sample of the changes since the last call. The first call adds none."""
         now, cpu, metrics = self._monotonic(), self._cpu(), self._metrics()
         if self._last is not None:
             then, cpu_then, before = self._last
@@ -96,21 +96,26 @@ class History:
         self._last = now, cpu, metrics
 
     def after(self, number: int) -> list[Sample]:
-        """The samples taken later than the first ``number``, oldest first, as far as kept."""
+        """The kept samples after the first ``number``, oldest first."""
         newer = min(max(self._taken - number, 0), len(self._samples))
         return list(islice(self._samples, len(self._samples) - newer, None))
 
 
 def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
-    """Rates, means and quantiles of what was counted in between, and the queue at the end.
+    """Rates, means and quantiles between two metrics, and the length of the queue at the end.
 
-    Rates are per second. ``device:<name>`` is the share of the slots that were looking rows up on a
-    device, ``dense_share`` of those that ran the dense program. A batch counts in the second in
-    which it ends, so these are cut at 1. ``unknown_share`` is of the ids that passed the checks.
-    ``p50:<model>`` and its like are of a model's latencies.
+    ===================================== ========================================================
+    rates                                 per second
+    ``device:<name>``                     share of the slots that were looking rows up on a device
+    ``dense_share``                       share of the slots that ran the dense program
+    ``unknown_share``                     unknown ids as a share of the ids that passed the checks
+    ``p50:<model>``, ``p90:``, ``p99:``   quantiles of a model's latency
+    ===================================== ========================================================
+
+    A batch counts in the second in which it ends, so the shares of slots are limited to 1.
 
     Args:
-        before, after: of `Totals`, so that no count decreases.
+        before, after: metrics from `Totals`, in which no count decreases.
     """
 
     def increase(name: str, **labels: object) -> float:
@@ -138,8 +143,8 @@ def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
         for name, share in QUANTILES.items():
             sample[f"{name}:{model}"] = times.quantile(share)
     for name, metric in MEANS.items():
-        found = observed(metric)
-        sample[name] = found.sum / found.observations if found.observations else None
+        values = observed(metric)
+        sample[name] = values.sum / values.observations if values.observations else None
     ids = observed("embershard_request_ids").sum
     sample["unknown_share"] = increase("embershard_unknown_ids") / ids if ids else None
 
@@ -155,12 +160,12 @@ def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
 COUNTED: Final = {"counter", "untyped", "histogram"}
 LOADED: Final = "embershard_start_time_seconds"
 Loaded: TypeAlias = dict[tuple[str | None, str | None], object]
-"""Start time by model and version: a version may be loaded again."""
+"""Start time by model and version. It tells apart two loads of the same version."""
 
 
 class Totals:
-    """Adds what ended versions had counted when they were last seen, without their version, so that
-    no sum ever decreases. Any thread may call."""
+    """Adds the last counts of versions that have ended, so that no sum ever decreases. The added
+    metrics have no label ``version``. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -168,8 +173,8 @@ class Totals:
         self._ended: dict[tuple[object, ...], Metric] = {}
 
     def add(self, metrics: Metrics) -> Metrics:
-        """The metrics of a server, taken no earlier than those of the last call, and those of ended
-        versions."""
+        """Return the metrics and those of ended versions. ``metrics`` must not be older than those
+        of the last call."""
         with self._lock:
             before, now = _loaded(self._last), _loaded(metrics)
             ended = {key for key, start in before.items() if now.get(key) != start}
@@ -199,4 +204,4 @@ def _version(metric: Metric) -> tuple[str | None, str | None]:
 
 
 def _loaded(metrics: Metrics) -> Loaded:
-    return {_version(each): each.value for each in metrics.find(LOADED)}
+    return {_version(metric): metric.value for metric in metrics.find(LOADED)}

@@ -1,4 +1,5 @@
-"""uvicorn on a thread of its own, for pages that cost next to nothing. Everything is bounded."""
+"""A uvicorn server on a separate thread, for pages that are cheap to make. All its resources and
+waits are bounded."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ HEAD_BYTES_MAX: Final = 16384
 TICK_SECONDS: Final = 1.0
 
 LOG_INTERVAL_SECONDS: Final = 60.0
-"""Between two lines in the log about connections that cannot be accepted, and between two about
-ticks that fail."""
+"""Shortest time between two log lines about connections that cannot be accepted, and between two
+about failing ticks."""
 
 POLICY: Final = (
     "default-src 'none'; connect-src 'self'; img-src 'self'; script-src 'self'; style-src 'self'; "
@@ -45,7 +46,7 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What is sent back."""
+    """The answer to a request."""
 
     content_type: str = "text/plain; charset=utf-8"
     body: bytes
@@ -53,24 +54,31 @@ class Response:
 
 
 Handler: TypeAlias = Callable[[str], Response]
-"""Answers one path; takes the query, what follows the question mark. Must not wait."""
+"""Answers requests for one path. The argument is the query, the text after "?". Must not wait."""
 
 
 class HttpServer:
-    """Listens on one port; one thread answers.
+    """Listens on one port and answers on one thread.
 
-    A connection carries one request and lasts 5 seconds at most, from its first byte to its last.
-    With 128 connections open, a new one closes the oldest. Requests are answered in turn.
+    A connection carries one request and lasts at most 5 seconds. If 128 connections are open, a new
+    one closes the oldest. Requests are answered one after another.
     """
 
     def __init__(self, *, host: str, port: int) -> None:
-        """Take the port; 0: a free one. Nobody can connect before `start`. ``host``: address or
-        name, IPv4 or IPv6. `UnavailableError`: the address is not to be had."""
+        """Bind the port. Clients can connect after `start`.
+
+        Args:
+            host: IPv4 or IPv6 address, or a name.
+            port: 0 means a free port.
+
+        Raises:
+            UnavailableError: the address cannot be bound.
+        """
         self._host = host.removeprefix("[").removesuffix("]")
-        self._wanted = port
+        self._requested_port = port
         self._socket = self._bound()
         self._port: int = self._socket.getsockname()[1]
-        self._connections: dict[_Connection, None] = {}  # The oldest first.
+        self._connections: dict[_Connection, None] = {}  # Oldest first.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -81,9 +89,15 @@ class HttpServer:
         return f"http://{_bracketed(self._host)}:{self._port}/"
 
     def start(self, routes: Mapping[str, Handler], tick: Callable[[], None]) -> None:
-        """Answer from here on. ``routes``: who answers which path. ``tick``: called about each
-        second, in the thread that answers. `UnavailableError`: another process has taken the port
-        meanwhile."""
+        """Start to answer.
+
+        Args:
+            routes: handlers by path.
+            tick: called about once a second on the thread that answers.
+
+        Raises:
+            UnavailableError: another process listens on the port now.
+        """
         assert self._server is None, "started twice"
         try:
             self._socket.listen(CONNECTIONS_MAX)
@@ -97,7 +111,7 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Close the port and every connection. Safe to repeat."""
+        """Close the port and all connections. Safe to repeat."""
         if self._server and self._thread and self._thread.is_alive():
             self._server.should_exit = self._server.force_exit = True
             if self._loop:
@@ -119,7 +133,7 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level=logging.CRITICAL,  # Malformed requests write no lines.
+            log_level=logging.CRITICAL,  # Otherwise every malformed request is logged.
             access_log=False,
             server_header=False,
             date_header=False,
@@ -143,7 +157,7 @@ class HttpServer:
         while True:
             try:
                 tick()
-            except Exception:  # Whatever a caller's own function raises: the port outlives it.
+            except Exception:  # An error in the caller's function must not close the port.
                 if failures.is_due():
                     LOG.exception("the tick of the metrics port failed")
             await asyncio.sleep(TICK_SECONDS)
@@ -155,7 +169,7 @@ class HttpServer:
     def _bound(self) -> socket.socket:
         try:
             family, kind, _, _, address = socket.getaddrinfo(
-                self._host, self._wanted, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                self._host, self._requested_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             bound = socket.socket(family, kind)
         except OSError as error:
@@ -169,29 +183,29 @@ class HttpServer:
         return bound
 
     def _unavailable(self, error: OSError) -> UnavailableError:
-        where = f"{_bracketed(self._host)}:{self._wanted}"
+        where = f"{_bracketed(self._host)}:{self._requested_port}"
         return UnavailableError(f"metrics: cannot listen on {where}: {error.strerror or error}")
 
 
 class _Connection(H11Protocol):
-    """uvicorn's, with a deadline: uvicorn has none for slow requests and slow readers."""
+    """uvicorn's connection with a deadline, since uvicorn has none for slow clients."""
 
-    def __init__(self, connections: dict[_Connection, None], **given: Any) -> None:
-        super().__init__(**given)
-        self._among = connections
+    def __init__(self, connections: dict[_Connection, None], **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self._open = connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self._among) >= CONNECTIONS_MAX:
-            oldest = next(iter(self._among))
-            del self._among[oldest]
+        if len(self._open) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
             oldest.transport.abort()
-        self._among[self] = None
+        self._open[self] = None
         self._deadline = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
-        self._among.pop(self, None)
+        self._open.pop(self, None)
         super().connection_lost(exc)
 
 
@@ -200,7 +214,7 @@ class _OncePerMinute:
         self._next_seconds = -math.inf
 
     def is_due(self) -> bool:
-        """Whether the last time that this was true is a minute ago."""
+        """True at most once a minute."""
         now = time.monotonic()
         if now < self._next_seconds:
             return False
@@ -209,8 +223,8 @@ class _OncePerMinute:
 
 
 class _Reporter:
-    """Handles exceptions of the event loop. Without file descriptors asyncio reports each failed
-    accept, 128 a second."""
+    """Handles exceptions of the event loop. If file descriptors run out, asyncio reports 128 failed
+    accepts a second, of which only some are logged."""
 
     def __init__(self) -> None:
         self._accepting = _OncePerMinute()
@@ -224,7 +238,7 @@ class _Reporter:
 
 
 def _application(routes: Mapping[str, Handler]) -> Any:
-    """The pages, as an ASGI application."""
+    """The ASGI application that answers with the routes' handlers."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         response = _response(routes, scope)
@@ -252,7 +266,7 @@ def _response(routes: Mapping[str, Handler], scope: Any) -> Response:
         return Response(status=404, body=f"expected one of {', '.join(routes)}\n".encode())
     try:
         return handler(scope["query_string"].decode("latin-1"))
-    except Exception:  # A caller's own, too: the port stays up, and so does the server.
+    except Exception:  # An error in a handler must not close the port.
         LOG.exception("%s failed", path)
         return Response(status=500, body=b"see the log\n")
 

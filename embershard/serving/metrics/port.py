@@ -1,4 +1,4 @@
-"""Metrics and the status page of a server, over HTTP, on a port of their own."""
+"""A separate HTTP port for the metrics and the status page of a server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ REQUEST_LABELS: Final = ("code", "reason", "priority")
 
 
 def page_routes(status: Callable[[int], dict[str, Any]]) -> dict[str, Handler]:
-    """The page and what it asks for, by path. ``status``: `status_json` after as many samples."""
+    """Handlers by path for the page and its files. ``status`` returns `status_json` for a number of
+    samples that the page has already."""
     folder = files("embershard.serving.metrics") / "page"
 
     def file(name: str, content_type: str) -> Handler:
@@ -75,10 +76,12 @@ def status_json(
     *,
     after: int = 0,
 ) -> dict[str, Any]:
-    """What the page shows: totals since the start, and the samples it does not know yet. ``after``:
-    how many it has seen: ``taken`` of the last answer."""
-    models = sorted({each.model for each in packages})
-    default = next((each.version for each in packages if each.is_default), 0)
+    """The page's data: totals since the start, and the samples that it does not have yet.
+
+    ``after`` is the number of samples that the page has, which is ``taken`` of the last answer.
+    """
+    models = sorted({package.model for package in packages})
+    default = next((package.version for package in packages if package.is_default), 0)
     times = metrics.histogram(TIMES)
     samples = history.after(after)
     names = dict.fromkeys(name for sample in samples for name in sample)
@@ -93,21 +96,21 @@ def status_json(
         "requests": _requests(metrics),
         "unknown_ids": metrics.by("embershard_unknown_ids", "feature"),
         "devices": _devices(metrics),
-        "versions": [_version(metrics, each) for each in packages],
+        "versions": [_version(metrics, package) for package in packages],
         "quantiles": {name: times.quantile(share) for name, share in QUANTILES.items()},
         "taken": history.taken,
-        "samples": {name: [_short(sample.get(name)) for sample in samples] for name in names},
+        "samples": {name: [_rounded(sample.get(name)) for sample in samples] for name in names},
     }
 
 
 def _requests(metrics: Metrics) -> list[dict[str, object]]:
-    """Requests that ended, by each combination of labels."""
+    """Number of ended requests for each combination of labels."""
     counts: dict[tuple[str, ...], float] = {}
     for name in REQUESTS:
-        for each in metrics.find(name):
-            assert not isinstance(each.value, Histogram)
-            key = tuple(each.labels[label] for label in REQUEST_LABELS)
-            counts[key] = counts.get(key, 0) + each.value
+        for metric in metrics.find(name):
+            assert not isinstance(metric.value, Histogram)
+            key = tuple(metric.labels[label] for label in REQUEST_LABELS)
+            counts[key] = counts.get(key, 0) + metric.value
     return [
         {**dict(zip(REQUEST_LABELS, key, strict=True)), "count": count}
         for key, count in counts.items()
@@ -125,19 +128,19 @@ def _devices(metrics: Metrics) -> list[dict[str, object]]:
 
 
 def _version(metrics: Metrics, package: ServedPackage) -> dict[str, Any]:
-    """A version's line in the table of versions."""
-    of = {"model": package.model, "version": package.version}
-    differences = metrics.histogram("embershard_shadow_difference", **of)
+    """The row of a version in the table of versions."""
+    labels = {"model": package.model, "version": package.version}
+    differences = metrics.histogram("embershard_shadow_difference", **labels)
     sampled = ("embershard_shadow_requests", "embershard_shadow_dropped")
     return {
-        **of,
+        **labels,
         "labels": package.labels,
         "is_default": package.is_default,
         "program": package.program.target,
         "program_why": package.program.why,
-        "answered": metrics.total("embershard_requests", code="OK", **of),
-        "p99": metrics.histogram(TIMES, **of).quantile(0.99),
-        "shadow_sampled": sum(metrics.total(name, **of) for name in sampled),
+        "answered": metrics.total("embershard_requests", code="OK", **labels),
+        "p99": metrics.histogram(TIMES, **labels).quantile(0.99),
+        "shadow_sampled": sum(metrics.total(name, **labels) for name in sampled),
         "shadow_compared": differences.observations,
         "shadow_difference": differences.sum / differences.observations
         if differences.observations
@@ -145,50 +148,49 @@ def _version(metrics: Metrics, package: ServedPackage) -> dict[str, Any]:
     }
 
 
-def _short(value: float | None) -> float | None:
-    """To six digits, or a thousandth: a page draws them."""
+def _rounded(value: float | None) -> float | None:
+    """Round to six digits, or large values to a thousandth, which is enough for drawing."""
     if value is None or abs(value) >= 1e5:
         return None if value is None else round(value, 3)
     return float(f"{value:.6g}")
 
 
 class MetricsPort(HttpServer):
-    """``/metrics`` for Prometheus, ``/healthz`` for who asks whether to send requests, and ``/``, a
-    page for people.
+    """Serves ``/metrics`` for Prometheus, ``/healthz`` for load balancers, and a page for people.
 
     ::
 
         with MetricsPort(port=9400) as metrics, Server("repository") as server:
             metrics.show(server)
 
-    Every client that connects can read; none can change anything. What it holds and every wait is
-    bounded, so that its clients cannot harm the server.
+    Every client that connects can read everything and change nothing. Memory and waits are bounded,
+    so that clients cannot harm the server.
     """
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Take the port; nobody can connect yet.
+        """Bind the port. Clients can connect after `show`.
 
         Args:
-            host: address to listen on. ``0.0.0.0`` lets other machines in.
-            port: 0: a free one.
+            host: address to listen on. ``0.0.0.0`` lets other machines connect.
+            port: 0 means a free port.
 
         Raises:
-            ConfigError: no port has that number.
-            UnavailableError: the address is not to be had.
+            ConfigError: the port is not in 0..65535.
+            UnavailableError: the address cannot be bound.
         """
         if not 0 <= port <= 65535:
             raise ConfigError(f"metrics_port: expected 0..65535, got {port}")
         super().__init__(host=host, port=port)
 
     def show(self, server: Server, *, lines_dropped: Callable[[], int] = lambda: 0) -> None:
-        """Answer from here on, in a thread of its own, until `close`.
+        """Start to answer, on a separate thread, until `close`.
 
         Args:
-            server: what is shown.
-            lines_dropped: by the log, since the start.
+            server: the server whose metrics are shown.
+            lines_dropped: returns the number of lines that the log has dropped.
 
         Raises:
-            UnavailableError: another process has taken the port meanwhile.
+            UnavailableError: another process listens on the port now.
         """
         totals = Totals()
 
@@ -217,11 +219,11 @@ class MetricsPort(HttpServer):
 
 
 ENDINGS: Final = {"counter": "_total", "info": "_info"}
-"""That Prometheus adds to the name of a sample."""
+"""Suffixes that Prometheus adds to the name of a sample, by kind."""
 
 
 def exposition(metrics: Callable[[], Metrics]) -> Callable[[], bytes]:
-    """What writes the server's metrics, of one moment, and then those of the process."""
+    """Make the function that returns the metrics of the server and of the process as text."""
     registry = CollectorRegistry()
     registry.register(Collector(metrics))
     ProcessCollector(registry=registry)
@@ -229,28 +231,28 @@ def exposition(metrics: Callable[[], Metrics]) -> Callable[[], bytes]:
 
 
 class Collector:
-    """Of the metrics of a server, for a registry of prometheus-client."""
+    """Collects the metrics of a server for a registry of prometheus-client."""
 
     def __init__(self, metrics: Callable[[], Metrics]) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Family]:
-        for _, metrics in groupby(self._metrics(), key=lambda each: each.name):
+        for _, metrics in groupby(self._metrics(), key=lambda metric: metric.name):
             yield _family(list(metrics))
 
 
 def _family(metrics: list[Metric]) -> Family:
-    """Metrics of one name."""
+    """The family of metrics that share a name."""
     name, about, kind = metrics[0][:3]
     family = Family(name, about, kind)
-    for each in metrics:
-        if not isinstance(each.value, Histogram):
-            value = 1.0 if kind == "info" else each.value
-            family.add_sample(name + ENDINGS.get(kind, ""), each.labels, value)
+    for metric in metrics:
+        if not isinstance(metric.value, Histogram):
+            value = 1.0 if kind == "info" else metric.value
+            family.add_sample(name + ENDINGS.get(kind, ""), metric.labels, value)
             continue
-        bounds = [*map(str, each.value.bounds), "+Inf"]
-        for bound, count in zip(bounds, accumulate(each.value.counts), strict=True):
-            family.add_sample(f"{name}_bucket", {"le": bound, **each.labels}, count)
-        family.add_sample(f"{name}_count", each.labels, each.value.observations)
-        family.add_sample(f"{name}_sum", each.labels, each.value.sum)
+        bounds = [*map(str, metric.value.bounds), "+Inf"]
+        for bound, count in zip(bounds, accumulate(metric.value.counts), strict=True):
+            family.add_sample(f"{name}_bucket", {"le": bound, **metric.labels}, count)
+        family.add_sample(f"{name}_count", metric.labels, metric.value.observations)
+        family.add_sample(f"{name}_sum", metric.labels, metric.value.sum)
     return family

@@ -1,4 +1,4 @@
-"""What happens to a server, one line an event: text for people, or JSON."""
+"""The log of a server's events, one line per event, as text or JSON."""
 
 import json
 import logging
@@ -23,21 +23,25 @@ PLAIN = re.compile(r"[\w.:/@+%,\[\]-]+", re.ASCII)
 
 
 class LogStream(Protocol):
-    """Where lines go, whole: a `DescriptorStream`, or an ``io.BytesIO``."""
+    """Receives whole lines, such as a `DescriptorStream` or an ``io.BytesIO``."""
 
     def write(self, data: bytes, /) -> object: ...
 
 
 class DescriptorStream:
-    """Writes to a file descriptor, without a buffer and without a lock: a thread that waits in it
-    keeps no other from anything, the end of the process included."""
+    """Writes to a file descriptor without a buffer and without a lock. A thread that waits in it
+    delays neither other threads nor the end of the process."""
 
     def __init__(self, descriptor: int) -> None:
-        """``descriptor`` stays the caller's."""
+        """The caller owns ``descriptor``."""
         self._descriptor = descriptor
 
     def write(self, data: bytes, /) -> None:
-        """All of it, however long its reader takes. `OSError`: a full disk, a reader that left."""
+        """Write all of ``data``, and wait for the reader as long as it takes.
+
+        Raises:
+            OSError: the disk is full, or the reader has closed its end.
+        """
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
@@ -50,31 +54,35 @@ class _Event(NamedTuple):
     name: str
     fields: dict[str, object]
     lines_lost: int
-    """Before this one."""
+    """Number of lines lost just before this one."""
 
 
 class EventLog:
-    """Writes events to a stream, by a thread of its own. Any thread may call, and never waits.
+    """Writes events to a stream on a separate thread. Thread-safe; `write` never waits.
 
     ::
 
         2026-11-20T17:33:01.123Z listening model=ranker version=1 address=127.0.0.1:50051
         {"time": "2026-11-20T17:33:01.123Z", "event": "listening", "model": "ranker", ...}
 
-    An event is one line whatever its texts hold: characters that do not print are escaped as JSON
-    escapes them, and a text ends after 1000 characters. At most 1024 lines wait for the stream. A
-    line beyond that, and one that the stream does not take, is dropped and counted, and the next
-    one says how many were lost.
+    An event is always one line: unprintable characters are escaped as in JSON, and texts are cut
+    after 1000 characters. At most 1024 lines wait for the stream. Further lines, and lines that the
+    stream fails to write, are dropped and counted. The next line reports how many were lost.
     """
 
     def __init__(
         self, stream: LogStream, *, as_json: bool = False, wall: Callable[[], float] = time.time
     ) -> None:
-        """``stream`` gets a line with each call: one JSON object, or ``name=value``, with quotes
-        where needed. ``wall``: seconds since 1970."""
+        """
+        Args:
+            stream: receives one line per call.
+            as_json: write a JSON object per line. False writes ``name=value``, with quotes if
+                needed.
+            wall: the clock, in seconds since 1970.
+        """
         self._stream, self._as_json, self._wall = stream, as_json, wall
         self._events: SimpleQueue[_Event | None] = SimpleQueue()
-        # Reentrant: what the collector destroys inside of it may warn, and so write.
+        # Reentrant, because garbage collection inside of it may emit a warning, which is written.
         self._lock = threading.RLock()
         self._closed = False
         self._lost, self._dropped = 0, 0
@@ -83,14 +91,17 @@ class EventLog:
 
     @property
     def lines_dropped(self) -> int:
-        """Since the start: for want of room, or because the stream did not take them."""
+        """Number of lines dropped since the start, for lack of room or because a write failed."""
         return self._dropped
 
     def write(
         self, event: str, fields: Mapping[str, object], *, unix_seconds: float | None = None
     ) -> None:
-        """Have one line written: a word, then texts, numbers and truth values. Without JSON, empty
-        texts are left out. ``unix_seconds``: when it was. None: now."""
+        """Queue one line. Fields are texts, numbers and booleans.
+
+        Without JSON, empty texts are left out. ``unix_seconds`` is the time of the event; None
+        means now.
+        """
         when = self._wall() if unix_seconds is None else unix_seconds
         cut = {name: _cut(value) for name, value in fields.items()}
         with self._lock:
@@ -102,8 +113,8 @@ class EventLog:
             self._lost = 0
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Take no more lines, and wait until those that were taken are written. What the stream has
-        not taken in ``timeout_seconds`` is lost. Safe to repeat."""
+        """Take no more lines, and wait until the queued lines are written. Lines that are not
+        written within ``timeout_seconds`` are lost. Safe to repeat."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -111,14 +122,14 @@ class EventLog:
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
-        untold = 0  # Lost, and no line has said so.
+        unreported = 0  # Number of lost lines that no written line has reported.
         while (event := self._events.get()) is not None:
-            untold += event.lines_lost
+            unreported += event.lines_lost
             try:
-                self._stream.write(f"{self._line(event, untold)}\n".encode())
-                untold = 0
-            except Exception:  # A full disk, a reader that left, a field that JSON cannot hold.
-                untold += 1
+                self._stream.write(f"{self._line(event, unreported)}\n".encode())
+                unreported = 0
+            except Exception:  # A full disk, a closed pipe, or a field that JSON cannot represent.
+                unreported += 1
                 with self._lock:
                     self._dropped += 1
 
@@ -133,7 +144,7 @@ class EventLog:
 
 
 class LogRecords(logging.Handler):
-    """Turns what libraries log into events: ``error`` with where, what and the traceback."""
+    """Turns records of Python's logging into events with logger, message and traceback."""
 
     def __init__(self, log: EventLog) -> None:
         super().__init__(logging.WARNING)
@@ -142,20 +153,20 @@ class LogRecords(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except Exception:  # Arguments that do not fit: a handler must not raise into the caller.
+        except Exception:  # The arguments do not match. A handler must not raise into the caller.
             message = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
         trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
         fields = {
             "logger": record.name,
             "message": message,
-            "trace": trace[-TEXT_MAX:],  # Its end says most.
+            "trace": trace[-TEXT_MAX:],  # The end of a traceback says most.
         }
         self._log.write(record.levelname.lower(), fields, unix_seconds=record.created)
 
 
-def log_what_libraries_report(log: EventLog) -> None:
-    """Has Python's logging, its warnings and exceptions that end a thread go to the log, and not
-    to standard error, whose reader a thread would wait for."""
+def redirect_library_logs(log: EventLog) -> None:
+    """Send Python's logging, warnings and exceptions that end a thread to the log. By default they
+    go to standard error, and a thread would wait for its reader."""
     logging.getLogger().addHandler(LogRecords(log))
     logging.captureWarnings(True)
 
@@ -173,7 +184,7 @@ def _word(value: object) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON of one line that prints: controls, line separators and marks of direction escaped."""
+    """Printable JSON on one line. Controls, line separators and direction marks are escaped."""
     return printable(json.dumps(value, ensure_ascii=False))
 
 

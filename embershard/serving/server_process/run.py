@@ -1,4 +1,4 @@
-"""A serving process, from its start to the signal that ends it."""
+"""Runs a serving process from its start to the signal that ends it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from embershard.serving.server import Server
 from embershard.serving.server_process.logs import (
     DescriptorStream,
     EventLog,
-    log_what_libraries_report,
+    redirect_library_logs,
 )
 from embershard.serving.server_process.system import (
-    EndAtOnce,
+    SignalExit,
     core_count,
     open_closed_streams,
     prepare_process,
@@ -40,26 +40,26 @@ SIGNALS = {*STOP_SIGNALS, signal.SIGHUP}
 RECORDING_POLL_SECONDS = 0.5
 
 UNFINISHED_CODE: Final = 1
-"""Where a batch or a load has not ended within the drain timeout."""
+"""Exit code if a batch or a load has not ended within the drain timeout."""
 
 DEVICE_LOST_CODE: Final = 3
-"""A GPU will not work again in this process."""
+"""Exit code if a GPU will not work again in this process."""
 
 DEVICE_POLL_SECONDS = 1.0
 
 LAST_LINE_SECONDS: Final = 0.2
-"""How long a reader of the log has for what a process says as it ends at once."""
+"""Time to write the last lines of the log if the process ends immediately."""
 
 SPINS = "1000"
-"""Each a pause of the processor, of 10 to 50 ns."""
+"""Number of pause instructions, which take 10 to 50 ns each."""
 
 
 def spin_briefly(environment: MutableMapping[str, str]) -> None:
-    """How long threads of the dense program spin for each other before they sleep: 50 us or so.
+    """Limit the time for which threads of the dense program spin for each other to about 50 us.
 
-    Each layer ends with such a wait. By default libgomp spins for 10 ms and more, so that a request
-    costs many times its own work where another process has the core of the thread waited for. It
-    reads this when it is loaded, which is with torch. What a user says holds as said.
+    Every layer ends with such a wait. By default libgomp spins for 10 ms or more. If another
+    process occupies the core of the awaited thread, a request then costs many times its own work.
+    libgomp reads the variable when torch loads it. Settings of the user take precedence.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
         environment["GOMP_SPINCOUNT"] = SPINS
@@ -67,14 +67,14 @@ def spin_briefly(environment: MutableMapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """What `embershard serve` does around a `Server`."""
+    """Options of `embershard serve` that are not options of a `Server`."""
 
     repository: Path
     """The folder of models."""
     models: tuple[str, ...] = ()
-    """Which to serve. Empty: all that are there."""
+    """Names of the models to serve. Empty means all models of the repository."""
     version: str = ""
-    """Which version of a model is the default, as for `Server`."""
+    """The default version of a model, see `Server`."""
 
     metrics_port: int | None = option(
         None,
@@ -100,54 +100,57 @@ class ProcessOptions:
 
 
 def run_server(process: ProcessOptions, options: ServerOptions) -> None:
-    """Serves until a signal says stop, and ends in order; at once if nothing is served yet, and
-    with the drain timeout if a batch or a load does not end.
+    """Serve until a stop signal arrives, then drain and end.
+
+    The process ends immediately if the signal arrives before anything is served. It ends after the
+    drain timeout if a batch or a load does not end.
 
     Raises:
-        EmbershardError: as `Server` and `MetricsPort` do.
+        EmbershardError: see `Server` and `MetricsPort`.
     """
     open_closed_streams()
-    # What goes wrong is said in one sentence of ours; gRPC's own log comes on when asked for.
+    # Our own errors replace gRPC's log, which the variable can turn on.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     spin_briefly(os.environ)
-    # Blocked before any thread starts, so that none ever takes them but who waits for them.
+    # Blocked before any thread starts, so that only those that wait for signals receive them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    # Of its own: only the log's thread waits for who reads standard error.
+    # A separate descriptor, so that only the log's thread waits for the reader of standard error.
     descriptor = os.dup(sys.stderr.fileno())
     log = EventLog(DescriptorStream(descriptor), as_json=process.log_json)
     try:
-        early = _end_at_once(log, "loading")
+        early_exit = _exit_on_signal(log, "loading")
         prepare_process()
-        log_what_libraries_report(log)
-        _run(process, options, log, early)
+        redirect_library_logs(log)
+        _run(process, options, log, early_exit)
     finally:
-        log.close()  # What is said of a failure comes behind.
+        log.close()  # A failure is reported after the last line of the log.
 
 
-def _run(process: ProcessOptions, options: ServerOptions, log: EventLog, early: EndAtOnce) -> None:
-    """From the ports to the last line of the log."""
-    # Taken before the tables are loaded: what is wrong with it shows at once.
+def _run(
+    process: ProcessOptions, options: ServerOptions, log: EventLog, early_exit: SignalExit
+) -> None:
+    # The port is opened before the tables are loaded, so that its errors show early.
     with _metrics(process) as metrics:
-        said = {
+        fields = {
             "embershard": __version__,
             "pid": os.getpid(),
             "repository": str(process.repository),
         }
-        log.write("start", {**said, "plan": options.plan, "tables": options.tables})
+        log.write("start", {**fields, "plan": options.plan, "tables": options.tables})
         with (
-            _started(process, options, log) as server,
+            _start(process, options, log) as server,
             _control(server, options),
             Refresher(server, log) as refresher,
         ):
-            early.stop()
+            early_exit.stop()
             _listening(server, metrics, log, options)
             slow = SlowRequestLog(server, log) if options.slow_request_ms else None
             _wait_for_signal(server, log, options, refresher)
             in_flight = server.metrics().total("embershard_in_flight_requests")
             log.write("draining", {"in_flight": int(in_flight)})
-            _end_at_once(log, "draining")  # By a second one.
+            _exit_on_signal(log, "draining")
             stopped = server.stop()
             if server.device_lost:
                 _end_without_device(log)
@@ -159,18 +162,18 @@ def _run(process: ProcessOptions, options: ServerOptions, log: EventLog, early: 
         log.write("stopped", {"requests_answered": answered, **_recorded(server, options)})
 
 
-def _end_at_once(log: EventLog, state: str) -> EndAtOnce:
-    """By a signal that says stop, from now on."""
+def _exit_on_signal(log: EventLog, state: str) -> SignalExit:
+    """End the process immediately on the next stop signal."""
 
-    def say(number: signal.Signals) -> None:
+    def report(number: signal.Signals) -> None:
         log.write("ended", {"signal": number.name, "while": state})
         log.close(LAST_LINE_SECONDS)
 
-    return EndAtOnce(STOP_SIGNALS, say)
+    return SignalExit(STOP_SIGNALS, report)
 
 
 def _end_unfinished(log: EventLog, options: ServerOptions) -> NoReturn:
-    """Ends the process at once: threads that do not end would keep it."""
+    """End the process immediately. A normal exit would wait for threads that do not end."""
     message = "a batch or a load has not ended"
     fields = {"while": "draining", "message": message}
     log.write("ended", {**fields, "drain_timeout_seconds": options.drain_timeout_seconds})
@@ -180,7 +183,7 @@ def _end_unfinished(log: EventLog, options: ServerOptions) -> NoReturn:
 
 
 def _end_without_device(log: EventLog) -> NoReturn:
-    """Ends the process at once: the driver's own clean-up may wait for a lost GPU for ever."""
+    """End the process immediately. The driver's cleanup may wait for the lost GPU forever."""
     log.write("ended", {"while": "serving", "message": "a GPU is lost"})
     log.close(LAST_LINE_SECONDS)
     os._exit(DEVICE_LOST_CODE)
@@ -189,7 +192,7 @@ def _end_without_device(log: EventLog) -> NoReturn:
 def _wait_for_signal(
     server: Server, log: EventLog, options: ServerOptions, refresher: Refresher
 ) -> None:
-    """Waits for a stop signal or a lost GPU. Refreshes the repository on SIGHUP, and logs when the
+    """Wait for a stop signal or a lost GPU. Refresh the repository on SIGHUP, and log when the
     recording is complete."""
     recording = options.record is not None
     while True:
@@ -217,8 +220,11 @@ def _control(server: Server, options: ServerOptions) -> AbstractContextManager[o
 def _recorded(server: Server, options: ServerOptions) -> dict[str, object]:
     if options.record is None:
         return {}
-    found = server.recording()
-    return {"requests_recorded": found["recorded"], "requests_not_recorded": found["dropped"]}
+    recording = server.recording()
+    return {
+        "requests_recorded": recording["recorded"],
+        "requests_not_recorded": recording["dropped"],
+    }
 
 
 def _metrics(process: ProcessOptions) -> AbstractContextManager[MetricsPort | None]:
@@ -229,23 +235,23 @@ def _metrics(process: ProcessOptions) -> AbstractContextManager[MetricsPort | No
     try:
         return MetricsPort(host=process.metrics_host, port=process.metrics_port)
     except UnavailableError as error:
-        raise _with_way_out(error, "--metrics-port") from None
+        raise _with_remedy(error, "--metrics-port") from None
 
 
-def _with_way_out(error: UnavailableError, flag: str) -> UnavailableError:
-    """The same, with another port where that one cannot be had."""
+def _with_remedy(error: UnavailableError, flag: str) -> UnavailableError:
+    """Add the remedy to the error if the port is in use or denied."""
     if not str(error).lower().endswith((": in use", ": address already in use", "denied")):
         return error
     return UnavailableError(f"{error}; {flag} 0 picks a free port")
 
 
-def _started(process: ProcessOptions, options: ServerOptions, log: EventLog) -> Server:
+def _start(process: ProcessOptions, options: ServerOptions, log: EventLog) -> Server:
     started = False
 
-    def said(event: LoadEvent) -> None:
-        # At the start `listening` says what is served; what keeps it from starting is said once.
+    def report(event: LoadEvent) -> None:
+        # At the start, `listening` lists the served versions, and the raised error is logged once.
         if started or event.what == "program":
-            log.write(event.what, _said_of(event))
+            log.write(event.what, _event_fields(event))
 
     try:
         server = Server(
@@ -253,20 +259,20 @@ def _started(process: ProcessOptions, options: ServerOptions, log: EventLog) -> 
             model=process.models,
             version=process.version,
             options=options,
-            on_event=said,
+            on_event=report,
         )
     except UnavailableError as error:
-        raise _with_way_out(error, "--port") from None
+        raise _with_remedy(error, "--port") from None
     started = True
-    for each in server.index():
-        if each["state"] == "failed":
-            fields = {name: each[name] for name in ("model", "version")}
-            log.write("load_failed", {**fields, "message": each["reason"]})
+    for entry in server.index():
+        if entry["state"] == "failed":
+            fields = {name: entry[name] for name in ("model", "version")}
+            log.write("load_failed", {**fields, "message": entry["reason"]})
     return server
 
 
-def _said_of(event: LoadEvent) -> dict[str, object]:
-    """The fields that have something to say."""
+def _event_fields(event: LoadEvent) -> dict[str, object]:
+    """The fields of the event that are not empty."""
     fields = {
         "model": event.model,
         "version": event.version,
@@ -279,12 +285,11 @@ def _said_of(event: LoadEvent) -> dict[str, object]:
 def _listening(
     server: Server, metrics: MetricsPort | None, log: EventLog, options: ServerOptions
 ) -> None:
-    """Logs and prints the address, which its reader may send requests to at once."""
-    packages = server.packages
-    defaults = [each for each in packages if each.is_default]
-    where = {
-        "model": ", ".join(each.model for each in defaults),
-        "version": ", ".join(str(each.version) for each in defaults),
+    """Log and print the address. Requests can be sent to it from now on."""
+    defaults = [package for package in server.packages if package.is_default]
+    fields = {
+        "model": ", ".join(package.model for package in defaults),
+        "version": ", ".join(str(package.version) for package in defaults),
         "address": server.address,
         "plan": defaults[0].plan,
         "tables": options.tables,
@@ -292,12 +297,12 @@ def _listening(
     }
     if metrics:
         metrics.show(server, lines_dropped=lambda: log.lines_dropped)
-        where["metrics"] = metrics.url
-    log.write("listening", where)
+        fields["metrics"] = metrics.url
+    log.write("listening", fields)
     if options.record is not None:
-        most = {"requests_at_most": options.record_requests, "share": options.record_share}
-        log.write("recording", {"file": options.record, **most})
-    names = ", ".join(f"{each.model} {each.version}" for each in defaults)
+        limits = {"requests_at_most": options.record_requests, "share": options.record_share}
+        log.write("recording", {"file": options.record, **limits})
+    names = ", ".join(f"{package.model} {package.version}" for package in defaults)
     lines = [f"serving {names} on {server.address}\n"]
     if metrics:
         lines.append(f"metrics and status page on {metrics.url}\n")

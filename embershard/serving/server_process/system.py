@@ -1,5 +1,4 @@
-"""What a process that does nothing but serve sets for itself, its standard streams and what signals
-that say stop do included."""
+"""Process-wide settings of a server: limits, malloc, standard streams and stop signals."""
 
 import logging
 import os
@@ -20,43 +19,43 @@ LOG = logging.getLogger(__name__)
 
 
 def core_count() -> int:
-    """How many threads have a core each: of the cores that this process may run on, no more than
-    its cgroups (versions 1 and 2) grant CPU time for. What ``threads=0`` means."""
+    """Number of cores that this process may use, limited by the CPU time of its cgroups (versions 1
+    and 2). ``threads=0`` means this number."""
     return int(load_extension().core_count())
 
 
 def prepare_process() -> None:
-    """For the process of ``embershard serve``; a library changes nothing of the sort.
+    """Prepare the process of ``embershard serve``. The library alone changes none of this.
 
-    * Each connection is a file, and who lacks files cannot take connections: as many files may be
-      open as the system allows this process at most (``ulimit -Hn``).
-    * malloc keeps memory for the next batch, since the system takes long to clear pages
-      (``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_THRESHOLD_`` are heeded).
-    * Each thread has its own malloc arena, so that none waits for one that loads
-      (``MALLOC_ARENA_MAX`` is heeded).
-    * A table that is cut short while it is mapped ends the process by SIGBUS: not without a word.
-    * What libraries write to standard error themselves waits for no reader.
+    * The limit of open files is raised to the hard limit (``ulimit -Hn``), because every connection
+      needs a file.
+    * malloc keeps memory for the next batch, because the system takes long to clear pages.
+      ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_THRESHOLD_`` take precedence.
+    * Each thread has its own malloc arena, so that it never waits for a thread that loads.
+      ``MALLOC_ARENA_MAX`` takes precedence.
+    * If a mapped table is truncated, SIGBUS ends the process. A message then explains it.
+    * Libraries that write to standard error do not wait for its reader.
     """
     stop_waiting_for_reader(sys.stderr.fileno())
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     set_malloc_options(os.environ)
     load_extension().explain_bus_errors()
 
 
 def stop_waiting_for_reader(descriptor: int) -> None:
-    """Has writes to a pipe or terminal fail while its reader does not read, and not wait. For other
-    processes that write to it nothing changes. Of a socket or a file nothing does.
+    """Make writes to a pipe or terminal fail instead of waiting for a reader that does not read.
 
-    gRPC, torch and glibc write to standard error on threads that answer requests.
+    Other processes that write to it are not affected. Sockets and files are left as they are.
+    Needed because gRPC, torch and glibc write to standard error on threads that answer requests.
     """
     if not (stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor)):
         return
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        # Opened anew: O_NONBLOCK of a descriptor holds for all processes that share it.
+        # Opened again, because O_NONBLOCK applies to all processes that share a descriptor.
         own = os.open(f"/proc/self/fd/{descriptor}", flags)
-    except OSError:  # Another user's, or nobody reads any more.
+    except OSError:  # It belongs to another user, or has no reader any more.
         return
     os.dup2(own, descriptor)
     os.close(own)
@@ -67,29 +66,29 @@ ERROR: Final = 2
 
 
 def open_closed_streams() -> None:
-    """Opens /dev/null for each standard stream that is closed: else the next socket would have its
-    number, and clients would get what libraries write to it."""
+    """Open /dev/null for each standard stream that is closed. Otherwise the next socket would get
+    its number, and clients would receive what libraries write to it."""
     for descriptor in (0, OUTPUT, ERROR):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # The lowest free number.
+            os.open(os.devnull, os.O_RDWR)  # Gets the lowest free number, this one.
     if sys.stderr is None:
         sys.stderr = os.fdopen(ERROR, "w", closefd=False)
 
 
 def write_aside(text: str) -> None:
-    """Writes to standard output on a thread of its own, which waits for the reader. If that fails,
-    as on a full disk, standard output is /dev/null from then on."""
+    """Write to standard output on a separate thread, which waits for the reader. If the write
+    fails, as on a full disk, standard output becomes /dev/null."""
 
     def write() -> None:
         try:
             DescriptorStream(OUTPUT).write(text.encode())
         except OSError as error:
-            if not isinstance(error, BrokenPipeError):  # A reader may leave.
+            if not isinstance(error, BrokenPipeError):  # The reader may close its end.
                 LOG.warning("standard output: %s; the log has what it would say", error.strerror)
             null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-            os.dup2(null, OUTPUT)  # A flush at the end of the process would fail, too.
+            os.dup2(null, OUTPUT)  # Otherwise a flush at the end of the process would fail too.
             os.close(null)
 
     threading.Thread(target=write, name="embershard-stdout", daemon=True).start()
@@ -98,45 +97,49 @@ def write_aside(text: str) -> None:
 POLL_SECONDS: Final = 0.1
 
 
-class EndAtOnce:
-    """Ends the process at once by a signal: a server that loads, or that gets a second one.
+class SignalExit:
+    """Ends the process immediately on a signal, while it loads or after a second signal.
 
-    A thread of its own waits for the signals, since the main one is at work.
+    A separate thread waits for the signals, because the main thread is busy.
 
-    REQUIRES: the signals are blocked in every thread, and their actions are the system's.
+    REQUIRES: the signals are blocked in every thread and have their default actions.
     """
 
-    def __init__(self, signals: set[signal.Signals], say: Callable[[signal.Signals], None]) -> None:
-        """``signals`` end the process. ``say`` is called before the end, by the thread that waits,
-        and must not take long."""
-        self._signals, self._say = signals, say
+    def __init__(
+        self, signals: set[signal.Signals], report: Callable[[signal.Signals], None]
+    ) -> None:
+        """``signals`` end the process. The waiting thread calls ``report`` before, which must be
+        fast."""
+        self._signals, self._report = signals, report
         self._over = threading.Event()
         threading.Thread(target=self._wait, name="early-signals", daemon=True).start()
 
     def stop(self) -> None:
-        """From here on a signal is for the next who waits for it."""
+        """Leave later signals to the next caller that waits for them."""
         self._over.set()
 
     def _wait(self) -> None:
         while not self._over.is_set():
-            taken = signal.sigtimedwait(self._signals, POLL_SECONDS)
-            if taken is None:
+            received = signal.sigtimedwait(self._signals, POLL_SECONDS)
+            if received is None:
                 continue
-            if self._over.is_set():  # It came for the next.
-                os.kill(os.getpid(), taken.si_signo)
+            if self._over.is_set():  # The signal is for the next waiter.
+                os.kill(os.getpid(), received.si_signo)
                 return
-            self._say(signal.Signals(taken.si_signo))
+            self._report(signal.Signals(received.si_signo))
             raise_idle_threads()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {taken.si_signo})
-            signal.raise_signal(taken.si_signo)
-            os._exit(128 + taken.si_signo)  # The first process of a container does not end by it.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {received.si_signo})
+            signal.raise_signal(received.si_signo)
+            os._exit(128 + received.si_signo)  # The signal does not end a container's process 1.
 
 
 def raise_idle_threads() -> None:
-    """Has threads of idle scheduling priority get a processor as others do, as far as the system
-    lets this process: it ends only when each of its threads has run once more, which took seconds
-    on a busy machine."""
+    """Give threads with idle scheduling priority the normal priority, if the system allows it.
+
+    The process ends only after each of its threads has run once more. With idle priority that took
+    seconds on a busy machine.
+    """
     for thread in map(int, os.listdir("/proc/self/task")):
-        with suppress(OSError):  # It has ended, or takes CAP_SYS_NICE.
+        with suppress(OSError):  # The thread has ended, or CAP_SYS_NICE is needed.
             if os.sched_getscheduler(thread) == os.SCHED_IDLE:
                 os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))

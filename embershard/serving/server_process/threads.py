@@ -1,4 +1,4 @@
-"""Threads beside that of a server's process: of the log of slow requests, and of rescans."""
+"""Background threads of a server's process: the log of slow requests, and rescans."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WAIT_SECONDS: Final = 1.0
 
 
 class SlowRequestLog:
-    """A thread that writes one line for each slow request, until the server has stopped.
+    """A thread that writes one line per slow request until the server has stopped.
 
-    At most 50 lines a second; those left out are counted, in ``slow_requests_left_out``.
+    It writes at most 50 lines a second. The event ``slow_requests_left_out`` counts the rest.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SlowRequestLog:
         self._thread.start()
 
     def join(self, timeout_seconds: float | None = None) -> None:
-        """Wait until the log has everything. The server must have been told to stop."""
+        """Wait until all lines are logged. REQUIRES: the server is stopping."""
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
@@ -71,9 +71,9 @@ CLOSE_SECONDS: Final = 1.0
 
 
 class Refresher:
-    """Has a server rescan its repository and labels, beside the thread that requests it.
+    """A thread that makes a server rescan its repository and labels.
 
-    Requests that arrive during a rescan are one more rescan.
+    All requests that arrive during a rescan lead to one more rescan.
     """
 
     def __init__(self, server: Server, log: EventLog) -> None:
@@ -83,11 +83,11 @@ class Refresher:
         self._thread.start()
 
     def refresh(self) -> None:
-        """Rescan the repository soon. Never waits."""
+        """Request a rescan. Does not wait for it."""
         self._due.set()
 
     def close(self) -> None:
-        """Rescan no more. The server must have been told to stop, so that a load ends."""
+        """Stop the thread. REQUIRES: the server is stopping, so that an open load ends."""
         self._closing = True
         self._due.set()
         self._thread.join(CLOSE_SECONDS)
@@ -110,8 +110,9 @@ class Refresher:
         fields: dict[str, object]
         try:
             seconds = self._server.refresh()["seconds"]
-            served = ", ".join(f"{each.model} {each.version}" for each in self._server.packages)
-        except Exception as error:  # The next time it may be well.
+            packages = self._server.packages
+            served = ", ".join(f"{package.model} {package.version}" for package in packages)
+        except Exception as error:  # The next rescan may succeed.
             fields = {"error": type(error).__name__, "message": str(error)}
             self._log.write("refresh_failed", fields)
         else:

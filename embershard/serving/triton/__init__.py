@@ -1,4 +1,4 @@
-"""The same packages in NVIDIA Triton: the model's configuration, and where the backend lies."""
+"""Packages in NVIDIA Triton: the configuration of a model, and the folder of the backend."""
 
 from embershard.serving.triton.configuration import (
     CONFIG_FILE,

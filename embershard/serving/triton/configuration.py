@@ -1,8 +1,9 @@
-"""``config.pbtxt``: what Triton must know of a model, in protobuf's text format.
+"""Writes ``config.pbtxt``, Triton's configuration of a model in protobuf's text format.
 
-Tensors are those of the Open Inference Protocol (docs/protocols.md), described by the same code as
-in our own server. Triton merges requests only where all tensors have a first dimension in common,
-the requests' number; so each is sent with a 1 before its shape, which is not written here.
+The tensors are those of the Open Inference Protocol (docs/protocols.md). The same code describes
+them as in our own server. Triton merges requests only if all tensors share a first dimension, the
+number of requests. So clients send every tensor with an additional first dimension of 1, which
+``config.pbtxt`` does not contain.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
 
 
 CONFIG_FILE: Final = "config.pbtxt"
-"""In the folder of the model, beside its versions."""
+"""Name of the file in the model's folder, next to its versions."""
 
 _HEAD: Final = "# For NVIDIA Triton, by `embershard triton-config`. docs/triton.md is the manual."
 
 _CUDA: Final = "cuda:"
 
 _FBGEMM_CALL: Final = b"ops.fbgemm."
-"""How TorchScript writes a call of one of FBGEMM's operators."""
+"""Text of a call of an FBGEMM operator in TorchScript."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonOptions:
-    """What ``config.pbtxt`` says in addition to the model's tensors.
+    """Settings in ``config.pbtxt`` in addition to the model's tensors.
 
     Raises:
-        ConfigError: a number out of range, or another way to hold tables.
+        ConfigError: a number is out of range, or a choice is unknown.
     """
 
     plan: str = plan_option()
@@ -104,20 +105,20 @@ class TritonOptions:
 
 
 def model_config(package: Package, options: TritonOptions | None = None) -> str:
-    """The configuration of the package's model.
+    """Make the configuration of the package's model.
 
-    It holds for every version with the same inputs and outputs.
+    It is valid for every version with the same inputs and outputs.
 
     Args:
         package: one version of the model.
-        options: None: the defaults.
+        options: None means the defaults.
 
     Returns:
         The text of ``config.pbtxt``.
 
     Raises:
-        NotFoundError: the package has no plan of that name.
-        InputError: the package lies in the folder of another model, or the plan is for another kind
+        NotFoundError: the package has no plan with that name.
+        InputError: the package is in the folder of another model, or the plan is for another kind
             of device.
     """
     options = options or TritonOptions()
@@ -125,8 +126,8 @@ def model_config(package: Package, options: TritonOptions | None = None) -> str:
     folder = package.path.absolute().parent.name
     if folder != manifest.model:
         raise InputError(
-            f"{package.path}: expected it in a folder {manifest.model!r}, the model's name, which "
-            f"Triton takes from there; got {folder!r}"
+            f"{package.path}: expected a folder with the model's name {manifest.model!r} above it, "
+            f"from which Triton takes the name; got {folder!r}"
         )
     plan = package.plan(options.plan)
     _check_kind(plan, options.kind)
@@ -138,11 +139,11 @@ def model_config(package: Package, options: TritonOptions | None = None) -> str:
             f"name: {_quoted(manifest.model)}",
             f"backend: {_quoted(BACKEND)}",
             f"max_batch_size: {options.max_batch_requests}",
-            *_list("input", [_input(each) for each in tensors["inputs"]]),
-            *_list("output", [_tensor(each) for each in tensors["outputs"]]),
+            *_list("input", [_input(spec) for spec in tensors["inputs"]]),
+            *_list("output", [_tensor(spec) for spec in tensors["outputs"]]),
             *_instances(plan, options),
             *_batching(options),
-            *_parameters(_given(package, plan, options)),
+            *_parameters(_backend_parameters(package, plan, options)),
             "",
         ]
     )
@@ -170,8 +171,11 @@ def _check_kind(plan: Plan, kind: str) -> None:
 
 
 def _instances(plan: Plan, options: TritonOptions) -> Iterator[str]:
-    """Of processors nothing by default: the backend then asks Triton for one instance for each
-    core. Of GPUs Triton makes ``count`` instances on each."""
+    """The instance group.
+
+    For CPUs there is none by default. The backend then requests one instance per core from Triton.
+    For GPUs, Triton makes ``count`` instances on each.
+    """
     if options.kind == "gpu":
         from embershard.package.plan import DEVICE_SLOTS
 
@@ -185,7 +189,7 @@ def _instances(plan: Plan, options: TritonOptions) -> Iterator[str]:
 
 
 def _batching(options: TritonOptions) -> Iterator[str]:
-    """Two priorities, as in our own protocol; a queue with an end."""
+    """Dynamic batching with two priorities, as in our own protocol, and a bounded queue."""
     yield "dynamic_batching {"
     if options.max_queue_delay_us:
         yield f"  max_queue_delay_microseconds: {options.max_queue_delay_us}"
@@ -202,27 +206,27 @@ def _batching(options: TritonOptions) -> Iterator[str]:
     yield "}"
 
 
-def _given(package: Package, plan: Plan, options: TritonOptions) -> dict[str, str]:
-    """The backend's parameters that are not its defaults."""
+def _backend_parameters(package: Package, plan: Plan, options: TritonOptions) -> dict[str, str]:
+    """The backend's parameters that differ from its defaults."""
     numbers = {
         "max_batch_examples": options.max_batch_examples,
         "max_batch_ids": options.max_batch_ids,
         "threads": options.threads,
     }
-    given = {name: str(value) for name, value in numbers.items() if value}
+    parameters = {name: str(value) for name, value in numbers.items() if value}
     if options.plan:
-        given["plan"] = options.plan
+        parameters["plan"] = options.plan
     if options.dense_program:
-        given["dense_program"] = options.dense_program
+        parameters["dense_program"] = options.dense_program
     if options.tables != "mmap":
-        given["tables"] = options.tables
+        parameters["tables"] = options.tables
     if not plan.devices[0].startswith("cpu:") or _needs_fbgemm(package):
-        given["fbgemm"] = str(fbgemm_folder())
-    return given
+        parameters["fbgemm"] = str(fbgemm_folder())
+    return parameters
 
 
 def _needs_fbgemm(package: Package) -> bool:
-    """Returns whether the dense program calls operators of FBGEMM."""
+    """True if the dense program calls operators of FBGEMM."""
     with zipfile.ZipFile(package.path / package.manifest.torchscript.file) as archive:
         code = [name for name in archive.namelist() if name.endswith(".py")]
         return any(_FBGEMM_CALL in archive.read(name) for name in code)
@@ -241,31 +245,31 @@ def _tensor(spec: Mapping[str, Any]) -> str:
 
 
 def _input(spec: Mapping[str, Any]) -> str:
-    """Each may come in another way, or be left out; what is missing the backend says."""
+    """An input. All are optional for Triton; the backend reports those that are missing."""
     ragged = " allow_ragged_batch: true" if -1 in spec["shape"] else ""
     return f"{_tensor(spec)} optional: true{ragged}"
 
 
-def _parameters(given: Mapping[str, str]) -> Iterator[str]:
-    for name, value in sorted(given.items()):
+def _parameters(parameters: Mapping[str, str]) -> Iterator[str]:
+    for name, value in sorted(parameters.items()):
         yield (f"parameters {{ key: {_quoted(name)} value {{ string_value: {_quoted(value)} }} }}")
 
 
 def _quoted(text: str) -> str:
-    """As protobuf's text format writes strings: what JSON escapes, it escapes alike."""
+    """A string of protobuf's text format, which has the same escapes as JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 
 BACKEND: Final = "embershard"
-"""As Triton knows it: ``libtriton_embershard.so`` in a folder of that name."""
+"""Triton's name of the backend, which is ``libtriton_embershard.so`` in a folder of that name."""
 
 
 def backend_directory() -> Path:
-    """The folder for ``tritonserver --backend-directory``; it holds ``embershard/``.
+    """The folder for ``tritonserver --backend-directory``, which contains ``embershard/``.
 
     Raises:
         InternalError: the extension is not installed.
-        NotFoundError: it was built without the backend.
+        NotFoundError: the extension was built without the backend.
     """
     folder = extension_folder() / "triton" / "backends"
     library = folder / BACKEND / f"libtriton_{BACKEND}.so"
@@ -280,23 +284,23 @@ def backend_directory() -> Path:
 def write_model_config(
     package: str | Path, options: TritonOptions | None = None, *, force: bool = False
 ) -> tuple[Path, bool]:
-    """Writes the configuration that a package's model needs in Triton, whole or not at all.
+    """Write the configuration of a package's model for Triton, atomically.
 
     Args:
         package: the folder of one version, ``<repository>/<model>/<version>``.
-        options: None: the defaults.
-        force: whether another configuration may be overwritten.
+        options: None means the defaults.
+        force: overwrite a different configuration.
 
     Returns:
-        The file, and whether it was written; it is left where it says the same already.
+        The path of the file, and False if it already had the same text and was not written.
 
     Raises:
         PackageError: the package is damaged.
-        NotFoundError: it has no plan of that name.
-        InputError: another configuration is there, without ``force``; the package lies in the
-            folder of another model; or the plan is for another kind of device.
+        NotFoundError: the package has no plan with that name.
+        InputError: there is a different configuration, and ``force`` is false; the package is in
+            the folder of another model; or the plan is for another kind of device.
     """
-    # NumPy, which comes with it, starts threads: no command has them before it needs them.
+    # Imported here, because it imports numpy, which starts threads that most commands do not need.
     from embershard.package import Package
     from embershard.package.sealing import replace_file
 
@@ -316,12 +320,12 @@ def write_model_config(
 
 
 def _difference(there: str, text: str) -> str:
-    """The first line in which they differ, in words."""
+    """Describe the first line in which the texts differ."""
     lines = zip_longest(there.splitlines(), text.splitlines())
     for number, (got, expected) in enumerate(lines, start=1):
         if got != expected:
             return f"line {number}: expected {_shown(expected)}, got {_shown(got)}"
-    return "expected other ends of lines"
+    return "expected other line endings"
 
 
 def _shown(line: str | None) -> str:

@@ -180,7 +180,7 @@ def test_orders_need_the_token_that_every_call_needs(repository, tmp_path):
 
 def test_orders_that_anyone_on_a_network_could_give_are_refused_at_the_start(repository, tmp_path):
     options = {**OPTIONS, "host": "0.0.0.0", "model_control": True}
-    words = r"^model_control: 0\.0\.0\.0 is no loopback address.*token_file or tls_client_ca"
+    words = r"^model_control: 0\.0\.0\.0 is not a loopback address.*token_file or tls_client_ca"
     with pytest.raises(ConfigError, match=words):
         Server(repository, options=ServerOptions(**options))
     token = tmp_path / "token"

@@ -200,7 +200,7 @@ def libraries_report_as_before():
 @pytest.mark.usefixtures("libraries_report_as_before")
 def test_warnings_and_exceptions_that_end_a_thread_become_events():
     def write(log):
-        logs.log_what_libraries_report(log)
+        logs.redirect_library_logs(log)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             logging.captureWarnings(True)

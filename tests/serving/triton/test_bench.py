@@ -32,7 +32,7 @@ def test_it_is_asked_by_what_a_package_says(served, package, tmp_path):
 @cases(
     ("arguments", "words"),
     {
-        "in-ours": ((), "expected a server that speaks embershard's protocol"),
+        "in-ours": ((), "expected a server with embershard's protocol"),
         "without-a-package": (
             ("--protocol", "oip"),
             "another is measured by --protocol oip or torchrec, and --package PATH",

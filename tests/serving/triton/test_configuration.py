@@ -204,7 +204,7 @@ def test_a_plan_that_is_not_there_is_refused(package):
 
 def test_a_package_in_the_folder_of_another_model_is_refused(package, tmp_path):
     moved = shutil.copytree(package, tmp_path / "other" / "1")
-    with pytest.raises(InputError, match=r"expected it in a folder 'ranker'.*got 'other'"):
+    with pytest.raises(InputError, match=r"with the model's name 'ranker'.*got 'other'"):
         write_model_config(moved)
     assert not (tmp_path / "other" / "config.pbtxt").exists()
 

@@ -1,4 +1,4 @@
-// Lines over the last minutes, drawn as SVG.
+// Charts of the last minutes, drawn as SVG.
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 600;
@@ -13,38 +13,38 @@ function make(name, className, parent, namespace) {
   return element;
 }
 
-/** The least of 1, 2, 5, 10, 20, ... that is not below a value. */
+/** The smallest of 1, 2, 5, 10, 20, ... that is at least the value. */
 export function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].find((step) => step * power >= value * (1 - 1e-9)) * power;
 }
 
-/** How many seconds to show: the least span that holds all there is. */
+/** Number of seconds to show: the shortest span that contains all times. */
 export function spanOf(times) {
   const age = times.length ? times.at(-1) - times[0] : 0;
   return SPANS.find((span) => span >= age) ?? SPANS.at(-1);
 }
 
-/** From 0 to a round number, at least `least`; above that, what lies beyond stays at the top. */
+/** A scale from 0 to a round number of at least `least`. Values above `most` are drawn at the top. */
 export function linear(values, least = 0, most = Infinity) {
   const top = Math.min(ceiling(Math.max(least, ...values)), most);
   return { top, marks: [top / 2, top], share: (value) => value / top };
 }
 
-/** Whole powers of ten around the values, a mark at each: for times, which differ by as much. */
+/** A logarithmic scale with a mark at each power of ten, for times. */
 export function logarithmic(values) {
   const seen = values.filter((value) => value > 0);
   const low = seen.length ? Math.floor(Math.log10(Math.min(...seen))) : -4;
   const high = seen.length ? Math.max(low + 1, Math.ceil(Math.log10(Math.max(...seen)))) : -2;
   return {
-    top: Number(`1e${high}`), // Where 10 ** high may be off by a bit.
+    top: Number(`1e${high}`), // Exact, unlike 10 ** high.
     marks: Array.from({ length: high - low + 1 }, (_, place) => Number(`1e${low + place}`)),
     share: (value) => (value > 0 ? (Math.log10(value) - low) / (high - low) : 0),
   };
 }
 
-/** What a path draws for one series; nulls and gaps interrupt it. */
+/** The SVG path of one series, which nulls and gaps interrupt. */
 export function trace(times, values, start, span, share) {
   let path = "";
   let last = null;
@@ -59,13 +59,13 @@ export function trace(times, values, start, span, share) {
   return path;
 }
 
-/** The points of a trace that are joined to no other: without a line they need a dot. */
+/** The points of a trace without a line to another point. They are drawn as dots. */
 export function isolated(path) {
   return path.split(/(?=M)/).filter((run) => !run.includes("L")).join("");
 }
 
 export class Chart {
-  /** series: [{key, name}]; show: a number as text; scale: of the values that are seen. */
+  /** series: [{key, name}]; show: formats a number; scale: makes the scale of the shown values. */
   constructor(parent, { title, note = "", series, show, scale = linear }) {
     Object.assign(this, { series, show, scale });
     this.figure = make("figure", "", parent);
@@ -104,21 +104,21 @@ export class Chart {
     return line;
   }
 
-  /** Values to the left of the lines that they belong to, which share puts from 0 to 1. */
+  /** Draws a grid line and a label for each value. `share` maps a value to 0..1. */
   mark(values, share) {
     this.marks.replaceChildren();
     this.labels.replaceChildren();
     for (const value of values) {
       const y = HEIGHT * (1 - share(value));
       this.line("grid", 0, y, WIDTH, y, this.marks);
-      if (y === HEIGHT && values.length > 3) continue; // It would lie on the one above it.
+      if (y === HEIGHT && values.length > 3) continue; // Would cover the label above.
       const label = make("span", "", this.labels);
       label.append(this.show(value));
       label.style.top = `min(${y}%, 100% - 1.2em)`;
     }
   }
 
-  /** samples: columns of equal length by key, unix_seconds among them; at: the sample pointed at. */
+  /** samples: columns of equal length by key, with unix_seconds; at: index under the pointer. */
   draw(samples, span, at) {
     const times = samples.unix_seconds;
     const start = times.at(-1) - span;

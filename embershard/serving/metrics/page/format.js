@@ -1,4 +1,4 @@
-// Formatting of numbers: three digits or so, with a unit that fits.
+// Formats numbers with about three digits and a suitable unit.
 
 const NOTHING = "–";
 
@@ -41,5 +41,5 @@ export function duration(value) {
   return minutes ? `${minutes} min` : `${whole} s`;
 }
 
-/** The clock of the browser. */
+/** Time of day in the browser's time zone. */
 export const clock = (unixSeconds) => new Date(unixSeconds * 1000).toLocaleTimeString("en-GB");

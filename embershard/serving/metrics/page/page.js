@@ -1,4 +1,4 @@
-// Asks the server every second for what is new, and draws it.
+// Fetches new samples from the server every second and draws them.
 
 import { Chart, linear, logarithmic, spanOf } from "./chart.js";
 import { bytes, clock, count, duration, number, percent, seconds } from "./format.js";
@@ -8,14 +8,14 @@ const ANSWER_MILLISECONDS = 3000;
 const SAMPLES_MAX = 600;
 
 const $ = (id) => document.getElementById(id);
-let start = null; // Of the server whose figures these are.
-let shown = null; // That server and its models: others begin anew.
+let start = null; // Start time of the server whose samples are shown.
+let shown = null; // Identity of that server and its models. If it changes, the page starts over.
 let taken = 0;
 let samples = { unix_seconds: [] };
 let totals = null;
 let charts = [];
-let pointed = null; // Where on a chart, from 0 to 1.
-let answered = null; // When the last answer came.
+let pointed = null; // Horizontal position of the pointer on a chart, from 0 to 1.
+let answered = null; // Time of the last answer.
 
 const atLeast = (least) => (values) => linear(values, least);
 const atMost = (most) => (values) => linear(values, most / 100, most);
@@ -129,7 +129,7 @@ function tabulate(status) {
     count(each.answered), seconds(each.p99),
     each.shadow_sampled ? `${count(each.shadow_compared)} of ${count(each.shadow_sampled)}` : "–",
     each.shadow_difference === null ? "–" : each.shadow_difference.toPrecision(3)]));
-  // Versions come and go, and with them devices and features.
+  // Devices and features appear and disappear with versions.
   fill("devices", status.devices.map((each) => [
     each.name, bytes(each.table_bytes), seconds(each.lookup_seconds), count(each.rows),
     rate(each.rows, before.devices.find(({ name }) => name === each.name)?.rows ?? 0)]));
@@ -167,7 +167,7 @@ async function ask(after) {
 async function poll() {
   try {
     let status = await ask(taken);
-    // Another server or model than before: what it has seen is wanted whole.
+    // The server or its models changed, so all their samples are needed.
     if (shown !== null && identity(status) !== shown) status = await ask(0);
     answered = status.unix_seconds;
     show(status);
