@@ -65,7 +65,7 @@ def _checked_transform(transform: Any) -> object:
             return {"bucketize": tuple(float(boundary) for boundary in boundaries)}
     raise ValueError(
         "expected 'log1p', 'standardize', { clip = [low, high] } or { bucketize = [boundaries] } "
-        f"with rising numbers, found {transform!r}"
+        f"with rising numbers, got {transform!r}"
     )
 
 
@@ -298,9 +298,7 @@ class ParquetConfig(_Section):
         cls, sparse: dict[str, SparseColumn], info: ValidationInfo
     ) -> dict[str, SparseColumn]:
         if both := sparse.keys() & info.data.get("dense", {}).keys():
-            raise ValueError(
-                f"expected other names than those of dense inputs, found {min(both)!r}"
-            )
+            raise ValueError(f"expected other names than those of dense inputs, got {min(both)!r}")
         for table, names in tables_of(sparse).items():
             first, *others = (sparse[name] for name in names)
             for name, other in zip(names[1:], others, strict=True):

@@ -30,6 +30,7 @@ from embershard.models.base import ONE_SCORE, LogitModel, Loss
 from embershard.models.base_config import BaseConfig, EmbeddingDim
 from embershard.modules import EmbeddingBagConfig
 from embershard.package.schema import Schema
+from embershard.sections import problem_of
 
 PROVIDED = ("embedding_bag_collection", "dense_in_features", "schema", "tasks", "dense_device")
 """Parameters of a constructor that embershard passes itself, if the constructor has them."""
@@ -173,8 +174,7 @@ def _converted(name: str, value: object, hints: Mapping[str, Any], takes: str) -
     try:
         return TypeAdapter(hints.get(name, Any)).validate_python(value)
     except ValidationError as error:
-        problem = error.errors()[0]["msg"].replace("Input should be", "expected")
-        raise OwnClassError(f"{problem} as {takes}, got {value!r}", name) from None
+        raise OwnClassError(problem_of(error.errors()[0], f" as {takes}"), name) from None
     except PydanticUserError:  # A class that pydantic does not know.
         return value
 

@@ -28,6 +28,7 @@ from embershard.models.ple import PLEConfig
 from embershard.models.sasrec import SASRecConfig
 from embershard.models.two_tower import TwoTowerConfig
 from embershard.package.schema import Schema
+from embershard.sections import problem_of
 
 ModelConfig: TypeAlias = NamedConfig | ClassConfig
 """The settings of a model: its ``arguments()`` are those of ``build_model``."""
@@ -126,9 +127,7 @@ def build_model(
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InputError(
-            f"model {name!r}: argument {where!r}: {first['msg']}; got {first['input']!r}"
-        ) from None
+        raise InputError(f"model {name!r}: argument {where!r}: {problem_of(first)}") from None
     bags = build_bags(parsed.tables, parsed.fused, device)
     if is_own:
         return build_own(name, parsed, bags, schema, device)

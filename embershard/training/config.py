@@ -51,6 +51,7 @@ from embershard.models import MODEL_CONFIGS, ClassConfig, DLRMConfig, ModelConfi
 from embershard.models.own_class import OwnClassError
 from embershard.models.registry import config_class, parse_config
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
+from embershard.sections import problem_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -325,15 +326,12 @@ def _problem(file: _File, document: Mapping[str, Any], error: ErrorDetails) -> s
         close = difflib.get_close_matches(names[-1], known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"{where}: expected one of {', '.join(known)}{hint}"
-    if error["type"] == "missing":
-        return f"{where}: expected a value, got none"
-    if names == ["model", "name"]:
+    if names == ["model", "name"] and error["type"] != "missing":
         return f"{where}: expected one of {', '.join(MODEL_CONFIGS)}, got {error['input']!r}"
-    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    got = error["input"]
+    problem = problem_of(error)
     if names == ["sharding", "tables", "plan"]:
-        message = f"'plan' belongs under [sharding], before [sharding.tables]; here {message}"
-    return f"{where}: {message}, got {list(got) if isinstance(got, tuple) else got!r}"
+        problem = f"'plan' belongs under [sharding], before [sharding.tables]; here {problem}"
+    return f"{where}: {problem}"
 
 
 def _known_keys(section: list[str], classes: Mapping[str, Any]) -> list[str]:

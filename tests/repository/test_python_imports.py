@@ -9,7 +9,7 @@ from tests.cases import cases
 from tests.repository.sources import ROOT, Import, Module, imports_of, modules, own_files
 
 # Each component and the components it may import. The leaves are what all may use.
-LEAVES = {"errors", "version", "formatting", "ids", "malloc_options", "memory_limit"}
+LEAVES = {"errors", "version", "formatting", "ids", "malloc_options", "memory_limit", "sections"}
 # Each may use those before it.
 LIBRARY = [
     "package",
@@ -29,6 +29,7 @@ ALLOWED = {
     "ids": set(),
     "malloc_options": set(),
     "memory_limit": set(),
+    "sections": set(),
     **{component: set(LIBRARY[:place]) for place, component in enumerate(LIBRARY)},
     "data": set(LIBRARY),
     "tracking": set(),

@@ -215,9 +215,9 @@ def test_parquet_files_are_read_from_a_file(tmp_path):
             '"log1p"',
             '"log"',
             ":10: key 'data.dense.price.transforms': expected 'log1p', 'standardize', .* with "
-            "rising numbers, found 'log'",
+            "rising numbers, got 'log'$",
         ),
-        "clip": ("[0, 5.0]", "[5.0, 0]", ":10: .*rising numbers, found {'clip': .5.0, 0.}"),
+        "clip": ("[0, 5.0]", "[5.0, 0]", ":10: .*rising numbers, got {'clip': .5.0, 0.}$"),
         "two-standardize": ('"log1p"', '"standardize"', ":10: .*'standardize' at most once"),
         "no-column": (
             'column = "timestamp"',
@@ -272,7 +272,11 @@ def test_parquet_files_are_read_from_a_file(tmp_path):
             "",
             "key 'data.split': expected a value, got none",
         ),
-        "no-files": ('["clicks/*.parquet"]', "[]", ":4: key 'data.files': "),
+        "no-files": (
+            '["clicks/*.parquet"]',
+            "[]",
+            ":4: key 'data.files': expected at least 1 item, got \\[\\]$",
+        ),
     },
 )
 def test_a_wrong_key_of_parquet_files_has_its_line(tmp_path, old, new, message):

@@ -1,0 +1,23 @@
+"""Sections of files that pydantic reads, and the problems that it finds in them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+
+def problem_of(error: ErrorDetails, role: str = "") -> str:
+    """ "expected ..., got ..." from an error of pydantic. ``role`` follows what was expected."""
+    if error["type"] == "missing":
+        return f"expected a value{role}, got none"
+    got = error["input"]
+    if error["type"] == "extra_forbidden":
+        return f"expected no value of this name{role}, got {got!r}"
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    message = re.sub(r"^\w+ should have (.*?)( after validation.*)?$", r"expected \1", message)
+    if ", got " in message:
+        return message
+    return f"{message}{role}, got {list(got) if isinstance(got, tuple) else got!r}"
