@@ -5,8 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel, ConfigDict
+
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+
+class Section(BaseModel):
+    """Base of every section. An unknown key is an error, and values are read once."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+def as_tuple(value: object) -> object:
+    """A tuple for a list of TOML or JSON, since nothing changes a section."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def problem_of(error: ErrorDetails, role: str = "") -> str:

@@ -13,9 +13,7 @@ from typing import Annotated, Any, Final, Literal, Never, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -28,15 +26,11 @@ from embershard.errors import InputError
 from embershard.package.id_maps import MAX_ROWS
 from embershard.package.names import name_problem
 from embershard.package.schema import MAX_LENGTH, Keep, Scope
+from embershard.sections import Section, as_tuple
 
 SPLITS: Final = ("train", "valid", "test")
 SHUFFLE_ROWS: Final = 262_144
 DEFAULT_SHARE: Final = 0.1
-
-
-def _as_tuple(value: object) -> object:
-    """A tuple for a list of TOML, since nothing changes a section."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_name(name: str) -> str:
@@ -81,14 +75,14 @@ def _rising(numbers: list[object]) -> bool:
 
 Text = Annotated[str, Field(min_length=1)]
 InputName = Annotated[str, AfterValidator(_check_name)]
-Files = Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)]
+Files = Annotated[tuple[Text, ...], BeforeValidator(as_tuple)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Transforms = Annotated[
     tuple[str | dict[str, tuple[float, ...]], ...], BeforeValidator(_check_transforms)
 ]
 
 
-def check_shares(section: BaseModel) -> None:
+def check_shares(section: Section) -> None:
     """Refuses ``valid`` and ``test`` of a section if they leave no rows to train. The error names a
     key that the user set; a key that is not set has its default."""
     chosen = section.model_dump(include={"valid", "test"}, exclude_unset=True, exclude_none=True)
@@ -107,13 +101,7 @@ def check_shares(section: BaseModel) -> None:
     )
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
-
-
-class SplitConfig(_Section):
+class SplitConfig(Section):
     """Which rows train the model, and which measure it."""
 
     by: Literal["time", "hash", "files"]
@@ -163,7 +151,7 @@ class SplitConfig(_Section):
         return value
 
 
-class DenseColumn(_Section):
+class DenseColumn(Section):
     """A dense input: one number for each candidate, or for each request."""
 
     column: Text | None = None
@@ -183,7 +171,7 @@ class DenseColumn(_Section):
     ``{ bucketize = [boundaries] }`` (the number of boundaries up to the value)."""
 
 
-class SparseColumn(_Section):
+class SparseColumn(Section):
     """A sparse input: a list of ids a row, looked up in a table."""
 
     column: Text | None = None
@@ -252,7 +240,7 @@ class SparseColumn(_Section):
         return value
 
 
-class ParquetConfig(_Section):
+class ParquetConfig(Section):
     """Parquet files, and the columns of them that a model reads."""
 
     name: Literal["parquet"]
@@ -286,10 +274,10 @@ class ParquetConfig(_Section):
     split: SplitConfig
     """The splits."""
 
-    dense: dict[InputName, DenseColumn] = {}
+    dense: dict[InputName, DenseColumn] = Field(default={})
     """A section for each dense input, in the order of the model's columns."""
 
-    sparse: dict[InputName, SparseColumn] = {}
+    sparse: dict[InputName, SparseColumn] = Field(default={})
     """A section for each sparse input, in the order of the model's keys."""
 
     @field_validator("sparse")

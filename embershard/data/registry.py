@@ -9,8 +9,6 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -32,20 +30,17 @@ from embershard.data.synthetic import (
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
 from embershard.errors import InputError
 from embershard.package.id_maps import MAX_ROWS
+from embershard.sections import Section
 
 LABEL: Final = "label"
 """Column of the labels of built-in data in Parquet files."""
 
 
-class DataConfig(BaseModel):
+class DataConfig(Section):
     """Name and source of a built-in data set; the section ``[data]`` of a run's file.
 
     A setting that the named data set does not have is refused.
     """
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
 
     name: str
     """``movielens``, ``criteo``, ``yambda``, ``synthetic`` or ``synthetic_criteo``."""

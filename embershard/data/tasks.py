@@ -4,17 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from embershard.models.base import Loss
+from embershard.sections import Section
 
 
-class TaskConfig(BaseModel):
+class TaskConfig(Section):
     """One task; the section ``[tasks.NAME]`` of a run's file. NAME is the package's output."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
 
     label: Annotated[str, Field(min_length=1)] | None = None
     """Column of the labels. Built-in data sets have one label, and take no column."""

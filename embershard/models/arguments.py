@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from embershard.kernels import FusedOptimizer
 from embershard.models.base import Loss
@@ -17,21 +16,10 @@ from embershard.modules import (
     FusedEmbeddingCollection,
     PoolingType,
 )
+from embershard.sections import Section
 
 
-class Part(BaseModel):
-    """Base of classes that are read from a file: strict, frozen, without unknown keys."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        validate_default=True,
-        use_attribute_docstrings=True,
-    )
-
-
-class SequenceTableArguments(Part):
+class SequenceTableArguments(Section):
     """A table whose lookups are not pooled."""
 
     name: str
@@ -46,7 +34,7 @@ class TableArguments(SequenceTableArguments):
     pooling: Literal["sum", "mean"] = "sum"
 
 
-class FusedArguments(Part):
+class FusedArguments(Section):
     """The optimizer of tables that train in backward."""
 
     optimizer: str
@@ -54,7 +42,7 @@ class FusedArguments(Part):
     eps: float = 1e-8
 
 
-class ModelArguments(Part):
+class ModelArguments(Section):
     """A model in a checkpoint; a subclass adds the arguments of the model's constructor."""
 
     tables: list[TableArguments]

@@ -4,26 +4,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from torch import nn
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
-from embershard.models.arguments import Part, table_arguments
+from embershard.models.arguments import table_arguments
 from embershard.models.base import ONE_SCORE, Loss
 from embershard.modules import EmbeddingBagConfig
 from embershard.package.row_format import DIM_MAX
 from embershard.package.schema import Schema
+from embershard.sections import Section, as_tuple
 
 LAYER_MAX = 65536
 """Largest width of a layer."""
 
 EmbeddingDim = Annotated[int, Field(ge=1, le=DIM_MAX)]
-
-
-def _to_tuple(value: object) -> object:
-    """Convert a field that is a list in TOML and JSON."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _has_a_layer(layers: tuple[int, ...]) -> tuple[int, ...]:
@@ -34,7 +30,7 @@ def _has_a_layer(layers: tuple[int, ...]) -> tuple[int, ...]:
 
 Layers = Annotated[
     tuple[Annotated[int, Field(ge=1, le=LAYER_MAX)], ...],
-    BeforeValidator(_to_tuple),
+    BeforeValidator(as_tuple),
     AfterValidator(_has_a_layer),
 ]
 """The width of each layer, at least one."""
@@ -50,8 +46,10 @@ LogitLayers = Annotated[Layers, AfterValidator(_ends_in_a_logit)]
 """The width of each layer; the last is 1."""
 
 
-class BaseConfig(Part, ABC):
-    """Settings of any model."""
+class BaseConfig(Section, ABC):
+    """Settings of any model. Defaults are checked too, since they must fit the other settings."""
+
+    model_config = ConfigDict(validate_default=True)
 
     def arguments(
         self,

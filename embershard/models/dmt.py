@@ -36,6 +36,7 @@ from embershard.modules import (
 from embershard.modules.tables import check_one_dim, embedding_names
 from embershard.modules.towers import Towers
 from embershard.package.schema import Schema
+from embershard.sections import as_tuple
 
 
 class TowerModule(nn.Module):
@@ -130,11 +131,9 @@ class DMT(LogitModel):
         return logits
 
 
-def _to_tuples(value: object) -> object:
-    """Convert a field that is a list of lists in TOML and JSON."""
-    if not isinstance(value, list):
-        return value
-    return tuple(tuple(tower) if isinstance(tower, list) else tower for tower in value)
+def _as_tuples(value: object) -> object:
+    """Tuples for a list of lists of TOML or JSON."""
+    return tuple(as_tuple(tower) for tower in value) if isinstance(value, list) else value
 
 
 class DMTConfig(DLRMBaseConfig):
@@ -145,7 +144,7 @@ class DMTConfig(DLRMBaseConfig):
     name: Literal["dmt"] = "dmt"
     """The model."""
 
-    towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_to_tuples)] = ()
+    towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_as_tuples)] = ()
     """For each tower the names of its sparse inputs; each input stands in exactly one."""
 
     tower_count: Annotated[int, Field(ge=1)] = 2

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
 
 from embershard.errors import DataError, InputError, PackageError
@@ -32,6 +32,7 @@ from embershard.package.samples import SampleRequest, read_samples, write_sample
 from embershard.package.schema import Schema
 from embershard.package.sealing import sync, sync_tree
 from embershard.package.validation import parse_model
+from embershard.sections import Section
 from embershard.sharding.block_files import (
     Block,
     file_fault,
@@ -59,16 +60,12 @@ PARTIAL, REPLACED = ".partial", ".old"
 """Suffixes of folders that are being written, and of replaced ones that are being deleted."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Model(_Part):
+class _Model(Section):
     name: str
     arguments: dict[str, Any]
 
 
-class _Document(_Part):
+class _Document(Section):
     """The content of checkpoint.json. `schema_from_json` reads the schema."""
 
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     PlainValidator,
@@ -51,7 +50,7 @@ from embershard.models import MODEL_CONFIGS, ClassConfig, DLRMConfig, ModelConfi
 from embershard.models.own_class import OwnClassError
 from embershard.models.registry import config_class, parse_config
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
-from embershard.sections import problem_of
+from embershard.sections import Section, problem_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -69,14 +68,6 @@ def _data_kind(section: object) -> str:
     """Tag of the class that reads ``[data]``. That of built-in data refuses unknown names."""
     name = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
     return "parquet" if name == "parquet" else "built-in"
-
-
-class Section(BaseModel):
-    """Base of every section. An unknown key is an error, and values are read once."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
 
 
 class TrainingConfig(Section):
@@ -125,7 +116,7 @@ class TrainingConfig(Section):
     """Count lookups of each row and keep them in checkpoints, 8 bytes a row, so that
     ``embershard export --min-accesses`` can leave out seldom used rows."""
 
-    id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
+    id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default={})
     """Share of a sparse input's ids that training treats as unknown, by input, so that the model
     learns to do without them. Useful for inputs whose ids are mostly new when served."""
 
@@ -180,7 +171,7 @@ AUTO = "auto"
 class ShardingConfig(Section):
     """Sharding of tables over the ranks that torchrun starts. One process checks and ignores it."""
 
-    tables: dict[str, Cut] = {"*": "table_wise"}
+    tables: dict[str, Cut] = Field(default={"*": "table_wise"})
     """Sharding type by pattern of table names. The first pattern that matches counts."""
 
     plan: str | None = None
@@ -251,7 +242,7 @@ class RunConfig(Section):
         Discriminator(_data_kind),
     ]
     model: Annotated[SerializeAsAny[ModelConfig], PlainValidator(parse_config)] = DLRMConfig()
-    tasks: dict[str, TaskConfig] = dict(DEFAULT_TASKS)
+    tasks: dict[str, TaskConfig] = Field(default=dict(DEFAULT_TASKS))
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
     sharding: ShardingConfig = ShardingConfig()
