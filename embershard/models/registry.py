@@ -83,35 +83,13 @@ def build_model(
 
     Args:
         name: one of ``model_names()``, or ``package.module:Class``.
-        arguments: arguments of its constructor as JSON's types, as the model's config returns them:
-            ``tables`` (``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names`` and
-            ``pooling``, "sum" or "mean"), ``fused`` (null for plain tables, or ``optimizer``,
+        arguments: as JSON's types, as the model's config returns them: ``tables`` (``name``,
+            ``num_embeddings``, ``embedding_dim``, ``feature_names`` and ``pooling``, "sum" or
+            "mean"), ``sequence_tables`` for a constructor that takes an ``embedding_collection``
+            (the same without ``pooling``), ``fused`` (null for plain tables, or ``optimizer``,
             ``learning_rate`` and ``eps`` of tables that train in backward), ``tasks`` (the loss of
-            each task by name; without it one task ``score``), and for each model:
-
-            ============= ==============================================================
-            ``dlrm``      ``dense_in_features``, ``dense_arch_layer_sizes``,
-                          ``over_arch_layer_sizes``
-            ``dlrm_dcn``  those of ``dlrm``, ``dcn_num_layers``, ``dcn_low_rank_dim``
-            ``deepfm``    ``first_order_features``, ``dense_in_features``,
-                          ``over_arch_layer_sizes``
-            ``masknet``   ``dense_in_features``, ``block_sizes``, ``reduction_factor``,
-                          ``parallel``, ``over_arch_layer_sizes``
-            ``ple``       ``dense_in_features``, ``levels``, ``task_experts``,
-                          ``shared_experts``, ``expert_layer_sizes``,
-                          ``tower_layer_sizes``
-            ``din``       ``sequence_tables`` (as ``tables``, without ``pooling``),
-                          ``history``, ``target``, ``dense_in_features``,
-                          ``attention_layer_sizes``, ``over_arch_layer_sizes``
-            ``sasrec``    ``sequence_tables``, ``history``, ``target``, ``history_max``,
-                          ``blocks``, ``dense_in_features``, ``over_arch_layer_sizes``
-            ``two_tower`` ``user_columns``, ``user_features``, ``item_columns``,
-                          ``item_features``, ``tower_layer_sizes``; and if ``loss`` is
-                          "in_batch", ``temperature``, ``item``, ``frequency_buckets``
-            ``dmt``       those of ``dlrm``, ``towers``, ``tower_vectors``
-            your class    ``arguments``: a dict
-            ============= ==============================================================
-
+            each task by name; without it one task ``score``), and the other arguments of the
+            model's constructor. A class of your own has those in a dict ``arguments``.
         schema: schema of the inputs; only for a class of your own.
         device: device of the model. If None, torch's default for plain tables, cpu for fused ones.
 
