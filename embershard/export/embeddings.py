@@ -31,11 +31,10 @@ from embershard.modules import (
     FusedEmbeddingCollection,
     PoolingType,
 )
+from embershard.modules.fused_embeddings import BagModule, SequenceModule
 from embershard.package.manifest_inputs import Lookup
 from embershard.package.schema import Schema, Scope, SparseInput
 
-BagModule: TypeAlias = EmbeddingBagCollection | FusedEmbeddingBagCollection
-SequenceModule: TypeAlias = EmbeddingCollection | FusedEmbeddingCollection
 EmbeddingModule: TypeAlias = BagModule | SequenceModule
 BAG_MODULES = (EmbeddingBagCollection, FusedEmbeddingBagCollection)
 SEQUENCE_MODULES = (EmbeddingCollection, FusedEmbeddingCollection)

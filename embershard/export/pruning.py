@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import ExportError
-from embershard.export.embeddings import EMBEDDING_MODULES, BagModule, EmbeddingModule, configs_of
+from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, configs_of
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
     EmbeddingCollection,
     EmbeddingConfig,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary
 from embershard.package.schema import Schema, SparseInput
 

@@ -16,6 +16,7 @@ from embershard.modules import (
     FusedEmbeddingCollection,
     PoolingType,
 )
+from embershard.modules.fused_embeddings import BagModule, SequenceModule
 from embershard.sections import Section
 
 
@@ -81,7 +82,7 @@ def build_bags(
     tables: Sequence[TableArguments],
     fused: FusedArguments | None,
     device: torch.device | str | None,
-) -> EmbeddingBagCollection | FusedEmbeddingBagCollection:
+) -> BagModule:
     """A new collection of pooled tables. Raises `InputError` for tables or an optimizer that cannot
     be used."""
     configs = [
@@ -103,7 +104,7 @@ def build_sequences(
     tables: Sequence[SequenceTableArguments],
     fused: FusedArguments | None,
     device: torch.device | str | None,
-) -> EmbeddingCollection | FusedEmbeddingCollection:
+) -> SequenceModule:
     """A new collection of tables that are not pooled."""
     configs = [EmbeddingConfig(**table.model_dump()) for table in tables]
     if fused is None:

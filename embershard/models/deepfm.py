@@ -30,10 +30,9 @@ from embershard.models.base_config import LogitLayers, NamedConfig
 from embershard.modules import (
     MLP,
     DeepFM,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.tables import embedding_names
 from embershard.package.schema import Schema
 
@@ -56,7 +55,7 @@ class DeepFMRanker(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         first_order_features: Sequence[str],
         dense_in_features: int,
         over_arch_layer_sizes: Sequence[int],
@@ -76,9 +75,7 @@ class DeepFMRanker(LogitModel):
             MLP(fields * self.dim, over_arch_layer_sizes, device=dense_device, activate_last=False)
         )
 
-    def _vectors_of(
-        self, collection: EmbeddingBagCollection | FusedEmbeddingBagCollection
-    ) -> tuple[list[str], int]:
+    def _vectors_of(self, collection: BagModule) -> tuple[list[str], int]:
         """The outputs that are not of the first order, and their width."""
         widths = {
             name: table.embedding_dim

@@ -26,13 +26,10 @@ from embershard.models.base_config import Layers, LogitLayers
 from embershard.models.history import HistoryConfig, HistoryModel
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    EmbeddingCollection,
-    FusedEmbeddingBagCollection,
-    FusedEmbeddingCollection,
     to_examples,
 )
+from embershard.modules.fused_embeddings import BagModule, SequenceModule
 from embershard.package.schema import Schema
 
 
@@ -107,8 +104,8 @@ class DIN(HistoryModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
-        embedding_collection: EmbeddingCollection | FusedEmbeddingCollection,
+        embedding_bag_collection: BagModule,
+        embedding_collection: SequenceModule,
         history: str,
         target: str,
         dense_in_features: int,

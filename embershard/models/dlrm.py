@@ -31,10 +31,9 @@ from embershard.models.dlrm_parts import (
 )
 from embershard.models.served_dlrm import ServedDLRM, splits_by_scope
 from embershard.modules import (
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.package.schema import Schema
 
 
@@ -49,7 +48,7 @@ class DLRMBase(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         dense_arch_layer_sizes: Sequence[int],
         over_arch_layer_sizes: Sequence[int],
@@ -88,7 +87,7 @@ class DLRM(DLRMBase):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         dense_arch_layer_sizes: Sequence[int],
         over_arch_layer_sizes: Sequence[int],

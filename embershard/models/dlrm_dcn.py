@@ -16,11 +16,10 @@ from embershard.models.base import Loss
 from embershard.models.dlrm import DLRMBase, DLRMBaseConfig
 from embershard.models.dlrm_parts import OverArch
 from embershard.modules import (
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
     LowRankCrossNet,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.package.schema import Schema
 
 
@@ -59,7 +58,7 @@ class DLRM_DCN(DLRMBase):  # noqa: N801
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         dense_arch_layer_sizes: Sequence[int],
         over_arch_layer_sizes: Sequence[int],

@@ -13,7 +13,8 @@ from torch.fx import Proxy
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.modules import MLP, EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.modules import MLP
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.mlp import Perceptron
 from embershard.modules.tables import check_one_dim
 
@@ -52,9 +53,7 @@ class SparseArch(nn.Module):
         InputError: tables of several widths.
     """
 
-    def __init__(
-        self, embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection
-    ) -> None:
+    def __init__(self, embedding_bag_collection: BagModule) -> None:
         super().__init__()
         tables = embedding_bag_collection.embedding_bag_configs()
         check_one_dim(tables)

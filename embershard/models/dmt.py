@@ -29,10 +29,9 @@ from embershard.models.base_config import LAYER_MAX
 from embershard.models.dlrm import DLRMBaseConfig
 from embershard.models.dlrm_parts import DenseArch, InteractionArch, OverArch, check_dense_width
 from embershard.modules import (
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.tables import check_one_dim, embedding_names
 from embershard.modules.towers import Towers
 from embershard.package.schema import Schema
@@ -90,7 +89,7 @@ class DMT(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         towers: Sequence[Sequence[str]],
         tower_vectors: int,
         dense_in_features: int,

@@ -12,12 +12,9 @@ from embershard.models.arguments import table_arguments
 from embershard.models.base import LogitModel, Loss, check_logits
 from embershard.models.base_config import NamedConfig, table_rows
 from embershard.modules import (
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    EmbeddingCollection,
-    FusedEmbeddingBagCollection,
-    FusedEmbeddingCollection,
 )
+from embershard.modules.fused_embeddings import BagModule, SequenceModule
 from embershard.modules.tables import pooled_width
 
 
@@ -33,8 +30,8 @@ class HistoryModel(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
-        embedding_collection: EmbeddingCollection | FusedEmbeddingCollection,
+        embedding_bag_collection: BagModule,
+        embedding_collection: SequenceModule,
         history: str,
         target: str,
         over_arch_layer_sizes: Sequence[int],

@@ -30,10 +30,9 @@ from embershard.models.base import LogitModel, Loss, check_logits
 from embershard.models.base_config import Layers, LogitLayers, NamedConfig
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.tables import pooled_width
 from embershard.package.schema import Schema
 
@@ -97,7 +96,7 @@ class MaskNet(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         block_sizes: Sequence[int],
         reduction_factor: float,

@@ -27,10 +27,9 @@ from embershard.models.base import LogitModel, Loss
 from embershard.models.base_config import Layers, LogitLayers, NamedConfig
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.tables import pooled_width
 from embershard.package.schema import Schema
 
@@ -134,7 +133,7 @@ class PLE(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         dense_in_features: int,
         levels: int,
         task_experts: int,

@@ -31,13 +31,10 @@ from embershard.models.base_config import LogitLayers
 from embershard.models.history import HistoryConfig, HistoryModel
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    EmbeddingCollection,
-    FusedEmbeddingBagCollection,
-    FusedEmbeddingCollection,
     to_examples,
 )
+from embershard.modules.fused_embeddings import BagModule, SequenceModule
 from embershard.package.schema import Schema
 
 
@@ -99,8 +96,8 @@ class SASRec(HistoryModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
-        embedding_collection: EmbeddingCollection | FusedEmbeddingCollection,
+        embedding_bag_collection: BagModule,
+        embedding_collection: SequenceModule,
         history: str,
         target: str,
         history_max: int,

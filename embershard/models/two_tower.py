@@ -27,11 +27,10 @@ from embershard.models.base import LogitModel, Loss, outputs_of
 from embershard.models.base_config import Layers, NamedConfig, table_rows
 from embershard.modules import (
     MLP,
-    EmbeddingBagCollection,
     EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
     to_examples,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.in_batch import BUCKETS_MAX, InBatchSoftmax
 from embershard.modules.tables import check_one_dim, embedding_names
 from embershard.package.schema import Schema, Scope
@@ -101,7 +100,7 @@ class TwoTower(LogitModel):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         user_columns: Sequence[int],
         user_features: Sequence[str],
         item_columns: Sequence[int],

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from embershard.errors import InputError
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.modules.configs import EmbeddingBagConfig
-from embershard.modules.embeddings import EmbeddingBagCollection
-from embershard.modules.fused_embeddings import FusedEmbeddingBagCollection
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.position_weights import (
     FeatureProcessor,
     FeatureProcessorsCollection,
@@ -35,7 +34,7 @@ class FeatureProcessedEmbeddingBagCollection(nn.Module):
 
     def __init__(
         self,
-        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        embedding_bag_collection: BagModule,
         feature_processors: Mapping[str, FeatureProcessor] | FeatureProcessorsCollection,
     ) -> None:
         super().__init__()
@@ -65,7 +64,7 @@ class FeatureProcessedEmbeddingBagCollection(nn.Module):
 
     def split(
         self,
-    ) -> tuple[FeatureProcessorsCollection, EmbeddingBagCollection | FusedEmbeddingBagCollection]:
+    ) -> tuple[FeatureProcessorsCollection, BagModule]:
         """The processors, and the collection that looks up."""
         return self._feature_processors, self._embedding_bag_collection
 

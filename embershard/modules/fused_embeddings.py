@@ -2,6 +2,7 @@
 in backward."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 from torch.nn.functional import pad
@@ -10,7 +11,11 @@ from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer, device_of
 from embershard.modules.bags import read_all_bags, read_lists
 from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig
-from embershard.modules.embeddings import vectors_of_lists
+from embershard.modules.embeddings import (
+    EmbeddingBagCollection,
+    EmbeddingCollection,
+    vectors_of_lists,
+)
 from embershard.modules.fused_storage import FusedCollection
 from embershard.modules.tables import TableDict, check_one_dim, check_tables
 from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
@@ -181,3 +186,7 @@ class FusedEmbeddingCollection(FusedCollection):
     def embedding_dim(self) -> int:
         """Values of each vector."""
         return self._configs[0].embedding_dim
+
+
+BagModule: TypeAlias = EmbeddingBagCollection | FusedEmbeddingBagCollection
+SequenceModule: TypeAlias = EmbeddingCollection | FusedEmbeddingCollection

@@ -6,7 +6,8 @@ import torch
 
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
-from embershard.modules import EmbeddingCollection, EmbeddingConfig, FusedEmbeddingCollection
+from embershard.modules import EmbeddingCollection, EmbeddingConfig
+from embershard.modules.fused_embeddings import SequenceModule
 from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.sequence_dist import SequenceDist
@@ -25,7 +26,7 @@ class ShardedEmbeddingCollection(ShardedCollection):
 
     def __init__(
         self,
-        module: EmbeddingCollection | FusedEmbeddingCollection,
+        module: SequenceModule,
         plan: Mapping[str, ParameterSharding],
         env: ShardingEnv,
         optimizers: Mapping[str, FusedOptimizer],

@@ -14,8 +14,8 @@ from embershard.modules import (
     EmbeddingBagConfig,
     FeatureProcessedEmbeddingBagCollection,
     FeatureProcessorsCollection,
-    FusedEmbeddingBagCollection,
 )
+from embershard.modules.fused_embeddings import BagModule
 from embershard.modules.variable_batch import (
     expand_pooled,
     expand_variable_batch,
@@ -55,7 +55,7 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
 
     def __init__(
         self,
-        module: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        module: BagModule,
         plan: Mapping[str, ParameterSharding],
         env: ShardingEnv,
         optimizers: Mapping[str, FusedOptimizer],
