@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from embershard.data.splits import Split
-from embershard.errors import ConfigError, EmbershardError
+from embershard.errors import ConfigError
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.memory_limit import memory_limit
 from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
@@ -90,11 +90,8 @@ def _planned(
         count_accesses=config.training.count_accesses,
         pipelined=True,
     )
-    try:
-        plan = planner.plan(model, sharders)
-    except EmbershardError as error:
-        raise config.refusal("sharding", "plan", problem=str(error)) from error
-    return plan, planner
+    with config.refusing("sharding", "plan"):
+        return planner.plan(model, sharders), planner
 
 
 def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topology:
@@ -121,10 +118,8 @@ def machine_of(config: RunConfig) -> Machine | None:
     """The machine of ``sharding.machine``. None: the default costs."""
     if config.sharding.machine is None:
         return None
-    try:
+    with config.refusing("sharding", "machine"):
         return read_machine(Path(config.sharding.machine).expanduser())
-    except EmbershardError as error:
-        raise config.refusal("sharding", "machine", problem=str(error)) from error
 
 
 def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology: Topology) -> float:

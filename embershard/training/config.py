@@ -24,7 +24,8 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -45,7 +46,7 @@ from pydantic import (
 from embershard.data.parquet_config import ParquetConfig
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import DEFAULT_TASKS, TaskConfig
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, InputError, PackageError
 from embershard.models import MODEL_CONFIGS, ClassConfig, DLRMConfig, ModelConfig
 from embershard.models.own_class import OwnClassError
 from embershard.models.registry import config_class, parse_config
@@ -261,10 +262,8 @@ class RunConfig(Section):
     def check_model(self) -> None:
         """Import a class of the user's own and check its arguments; raises ConfigError."""
         if isinstance(self.model, ClassConfig):
-            try:
+            with self.refusing("model"):
                 self.model.check()
-            except OwnClassError as error:
-                raise self.refusal("model", error.key, problem=str(error)) from error
 
     def refusal(self, *key: str, problem: str) -> ConfigError:
         """The error to raise for a value that does not fit other settings or the data.
@@ -275,6 +274,22 @@ class RunConfig(Section):
         """
         where = f"key {'.'.join(key)!r}" if self._file is None else self._file.where(key)
         return ConfigError(f"{where}: {problem}")
+
+    @contextmanager
+    def refusing(self, *key: str, what: str = "") -> Iterator[None]:
+        """Raise bad input in the block as a ``refusal`` of a key. A ConfigError stays as it is.
+
+        Args:
+            key: path of the key; for an OwnClassError, of its section.
+            what: start of the problem.
+        """
+        try:
+            yield
+        except ConfigError:
+            raise
+        except (InputError, PackageError) as error:
+            inner = [error.key] if isinstance(error, OwnClassError) else []
+            raise self.refusal(*key, *inner, problem=f"{what}{error}") from error
 
 
 def read_config(path: Path) -> RunConfig:

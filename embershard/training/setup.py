@@ -17,7 +17,6 @@ from embershard.data.row_batches import as_split, unknown_rows
 from embershard.data.splits import Split
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
-from embershard.models.own_class import OwnClassError
 from embershard.package.samples import SampleRequest
 from embershard.planner import EmbeddingShardingPlanner, PlanReport
 from embershard.sharding import (
@@ -124,22 +123,20 @@ def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) ->
     train, valid = agree(group, lambda: _splits(config, dataset, rank), error=ConfigError)
     _check(config, train, env)
     name, seed = config.model.name, config.training.seed
-    try:
+    with config.refusing("model"):
         arguments = model_arguments(config.model, config.training, dataset, config.tasks)
         torch.manual_seed(seed)
         module, collections = meta_model(name, arguments, dataset.schema)
-    except ConfigError:
-        raise
-    except InputError as error:
-        key = ["model", error.key] if isinstance(error, OwnClassError) else ["model"]
-        raise config.refusal(*key, problem=str(error)) from error
     params = fused_settings(_optimizer(config))
     sharders: list[Sharder] = [
         EmbeddingBagCollectionSharder(fused_params=params),
         EmbeddingCollectionSharder(fused_params=params),
     ]
     planner: EmbeddingShardingPlanner | None = None
-    try:
+    plan_file = config.sharding.plan
+    has_file = plan_file not in (None, AUTO)
+    key, what = (["plan"], f"{plan_file}: ") if has_file else ([], "")
+    with config.refusing("sharding", *key, what=what):
         if env is None:
             whole = config.model_copy(update={"sharding": ShardingConfig()})
             plan = plan_of(whole, collections, world_size=1, local_size=1)
@@ -150,13 +147,6 @@ def set_up(config: RunConfig, dataset: Dataset[Any], env: ShardingEnv | None) ->
             else:
                 plan = plan_of(config, collections, env.world_size)
             chosen_sharders(module, plan, sharders, env)
-    except ConfigError:
-        raise
-    except InputError as error:
-        plan_file = config.sharding.plan
-        if plan_file in (None, AUTO):
-            raise config.refusal("sharding", problem=str(error)) from error
-        raise config.refusal("sharding", "plan", problem=f"{plan_file}: {error}") from error
     return RunSetup(
         config=config,
         dataset=dataset,
