@@ -115,7 +115,7 @@ def topology_of(config: RunConfig, env: ShardingEnv, local_size: int) -> Topolog
 
 
 def machine_of(config: RunConfig) -> Machine | None:
-    """The machine of ``sharding.machine``. None: the default costs."""
+    """The machine of ``sharding.machine``; None if default costs are used."""
     if config.sharding.machine is None:
         return None
     with config.refusing("sharding", "machine"):

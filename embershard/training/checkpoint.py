@@ -93,7 +93,7 @@ def write_checkpoint(
         path: folder of the checkpoint; replaced if it is there.
         module: a module, or a ``DistributedModelParallel``, whose state dict is saved.
         contents: all besides the weights.
-        group: the ranks, all of which call this. None: see ``save_state``.
+        group: the ranks, all of which call this; for None see ``save_state``.
 
     Raises:
         OSError: the checkpoint cannot be written there.
@@ -139,7 +139,7 @@ def start_checkpoint(
     path: Path, contents: Contents, *, training: str | None = None, group: Any = None
 ) -> Path:
     """Write all but the weights of a checkpoint beside its place ``path``. Rank 0 writes, and every
-    rank of ``group`` calls this. ``training``: text of training.json; None: no such file.
+    rank of ``group`` calls this. ``training``: text of training.json, or None.
 
     Returns:
         The folder, for ``move_checkpoint``.
@@ -176,7 +176,7 @@ def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> 
 
     Args:
         path: folder of the checkpoint, or of several, of which the highest step is taken.
-        mapped: keeps the tables in files if they do not fit in memory. None: in memory.
+        mapped: keeps the tables in files if they do not fit in memory; None to keep them in memory.
 
     Raises:
         DataError: no checkpoint there, or a damaged one.
@@ -209,7 +209,7 @@ def load_state(module: nn.Module, path: str | Path, *, mapped: MappedTables | No
     Args:
         module: written in place.
         path: folder of the checkpoint.
-        mapped: holds tables of the module. None: all are in memory.
+        mapped: holds tables of the module; None if all are in memory.
 
     Raises:
         DataError: weights of other names or shapes, or a damaged folder.
@@ -231,7 +231,7 @@ def latest_checkpoint(path: str | Path) -> Path:
     steps = checkpoints_in(path)
     if not steps:
         is_state = (path / STATE_METADATA).is_file()
-        hint = "; of a folder of save_state say the model: --model FACTORY" if is_state else ""
+        hint = "; this folder was written by save_state: pass --model FACTORY" if is_state else ""
         raise DataError(f"{path}: expected a checkpoint ({DOCUMENT}), found none{hint}")
     return steps[-1]
 
@@ -257,7 +257,7 @@ def move_checkpoint(partial: Path, path: Path) -> None:
 
 
 def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
-    """Write a module's weights into a new folder. ``group``: the ranks; None: see
+    """Write a module's weights into a new folder. ``group``: the ranks; for None see
     ``save_state``."""
     group = group_of(module, group)
     tensors = state_tensors(module, group=group).items()
@@ -288,7 +288,7 @@ def check_state(
 
     Args:
         module: the module to load them into.
-        shapes: shape of each weight by name. None: it is no tensor.
+        shapes: shape of each weight by name; None if it is no tensor.
         where: file or folder of the weights, for the message.
 
     Raises:

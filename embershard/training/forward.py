@@ -55,7 +55,7 @@ def logits_of(
 
 
 def _request_of_example(batch: Batch, schema: Schema) -> Tensor | None:
-    """The request of each example, int64 ``(B,)``. None: each example is its own request."""
+    """The request of each example, int64 ``(B,)``; None if each example is its own request."""
     names = schema.sparse_names("request")
     if not names or not batch.sparse.variable_stride_per_key():
         return None

@@ -67,7 +67,7 @@ class RunState(BaseModel):
     """Evaluations since then."""
 
     finished: bool = False
-    """True: the run has its result."""
+    """True if the run has its result."""
 
     @field_validator("best", mode="before")
     @classmethod
@@ -108,7 +108,7 @@ class LastCheckpoints:
         self._partial: Path | None = None
         self._saving_best = 0
         self.has_own = True
-        """False: the folder has only checkpoints of an earlier run."""
+        """True unless the folder has only checkpoints of an earlier run."""
 
         self._earlier = list[Path]()
         self._forget: Callable[[], None] = lambda: None
@@ -296,7 +296,7 @@ def _difference(own: str, other: str) -> str:
 
 
 def _state_of(path: Path) -> RunState | None:
-    """Progress of the run that wrote a checkpoint. None: the checkpoint is damaged."""
+    """Progress of the run that wrote a checkpoint; None if the checkpoint is damaged."""
     try:
         return _read(path / TRAINING)
     except DataError:

@@ -37,22 +37,22 @@ class Evaluation:
     """Number of examples whose label counts."""
 
     calibration: float | None = None
-    """Mean score over mean label. None: an older checkpoint does not have it."""
+    """Mean score over mean label; None in an older checkpoint, which does not have it."""
 
     gauc: float | None = None
-    """Mean AUC within requests with both labels, weighted by their examples. None: there are no
-    such requests."""
+    """Mean AUC within requests with both labels, weighted by their examples; None if
+    there are no such requests."""
 
     rank_at: int | None = None
     """Number of a request's highest scores that ``ndcg`` and ``recall`` count."""
 
     ndcg: float | None = None
-    """Mean normalized discounted cumulative gain within requests with a positive label. None: there
-    are no such requests."""
+    """Mean normalized discounted cumulative gain within requests with a positive label; None if
+    there are no such requests."""
 
     recall: float | None = None
     """Mean share of a request's positive labels that are among its ``rank_at`` highest scores, over
-    requests with a positive label. None: there are no such requests."""
+    requests with a positive label; None if there are no such requests."""
 
     def __str__(self) -> str:
         parts = [f"auc {_shown(self.auc)}"]
@@ -93,7 +93,7 @@ def _shown(figure: float) -> str:
 
 
 def mean_auc(evaluations: Iterable[TaskEvaluation]) -> float | None:
-    """Mean AUC of the tasks that have one. None: no task has one."""
+    """Mean AUC of the tasks that have one; None if no task has one."""
     areas = [
         evaluation.auc
         for evaluation in evaluations
@@ -172,9 +172,9 @@ def evaluate_logits(
     Args:
         logits: float, ``(N,)``.
         labels: float, ``(N,)``, 0 or 1. NaN: this example does not count.
-        weights: float, ``(N,)``. None: all examples weigh the same.
-        request: int64, ``(N,)``: examples with equal numbers belong to one request. None: not
-            known.
+        weights: float, ``(N,)``; None if all examples weigh the same.
+        request: int64, ``(N,)``: examples with equal numbers belong to one request; None if
+            requests are not known.
         rank_at: number of a request's highest scores that ``ndcg`` and ``recall`` count, from 1.
 
     Raises:

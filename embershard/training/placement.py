@@ -36,7 +36,7 @@ def plan_of(
 
     Tables that lie on one rank or host go, the largest first, to the one with the fewest values.
     Those of a tower of ``dmt`` go to one host.
-    ``local_size``: ranks of a host. None: torchrun's.
+    ``local_size``: ranks of a host; torchrun's if None.
     """
     for name in ("machine", "memory_bytes"):
         if value := getattr(config.sharding, name):
@@ -67,7 +67,7 @@ def plan_of(
 
 
 def read_plan(config: RunConfig) -> ShardingPlan | None:
-    """The plan in the file of a run's configuration. None: it has no file, or ``auto``."""
+    """The plan in the file of a run's configuration; None if it has no file, or ``auto``."""
     plan = config.sharding.plan
     if plan is None:
         return None

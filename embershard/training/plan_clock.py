@@ -16,7 +16,7 @@ class PlanClock:
 
     Args:
         model: the model, sharded by the plan.
-        planner: the planner that made the plan. None: this is not rank 0.
+        planner: the planner that made the plan; None if this is not rank 0.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class TrainingProgress:
     """Estimate of the time left if the run does not stop early."""
 
     best_auc: float | None
-    """Best mean AUC of the tasks on validation. None: not evaluated yet, or no task has one."""
+    """Best mean AUC of the tasks on validation; None before it is known, or if no task has one."""
 
     stopped_early: bool = False
     """This was the last step, because validation did not get better."""

@@ -53,11 +53,11 @@ class Ranks:
     """The ranks that train together."""
 
     env: ShardingEnv | None
-    """None: a single process without torchrun."""
+    """None if this is a single process without torchrun."""
 
     job: str | None
     """Name of the torchrun process that started this rank. It stays when torchrun restarts the
-    ranks, and differs in any other job. None: no torchrun."""
+    ranks, and differs in any other job. None if there is no torchrun."""
 
     store: Store | None = None
     """Store of these ranks, separate from that of ranks before a restart."""
@@ -220,7 +220,7 @@ def _meet(store: Store, rank: int, world_size: int) -> str:
 def shared_message(
     store: Store, rank: int, world_size: int, message: str, *, is_lost: bool = False
 ) -> str | None:
-    """The text that this rank prints before it ends with ``message``. None: another rank prints it.
+    """The text that this rank prints before it ends with ``message``; None if another prints it.
 
     The rank waits up to 3 s for the messages of the others. The first of the ranks with the same
     message prints it, and names these ranks unless all have it. ``is_lost``: a collective failed,

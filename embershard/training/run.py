@@ -122,13 +122,13 @@ class Run:
 
     @property
     def best_checkpoint(self) -> Path | None:
-        """Checkpoint of the best step so far. None: not evaluated yet."""
+        """Checkpoint of the best step so far; None before the first evaluation."""
         has_best = self._state.best is not None
         return self._folder / str(self._state.best_step) if has_best else None
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """Checkpoint to resume from. None: not saved yet."""
+        """Checkpoint to resume from; None if none is saved yet."""
         return self._last.latest if self._last.has_own else None
 
     def begin_anew(self) -> None:
@@ -258,7 +258,7 @@ class Run:
         return int(self._sizes[self._state.step])
 
     def _fit_next(self, source: Iterator[Batch]) -> bool:
-        """Train the next batch. False: there is none."""
+        """Train the next batch; returns False if there is none."""
         if self._clock is not None:
             self._clock.begin()
         state = self._state

@@ -55,7 +55,7 @@ class RunSetup:
     config: RunConfig
     dataset: Dataset[Any]
     env: ShardingEnv | None
-    """The ranks. None: this process only."""
+    """The ranks; None if there is only this process."""
 
     train: Split
     valid: Split

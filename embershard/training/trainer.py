@@ -42,10 +42,10 @@ def train(
             soon as this run has one of its own.
         resume: resume a finished run as well: its last steps are repeated. If the last checkpoint
             is damaged, any run goes on from the one before and logs a warning.
-        env: the ranks that train together; all of them call this. None: this process only.
+        env: the ranks that train together; all of them call this. None for one process.
         job: name of the job that started the ranks, kept in ``<folder>/.job``. If the file has
             this name already, the folder's checkpoints belong to this job, which resumes from
-            them or replaces them. None: no job.
+            them or replaces them. None if there is no job.
         progress: called after every step, on each rank that passes it.
         planned: called once on rank 0 if ``sharding.plan`` is ``auto``, before the first step.
         stop: called after every step. Once it returns true on any rank, all ranks save the state

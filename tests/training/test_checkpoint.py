@@ -151,7 +151,7 @@ def test_the_highest_step_of_a_folder_is_taken(tmp_path):
     [
         ("nowhere", "nowhere: expected a checkpoint, but nothing is there$"),
         ("empty", r"empty: expected a checkpoint \(checkpoint.json\), found none$"),
-        ("state", "found none; of a folder of save_state say the model: --model FACTORY$"),
+        ("state", "found none; this folder was written by save_state: pass --model FACTORY$"),
     ],
 )
 def test_a_folder_without_a_checkpoint_is_refused(name, message, tmp_path):
