@@ -43,7 +43,7 @@ def _ends_in_a_logit(layers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 LogitLayers = Annotated[Layers, AfterValidator(_ends_in_a_logit)]
-"""The width of each layer; the last is 1."""
+"""The width of each layer; the last is 1, the width of each task's logit."""
 
 
 class BaseConfig(Section, ABC):
@@ -94,7 +94,7 @@ class NamedConfig(BaseConfig):
     """The class that the arguments build."""
 
     name: str
-    """The model."""
+    """Name of the model."""
 
     embedding_dim: EmbeddingDim = 16
     """Columns of every table."""

@@ -119,10 +119,10 @@ class DeepFMConfig(NamedConfig):
     model = DeepFMRanker
 
     name: Literal["deepfm"] = "deepfm"
-    """The model."""
+    """Name of the model."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Layers of the deep part; the last is 1 wide, one logit for each task."""
+    """Widths of the layers of the deep part. The last is 1, the width of each task's logit."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

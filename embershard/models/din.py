@@ -82,7 +82,7 @@ class TargetAttention(nn.Module):
 
 
 class DIN(HistoryModel):
-    """The model.
+    """A ranker that weights a user's history by its relevance for the candidate.
 
     To be exported, ``history`` is an input of the request scope if any input is.
 
@@ -146,13 +146,13 @@ class DINConfig(HistoryConfig):
     model = DIN
 
     name: Literal["din"] = "din"
-    """The model."""
+    """Name of the model."""
 
     attention_layers: Layers = (32,)
     """Hidden layers of the attention, at least one."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Layers over everything; the last is 1 wide, one logit for each task."""
+    """Widths of the layers over everything. The last is 1, the width of each task's logit."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

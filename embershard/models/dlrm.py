@@ -70,7 +70,7 @@ class DLRMBase(LogitModel):
 
 
 class DLRM(DLRMBase):
-    """The model.
+    """A ranker with dot products between all pairs of embedded features.
 
     Args:
         embedding_bag_collection: all of its tables of one width, D.
@@ -160,7 +160,8 @@ class DLRMBaseConfig(NamedConfig):
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
 
     over_layers: Layers = (64, 32, 1)
-    """Layers over the interactions, at least two; the last is 1 wide, one logit for each task."""
+    """Widths of the layers over the interactions, at least two. The last is 1, the width of each
+    task's logit."""
 
     @field_validator("dense_layers")
     @classmethod
@@ -195,4 +196,4 @@ class DLRMConfig(DLRMBaseConfig):
     model = DLRM
 
     name: Literal["dlrm"] = "dlrm"
-    """The model."""
+    """Name of the model."""

@@ -44,7 +44,7 @@ class InteractionDCNArch(nn.Module):
 
 
 class DLRM_DCN(DLRMBase):  # noqa: N801
-    """The model.
+    """A DLRM with a deep cross network in place of dot products.
 
     Args:
         embedding_bag_collection, dense_in_features, dense_arch_layer_sizes, over_arch_layer_sizes,
@@ -90,7 +90,7 @@ class DLRMDCNConfig(DLRMBaseConfig):
     model = DLRM_DCN
 
     name: Literal["dlrm_dcn"] = "dlrm_dcn"
-    """The model."""
+    """Name of the model."""
 
     cross_layers: Annotated[int, Field(ge=1)] = 3
     """Layers of the cross network."""

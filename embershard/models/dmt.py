@@ -70,7 +70,7 @@ class TowerModule(nn.Module):
 
 
 class DMT(LogitModel):
-    """The model.
+    """A ranker whose towers compress their features before they interact.
 
     Args:
         embedding_bag_collection: all of its tables of one width, D.
@@ -141,7 +141,7 @@ class DMTConfig(DLRMBaseConfig):
     model = DMT
 
     name: Literal["dmt"] = "dmt"
-    """The model."""
+    """Name of the model."""
 
     towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_as_tuples)] = ()
     """For each tower the names of its sparse inputs; each input stands in exactly one."""

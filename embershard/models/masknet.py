@@ -77,7 +77,7 @@ class MaskBlock(nn.Module):
 
 
 class MaskNet(LogitModel):
-    """The model.
+    """A ranker of blocks that multiply their input by a computed mask.
 
     Args:
         embedding_bag_collection: pooled features.
@@ -156,7 +156,7 @@ class MaskNetConfig(NamedConfig):
     model = MaskNet
 
     name: Literal["masknet"] = "masknet"
-    """The model."""
+    """Name of the model."""
 
     block_layers: Layers = (64, 64, 64)
     """Output width of each block."""
@@ -168,7 +168,7 @@ class MaskNetConfig(NamedConfig):
     """true: every block reads the features. false: each block reads the block before it."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Layers above the blocks; the last is 1 wide, one logit for each task."""
+    """Widths of the layers above the blocks. The last is 1, the width of each task's logit."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

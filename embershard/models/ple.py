@@ -114,7 +114,7 @@ def _mixed(weights: Tensor, outputs: Sequence[Tensor]) -> Tensor:
 
 
 class PLE(LogitModel):
-    """The model.
+    """A ranker with experts of each task and shared ones.
 
     Args:
         embedding_bag_collection: pooled features.
@@ -192,7 +192,7 @@ class PLEConfig(NamedConfig):
     model = PLE
 
     name: Literal["ple"] = "ple"
-    """The model."""
+    """Name of the model."""
 
     levels: Annotated[int, Field(ge=1)] = 2
     """Levels of experts."""

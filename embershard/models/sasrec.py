@@ -68,7 +68,7 @@ class CausalBlock(nn.Module):
 
 
 class SASRec(HistoryModel):
-    """The model.
+    """A ranker with self-attention over a user's history.
 
     To be exported, ``history`` is an input of the request scope if any input is.
 
@@ -163,13 +163,13 @@ class SASRecConfig(HistoryConfig):
     model = SASRec
 
     name: Literal["sasrec"] = "sasrec"
-    """The model."""
+    """Name of the model."""
 
     blocks: Annotated[int, Field(ge=1)] = 2
     """Blocks of self-attention over the history, whose length is the input's ``max_ids``."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Layers over everything else; the last is 1 wide, one logit for each task."""
+    """Widths of the layers over everything else. The last is 1, the width of each task's logit."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

@@ -229,7 +229,7 @@ class TwoTowerConfig(NamedConfig):
     model = TwoTower
 
     name: Literal["two_tower"] = "two_tower"
-    """The model."""
+    """Name of the model."""
 
     tower_layers: Layers = (64, 32)
     """Layers of either tower; the last is as wide as the vectors, and linear."""
