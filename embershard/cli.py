@@ -107,7 +107,7 @@ def _failed(args: argparse.Namespace, error: BaseException, said: str, status: i
     if _is_rank(args):
         for number in (signal.SIGINT, signal.SIGTERM):  # torchrun ends all ranks once one has.
             signal.signal(number, signal.SIG_IGN)
-        said = args.ranks.last_words(error, said)
+        said = args.ranks.final_message(error, said)
     if said:
         print(f"embershard {args.command}: {said}", file=sys.stderr)
     return _end(args, status)

@@ -136,7 +136,7 @@ def _train_on(
         dataset = ranks.first_on_rank_0(
             lambda: load_dataset(data, tasks=config.tasks, progress=progress)
         )
-    title = f"{config.model.name} on {dataset.name}" + ranks.text
+    title = f"{config.model.name} on {dataset.name}" + ranks.title_suffix
     options: dict[str, Any] = {
         "overwrite": args.overwrite,
         "resume": args.resume,

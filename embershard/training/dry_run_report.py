@@ -29,7 +29,7 @@ from embershard.training.config import RunConfig
 from embershard.training.forward import logits_of
 from embershard.training.initial_model import small_model
 from embershard.training.last_checkpoints import RunState
-from embershard.training.run_folder import begin, folder_of
+from embershard.training.run_folder import checkpoints_to_resume, folder_of
 from embershard.training.setup import RunSetup, set_up
 from embershard.training.steps import batch_sizes
 
@@ -113,7 +113,7 @@ def dry_run(
 ) -> DryRun:
     """Check all that a run needs before its first step; arguments and errors are those of
     ``train``."""
-    checkpoints = begin(
+    checkpoints = checkpoints_to_resume(
         config,
         dataset,
         data=dataset.digest(),

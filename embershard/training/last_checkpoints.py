@@ -47,7 +47,7 @@ Count = Annotated[int, Field(ge=0)]
 class RunState(BaseModel):
     """Progress of a run, as training.json keeps it. The run changes it step by step."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     config: str
     """``settings_of`` the run."""
@@ -63,8 +63,8 @@ class RunState(BaseModel):
     """Evaluation of each task on validation, at the best step."""
 
     best_step: Count
-    looks_without_gain: Count
-    """Evaluations since then."""
+    evaluations_without_improvement: Annotated[Count, Field(alias="looks_without_gain")]
+    """Evaluations since then. training.json keeps the name of older checkpoints."""
 
     finished: bool = False
     """True if the run has its result."""
@@ -134,7 +134,10 @@ class LastCheckpoints:
         self._writer.wait()
         path = self._folder / str(state.step)
         partial = start_checkpoint(
-            path, contents, training=state.model_dump_json(indent=1) + "\n", group=self._group
+            path,
+            contents,
+            training=state.model_dump_json(indent=1, by_alias=True) + "\n",
+            group=self._group,
         )
         self._partial, self._saving_best = partial, state.best_step
         tensors = state_tensors(self._model, optimizer=self._optimizer, group=self._group)
@@ -147,7 +150,7 @@ class LastCheckpoints:
         if path is not None and (state := _state_of(path)) is not None:
             partial = path / f".{TRAINING}"
             finished = state.model_copy(update={"finished": True})
-            partial.write_text(finished.model_dump_json(indent=1) + "\n")
+            partial.write_text(finished.model_dump_json(indent=1, by_alias=True) + "\n")
             partial.replace(path / TRAINING)
 
     def restore(self, path: Path) -> list[str]:

@@ -40,11 +40,11 @@ PR_SET_PDEATHSIG = 1
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 START_TIME = 19
 """Index of the start time among the fields of ``/proc/<pid>/stat`` after the name."""
-OFFER = "embershard/offer"
+OFFERED_NAME = "embershard/offer"
 POLL_SECONDS = 0.01
-WORD_SECONDS = 3.0
+MESSAGE_WAIT_SECONDS = 3.0
 """Longest wait of a rank that ends for messages of the others."""
-LOST = "lost "
+LOST_PREFIX = "lost "
 """Prefix of the message of a rank whose collective failed."""
 
 
@@ -77,7 +77,7 @@ class Ranks:
         return replace(self, env=replace(self.env, device=self.agree(own_gpu)))
 
     @property
-    def text(self) -> str:
+    def title_suffix(self) -> str:
         """``, N ranks`` for a title; empty for a single process."""
         return "" if self.env is None else f", {self.env.world_size} ranks"
 
@@ -98,7 +98,7 @@ class Ranks:
         group = None if self.env is None else self.env.process_group
         return agree(group, build, error=error)
 
-    def last_words(self, error: BaseException, message: str) -> str | None:
+    def final_message(self, error: BaseException, message: str) -> str | None:
         """The text that this rank prints before it ends; see ``shared_message``."""
         if self.env is None or self.store is None:
             return message
@@ -134,7 +134,7 @@ def ranks_of_torchrun(device: str = "cpu") -> Iterator[Ranks]:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # When torchrun ends.
     with _ended_by_signals():
         store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
-    own = PrefixStore(_meet(store, rank, world_size), store)
+    own = PrefixStore(_agreed_name(store, rank, world_size), store)
     on_gpus = device == "cuda" and torch.cuda.is_available()  # If not, ``own_gpu`` refuses it.
     backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
     dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
@@ -184,7 +184,7 @@ def _job() -> str:
     return f"{os.environ[LAUNCHED]} {socket.gethostname()} {boot} {agent} {fields[START_TIME]}"
 
 
-def _meet(store: Store, rank: int, world_size: int) -> str:
+def _agreed_name(store: Store, rank: int, world_size: int) -> str:
     """A name that the processes agree on which torchrun started together.
 
     torchrun keeps its store over restarts, with the addresses of ended processes, and gloo would
@@ -194,7 +194,7 @@ def _meet(store: Store, rank: int, world_size: int) -> str:
     mine = uuid.uuid4().hex
     deadline = time.monotonic() + TIMEOUT.total_seconds()
     if rank == 0:
-        store.set(OFFER, mine)
+        store.set(OFFERED_NAME, mine)
         answers = [f"{mine}/{other}" for other in range(1, world_size)]
         # Polled, since no signal ends the process in Store.wait.
         while answers and not store.check(answers) and time.monotonic() < deadline:
@@ -207,8 +207,8 @@ def _meet(store: Store, rank: int, world_size: int) -> str:
         store.set(f"{mine}/all", " ".join(store.get(key).decode() for key in answers))
         return mine
     while time.monotonic() < deadline:
-        if store.check([OFFER]):
-            offered: str = store.get(OFFER).decode()
+        if store.check([OFFERED_NAME]):
+            offered: str = store.get(OFFERED_NAME).decode()
             store.set(f"{offered}/{rank}", mine)
             every = f"{offered}/all"
             if store.check([every]) and mine in store.get(every).decode().split():
@@ -228,12 +228,12 @@ def shared_message(
     """
     ranks = range(world_size)
     keys = {other: f"ended/{other}" for other in ranks}
-    store.set(keys[rank], LOST * is_lost + message)
-    deadline = time.monotonic() + WORD_SECONDS
+    store.set(keys[rank], LOST_PREFIX * is_lost + message)
+    deadline = time.monotonic() + MESSAGE_WAIT_SECONDS
     while not store.check([*keys.values()]) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     messages = given_texts(store, keys)
-    lost = [other for other, text in messages.items() if text.startswith(LOST)]
+    lost = [other for other, text in messages.items() if text.startswith(LOST_PREFIX)]
     if is_lost:
         same = lost if len(lost) == len(messages) else []
         shown = failed_message(lost, [other for other in ranks if other not in messages], message)

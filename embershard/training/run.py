@@ -97,7 +97,7 @@ class Run:
             loss=math.nan,
             best=None,
             best_step=0,
-            looks_without_gain=0,
+            evaluations_without_improvement=0,
         )
         self._started, self._seen_before = time.monotonic(), 0
         self._last = LastCheckpoints(
@@ -307,14 +307,18 @@ class Run:
         evaluations = self._evaluations("valid", self._setup.valid)
         self._track(figures_of(evaluations, "valid"))
         if state.best is not None and quality(evaluations, tasks) <= quality(state.best, tasks):
-            state.looks_without_gain += 1
+            state.evaluations_without_improvement += 1
             return
         if state.best is None:
             self._last.wait()  # It may be this run's first checkpoint and drop the earlier run's.
         path = self._folder / str(state.step)
         write_checkpoint(path, self._module, self._contents(evaluations), group=self._group)
         # Set after the write, so that `best_checkpoint` exists whenever Ctrl-C interrupts.
-        state.best, state.best_step, state.looks_without_gain = evaluations, state.step, 0
+        state.best, state.best_step, state.evaluations_without_improvement = (
+            evaluations,
+            state.step,
+            0,
+        )
 
         def clean() -> None:
             self._last.drop_earlier(path)
@@ -382,7 +386,7 @@ class Run:
 
     def _has_stopped(self) -> bool:
         """True if the run ends here, before its epochs do."""
-        is_out_of_patience = self._state.looks_without_gain >= self._settings.patience
+        is_out_of_patience = self._state.evaluations_without_improvement >= self._settings.patience
         return is_out_of_patience and self._state.step < self._steps_max
 
     def _track_step(self, loss: float) -> None:

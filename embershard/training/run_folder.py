@@ -38,7 +38,7 @@ def folder_of(config: RunConfig) -> Path:
     return folder
 
 
-def begin(
+def checkpoints_to_resume(
     config: RunConfig,
     dataset: Dataset[Any],
     *,
@@ -65,7 +65,7 @@ def begin(
         group,
         # A missing plan is an error even in one process, which shards no table.
         lambda: (read_plan(config),),
-        lambda _: _lines(config, dataset),
+        lambda _: settings_lines(config, dataset),
         what="configuration and data",
         error=ConfigError,
     )
@@ -87,7 +87,7 @@ def write_job(config: RunConfig, job: str) -> None:
     (folder / JOB).write_text(job, encoding="utf-8")
 
 
-def _lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
+def settings_lines(config: RunConfig, dataset: Dataset[Any]) -> list[str]:
     """Settings and sizes of the data, which are equal on all ranks."""
     keys = [
         f"{name}.{key} = {value!r}"

@@ -14,7 +14,7 @@ from embershard.sharding.environment import from_rank_0
 from embershard.training.config import RunConfig
 from embershard.training.progress import TrainingProgress, TrainingResult, TrainingStopped
 from embershard.training.run import Run
-from embershard.training.run_folder import begin, locked_folder
+from embershard.training.run_folder import checkpoints_to_resume, locked_folder
 from embershard.training.setup import set_up
 
 
@@ -66,7 +66,7 @@ def train(
         with ExitStack() as stack:
             folder = locked_folder(config)
             from_rank_0(group, lambda: stack.enter_context(folder), error=ConfigError)
-            checkpoints = begin(
+            checkpoints = checkpoints_to_resume(
                 config, dataset, data=data, overwrite=overwrite, resume=resume, env=env, job=job
             )
             if config.training.threads:

@@ -100,7 +100,8 @@ def test_a_run_resumed_in_warm_up_and_while_patience_runs_out_equals_a_whole_one
     assert workers.run(2, train_until, resumed, 12) == [None, None]
     assert workers.run(2, train_until, resumed, expected.steps - 3, True) == [None, None]
     written = resumed / "last" / str(expected.steps - 5) / "training.json"
-    assert RunState.model_validate_json(written.read_text()).looks_without_gain == 2
+    state = RunState.model_validate_json(written.read_text())
+    assert state.evaluations_without_improvement == 2
     for found in workers.run(2, train_until, resumed, None, True):
         assert (found.valid, found.test) == (expected.valid, expected.test)
         assert (found.steps, found.stopped_early) == (expected.steps, True)

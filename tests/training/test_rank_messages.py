@@ -17,7 +17,7 @@ GLOO = "[/third_party/gloo/pair.cc:553] Connection closed by peer [::1]:5. This 
 
 def printed(monkeypatch, *given):
     """What each rank prints. LOST: its collective failed. None: it says nothing."""
-    monkeypatch.setattr(ranks, "WORD_SECONDS", 2.0 if None in given else 60.0)
+    monkeypatch.setattr(ranks, "MESSAGE_WAIT_SECONDS", 2.0 if None in given else 60.0)
     store, found = dist.HashStore(), dict.fromkeys(range(len(given)))
 
     def end(rank, said):
@@ -60,7 +60,7 @@ def test_what_ranks_print_that_end_together(monkeypatch, given, expected):
 
 
 def test_a_rank_that_comes_late_is_silent_if_another_has_printed_the_same(monkeypatch):
-    monkeypatch.setattr(ranks, "WORD_SECONDS", 0.05)
+    monkeypatch.setattr(ranks, "MESSAGE_WAIT_SECONDS", 0.05)
     store = dist.HashStore()
     assert shared_message(store, 1, 2, "interrupted") == "rank 1: interrupted"
     assert shared_message(store, 0, 2, "interrupted") is None
@@ -78,5 +78,5 @@ def test_a_rank_whose_store_is_gone_says_it_itself():
     env = SimpleNamespace(rank=1, world_size=2)
     alone = ranks.Ranks(env=env, job="job", store=Gone())
     lost = LostRankError("rank 0 ended", cause="a collective failed")
-    assert alone.last_words(lost, "unused") == "rank 1: a collective failed"
-    assert alone.last_words(KeyboardInterrupt(), "interrupted") == "rank 1: interrupted"
+    assert alone.final_message(lost, "unused") == "rank 1: a collective failed"
+    assert alone.final_message(KeyboardInterrupt(), "interrupted") == "rank 1: interrupted"
