@@ -51,8 +51,8 @@ class RequestReader:
         """
         Args:
             columns: the column of each input.
-            rows: shape of the rows.
-            examples_max: most examples of a request.
+            rows: what a row holds.
+            examples_max: largest number of examples of a request.
         """
         self._schema, self._rows = schema, rows
         self._dense = {
