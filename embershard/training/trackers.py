@@ -1,33 +1,13 @@
 """The trackers of a run: TensorBoard and MLflow, as ``[tracking]`` says."""
 
-from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from embershard.tracking.mlflow import MlflowRun
-from embershard.tracking.thread import Point, TrackerThread
+from embershard.tracking.tensorboard import TensorBoardFolder
+from embershard.tracking.thread import TrackerThread
 from embershard.training.config import RunConfig
-
-
-class TensorBoardFolder:
-    """Writes scalars as event files. TensorBoard hides older points after ``first_step``."""
-
-    def __init__(self, folder: Path, first_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(folder), purge_step=first_step + 1)
-
-    def log(self, points: Sequence[Point]) -> None:
-        """Write the points to disk."""
-        for step, unix_seconds, scalars in points:
-            for name, value in scalars.items():
-                self._writer.add_scalar(name, value, step, unix_seconds)
-        self._writer.flush()
-
-    def close(self, *, finished: bool) -> None:
-        """Close the event file."""
-        self._writer.close()
 
 
 def start_trackers(config: RunConfig, folder: Path, first_step: int) -> list[TrackerThread]:
