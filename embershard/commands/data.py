@@ -77,7 +77,7 @@ def _add_describe(actions: Any) -> None:
         type=int,
         default=SAMPLE_ROWS,
         metavar="N",
-        help="most rows to read of each split (default: %(default)s)",
+        help="largest number of rows to read of each split (default: %(default)s)",
     )
     command.set_defaults(run=_describe)
 

@@ -166,7 +166,7 @@ def describe_splits(
         schema: schema of its inputs.
         splits: ``train`` first; the others are compared with it.
         tasks: names of the columns of labels.
-        rows: most rows to read of each split, at least 1.
+        rows: largest number of rows to read of each split, at least 1.
         null_shares: the share of nulls of dense inputs before a declared value replaces them.
     """
     described, reference = dict[str, SplitDescription](), None

@@ -200,14 +200,14 @@ class SparseColumn(Section):
     unknown ids."""
 
     max_size: Annotated[int, Field(ge=1)] | None = None
-    """With ``ids = "vocabulary"``: most ids with a row of their own, the most frequent ones.
-    Without it there is no limit."""
+    """With ``ids = "vocabulary"``: largest number of ids with a row of their own, the most
+    frequent ones. Without it there is no limit."""
 
     null: Literal["empty", "error"] = "empty"
     """``empty``: a null stands for no id, also in a list. ``error``: it is an error."""
 
     max_ids: Annotated[int, Field(ge=0, le=MAX_LENGTH)] = 0
-    """Most ids of one list that count. 0: no limit."""
+    """Largest number of ids of one list that count. 0: no limit."""
 
     keep: Keep = "reject"
     """The end of a longer list that counts, ``first`` or ``last``. ``reject``: it is an error."""

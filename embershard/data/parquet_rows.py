@@ -31,7 +31,7 @@ DIRECT_IDS: Final = 4
 """A vocabulary has an array of rows by id if its ids span fewer numbers than this, per id."""
 
 DIRECT_MAX: Final = 1 << 25
-"""Most ids of a vocabulary with such an array, which takes 512 MiB at most."""
+"""Largest number of ids of a vocabulary with such an array, which takes 512 MiB at most."""
 
 
 class RowMapper:

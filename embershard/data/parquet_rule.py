@@ -13,7 +13,8 @@ from embershard.data.parquet_config import SplitConfig
 from embershard.ids import hash_ids
 
 TIMES_MAX: Final = 1 << 24
-"""Most times that quantiles are taken from. If there are more rows, every k-th one counts."""
+"""Largest number of times that quantiles are taken from. If there are more rows, every k-th one
+counts."""
 
 
 class SplitRule(NamedTuple):

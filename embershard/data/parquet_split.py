@@ -50,10 +50,10 @@ DECODED_ROWS: Final = 32_768
 """Rows of a lane that are decoded at once."""
 
 ORDERED: Final = 65_536
-"""Most rows of a window that is not shuffled."""
+"""Largest number of rows of a window that is not shuffled."""
 
 SAMPLE_ROWS: Final = 16_384
-"""Most rows that sample requests are taken from."""
+"""Largest number of rows that sample requests are taken from."""
 
 SAMPLE_REQUESTS: Final = 256
 """Rows that are read in addition to the wanted ones, if each row is a request."""

@@ -52,7 +52,7 @@ class RequestReader:
         Args:
             columns: the column of each input.
             rows: shape of the rows.
-            examples_max: most examples of a request.
+            examples_max: largest number of examples of a request.
         """
         self._schema, self._rows = schema, rows
         self._dense = {

@@ -110,8 +110,8 @@ def compare(
         scorer: the package, with the schema of the recorded one.
         recording: file of ``embershard serve --record``.
         patterns: files, folders, globs and URLs of the training data.
-        requests: most requests to compare, spread over the recording.
-        rows: about the most rows to compare, spread over the files.
+        requests: largest number of requests to compare, spread over the recording.
+        rows: about the largest number of rows to compare, spread over the files.
 
     Raises:
         InputError: the recording is damaged, of another schema, or without answered requests.
