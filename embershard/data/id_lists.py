@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from embershard.data.base import JaggedColumn
 from embershard.package.samples import offsets_of
+from embershard.package.schema import Keep
 
 
 class IdLists(NamedTuple):
@@ -49,13 +50,14 @@ class IdLists(NamedTuple):
         offsets = self.offsets[first : stop + 1]
         return IdLists(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
-    def at_most(self, count: int, *, first: bool) -> IdLists:
-        """The first ``count`` ids of each list, or the last."""
+    def at_most(self, count: int, keep: Keep) -> IdLists:
+        """The first ``count`` ids of each list if ``keep`` is "first", else the last. 0 means no
+        limit."""
         lengths = self.lengths
-        if self.offsets is None or not (lengths > count).any():
+        if not count or self.offsets is None or not (lengths > count).any():
             return self
         kept = np.minimum(lengths, count)
-        starts = self.offsets[:-1] if first else self.offsets[1:] - kept
+        starts = self.offsets[:-1] if keep == "first" else self.offsets[1:] - kept
         return IdLists(*JaggedColumn.of_ranges(self.values, starts, kept))
 
     def row_of(self, place: int) -> int:

@@ -411,15 +411,13 @@ def _null_id(rows: Rows, column: str, name: str, row: int) -> DataError:
 
 def _kept(rows: Rows, column: str, spec: SparseColumn, lists: IdLists) -> IdLists:
     """At most ``max_ids`` of each list."""
-    if not spec.max_ids:
-        return lists
-    if spec.keep == "reject":
+    if spec.max_ids and spec.keep == "reject":
         lengths = lists.lengths
         row = int(np.argmax(lengths)) if len(lengths) else 0
         if len(lengths) and lengths[row] > spec.max_ids:
             problem = f"expected at most {spec.max_ids} ids, got {lengths[row]}; set keep"
             raise rows.refusal(column, row, problem)
-    return lists.at_most(spec.max_ids, first=spec.keep == "first")
+    return lists.at_most(spec.max_ids, spec.keep)
 
 
 def _is_uint64(arrow_type: pa.DataType) -> bool:

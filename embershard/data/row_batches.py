@@ -220,7 +220,7 @@ def keep_ids(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
             f"feature {item.name!r}: example {example}: expected at most {item.max_ids} ids, "
             f"got {lengths[example]}"
         )
-    return IdLists(*raw).at_most(item.max_ids, first=item.keep == "first").column()
+    return IdLists(*raw).at_most(item.max_ids, item.keep).column()
 
 
 def dropout_shares(

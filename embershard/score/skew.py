@@ -147,9 +147,7 @@ def _of_requests(
 ) -> _Side:
     dense, sparse = unpack_requests(schema, samples)
     lists = [
-        IdLists(*column).at_most(item.max_ids, first=item.keep == "first")
-        if item.max_ids
-        else IdLists(*column)
+        IdLists(*column).at_most(item.max_ids, item.keep)
         for item, column in zip(schema.sparse, sparse, strict=True)
     ]
     values = {
