@@ -34,13 +34,13 @@ LAYOUTS = {
     "a folder above": (["a.parquet", "../a.parquet"], ["here/a.parquet", "a.parquet"]),
     "folders beside": (["../p/a.parquet", "../q/a.parquet"], ["p/a.parquet", "q/a.parquet"]),
     "relative and absolute": (
-        ["q/a.parquet", "/x.parquet"], ["work/here/q/a.parquet", "x.parquet"],
+        ["q/a.parquet", "/x.parquet"], ["srv/here/q/a.parquet", "x.parquet"],
     ),
     "URLs of local files": (
         ["file:///d/p/a.parquet", "file:///d/q/a.parquet"], ["p/a.parquet", "q/a.parquet"],
     ),
     "URLs and paths of local files": (
-        ["file:///work/p/a.parquet", "../q/a.parquet"], ["p/a.parquet", "q/a.parquet"],
+        ["file:///srv/p/a.parquet", "../q/a.parquet"], ["p/a.parquet", "q/a.parquet"],
     ),
     "folders of a bucket": (
         ["s3://b/p/a.parquet", "s3://b/q/a.parquet"], ["p/a.parquet", "q/a.parquet"],
@@ -59,7 +59,7 @@ LAYOUTS = {
 def test_scores_lie_as_sources_below_their_common_folder(
     sources: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "getcwd", lambda: "/work/here")
+    monkeypatch.setattr(os, "getcwd", lambda: "/srv/here")
     files = [SourceFile(source, 0, 0) for source in sources]
 
     assert target_paths(files, Path("/out")) == expected

@@ -41,7 +41,9 @@ def test_a_missing_keyword_is_named(predictor):
     },
 )
 def test_a_value_of_another_type_is_named(predictor, name, value):
-    with pytest.raises(TypeError, match=f"^LocalPredictor: keyword '{name}': got {value!r}, "):
+    with pytest.raises(
+        TypeError, match=f"^LocalPredictor: keyword '{name}': unexpected value {value!r}"
+    ):
         load_extension().LocalPredictor(**predictor | {name: value})
 
 

@@ -22,7 +22,7 @@ from embershard.sharding import (
     state_tensors,
 )
 from embershard.sharding.folder_claim import LOCK, claimed_folder
-from embershard.training import resuming
+from embershard.training import last_checkpoints
 from tests.cases import cases
 from tests.sharding.cases import plan_of, sharded
 from tests.sharding.reference import make_case
@@ -358,14 +358,14 @@ def restore_where_rank_1_cannot_read(env, folder):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     save_state(model, folder / "last" / "5" / "state", optimizer=optimizer, group=env.process_group)
-    last = resuming.LastCheckpoints(folder, 2, model, optimizer, env)
+    last = last_checkpoints.LastCheckpoints(folder, 2, model, optimizer, env)
 
     def refuse(path):
         raise DataError("no metadata here")
 
     with pytest.MonkeyPatch.context() as patch:
         if env.rank == 1:
-            patch.setattr(resuming, "read_saved", refuse)
+            patch.setattr(last_checkpoints, "read_saved", refuse)
         with pytest.raises(DataError) as raised:
             last.restore(folder / "last" / "5")
     last.close()
