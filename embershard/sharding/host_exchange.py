@@ -73,7 +73,7 @@ class HostExchange:
     def _blocks(
         self, examples: Sequence[int]
     ) -> tuple[list[list[VectorBlock]], list[list[VectorBlock]]]:
-        """What ``to_ranks`` sends to each rank, and what it receives from each."""
+        """Blocks that ``to_ranks`` sends to each rank, and blocks that it receives from each."""
         sent = [[VectorBlock(rows, self._own.widths)] for rows in self.rows(examples)]
         own = examples[self._rank]
         return sent, [[VectorBlock(own, columns.widths)] for columns in self._columns]

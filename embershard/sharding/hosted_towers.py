@@ -64,8 +64,10 @@ class HostedTowers:
             optimizers: optimizer of each parameter, by its id.
         """
         for tower, host in zip(self._towers, self._hosts, strict=True):
-            trained = [(each, optimizers.get(id(each))) for each in tower.parameters()]
-            states = [(each.detach(), inner and inner.state.get(each)) for each, inner in trained]
+            trained = [(weight, optimizers.get(id(weight))) for weight in tower.parameters()]
+            states = [
+                (weight.detach(), inner and inner.state.get(weight)) for weight, inner in trained
+            ]
             box = [_to(states, "cpu")]
             with collective(self._env.process_group):
                 source = host * self._local_size

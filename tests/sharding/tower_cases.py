@@ -1,10 +1,9 @@
-"""What worker processes run with a model of two towers on two hosts of two ranks."""
+"""Cases for worker processes: a model of two towers on two hosts of two ranks."""
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from unittest.mock import patch
 
 import torch
-import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from embershard.jagged import KeyedJaggedTensor
@@ -29,6 +28,7 @@ from embershard.sharding import (
     table_row_wise,
     table_wise,
 )
+from tests.sharding.two_hosts import counted_bytes
 
 RANKS, LOCAL, DIM = 4, 2, 8
 SIZES = [5, 3, 0, 4]
@@ -197,24 +197,6 @@ def bytes_between_hosts(env, is_ordinary):
     with no_towers if is_ordinary else nullcontext():
         model = sharded(env, "hosts")
     step(model, adagrad_of(model), batches()[0][env.rank])
-    with _counted(model.env) as sent:
+    with counted_bytes(model.env) as sent:
         loss_of(model, batches()[1][env.rank])[0].backward()
     return sum(sent)
-
-
-@contextmanager
-def _counted(env):
-    sent, original = [], dist.all_to_all_single
-
-    def counting(output, values, *splits, group, **kwargs):
-        if group in (env.output_group, env.cross_group):
-            for rank, count in zip(dist.get_process_group_ranks(group), splits[1], strict=True):
-                if rank // LOCAL != env.rank // LOCAL:
-                    sent.append(count * values.element_size())
-        return original(output, values, *splits, group=group, **kwargs)
-
-    dist.all_to_all_single = counting
-    try:
-        yield sent
-    finally:
-        dist.all_to_all_single = original

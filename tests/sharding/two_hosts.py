@@ -38,15 +38,16 @@ def cross_host_bytes(env, case, kind):
     """That this rank sends to the other host in a step: of vectors, and of their gradients."""
     module = shard(env, collection_of(case), plan_of(case, kind, RANKS))
     features = features_of(case, case.batches[0][env.rank])
-    with _counted(env) as forward:
+    with counted_bytes(env) as forward:
         output = module(features).values()
-    with _counted(env) as backward:
+    with counted_bytes(env) as backward:
         output.sum().backward()
     return sum(forward), sum(backward)
 
 
 @contextmanager
-def _counted(env):
+def counted_bytes(env):
+    """Yields a list that gets the bytes of each part that goes to another host."""
     sent, original = [], dist.all_to_all_single
 
     def counting(output, values, *splits, group, **kwargs):

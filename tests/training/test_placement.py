@@ -1,4 +1,4 @@
-"""Where the tables of a run are placed."""
+"""Placement of the tables of a run on ranks and hosts."""
 
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.training import RunConfig

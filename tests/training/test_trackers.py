@@ -1,4 +1,4 @@
-"""What rank 0 of a run logs to TensorBoard and MLflow."""
+"""Rank 0 of a run logs its scalars to TensorBoard and MLflow."""
 
 import socket
 import sys

@@ -63,7 +63,7 @@ void BuildOffsets(const SparseInput& input, size_t feature, Requests requests, s
   offsets->resize(bags + 1, total);
 }
 
-// Where one request's lists of one input are written.
+// Destination of one request's lists of one input.
 struct SparseTarget {
   int64_t* rows = nullptr;
   float* weights = nullptr;  // Null where unweighted.

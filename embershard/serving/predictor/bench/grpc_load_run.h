@@ -85,7 +85,7 @@ class GrpcLoadRun {
   // Time zero of the schedule.
   Clock::time_point start() const { return start_; }
 
-  // Of all lanes, the largest GrpcLane::busiest_thread_share(). 0 until the run is over.
+  // The largest GrpcLane::busiest_thread_share() of all lanes. 0 until the run is over.
   double busiest_thread_share() const {
     double share = 0;
     for (const auto& lane : lanes_) share = std::max(share, lane->busiest_thread_share());

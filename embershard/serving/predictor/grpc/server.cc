@@ -75,7 +75,7 @@ struct Server::State {
     torchrec.AddPredict("Predict", Make<TorchRecMessages>);
   }
 
-  // Told by services about authenticated calls; null if calls need no token.
+  // Services report authenticated calls to it; null if calls need no token.
   OpenConnections* Authenticated() { return bounds_strangers ? &connections : nullptr; }
 
   const std::shared_ptr<ServedModels> served;

@@ -37,7 +37,7 @@ class IdentityMap final : public IdMap {
   }
 
  private:
-  // As unsigned numbers, negative ids are larger than any row.
+  // Negative ids become larger than any row when they are read as unsigned numbers.
   bool IsKnown(int64_t id) const { return static_cast<uint64_t>(id) < known_; }
 
   // Collects sign bits without a branch, so that compilers vectorize the loop.
