@@ -205,8 +205,8 @@ uint64_t OpenConnections::Look(std::set<uint64_t>* numbers, Clock::time_point no
     freed = before - charged_;
     CalmDown(now);
   }
+  strangers_reset_ += beyond.size();  // Before a client can see that it was reset.
   for (const File& connection : beyond) Reset(connection.descriptor());
-  strangers_reset_ += beyond.size();
   std::vector<Waiting> admitted;
   {
     MutexLock lock(mutex_);

@@ -35,8 +35,7 @@ namespace embershard::rpc {
 //     network then counts as flooding: its other strangers are reset once they send over
 //     kSmallBytes, also while they wait.
 //   - New connections of a flooding network are passed to gRPC one by one, in order, with a pause
-//   of
-//     kAdmissionPeriodMin. The others wait unread, since the address may be a router's with good
+//     of kAdmissionPeriodMin. The others wait unread, since the address may be a router's with good
 //     clients behind it. The pause doubles up to kAdmissionPeriodMax while connections of the
 //     network are reset, unless it has an authenticated connection. It halves in each kFloodPeriod
 //     without a reset, until the network no longer counts as flooding.
