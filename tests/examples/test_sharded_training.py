@@ -47,7 +47,7 @@ def test_the_example_plans_trains_resumes_and_serves_the_models_scores():
 
 def test_the_snippets_of_both_pages_are_its_code():
     found = snippets("training.md") + snippets("planner.md")[:1]
-    assert len(found) == 6
+    assert len(found) == 5
     assert all(code in EXAMPLE.read_text() for code in found)
 
 
