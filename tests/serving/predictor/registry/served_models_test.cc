@@ -382,8 +382,8 @@ TEST(ServedModels, ALostDeviceFailsItsBatchAndTheHealthOfAll) {
   });
   EXPECT_FALSE(served.device_lost());
   lost = true;
-  const auto engine = served.Find(name, 0, "");
-  const Answer answer = Predict(engine->get(), GoodInputs()).get();
+  const auto current = served.Find(name, 0, "");
+  const Answer answer = Predict(current->get(), GoodInputs()).get();
   EXPECT_EQ(answer.status.reason(), StatusReason::kDeviceLost);
   EXPECT_TRUE(WaitFor([&] { return served.device_lost() && told; }));
   EXPECT_TRUE(served.exhausted());
