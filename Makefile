@@ -115,7 +115,7 @@ sanitize: install
 	  cmake -G Ninja -S . -B build/$$sanitizer -DCMAKE_BUILD_TYPE=Debug \
 	    -DEMBERSHARD_TESTS=ON -DEMBERSHARD_SANITIZER=$$sanitizer >/dev/null; \
 	  cmake --build build/$$sanitizer --parallel $(cores) --target cpp_tests; \
-	  $(fixed_addresses) ctest --test-dir build/$$sanitizer --output-on-failure; \
+	  $(fixed_addresses) ctest --test-dir build/$$sanitizer --output-on-failure --parallel $(cores); \
 	done
 
 # Any bytes as requests and as packages, FUZZ_SECONDS each. The corpus stays in the build folder for

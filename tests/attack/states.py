@@ -75,8 +75,8 @@ def blocked_log(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Se
     """Nobody reads standard error any more, and each request has a line for it."""
     publish(folder / "repository", 1)
     with small_pipe() as (_, writing):
-        given = (*flags(drain_seconds), "--slow-ms", 0.001)
-        with serving(folder / "repository", *given, stderr=writing) as server:
+        arguments = (*flags(drain_seconds), "--slow-ms", 0.001)
+        with serving(folder / "repository", *arguments, stderr=writing) as server:
             fill(writing)
             with grpc.insecure_channel(server.address) as channel:
                 for _ in range(100):
@@ -191,8 +191,8 @@ def flags(drain_seconds: int = DRAIN_SECONDS) -> tuple[object, ...]:
 
 
 def request(price: float) -> bytes:
-    asked = Asked(num_examples=1, dense={"price": [price]}, sparse={"item": [[3]]}, schema=SCHEMA)
-    return named(asked).SerializeToString()
+    request = Asked(num_examples=1, dense={"price": [price]}, sparse={"item": [[3]]}, schema=SCHEMA)
+    return named(request).SerializeToString()
 
 
 def metrics_flags() -> tuple[object, ...]:
@@ -203,7 +203,9 @@ def metric(url: str, name: str) -> float:
     """The sum of the samples of a name."""
     with urllib.request.urlopen(f"{url}metrics", timeout=60) as answer:
         families = text_string_to_metric_families(answer.read().decode())
-    return sum(each.value for family in families for each in family.samples if each.name == name)
+    return sum(
+        sample.value for family in families for sample in family.samples if sample.name == name
+    )
 
 
 def read_log_until(words: str, server: Serving) -> None:

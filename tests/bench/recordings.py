@@ -56,5 +56,5 @@ def call(
 
 
 def write_recording(path: Path, calls: list[bytes], **fields) -> Path:
-    path.write_bytes(b"".join(framed(each) for each in (header(**fields), *calls)))
+    path.write_bytes(b"".join(framed(item) for item in (header(**fields), *calls)))
     return path

@@ -56,8 +56,8 @@ def test_a_bench_without_a_rate_sends_one_request_after_the_other(capsys):
 
 def asked_versions(fake):
     """Version and label of every request, each pair once."""
-    requests = [pb.PredictRequest.FromString(each) for each in fake.requests]
-    return {(each.version, each.label) for each in requests}
+    requests = [pb.PredictRequest.FromString(request) for request in fake.requests]
+    return {(request.version, request.label) for request in requests}
 
 
 @pytest.mark.parametrize("streams", [(), ("--streams", "1")], ids=["calls", "streams"])
@@ -67,9 +67,9 @@ def test_a_bench_follows_the_default_version_through_a_swap(capsys, streams):
     def answer(number, context):
         version = 7 if number < 20 else 8
         fake.model.version = version
-        asked = pb.PredictRequest.FromString(fake.requests[number]).version
-        if asked not in (0, version):
-            context.abort(grpc.StatusCode.NOT_FOUND, f"version {asked} is not served here")
+        request = pb.PredictRequest.FromString(fake.requests[number]).version
+        if request not in (0, version):
+            context.abort(grpc.StatusCode.NOT_FOUND, f"version {request} is not served here")
         return pb.PredictResponse(model="ranker", version=version)
 
     with fake_predictor(answer) as fake:
@@ -91,7 +91,9 @@ def test_a_bench_measures_the_version_or_label_that_is_given(capsys, flags, name
     with fake_predictor() as fake:
         assert bench(fake, "--requests", "20", *flags) == 0
     assert asked_versions(fake) == {named}
-    assert {(each.version, each.label) for each in fake.descriptions} == {named}
+    assert {(description.version, description.label) for description in fake.descriptions} == {
+        named
+    }
     shown = {"--version": "ranker 8 at", "--label": "ranker 7 (canary) at"}[flags[0]]
     assert f"model      {shown} ipv4:" in capsys.readouterr().out
 
@@ -226,7 +228,7 @@ def test_an_objective_that_never_holds_ends_with_3_and_a_report(capsys, tmp_path
     assert re.search(r"^ +100/s +\d+ late of \d+, .* missed", out, re.MULTILINE)
     document = json.loads(path.read_text())
     assert document["objective_met"] is False
-    assert {each["rate"] for each in document["trials"]} >= {100, 50}
+    assert {trial["rate"] for trial in document["trials"]} >= {100, 50}
 
 
 @cases(

@@ -14,14 +14,14 @@ def test_percentiles_are_those_of_sorted_values(percent, scale_ns):
     random = np.random.default_rng(0)
     values = np.sort((random.lognormal(0, 1.5, 20_000) * scale_ns).astype(np.int64))
     buckets = [(value, value, 1) for value in values.tolist()]
-    found = Distribution(buckets).percentile_seconds(percent) * 1e9
-    assert found == pytest.approx(values[math.ceil(round(percent * 200, 6)) - 1])
+    result = Distribution(buckets).percentile_seconds(percent) * 1e9
+    assert result == pytest.approx(values[math.ceil(round(percent * 200, 6)) - 1])
 
 
 def test_percentiles_by_hand():
     ten = Distribution([(n, n, 1) for n in range(1, 11)])
-    found = [round(ten.percentile_seconds(percent) * 1e9) for percent in (10, 11, 50, 90, 99)]
-    assert found == [1, 2, 5, 9, 10]
+    results = [round(ten.percentile_seconds(percent) * 1e9) for percent in (10, 11, 50, 90, 99)]
+    assert results == [1, 2, 5, 9, 10]
     assert ten.count == 10
     assert ten.max_seconds == pytest.approx(10e-9)
 

@@ -52,7 +52,7 @@ def test_requests_follow_the_schema():
         assert 1 <= drawn.examples <= 7
         assert len(message.packed.request_dense) == 4
         assert len(message.packed.example_dense) == 4 * 2 * drawn.examples
-        tags = sum(len(each) for each in lists["tags"])
+        tags = sum(len(tag) for tag in lists["tags"])
         assert len(message.packed.weights) == 4 * tags
         assert np.isfinite(np.frombuffer(message.packed.example_dense, "<f4")).all()
 
@@ -72,7 +72,7 @@ def test_lengths_reach_the_limit_and_are_one_without():
     lengths = {name: Counter() for name in SOURCES}
     for drawn in draw(examples=((3, 3),), pool_requests=300):
         for name, lists in lists_of(drawn)[0].items():
-            lengths[name].update(len(each) for each in lists)
+            lengths[name].update(len(ids) for ids in lists)
     assert set(lengths["user"]) == set(lengths["item"]) == {1}
     assert set(lengths["tags"]) == {0, 1, 2, 3}
     assert set(lengths["history"]) == set(range(21))
@@ -88,7 +88,7 @@ def test_lengths_are_those_asked_for():
 
 def test_uniform_ids_are_all_as_likely():
     drawn = draw(zipf_alpha=None, examples=((50, 50),), pool_requests=100)
-    tags = np.concatenate([np.concatenate(lists_of(each)[0]["tags"]) for each in drawn])
+    tags = np.concatenate([np.concatenate(lists_of(request)[0]["tags"]) for request in drawn])
     seen = np.bincount(tags, minlength=8)
     expected = len(tags) / 8
     assert ((seen - expected) ** 2 / expected).sum() < 7 + 4 * np.sqrt(14) + 4
@@ -109,7 +109,7 @@ def test_a_seed_gives_the_same_requests_and_another_others():
 @pytest.mark.parametrize(("options", "sent"), [({}, 0), ({"priority": "background"}, 2)])
 def test_requests_carry_the_priority_asked_for(options, sent):
     drawn = draw(pool_requests=3, **options)
-    assert {pb.PredictRequest.FromString(each.message).priority for each in drawn} == {sent}
+    assert {pb.PredictRequest.FromString(request.message).priority for request in drawn} == {sent}
 
 
 def test_the_pool_is_bounded_in_bytes():

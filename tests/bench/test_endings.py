@@ -157,7 +157,7 @@ def test_a_search_ends_with_the_run_that_found_the_server_gone(capsys, tmp_path)
 
     with fake_predictor(answer) as fake:
         assert bench(fake, *SEARCH, "--json", str(path)) == 1
-        asked = len(fake.descriptions)
+        request = len(fake.descriptions)
     out, err = capsys.readouterr()
     assert "search ended: the server does not answer\n" in out
     assert err.startswith("embershard bench: UnavailableError: the server does not answer any more")
@@ -165,4 +165,4 @@ def test_a_search_ends_with_the_run_that_found_the_server_gone(capsys, tmp_path)
     assert document["trials"][0]["held"]
     assert document["trials"][-1]["requests"] > document["trials"][-1]["late"]
     assert "OK" in document["by_code"]  # The report is of the highest rate that held.
-    assert asked == 1  # The calls of a server that is gone are not counted.
+    assert request == 1  # The calls of a server that is gone are not counted.

@@ -65,7 +65,7 @@ def recorded(path, *requests, schema=SCHEMA):
 @pytest.mark.parametrize("request_of", [named_request, packed_request])
 def test_both_forms_give_every_input_and_output(tmp_path, request_of):
     (sample,) = recorded_samples(recorded(tmp_path / "file", request_of()), MANIFEST)
-    names = [each.name for each in MANIFEST.sparse]
+    names = [feature.name for feature in MANIFEST.sparse]
     assert names == ["user", "tags", "item"]
     assert sample.num_examples == 2
     assert sample.lengths.tolist() == [1, 0, 2, 1]
@@ -81,7 +81,10 @@ def test_a_limit_takes_requests_spread_over_the_recording(tmp_path):
     for place, request in enumerate(requests):
         request.packed.request_dense = np.array([place], "<f4").tobytes()
     file = recorded(tmp_path / "file", *requests)
-    ages = [float(each.request_dense[0]) for each in recorded_samples(file, MANIFEST, most=3)]
+    ages = [
+        float(recorded_sample.request_dense[0])
+        for recorded_sample in recorded_samples(file, MANIFEST, most=3)
+    ]
     assert ages == [0, 3, 6]
 
 

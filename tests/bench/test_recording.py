@@ -40,7 +40,7 @@ def test_a_file_that_ends_anywhere_is_whole_up_to_there(tmp_path):
         path.write_bytes(whole[:end])
         recording = read_recording(path)
         expected = [b"first"] * (end >= len(begin + first)) + [b"second"] * (end == len(whole))
-        assert [each.request for each in recording.calls] == expected
+        assert [call.request for call in recording.calls] == expected
         kept = len(begin) + len(first) * (len(expected) > 0) + len(second) * (len(expected) > 1)
         assert recording.torn_bytes == end - kept
 

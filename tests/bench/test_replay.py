@@ -27,7 +27,7 @@ REQUESTS = [
 
 def recorded(path, requests=REQUESTS, **fields):
     """A millisecond apart."""
-    calls = [call(each, 1_000_000 + 1000 * n) for n, each in enumerate(requests)]
+    calls = [call(request, 1_000_000 + 1000 * n) for n, request in enumerate(requests)]
     return write_recording(path, calls, **fields)
 
 
@@ -55,16 +55,20 @@ def test_a_server_receives_the_recorded_bytes_in_turn(tmp_path, capsys):
 def test_requests_leave_in_the_order_in_which_they_arrived(tmp_path):
     calls = [call(b"\x20\x02", 200), call(b"\x20\x01", 100), call(b"\x20\x03", 200)]
     replay = read_replay(write_recording(tmp_path / "calls", calls))
-    assert [each.message for each in replay.requests] == [b"\x20\x01", b"\x20\x02", b"\x20\x03"]
-    assert [each.due_seconds for each in replay.requests] == pytest.approx([0, 1e-4, 1e-4])
+    assert [request.message for request in replay.requests] == [
+        b"\x20\x01",
+        b"\x20\x02",
+        b"\x20\x03",
+    ]
+    assert [request.due_seconds for request in replay.requests] == pytest.approx([0, 1e-4, 1e-4])
 
 
 def test_examples_and_ids_are_counted_in_both_forms(tmp_path):
-    asked = random_request(3, seed=5)
-    ids = sum(len(each) for lists in asked.sparse.values() for each in lists)
-    both = [named(asked).SerializeToString(), packed(asked, 0xABC).SerializeToString()]
+    request = random_request(3, seed=5)
+    ids = sum(len(value) for lists in request.sparse.values() for value in lists)
+    both = [named(request).SerializeToString(), packed(request, 0xABC).SerializeToString()]
     replay = read_replay(recorded(tmp_path / "calls", both))
-    assert [(each.examples, each.ids) for each in replay.requests] == [(3, ids), (3, ids)]
+    assert [(item.examples, item.ids) for item in replay.requests] == [(3, ids), (3, ids)]
 
 
 def test_recorded_times_are_kept(tmp_path, capsys):
@@ -88,10 +92,10 @@ def test_one_recorded_time_is_no_rate(tmp_path, capsys):
 
 
 def checked(tmp_path, responses, answers):
-    calls = [call(b"\x20\x01", n, response=each) for n, each in enumerate(responses)]
+    calls = [call(b"\x20\x01", n, response=response) for n, response in enumerate(responses)]
     replay = read_replay(write_recording(tmp_path / "calls", calls))
-    given = [each and each.SerializeToString() for each in answers]
-    return check_answers(replay, given)
+    results = [answer and answer.SerializeToString() for answer in answers]
+    return check_answers(replay, results)
 
 
 @cases(

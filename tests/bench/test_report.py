@@ -197,5 +197,5 @@ def test_a_quiet_run_has_no_limits_of_the_tool():
     },
 )
 def test_the_tool_says_when_it_was_the_limit(change, words):
-    (found,) = tool_limits(replace(RESULT, **change))
-    assert words in found
+    (result,) = tool_limits(replace(RESULT, **change))
+    assert words in result

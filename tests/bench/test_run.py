@@ -61,8 +61,8 @@ def test_gaps_of_an_open_loop_are_exponential():
 
 
 def test_a_gap_of_an_open_loop_does_not_follow_from_the_one_before():
-    found = gaps(1, seed=3, seconds=50_000) - 1  # Mean and deviation 1.
-    assert (found[1:] * found[:-1]).mean() == pytest.approx(0, abs=4 / np.sqrt(50_000))
+    result = gaps(1, seed=3, seconds=50_000) - 1  # Mean and deviation 1.
+    assert (result[1:] * result[:-1]).mean() == pytest.approx(0, abs=4 / np.sqrt(50_000))
 
 
 def test_times_of_an_open_loop_repeat_for_a_seed_and_differ_for_others():

@@ -70,9 +70,9 @@ def test_requests_go_as_they_are_with_an_id_and_a_timeout_of_their_own():
         result = run_load(target, POOL, load())
     assert result.by_code == {"OK": 40}
     assert result.examples_ok == 120
-    assert {(each.model, each.num_examples) for each in seen} == {("m", 3)}
-    assert len({each.request_id for each in seen}) == len(seen)
-    assert all(0 < each.timeout_ms <= 30_000 for each in seen)
+    assert {(call.model, call.num_examples) for call in seen} == {("m", 3)}
+    assert len({call.request_id for call in seen}) == len(seen)
+    assert all(0 < call.timeout_ms <= 30_000 for call in seen)
 
 
 def test_answers_in_another_order_are_matched_and_strange_ones_passed_over():

@@ -21,8 +21,8 @@ def test_ranks_pass_a_test_of_goodness_of_fit(size, alpha):
     if rare[0][0] < 10:
         often, rare = np.ones(size, bool) & often, ([], [])
     wanted = np.concatenate([expected[often], rare[0]])
-    found = np.concatenate([seen[often], rare[1]])
-    statistic = ((found - wanted) ** 2 / wanted).sum()
+    actual = np.concatenate([seen[often], rare[1]])
+    statistic = ((actual - wanted) ** 2 / wanted).sum()
     freedom = len(wanted) - 1
     assert statistic < freedom + 4 * np.sqrt(2 * freedom) + 4
 

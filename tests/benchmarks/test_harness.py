@@ -53,8 +53,8 @@ def test_sides_warm_up_once_then_alternate_in_both_directions(bench):
 
 def test_values_are_kept_block_by_block():
     values = iter([1.0, 2.0, 3.0])
-    found = interleave({"a": lambda seconds: {"x": next(values) * seconds}}, 3, 10.0)
-    assert found["a"]["x"].tolist() == [10, 20, 30]
+    result = interleave({"a": lambda seconds: {"x": next(values) * seconds}}, 3, 10.0)
+    assert result["a"]["x"].tolist() == [10, 20, 30]
 
 
 def test_a_row_compares_two_sides(bench):
@@ -102,10 +102,10 @@ def test_another_checkout_runs_only_our_sides_interleaved_and_no_peer(bench):
     bench.other = Checkout(THIS.root.parent)
     x = "units_per_second"
     ratios = [Ratio("r", x, "a", "p"), Ratio("again", x, "a", "c"), Ratio("of_peer", x, "p", "a")]
-    found = bench.compare("w", {"a": ours, "p": peer, "c": plain}, ratios, blocks=2)
+    comparison = bench.compare("w", {"a": ours, "p": peer, "c": plain}, ratios, blocks=2)
     assert ours.started == [THIS, bench.other]
     assert peer.started == plain.started == []
-    assert sorted(found) == ["a", "a, other checkout"]
+    assert sorted(comparison) == ["a", "a, other checkout"]
     rows = [(row.name, row.ours, row.theirs) for row in bench.rows]
     assert rows == [("b/r", "a", "a, other checkout")]
 

@@ -30,5 +30,5 @@ POOL = [
     },
 )
 def test_requests_are_merged_in_order_up_to_a_limit(limits, places):
-    found = merged(POOL, **limits)
-    assert [[POOL.index(each) for each in batch] for batch in found] == places
+    result = merged(POOL, **limits)
+    assert [[POOL.index(item) for item in batch] for batch in result] == places

@@ -9,14 +9,14 @@ def test_lists_of_a_feature_stand_together():
     # Two features. The first request: [1] [2 3] and [] [4]; the second: [5 6] and [7].
     lengths = [np.array([1, 2, 0, 1], np.int32), np.array([2, 1], np.int32)]
     values = [np.array([1, 2, 3, 4]), np.array([5, 6, 7])]
-    merged, found = merged_lists(lengths, values, keys=2)
+    merged, result = merged_lists(lengths, values, keys=2)
     assert merged.tolist() == [1, 2, 2, 0, 1, 1]
-    assert found.tolist() == [1, 2, 3, 5, 6, 4, 7]
+    assert result.tolist() == [1, 2, 3, 5, 6, 4, 7]
 
 
 def test_nothing_but_empty_lists():
-    merged, found = merged_lists(
+    merged, result = merged_lists(
         [np.zeros(3, np.int32), np.zeros(3, np.int32)], [np.zeros(0, np.int64)] * 2, keys=3
     )
     assert merged.tolist() == [0] * 6
-    assert found.tolist() == []
+    assert result.tolist() == []

@@ -30,11 +30,11 @@ def search(monkeypatch):
 
 def test_a_search_begins_with_a_closed_loop_and_gives_the_rate_that_held(search):
     block, server = search(1000)
-    found = block(None)
+    result = block(None)
     assert (server.loads[0].in_flight, server.loads[0].rate) == (32, None)
     assert server.loads[1].rate == 500
-    assert found["held"] == 1
-    assert 952 < found["requests_per_second"] <= 1000
+    assert result["held"] == 1
+    assert 952 < result["requests_per_second"] <= 1000
 
 
 def test_the_next_search_starts_at_nine_tenths_of_the_last_rate(search):
@@ -47,9 +47,9 @@ def test_the_next_search_starts_at_nine_tenths_of_the_last_rate(search):
 
 def test_where_nothing_holds_the_lowest_rate_tried_is_given(search):
     block, server = search(0.1)
-    found = block(None)
-    assert found["held"] == 0
-    assert found["requests_per_second"] == min(load.rate for load in server.loads if load.rate)
+    result = block(None)
+    assert result["held"] == 0
+    assert result["requests_per_second"] == min(load.rate for load in server.loads if load.rate)
 
 
 def test_no_two_runs_have_the_same_arrival_times(search):

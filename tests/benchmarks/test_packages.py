@@ -35,5 +35,5 @@ def test_packages_of_other_sources_are_deleted_a_day_after_their_last_use(kept):
         used = time.time() - hours * 3600
         os.utime(kept / digest, (used, used))
     export(SMALL)
-    assert {each.name for each in kept.glob("*/")} == {"recent", "new"}
+    assert {path.name for path in kept.glob("*/")} == {"recent", "new"}
     assert (kept / "new").stat().st_mtime > time.time() - 3600

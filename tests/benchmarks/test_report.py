@@ -12,7 +12,7 @@ RUN = Run(machine={"cpu": "1 x X"}, commits=["abc", "def+"], command="c", date="
 
 
 def row(**more):
-    given = {
+    settings = {
         "name": "a/1",
         "what": "w",
         "figure": "requests_per_second",
@@ -22,7 +22,7 @@ def row(**more):
         "their_values": np.array([700.0, 750.0, 800.0]),
         **more,
     }
-    return Row(**given)
+    return Row(**settings)
 
 
 def test_the_table_shows_medians_spread_ratio_interval_and_bound():

@@ -61,7 +61,7 @@ def test_a_row_names_sides_that_it_declares_and_each_row_once(name):
 @pytest.mark.parametrize("name", sorted(COMPARED))
 def test_a_row_that_compares_checkouts_has_a_side_of_embershards(name):
     for sides, ratios, _ in declared(name, other=Checkout(THIS.root)):
-        assert any(each.ours in sides and not sides[each.ours].is_peer for each in ratios)
+        assert any(ratio.ours in sides and not sides[ratio.ours].is_peer for ratio in ratios)
 
 
 def test_row_triton_gives_neither_side_options():

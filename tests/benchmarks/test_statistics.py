@@ -16,8 +16,8 @@ def ratio_of(ratios):
 
 
 def test_ratio_is_the_median_of_pairs_not_the_ratio_of_medians():
-    found = paired_ratio(np.array([1.0, 4, 9, 10, 10]), np.array([1.0, 2, 3, 5, 8]))
-    assert found.ratio == 2  # of 1, 2, 3, 2 and 1.25
+    ratio = paired_ratio(np.array([1.0, 4, 9, 10, 10]), np.array([1.0, 2, 3, 5, 8]))
+    assert ratio.ratio == 2  # of 1, 2, 3, 2 and 1.25
 
 
 def test_interval_is_that_of_every_resample_drawn_by_hand():

@@ -12,7 +12,7 @@ from embershard.models import DLRM_DCN
 
 
 def ids_a_row(loaded, scope):
-    return sum(each.ids for each in loaded.sparse if each.scope == scope)
+    return sum(feature.ids for feature in loaded.sparse if feature.scope == scope)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_requests_have_the_sizes_that_the_schema_asks_for(name, examples):
     assert request.request_dense.shape == (len(schema.dense_names("request")),)
     assert request.example_dense.shape == (count, len(schema.dense_names("example")))
     at = 0
-    for item, each in zip(schema.sparse, loaded.sparse, strict=True):
-        assert item.name == each.name
+    for item, feature in zip(schema.sparse, loaded.sparse, strict=True):
+        assert item.name == feature.name
         lists = count if item.scope == "example" else 1
-        assert request.lengths[at : at + lists].tolist() == [each.ids] * lists
+        assert request.lengths[at : at + lists].tolist() == [feature.ids] * lists
         at += lists
     assert at == len(request.lengths)
     assert request.lengths.sum() == len(request.values)
@@ -59,9 +59,11 @@ def test_requests_have_the_sizes_that_the_schema_asks_for(name, examples):
 def test_ids_reach_the_ends_of_their_tables_and_not_beyond():
     loaded = WORKLOADS["dlrm_v2_100"]
     request = loaded.request(np.random.default_rng(0), 2000)
-    ends = np.cumsum([2000 * each.ids for each in loaded.sparse])[:-1]
+    ends = np.cumsum([2000 * feature.ids for feature in loaded.sparse])[:-1]
     by_input = dict(
-        zip([each.name for each in loaded.sparse], np.split(request.values, ends), strict=True)
+        zip(
+            [feature.name for feature in loaded.sparse], np.split(request.values, ends), strict=True
+        )
     )
     assert sorted(set(by_input["cat_5"].tolist())) == [0, 1, 2]
     assert by_input["cat_20"].max() < 400_000

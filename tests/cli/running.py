@@ -41,7 +41,7 @@ class Serving:
 
 
 def start_server(
-    *arguments: object, command: Sequence[object] = (*EMBERSHARD, "serve"), **given: Any
+    *arguments: object, command: Sequence[object] = (*EMBERSHARD, "serve"), **kwargs: Any
 ) -> Serving:
     """`embershard serve ... --port 0`, which listens.
 
@@ -50,8 +50,8 @@ def start_server(
         given: for `subprocess.Popen`.
     """
     whole = [*map(str, (*command, *arguments)), "--port", "0"]
-    given = {"cwd": ROOT, "stderr": subprocess.PIPE, **given}
-    process = subprocess.Popen(whole, stdout=subprocess.PIPE, text=True, **given)
+    kwargs = {"cwd": ROOT, "stderr": subprocess.PIPE, **kwargs}
+    process = subprocess.Popen(whole, stdout=subprocess.PIPE, text=True, **kwargs)
     lines = [process.stdout.readline() for _ in range(1 + ("--metrics-port" in whole))]
     if not all(lines):
         raise AssertionError(f"the server did not start: {process.communicate()[1]}")
@@ -59,9 +59,9 @@ def start_server(
 
 
 @contextmanager
-def serving(*arguments: object, **given: Any) -> Iterator[Serving]:
+def serving(*arguments: object, **kwargs: Any) -> Iterator[Serving]:
     """As `start_server`; gone when the block ends."""
-    server = start_server(*arguments, **given)
+    server = start_server(*arguments, **kwargs)
     try:
         yield server
     finally:

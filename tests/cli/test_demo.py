@@ -20,7 +20,7 @@ END_SECONDS = 300
 
 def processes_of_session(session: int) -> list[str]:
     """Those still there that descend from the one that began the session."""
-    found = []
+    results = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
@@ -28,8 +28,8 @@ def processes_of_session(session: int) -> list[str]:
             continue
         fields = text.rpartition(")")[2].split()  # Behind the name: state, parent, group, session.
         if int(fields[3]) == session:
-            found.append(text)
-    return found
+            results.append(text)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def demo(tmp_path_factory):
 
 
 def numbers(line: str) -> list[float]:
-    return [float(each.replace(",", "")) for each in re.findall(r"\d[\d,]*\.?\d*", line)]
+    return [float(text.replace(",", "")) for text in re.findall(r"\d[\d,]*\.?\d*", line)]
 
 
 def line_of(out: str, start: str) -> str:

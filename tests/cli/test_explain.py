@@ -67,13 +67,13 @@ def test_any_sample_is_explained_by_its_number(package, capsys):
 
 def test_scores_are_those_that_predict_prints(package, address, request_file, capsys):
     _, out, _ = explain(capsys, package, request_file, "--format", "json")
-    found = json.loads(out)
+    document = json.loads(out)
     with Client(address, timeout_seconds=60) as client:
         answer = client.predict(**REQUEST)
-    assert list(found["outputs"]) == list(answer)
+    assert list(document["outputs"]) == list(answer)
     for name, values in answer.items():
-        assert np.array(found["outputs"][name]) == pytest.approx(values, abs=1e-6)
-    unknown = {each["name"]: each["unknown_ids"] for each in found["sparse"]}
+        assert np.array(document["outputs"][name]) == pytest.approx(values, abs=1e-6)
+    unknown = {feature["name"]: feature["unknown_ids"] for feature in document["sparse"]}
     assert {name: count for name, count in unknown.items() if count} == answer.unknown_ids
 
 
@@ -84,7 +84,9 @@ def test_tables_say_what_every_id_became(package, request_file, capsys):
     assert lines[0] == "ranker 1 3 examples"
     sparse = lines[lines.index("sparse input map example id row table norm") :]
     explanation = explain_request(package, **REQUEST)
-    lists = {each["name"]: each["lists"] for each in explanation_json(explanation)["sparse"]}
+    lists = {
+        feature["name"]: feature["lists"] for feature in explanation_json(explanation)["sparse"]
+    }
     known, unknown = lists["user"][0]["ids"]
     assert f"user vocab 'u1' 1 users {known['norms'][0]:.4f}" in sparse
     assert f"'nobody' 42 (unknown) users {unknown['norms'][0]:.4f}" in sparse
@@ -122,11 +124,11 @@ def test_all_shows_every_id_and_example(package, request_file, capsys):
 
 def test_one_example_is_shown_alone_where_asked(package, request_file, capsys):
     _, out, _ = explain(capsys, package, request_file, "--example", 1, "--format", "json")
-    found = json.loads(out)
+    document = json.loads(out)
     whole = explanation_json(explain_request(package, **REQUEST))
-    assert found["examples"] == [1]
-    assert found["outputs"]["score"] == whole["outputs"]["score"][1:2]
-    for one, every in zip(found["sparse"], whole["sparse"], strict=True):
+    assert document["examples"] == [1]
+    assert document["outputs"]["score"] == whole["outputs"]["score"][1:2]
+    for one, every in zip(document["sparse"], whole["sparse"], strict=True):
         lists = every["lists"] if every["scope"] == "request" else every["lists"][1:2]
         assert one["lists"] == lists
     _, out, _ = explain(capsys, package, request_file, "--example", 1)

@@ -30,7 +30,9 @@ def test_a_command_line_that_means_nothing_ends_with_2_and_one_line(arguments, c
         cli.main(arguments)
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    command = " ".join(["embershard", *(each for each in arguments[:1] if each == "serve")])
+    command = " ".join(
+        ["embershard", *(argument for argument in arguments[:1] if argument == "serve")]
+    )
     assert line.startswith(f"{command}: error: ")
     assert line.endswith(f"; see {command} --help")
 
@@ -89,7 +91,7 @@ def test_help_says_what_every_argument_is(command, capsys, monkeypatch):
     ids=["without-words", "with-words"],
 )
 def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
-    def interrupted(given):
+    def interrupted(value):
         raise KeyboardInterrupt(*message)
 
     monkeypatch.setattr(packages, "_inspect", interrupted)
@@ -116,7 +118,7 @@ def usual_signals():
 )
 @pytest.mark.usefixtures("usual_signals")
 def test_an_interrupt_that_ends_as_another_error_is_told(number, code, words, monkeypatch, capsys):
-    def interrupted(given):
+    def interrupted(value):
         changed = threading.Condition()
         with changed:  # Its end fails: as in a wait that has not its lock again.
             changed.release()
@@ -129,7 +131,7 @@ def test_an_interrupt_that_ends_as_another_error_is_told(number, code, words, mo
 
 @pytest.mark.usefixtures("usual_signals")
 def test_an_interrupt_that_ends_as_an_error_of_ours_is_told(monkeypatch, capsys):
-    def interrupted(given):
+    def interrupted(value):
         try:
             os.kill(os.getpid(), signal.SIGINT)
         except KeyboardInterrupt as interrupt:
@@ -141,7 +143,7 @@ def test_an_interrupt_that_ends_as_an_error_of_ours_is_told(monkeypatch, capsys)
 
 
 def test_another_error_is_a_bug_and_stays_one(monkeypatch):
-    def failed(given):
+    def failed(value):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(packages, "_inspect", failed)

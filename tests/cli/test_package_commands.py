@@ -83,12 +83,12 @@ def test_verify_with_samples_finds_scores_that_no_byte_shows(repository, tmp_pat
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 @pytest.mark.parametrize(
-    ("given", "kind"), [("", "a repository"), ("ranker", "the folder of one model")]
+    ("value", "kind"), [("", "a repository"), ("ranker", "the folder of one model")]
 )
 def test_a_folder_above_the_package_is_refused_with_the_packages_in_it(
-    repository, capsys, command, given, kind
+    repository, capsys, command, value, kind
 ):
-    assert main([command, str(repository / given)]) == 1
+    assert main([command, str(repository / value)]) == 1
     told = capsys.readouterr()
     assert told.out == ""
     words = f"expected a package (REPOSITORY/MODEL/VERSION), got {kind}; "

@@ -64,5 +64,5 @@ def test_a_pipe_of_a_descriptor_is_written_as_it_is():
     with ReportFile("--json", Path(f"/dev/fd/{writer}")) as file:
         file.write("new")
     assert os.read(reader, 10) == b"new"
-    for each in (reader, writer):
-        os.close(each)
+    for item in (reader, writer):
+        os.close(item)

@@ -33,7 +33,7 @@ def test_it_prints_where_it_listens_and_answers_there(repository):
             assert client.predict("ranker", **REQUEST)["score"].shape == (2,)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda value: value.name)
 def test_a_signal_ends_it_in_order(repository, number):
     with serving(repository, "--threads", 1) as server:
         code, out, errors = server.stop(number)
@@ -55,8 +55,8 @@ def test_no_thread_begins_before_it_has_blocked_the_signals():
 
 
 def test_under_load_a_signal_ends_it_with_every_accepted_request_answered(repository):
-    asked = random_request(500)
-    message = named(asked).SerializeToString()
+    request = random_request(500)
+    message = named(request).SerializeToString()
     with serving(repository, "--threads", 1) as server:
         with grpc.insecure_channel(server.address) as channel:
             predict = channel.unary_unary("/embershard.v1.Predictor/Predict")

@@ -42,8 +42,8 @@ def test_sigterm_ends_a_server_whose_log_is_not_read(tmp_path):
 def test_a_log_that_is_not_read_stops_no_connection(tmp_path):
     """A connection that is refused is a line, by the thread that accepts."""
     publish(tmp_path, 1)
-    given = (*flags(), "--max-connections", 1)
-    with small_pipe() as (_, writing), serving(tmp_path, *given, stderr=writing) as server:
+    arguments = (*flags(), "--max-connections", 1)
+    with small_pipe() as (_, writing), serving(tmp_path, *arguments, stderr=writing) as server:
         fill(writing)
         host, port = server.address.rsplit(":", 1)
         with (
@@ -58,7 +58,7 @@ def test_a_log_that_is_not_read_stops_no_connection(tmp_path):
 def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(tmp_path):
     publish(tmp_path / "repository", 1)
     control = tmp_path / "control"
-    given = (*flags(), *metrics_flags(), "--control", control)
+    arguments = (*flags(), *metrics_flags(), "--control", control)
 
     def write_line():
         with pytest.raises(PackageError):
@@ -66,7 +66,7 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
 
     with (
         small_pipe() as (reading, writing),
-        serving(tmp_path / "repository", *given, stderr=writing) as server,
+        serving(tmp_path / "repository", *arguments, stderr=writing) as server,
     ):
         url = server.metrics
         broken = tmp_path / "repository" / "ranker" / "9"
@@ -76,14 +76,14 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
         while not metric(url, "embershard_log_lines_dropped_total"):
             write_line()
         os.set_blocking(reading, False)
-        found = b""
+        result = b""
         told = 0
         # More may be dropped before the first number of them is read.
         while told == 0 or told < metric(url, "embershard_log_lines_dropped_total"):
             write_line()
             with suppress(BlockingIOError):
-                found += os.read(reading, 65536)
-            told = sum(map(int, re.findall(rb" lines_lost=(\d+)\n", found)))
+                result += os.read(reading, 65536)
+            told = sum(map(int, re.findall(rb" lines_lost=(\d+)\n", result)))
         assert told == metric(url, "embershard_log_lines_dropped_total")
 
 

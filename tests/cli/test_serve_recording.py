@@ -118,9 +118,9 @@ def test_after_a_kill_all_that_was_written_is_there(repository, tmp_path):
         # A thread of its own writes: the last calls may still be on their way to it.
         seen = read_recording(path)
         server.stop(signal.SIGKILL)
-    found = read_recording(path)
-    assert len(seen.calls) <= len(found.calls) <= len(sent)
-    assert {call.request for call in found.calls} <= set(sent)
+    recording = read_recording(path)
+    assert len(seen.calls) <= len(recording.calls) <= len(sent)
+    assert {call.request for call in recording.calls} <= set(sent)
 
 
 def test_a_full_disk_is_logged_once_and_requests_are_served_on(repository, tmp_path):
@@ -133,7 +133,7 @@ def test_a_full_disk_is_logged_once_and_requests_are_served_on(repository, tmp_p
         answers = ask(server, sent)
         code, _, errors = server.stop(signal.SIGTERM)
     assert code == 0
-    assert sum(each is None for each in answers) == 1  # The one that is always refused.
+    assert sum(answer is None for answer in answers) == 1  # The one that is always refused.
     lines = [line for line in errors.splitlines() if "has ended" in line]
     assert len(lines) == 1
     assert f"recording to {path} has ended: File too large; requests are served" in lines[0]

@@ -206,7 +206,9 @@ def test_a_load_that_fails_says_so_in_the_command_the_log_and_the_index(reposito
         assert refused.returncode == 1
         assert "PackageError: model 'ranker' version 2: programs/dense.pt: sha256" in refused.stderr
         assert "model 'ranker' version 1 serves on" in refused.stderr
-        index = {each["version"]: each for each in order(socket, {"order": "index"})["index"]}
+        index = {
+            version["version"]: version for version in order(socket, {"order": "index"})["index"]
+        }
         assert index[2]["state"] == "failed"
         assert "sha256" in index[2]["reason"]
         _, _, err = server.stop(signal.SIGTERM)
@@ -214,7 +216,7 @@ def test_a_load_that_fails_says_so_in_the_command_the_log_and_the_index(reposito
 
 
 def index_line(command, version):
-    (line,) = [each for each in command.stdout.splitlines() if each.startswith(f"ranker {version}")]
+    (line,) = [line for line in command.stdout.splitlines() if line.startswith(f"ranker {version}")]
     return " ".join(line.split())
 
 
@@ -240,7 +242,9 @@ def test_another_package_in_a_loaded_versions_folder_is_reported_and_taken_by_re
         folder.rename(tmp_path / "deleted")
         with pytest.raises(NotFoundError, match="version 2 is not in the repository"):
             order(socket, {"order": "load", "model": "ranker", "version": 2})
-        gone = {each["version"]: each for each in order(socket, {"order": "index"})["index"]}
+        gone = {
+            version["version"]: version for version in order(socket, {"order": "index"})["index"]
+        }
         assert gone[2]["reason"] == "its folder is gone; the loaded version serves on"
         _, _, err = server.stop(signal.SIGTERM)
     names = ("differs_on_disk", "unloaded", "loaded", "replaced", "load_failed")
@@ -251,7 +255,10 @@ def test_another_package_in_a_loaded_versions_folder_is_reported_and_taken_by_re
 
 
 def is_loaded(socket, version):
-    states = {each["version"]: each["state"] for each in order(socket, {"order": "index"})["index"]}
+    states = {
+        version["version"]: version["state"]
+        for version in order(socket, {"order": "index"})["index"]
+    }
     return states[version] == "ready"
 
 

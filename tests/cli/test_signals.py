@@ -55,16 +55,16 @@ def test_one_that_is_ignored_stays_ignored(with_default):
 
 def test_outside_the_main_thread_nothing_changes(with_default):
     with_default(signal.SIGTERM)
-    found = []
+    results = []
 
     def look():
         with StopSignals():
-            found.append(signal.getsignal(signal.SIGTERM))
+            results.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
-    assert found == [signal.SIG_DFL]
+    assert results == [signal.SIG_DFL]
 
 
 def test_threads_of_idle_priority_get_a_processor_as_others_do_before_the_end(monkeypatch):
@@ -79,7 +79,7 @@ def test_threads_of_idle_priority_get_a_processor_as_others_do_before_the_end(mo
     changed = []
     monkeypatch.setattr(os, "listdir", lambda _: [str(thread) for thread in scheduled])
     monkeypatch.setattr(os, "sched_getscheduler", policy)
-    monkeypatch.setattr(os, "sched_setscheduler", lambda *given: changed.append(given[:2]))
+    monkeypatch.setattr(os, "sched_setscheduler", lambda *value: changed.append(value[:2]))
     raise_idle_threads()
     assert changed == [(7, os.SCHED_OTHER)]
 

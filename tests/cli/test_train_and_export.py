@@ -159,7 +159,7 @@ def test_a_model_of_ones_own(tmp_path, capsys):
     assert main(["export", *arguments]) == 0
     weight = module.plain.state_dict()["embedding_bags.items.weight"].numpy()
     opened = Package.open(package)
-    table = next(each for each in opened.manifest.tables if each.name == "items")
+    table = next(table for table in opened.manifest.tables if table.name == "items")
     rows = opened.read_rows("items", np.arange(table.rows))
     assert np.abs(table.row_format.dequantize_rows(rows) - weight).max() < 0.02
 
@@ -248,8 +248,8 @@ def test_data_of_ones_own_that_cannot_be_read(config, tmp_path, capsys):
 def test_an_export_that_cannot_be_made(tmp_path, capsys, arguments, words):
     torch.save(make_ranker()[0].state_dict(), tmp_path / "weights.pt")
     out = tmp_path / "ranker" / "1"
-    given = [str(tmp_path / "weights.pt"), "--out", str(out), "--model", FACTORY, *arguments]
-    assert main(["export", *given]) == 1
+    value = [str(tmp_path / "weights.pt"), "--out", str(out), "--model", FACTORY, *arguments]
+    assert main(["export", *value]) == 1
     told = capsys.readouterr()
     assert (told.out, out.exists()) == ("", False)
     assert words in told.err

@@ -29,8 +29,8 @@ def publish_other(repository):
     export_model(Telling(1), SCHEMA, repository / "other" / "1", devices="1xcpu")
 
 
-def predict(client, model="ranker", price=5.0, **given):
-    return client.predict(model, dense={"price": [price]}, sparse={"item": [[3]]}, **given)
+def predict(client, model="ranker", price=5.0, **kwargs):
+    return client.predict(model, dense={"price": [price]}, sparse={"item": [[3]]}, **kwargs)
 
 
 def worker_states(process):
@@ -63,11 +63,11 @@ def test_models_and_versions_share_as_many_workers_as_slots(tmp_path):
         runnable = []
         with ThreadPoolExecutor(CLIENTS) as pool:
             sending = [pool.submit(send, number) for number in range(CLIENTS)]
-            while not all(each.done() for each in sending):
+            while not all(item.done() for item in sending):
                 states = worker_states(server.process)
                 runnable.append([states.get(worker) for worker in workers].count("R"))
-            for each in sending:
-                each.result()
+            for call in sending:
+                call.result()
         # A thread that a worker starts inside gRPC has the worker's name until it sets its own.
         deadline = time.monotonic() + RECOVERY_SECONDS
         while (left := worker_states(server.process).keys()) != workers:

@@ -85,7 +85,7 @@ def test_any_lists_come_back_from_their_flat_form(lists):
     flat = flatten("item", lists, ids_of)
     ends = np.cumsum(flat.lengths)[:-1] if lists else []
     back = [part.view(np.uint64).tolist() for part in np.split(flat.values, ends)] if lists else []
-    assert back == [[value % 2**64 for value in each] for each in lists]
+    assert back == [[value % 2**64 for value in ids] for ids in lists]
 
 
 @cases(

@@ -57,8 +57,8 @@ def test_each_model_version_and_label_has_a_schema_of_its_own():
             client.predict("ranker", **INPUTS)
             client.predict("ranker", **INPUTS, version=1)
             client.predict("ranker", **INPUTS, label="canary")
-    asked = [(call.model, call.version, call.label) for call in fake.get_model_calls]
-    assert asked == [("ranker", 0, ""), ("ranker", 1, ""), ("ranker", 0, "canary")]
+    results = [(call.model, call.version, call.label) for call in fake.get_model_calls]
+    assert results == [("ranker", 0, ""), ("ranker", 1, ""), ("ranker", 0, "canary")]
 
 
 def test_a_stale_schema_is_fetched_again_and_the_request_sent_once_more():

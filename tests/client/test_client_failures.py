@@ -253,16 +253,18 @@ def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch, call, requests)
 
         monkeypatch.setattr(AsyncCore, "pause", pause)
         client = AsyncClient(address, timeout_seconds=2 * FOR_EVER)
-        asked = [asyncio.create_task(client.predict("ranker", **INPUTS)) for _ in range(requests)]
+        tasks = [asyncio.create_task(client.predict("ranker", **INPUTS)) for _ in range(requests)]
         async with asyncio.timeout(60):
             await pausing.wait()
             await client.close()
-            return await asyncio.gather(*asked, return_exceptions=True)
+            return await asyncio.gather(*tasks, return_exceptions=True)
 
     with fake_server(**{call: [refusal]}) as fake:
         ended = asyncio.run(ask(fake.address))
         said = f"{fake.address}: the client was closed"
-        assert [(type(each), str(each)) for each in ended] == [(UnavailableError, said)] * requests
+        assert [(type(error), str(error)) for error in ended] == [
+            (UnavailableError, said)
+        ] * requests
 
 
 def test_closing_ends_a_request_whose_schema_has_just_come(monkeypatch):

@@ -106,10 +106,10 @@ def test_an_answer_of_no_shape_fails_its_request_alone():
                 AsyncClient(fake.address, timeout_seconds=30) as client,
                 client.stream("ranker") as stream,
             ):
-                asked = [stream.predict(**INPUTS) for _ in range(2)]
-                return await asyncio.gather(*asked, return_exceptions=True)
+                predictions = [stream.predict(**INPUTS) for _ in range(2)]
+                return await asyncio.gather(*predictions, return_exceptions=True)
 
-        assert all(isinstance(each, InternalError) for each in asyncio.run(ask()))
+        assert all(isinstance(result, InternalError) for result in asyncio.run(ask()))
 
 
 def test_requests_for_a_server_that_reads_nothing_do_not_pile_up():
@@ -151,7 +151,7 @@ def test_what_nobody_waits_for_any_more_is_not_sent():
             answer = stream.predict(**INPUTS, timeout_seconds=30)
             begun.set()
             answer.result(WAIT_SECONDS)
-    assert [each.request_id for each in seen] == ["0/"]
+    assert [call.request_id for call in seen] == ["0/"]
 
 
 def one_call(client):
@@ -204,11 +204,11 @@ def test_a_closed_asyncio_client_cancels_no_one():
     async def ask(address):
         client = AsyncClient(address, timeout_seconds=30)
         await client.get_model("ranker")
-        asked = asyncio.create_task(client.predict("ranker", **INPUTS))
+        task = asyncio.create_task(client.predict("ranker", **INPUTS))
         await asyncio.to_thread(held.wait, WAIT_SECONDS)
         await client.close()
         with pytest.raises(UnavailableError, match="the client was closed"):
-            await asked
+            await task
 
     with fake_server(predict=[holds]) as fake:
         asyncio.run(ask(fake.address))
@@ -219,12 +219,12 @@ def test_a_cancelled_task_is_cancelled_and_its_stream_goes_on():
         async with AsyncClient(address, timeout_seconds=30) as client:
             async with client.stream("ranker", in_flight=2) as stream:
                 for turns in range(60):
-                    asked = asyncio.create_task(stream.predict(**INPUTS))
+                    request = asyncio.create_task(stream.predict(**INPUTS))
                     for _ in range(turns % 7):
                         await asyncio.sleep(0)
-                    if asked.cancel():  # It was not done yet.
+                    if request.cancel():  # It was not done yet.
                         with pytest.raises(asyncio.CancelledError):
-                            await asked
+                            await request
                 answers = await asyncio.gather(*(stream.predict(**INPUTS) for _ in range(20)))
             return answers, [task for task in asyncio.all_tasks() if "Stream" in repr(task)]
 

@@ -25,28 +25,30 @@ def outcome(future: Future) -> object:
     return future.exception(timeout=30) or future.result()
 
 
-def with_futures(address, asked, *, timeout_seconds=30, in_flight=8, in_turn=True):
+def with_futures(address, request, *, timeout_seconds=30, in_flight=8, in_turn=True):
     """What becomes of requests, one thing each. They are packed in turn anyway."""
-    found = []
+    results = []
     with Client(address, timeout_seconds=timeout_seconds) as client:
         with client.stream("ranker", in_flight=in_flight) as stream:
-            for each in asked:
+            for item in request:
                 try:
-                    found.append(stream.predict(**{**INPUTS, **each}))
+                    results.append(stream.predict(**{**INPUTS, **item}))
                 except Exception as error:
-                    found.append(error)
-        return [outcome(each) if isinstance(each, Future) else each for each in found]
+                    results.append(error)
+        return [outcome(result) if isinstance(result, Future) else result for result in results]
 
 
-def with_asyncio(address, asked, *, timeout_seconds=30, in_flight=8, in_turn=False):
+def with_asyncio(address, wanted, *, timeout_seconds=30, in_flight=8, in_turn=False):
     async def ask():
         async with (
             AsyncClient(address, timeout_seconds=timeout_seconds) as client,
             client.stream("ranker", in_flight=in_flight) as stream,
         ):
             if in_turn:
-                return [await outcome_of(stream.predict(**{**INPUTS, **each})) for each in asked]
-            requests = [stream.predict(**{**INPUTS, **each}) for each in asked]
+                return [
+                    await outcome_of(stream.predict(**{**INPUTS, **request})) for request in wanted
+                ]
+            requests = [stream.predict(**{**INPUTS, **request}) for request in wanted]
             return await asyncio.gather(*requests, return_exceptions=True)
 
     async def outcome_of(request):
@@ -68,8 +70,12 @@ def test_answers_in_another_order_find_their_requests_and_strange_ones_are_passe
             yield pb.PredictResponse(request_id=request.request_id, version=99)
 
     with fake_server(stream=backwards) as fake:
-        found = ask(fake.address, [{"request_id": name} for name in ("a", "b", "a")])
-    assert [(each.request_id, each.version) for each in found] == [("a", 3), ("b", 2), ("a", 1)]
+        answers = ask(fake.address, [{"request_id": name} for name in ("a", "b", "a")])
+    assert [(result.request_id, result.version) for result in answers] == [
+        ("a", 3),
+        ("b", 2),
+        ("a", 1),
+    ]
 
 
 @ask
@@ -83,7 +89,7 @@ def test_requests_under_one_id_of_the_caller_go_under_different_ones_with_their_
 
     with fake_server(stream=echo) as fake:
         ask(fake.address, [{"request_id": "x"}, {"request_id": "x", "timeout_seconds": 5}])
-    assert len({each.request_id for each in seen}) == 2
+    assert len({call.request_id for call in seen}) == 2
     assert 0 < seen[1].timeout_ms <= 5_000 < seen[0].timeout_ms <= 30_000
 
 
@@ -106,8 +112,8 @@ def test_a_failure_is_its_requests_alone(ask):
 @ask
 def test_a_server_that_answers_nothing_costs_a_request_its_deadline(ask):
     with fake_server(stream=silent) as fake:
-        found = ask(fake.address, [{}, {}], timeout_seconds=0.3)
-    assert [type(each) for each in found] == [DeadlineError, DeadlineError]
+        answers = ask(fake.address, [{}, {}], timeout_seconds=0.3)
+    assert [type(result) for result in answers] == [DeadlineError, DeadlineError]
 
 
 @ask
@@ -115,13 +121,13 @@ def test_where_as_many_are_in_flight_as_may_be_the_next_waits_until_its_deadline
     seen = []
 
     def silent_but_counting(requests, context):
-        return silent((seen.append(each) or each for each in requests), context)
+        return silent((seen.append(request) or request for request in requests), context)
 
     with fake_server(stream=silent_but_counting) as fake:
-        found = ask(
+        answers = ask(
             fake.address, [{}, {}, {"timeout_seconds": 0.2}], timeout_seconds=10, in_flight=2
         )
-    assert [type(each) for each in found] == [DeadlineError] * 3
+    assert [type(result) for result in answers] == [DeadlineError] * 3
     assert len(seen) == 2
 
 
@@ -133,9 +139,9 @@ def test_outstanding_requests_fail_with_the_error_that_ended_the_stream(ask):
         context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
 
     with fake_server(stream=end) as fake:
-        (found,) = ask(fake.address, [{}])
-    assert type(found) is UnavailableError
-    assert "the server is shutting down" in str(found)
+        (result,) = ask(fake.address, [{}])
+    assert type(result) is UnavailableError
+    assert "the server is shutting down" in str(result)
 
 
 @ask
@@ -149,9 +155,9 @@ def test_a_refusal_says_after_how_long_to_try_again_where_the_server_does(ask):
             yield answer
 
     with fake_server(stream=refuse) as fake:
-        found = ask(fake.address, [{}, {}])
-    assert [type(each) for each in found] == [OverloadedError] * 2
-    assert [each.retry_after_seconds for each in found] == [1.25, None]
+        answers = ask(fake.address, [{}, {}])
+    assert [type(result) for result in answers] == [OverloadedError] * 2
+    assert [result.retry_after_seconds for result in answers] == [1.25, None]
 
 
 def test_the_threads_of_a_stream_end_with_it_though_nobody_closes_it():
@@ -162,12 +168,12 @@ def test_the_threads_of_a_stream_end_with_it_though_nobody_closes_it():
     before = set(threading.enumerate())
     with fake_server(stream=end) as fake, Client(fake.address, timeout_seconds=30) as client:
         stream = client.stream("ranker")
-        own = [each for each in set(threading.enumerate()) - before if "embershard" in each.name]
-        assert {each.name for each in own} == {"embershard-stream", "embershard-watch"}
+        own = [item for item in set(threading.enumerate()) - before if "embershard" in item.name]
+        assert {item.name for item in own} == {"embershard-stream", "embershard-watch"}
         assert type(outcome(stream.predict(**INPUTS))) is UnavailableError
-        for each in own:
-            each.join(timeout=30)
-        assert not any(each.is_alive() for each in own)
+        for thread in own:
+            thread.join(timeout=30)
+        assert not any(item.is_alive() for item in own)
 
 
 @ask
@@ -215,8 +221,8 @@ WITH_AGE = {"dense": {"price": [1.0], "age": [2.0]}}
 def test_a_request_that_the_known_schema_refuses_has_an_open_stream_ask_for_it_again(ask):
     """The server moves to a version with one more input."""
     with fake_server(stream=echo_schemas, get_model=[describes(1), describes_age]) as fake:
-        found = ask(fake.address, [{}, WITH_AGE, WITH_AGE], in_turn=True)
-    assert [getattr(each, "version", each) for each in found] == [1, 2, 2]
+        answers = ask(fake.address, [{}, WITH_AGE, WITH_AGE], in_turn=True)
+    assert [getattr(result, "version", result) for result in answers] == [1, 2, 2]
     assert len(fake.get_model_calls) == 2
 
 
@@ -224,8 +230,8 @@ def test_a_request_that_the_known_schema_refuses_has_an_open_stream_ask_for_it_a
 def test_wrong_requests_in_a_loop_ask_for_the_schema_once_a_second(ask, monkeypatch):
     monkeypatch.setattr(core, "UNCHANGED_SECONDS", 3600)  # Whatever the test takes.
     with fake_server(stream=echo_schemas) as fake:
-        found = ask(fake.address, [{}, *[WITH_AGE] * 5], in_turn=True)
-        assert [type(each) for each in found[1:]] == [RequestError] * 5
+        answers = ask(fake.address, [{}, *[WITH_AGE] * 5], in_turn=True)
+        assert [type(result) for result in answers[1:]] == [RequestError] * 5
         assert len(fake.get_model_calls) == 2
         monkeypatch.setattr(core, "UNCHANGED_SECONDS", 0)
         ask(fake.address, [{}, *[WITH_AGE] * 5], in_turn=True)
@@ -245,9 +251,9 @@ def test_wrong_requests_in_a_loop_without_a_stream_ask_for_the_schema_once_a_sec
 @ask
 def test_a_message_that_would_end_the_stream_is_refused(ask):
     with fake_server(get_model=[describes(max_message_bytes=80)]) as fake:
-        (found,) = ask(fake.address, [{"request_id": "x" * 100}])
-    assert type(found) is RequestError
-    assert str(found).startswith("request: expected at most 80 bytes, got ")
+        (result,) = ask(fake.address, [{"request_id": "x" * 100}])
+    assert type(result) is RequestError
+    assert str(result).startswith("request: expected at most 80 bytes, got ")
 
 
 @pytest.mark.parametrize("in_flight", [0, -1, 1.5, True])
@@ -274,9 +280,9 @@ def test_an_asyncio_stream_waits_for_what_was_sent_when_it_closes():
     async def ask(address):
         async with AsyncClient(address, timeout_seconds=30) as client:
             async with client.stream("ranker") as stream:
-                asked = asyncio.create_task(stream.predict(**INPUTS))
+                task = asyncio.create_task(stream.predict(**INPUTS))
                 await asyncio.to_thread(sent.wait, 30)
-            assert (await asked).version == 7
+            assert (await task).version == 7
             with pytest.raises(InputError, match=r"expected an open stream$"):
                 await stream.predict(**INPUTS)
 

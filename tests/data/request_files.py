@@ -108,7 +108,7 @@ def expanded(batch):
         lists = column.to_dense()
         chosen = [lists[at] for at in inverse[keys.index(key)].tolist()]
         values += chosen
-        lengths += [len(each) for each in chosen]
+        lengths += [len(ids) for ids in chosen]
     import torch
 
     return batch._replace(

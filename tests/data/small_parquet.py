@@ -26,8 +26,8 @@ def table(rows, *, first=0, **columns):
 def write(folder, *tables, row_group_size=None):
     """Files ``0.parquet`` and so on in ``folder``."""
     folder.mkdir(exist_ok=True)
-    for number, each in enumerate(tables):
-        pq.write_table(each, folder / f"{number}.parquet", row_group_size=row_group_size)
+    for number, table in enumerate(tables):
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=row_group_size)
     return folder
 
 

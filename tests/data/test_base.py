@@ -49,12 +49,12 @@ def test_take_keeps_each_examples_own_list():
 
 
 def test_lists_are_cut_out_of_values_in_any_order():
-    found = JaggedColumn.of_ranges(
+    column = JaggedColumn.of_ranges(
         np.array([10, 11, 12, 13]), np.array([2, 0, 4, 1]), np.array([2, 1, 0, 2])
     )
 
-    assert found.offsets.tolist() == [0, 2, 3, 3, 5]
-    assert found.values.tolist() == [12, 13, 10, 11, 12]
+    assert column.offsets.tolist() == [0, 2, 3, 3, 5]
+    assert column.values.tolist() == [12, 13, 10, 11, 12]
 
 
 def test_take_counts_negative_places_from_the_end():

@@ -78,14 +78,14 @@ def test_agrees_with_looking_at_every_event():
     rng = np.random.default_rng(3)
     keys, timestamps = rng.integers(0, 6, 300), rng.integers(0, 40, 300)
     liked, payload = rng.random(300) < 0.6, rng.integers(0, 1000, 300)
-    asked, moments = rng.integers(-1, 8, 200), rng.integers(-1, 42, 200)
+    request, moments = rng.integers(-1, 8, 200), rng.integers(-1, 42, 200)
     known = events(keys, timestamps, liked, payload)
 
-    counts = known.count_before(asked, moments)
-    lists = known.liked_before(asked, moments, limit=7)
+    counts = known.count_before(request, moments)
+    lists = known.liked_before(request, moments, limit=7)
 
     split = np.split(lists.values, np.cumsum(lists.lengths)[:-1])
-    for at, (key, moment) in enumerate(zip(asked, moments, strict=True)):
+    for at, (key, moment) in enumerate(zip(request, moments, strict=True)):
         earlier = [e for e in range(300) if keys[e] == key and timestamps[e] < moment]
         likes = sorted((e for e in earlier if liked[e]), key=lambda e: timestamps[e])
         assert counts.ratings[at] == len(earlier)

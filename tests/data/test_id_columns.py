@@ -63,9 +63,9 @@ def test_a_flat_column_has_one_id_an_example(column_of, ids, values):
     },
 )
 def test_flat_columns_of_other_types_have_one_id_too(column, values):
-    found = JaggedColumn.of_lists(column)
-    assert found.values.tolist() == values
-    assert found.lengths.tolist() == [1] * len(values)
+    result = JaggedColumn.of_lists(column)
+    assert result.values.tolist() == values
+    assert result.lengths.tolist() == [1] * len(values)
 
 
 LISTS = {
@@ -103,9 +103,9 @@ def test_a_column_of_lists_has_each_examples_own(column_of, lists, values):
     },
 )
 def test_lists_of_any_dtype_and_length_keep_their_ids(column, lengths):
-    found = JaggedColumn.of_lists(column)
-    assert found.values.tolist() == [1, 2, 3, 4]
-    assert found.lengths.tolist() == lengths
+    result = JaggedColumn.of_lists(column)
+    assert result.values.tolist() == [1, 2, 3, 4]
+    assert result.lengths.tolist() == lengths
 
 
 @cases(("column", "lengths"), LENGTHS_OF_FORMS)
@@ -117,8 +117,8 @@ def test_columns_have_the_lengths_that_requests_have(column, lengths):
     "column", {"list": [], "numpy": np.array([]), "pandas": pd.Series([]), "arrow": pa.array([])}
 )
 def test_a_column_of_no_rows_has_no_lists(column):
-    found = JaggedColumn.of_lists(column)
-    assert (found.values.tolist(), found.offsets.tolist()) == ([], [0])
+    result = JaggedColumn.of_lists(column)
+    assert (result.values.tolist(), result.offsets.tolist()) == ([], [0])
 
 
 def test_a_column_does_not_change_with_the_array_it_came_from():

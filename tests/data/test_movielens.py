@@ -64,7 +64,7 @@ def test_features_agree_with_looking_at_every_earlier_rating():
             "genres": about_item.genres,
             "year_band": [year_band(about_item.year)],
         }
-        expected = {name: [hash_string(text) for text in each] for name, each in texts.items()}
+        expected = {name: [hash_string(text) for text in item] for name, item in texts.items()}
         expected |= {"user": [user], "item": [item], "history": liked[-50:]}
         assert {name: lists[row].tolist() for name, lists in ids.items()} == expected
 
@@ -88,10 +88,10 @@ def test_ratings_of_the_same_second_or_later_never_reach_a_feature(row):
     expected = features_of(log, row)
     rng = np.random.default_rng(row)
 
-    asked = np.arange(len(log)) == row
+    request = np.arange(len(log)) == row
     flipped = np.where(future, 6 - log.ratings, log.ratings)
-    moved = np.where(future & ~asked, rng.permutation(log.items), log.items)
-    alone = ~future | asked
+    moved = np.where(future & ~request, rng.permutation(log.items), log.items)
+    alone = ~future | request
     assert features_of(changed(log, ratings=flipped), row) == expected
     assert features_of(changed(log, items=moved), row) == expected
     without = changed(

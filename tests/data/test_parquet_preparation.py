@@ -123,7 +123,7 @@ def test_a_split_by_hash_keeps_equal_values_together(tmp_path):
     split = {"by": "hash", "column": "user", "valid": 0.2}
     splits = [set(users[rows]) for rows in rows_of_splits(load(files, split=split))]
     assert len(set.union(*splits)) == sum(map(len, splits)) == 1000
-    assert [len(each) / 1000 for each in splits] == pytest.approx([0.7, 0.2, 0.1], abs=0.03)
+    assert [len(split) / 1000 for split in splits] == pytest.approx([0.7, 0.2, 0.1], abs=0.03)
     again = [set(users[rows]) for rows in rows_of_splits(load(files, split=split, seed=1))]
     assert again != splits
 
@@ -153,7 +153,7 @@ def test_vocabularies_have_the_ids_of_training_by_frequency(tmp_path):
         split={"by": "hash", "column": "row"},
     )
     train = row_numbers(dataset.train.batches(batch_size=100))
-    item_ids, word_ids = (each.ids for each in dataset.schema.sparse)
+    item_ids, word_ids = (feature.ids for feature in dataset.schema.sparse)
 
     counts = Counter(items[train].tolist())
     ranked = sorted((-count, item) for item, count in counts.items() if count >= 3)
@@ -214,8 +214,8 @@ def test_counts_are_the_same_however_they_are_merged(monkeypatch):
         ids, times = np.unique(rng.integers(-20, 20, 7), return_counts=True)
         counts.add(ids, times)
         expected.update(dict(zip(ids.tolist(), times.tolist(), strict=True)))
-    found = counts.most_frequent(min_count=1, max_size=None).tolist()
-    assert found == sorted(expected, key=lambda each: (-expected[each], each))
+    actual = counts.most_frequent(min_count=1, max_size=None).tolist()
+    assert actual == sorted(expected, key=lambda value: (-expected[value], value))
 
 
 def test_moments_of_parts_are_those_of_the_whole():

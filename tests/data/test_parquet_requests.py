@@ -42,7 +42,7 @@ def test_a_split_has_the_examples_of_impression_rows(datasets, split):
     requests, rows = (getattr(data, split) for data in datasets)
     assert len(requests) == len(rows)
     assert requests.label_means() == pytest.approx(rows.label_means())
-    (batch,), (other,) = (each.batches(batch_size=5000) for each in (requests, rows))
+    (batch,), (other,) = (item.batches(batch_size=5000) for item in (requests, rows))
     assert_same(expanded(batch), other)
     strides = dict(zip(batch.sparse.keys(), batch.sparse.stride_per_key(), strict=True))
     count = len(batch.request.unique())
@@ -71,7 +71,7 @@ def test_an_epoch_has_each_request_once_in_bounded_batches(datasets, seed, world
     (whole,) = train.batches(batch_size=5000)
     seen = [requests_of(batch) for batch in chain.from_iterable(ranks)]
     assert sum(map(len, seen)) == len(requests_of(whole))
-    assert {number: count for each in seen for number, count in each.items()} == requests_of(whole)
+    assert {number: count for call in seen for number, count in call.items()} == requests_of(whole)
     shares = [30 * (rank + 1) // world_size - 30 * rank // world_size for rank in range(world_size)]
     for share, batches in zip(shares, ranks, strict=True):
         assert all(len(batch.labels) <= share for batch in batches)
@@ -107,7 +107,7 @@ def test_the_weight_may_be_one_of_the_request(tmp_path):
     weights = pa.array(np.arange(300) / 4)
     place = REQUESTS.schema.get_field_index("weight")
     data, rows = both(tmp_path, REQUESTS.set_column(place, "weight", weights))
-    (batch,), (other,) = (each.train.batches(batch_size=5000) for each in (data, rows))
+    (batch,), (other,) = (item.train.batches(batch_size=5000) for item in (data, rows))
     assert_same(expanded(batch), other)
 
 

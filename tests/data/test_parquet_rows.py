@@ -9,10 +9,10 @@ from embershard.package.id_maps import Hash, Vocabulary
 
 
 def test_a_growing_dictionary_is_mapped_once():
-    asked = []
+    requests = []
 
     def numbers(ids):
-        asked.append(ids.tolist())
+        requests.append(ids.tolist())
         return ids * 10
 
     last = LastDictionary(numbers)
@@ -25,8 +25,8 @@ def test_a_growing_dictionary_is_mapped_once():
         ([], [], [[]]),
     ):
         assert last.values(pa.array(values, pa.int64())).tolist() == expected
-        assert asked == new
-        asked.clear()
+        assert requests == new
+        requests.clear()
 
 
 @pytest.mark.parametrize("spread", [1, 3, 1000, 2**61])

@@ -24,8 +24,8 @@ def files(tmp_path):
 def same(one, other):
     """Whether two batches are equal bit for bit."""
     tensors = [
-        (each.dense, each.sparse.values(), each.sparse.lengths(), each.labels)
-        for each in (one, other)
+        (item.dense, item.sparse.values(), item.sparse.lengths(), item.labels)
+        for item in (one, other)
     ]
     return all(torch.equal(a, b) for a, b in zip(*tensors, strict=True))
 
@@ -151,7 +151,7 @@ def test_batches_have_the_columns_that_are_named(tmp_path):
         [price, row] for row, price in enumerate([1, -1, 3, 4, 5, 6, 7, 8])
     ]
     assert batch.sparse.keys() == ["tags", "item"]
-    rows_of = {each: row for row, each in enumerate("cba")}  # By frequency.
+    rows_of = {item: row for row, item in enumerate("cba")}  # By frequency.
     expected = [["a", "b"], [], [], ["b"], ["c"], ["c"], ["c"], ["c"]]
     assert lists_of(batch, "tags") == [[rows_of[tag] for tag in tags] for tags in expected]
     assert lists_of(batch, "item") == [[number % 7] for number in range(8)]
@@ -212,7 +212,7 @@ def test_a_closed_epoch_leaves_no_thread(files):
     batches = load(files).train.batches(batch_size=10, shuffle_seed=0)
     next(batches)
     batches.close()
-    assert [each.name for each in threading.enumerate() if "prefetch" in each.name] == []
+    assert [thread.name for thread in threading.enumerate() if "prefetch" in thread.name] == []
 
 
 def test_a_file_that_changed_since_is_refused(files):

@@ -8,7 +8,7 @@ from embershard.data.prefetch import prefetched
 
 
 def threads():
-    return [each for each in threading.enumerate() if each.name == "embershard-prefetch"]
+    return [thread for thread in threading.enumerate() if thread.name == "embershard-prefetch"]
 
 
 def test_items_keep_their_order():

@@ -13,7 +13,7 @@ from tests.cases import cases
 
 
 def make(*, ages=(5, 6, 5), history=((1, 2), (), (1, 2)), request=(7, 3, 7)):
-    values = np.array([each for ids in history for each in ids], np.int64)
+    values = np.array([row_id for ids in history for row_id in ids], np.int64)
     offsets = np.cumsum([0, *(len(ids) for ids in history)]).astype(np.int64)
     return Examples(
         schema=Schema(

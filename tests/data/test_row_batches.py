@@ -17,7 +17,7 @@ from tests.cases import cases
 def make(column=None, lists=((10, 30), (), (20,), (99, 10, 20), (30,))):
     """Five examples of one sparse input; the dense input is the example's number."""
     lengths = [len(ids) for ids in lists]
-    values = [each for ids in lists for each in ids]
+    values = [row_id for ids in lists for row_id in ids]
     count = len(lists)
     return Examples(
         schema=Schema(

@@ -46,7 +46,7 @@ def test_splits_are_80_10_10(log):
 def test_request_scoped_inputs_are_shared_by_the_examples_of_a_request(log):
     requests = list(client_requests(log.dataset.test))  # refuses any difference
 
-    assert {len(each.positions) for each in requests} == {4}
+    assert {len(request.positions) for request in requests} == {4}
     assert requests[0].sparse["user"].lengths.tolist() == [1]
     assert requests[0].sparse["item"].lengths.tolist() == [1, 1, 1, 1]
 

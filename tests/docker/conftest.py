@@ -29,27 +29,27 @@ def samples() -> list[Sample]:
         with urllib.request.urlopen(f"{metrics.url}metrics", timeout=60) as answer:
             server = answer.read().decode()
     return [
-        each
+        sample
         for text in (server, watch)
         for family in text_string_to_metric_families(text)
-        for each in family.samples
+        for sample in family.samples
     ]
 
 
 @pytest.fixture(scope="session")
 def scraped(samples) -> dict[str, set[str]]:
     """The labels of every series, by its name."""
-    found: dict[str, set[str]] = {}
+    results: dict[str, set[str]] = {}
     for sample in samples:
-        found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+        results.setdefault(sample.name, set()).update(sample.labels)
+    return results
 
 
 @pytest.fixture(scope="session")
 def scraped_values(samples) -> dict[tuple[str, str], set[str]]:
     """The values of every label, by the series and the label."""
-    found: dict[tuple[str, str], set[str]] = {}
+    results: dict[tuple[str, str], set[str]] = {}
     for sample in samples:
         for label, value in sample.labels.items():
-            found.setdefault((sample.name, label), set()).add(value)
-    return found
+            results.setdefault((sample.name, label), set()).add(value)
+    return results

@@ -34,15 +34,15 @@ class Step:
 def stages(file: Path) -> list[list[Step]]:
     """The stages of a Dockerfile, each from its FROM on."""
     text = "\n".join(line for line in file.read_text().splitlines() if not line.startswith("#"))
-    found: list[list[Step]] = []
+    results: list[list[Step]] = []
     for line in text.replace("\\\n", " ").splitlines():
         if not line.strip():
             continue
         name, _, rest = line.strip().partition(" ")
         if name == "FROM":
-            found.append([])
-        found[-1].append(Step(name, rest.strip()))
-    return found
+            results.append([])
+        results[-1].append(Step(name, rest.strip()))
+    return results
 
 
 def one(stage: list[Step], name: str) -> Step:
@@ -108,7 +108,7 @@ def ignored(path: str, patterns: list[str]) -> bool:
     verdict = False
     for pattern in patterns:
         bare = pattern.removeprefix("!")
-        if any(holds(each, bare) for each in above):
+        if any(holds(step, bare) for step in above):
             verdict = not pattern.startswith("!")
     return verdict
 

@@ -15,17 +15,17 @@ def unknown(query: str, series: Mapping[str, set[str]], added: set[str]) -> list
     Raises:
         ValueError: it is no query.
     """
-    found: list[str] = []
+    results: list[str] = []
 
     def visit(node: promql.Expr) -> None:
         if isinstance(node, promql.VectorSelector):
-            found.extend(_of_selector(node, series, added))
+            results.extend(_of_selector(node, series, added))
         elif isinstance(node, (promql.AggregateExpr, promql.BinaryExpr)):
             there = added | _labels(node, series)
-            found.extend(f"{kind} {name}: no such label" for kind, name in _grouped(node, there))
+            results.extend(f"{kind} {name}: no such label" for kind, name in _grouped(node, there))
 
     promql.walk(promql.parse(query), visit)
-    return found
+    return results
 
 
 def _of_selector(

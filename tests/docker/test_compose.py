@@ -16,9 +16,9 @@ PINNED = r"[\w./-]+:v?\d+\.\d+\.\d+"
 
 
 def seconds(text: str) -> int:
-    found = re.fullmatch(r"(\d+)s", text)
-    assert found
-    return int(found[1])
+    match = re.fullmatch(r"(\d+)s", text)
+    assert match
+    return int(match[1])
 
 
 def check(file: Path) -> subprocess.CompletedProcess[str]:
@@ -74,20 +74,20 @@ def test_what_is_mounted_is_there():
 
 def test_the_server_is_given_time_to_drain():
     server = SERVICES["server"]
-    given = parse(server["command"])
-    assert seconds(server["stop_grace_period"]) >= given.drain_timeout_seconds + 5
+    parsed = parse(server["command"])
+    assert seconds(server["stop_grace_period"]) >= parsed.drain_timeout_seconds + 5
     (hard_stop,) = re.findall(r"hard-stop-after (\d+)s", (DOCKER / "haproxy.cfg").read_text())
     assert seconds(SERVICES["proxy"]["stop_grace_period"]) > int(hard_stop)
 
 
 def test_the_server_is_found_by_its_health_check_and_by_prometheus():
     server = SERVICES["server"]
-    given = parse(server["command"])
+    parsed = parse(server["command"])
     image = stages(DOCKER / server["build"]["dockerfile"].removeprefix("docker/"))[-1]
-    assert f":{given.metrics_port}/healthz" in one(image, "HEALTHCHECK").rest
+    assert f":{parsed.metrics_port}/healthz" in one(image, "HEALTHCHECK").rest
     (job,) = documents(DOCKER / "prometheus.yml")[0]["scrape_configs"]
-    assert job["static_configs"] == [{"targets": [f"server:{given.metrics_port}"]}]
-    assert [port.rpartition(":")[2] for port in server["ports"]] == [str(given.metrics_port)]
+    assert job["static_configs"] == [{"targets": [f"server:{parsed.metrics_port}"]}]
+    assert [port.rpartition(":")[2] for port in server["ports"]] == [str(parsed.metrics_port)]
 
 
 def test_clients_connect_to_the_proxy_of_the_server():

@@ -24,8 +24,8 @@ QUERIES = re.findall(
 
 def filled(expression: str) -> str:
     """As Grafana sends it: with values for its variables."""
-    for each in DASHBOARD["templating"]["list"]:
-        expression = expression.replace(f"${each['name']}", ".*")
+    for item in DASHBOARD["templating"]["list"]:
+        expression = expression.replace(f"${item['name']}", ".*")
     return expression.replace("$__rate_interval", "1m")
 
 
@@ -45,12 +45,12 @@ def test_a_legend_names_labels_that_the_query_leaves(target):
 
 
 def test_variables_take_their_values_from_what_there_is(scraped):
-    asked = [each for each in DASHBOARD["templating"]["list"] if each["type"] == "query"]
-    assert [each["name"] for each in asked] == ["model", "instance"]
-    for each in asked:
-        found = re.fullmatch(r"label_values\((\w+), (\w+)\)", each["query"]["query"])
-        assert found
-        assert found[2] in scraped[found[1]] | PROMETHEUS
+    results = [item for item in DASHBOARD["templating"]["list"] if item["type"] == "query"]
+    assert [item["name"] for item in results] == ["model", "instance"]
+    for request in results:
+        match = re.fullmatch(r"label_values\((\w+), (\w+)\)", request["query"]["query"])
+        assert match
+        assert match[2] in scraped[match[1]] | PROMETHEUS
 
 
 def test_panels_have_numbers_of_their_own_and_do_not_overlap():

@@ -117,10 +117,10 @@ def test_the_server_image_can_be_built_for_gpus():
 def test_the_server_listens_where_the_image_says():
     final = stages(DOCKER / "serving.Dockerfile")[-1]
     assert one(final, "ENTRYPOINT").listed() == ["embershard"]
-    given = parse(one(final, "CMD").listed())
-    assert (given.host, given.metrics_host) == ("0.0.0.0", "0.0.0.0")
-    assert one(final, "EXPOSE").rest.split() == [str(given.port), str(given.metrics_port)]
-    assert f"http://127.0.0.1:{given.metrics_port}/healthz" in one(final, "HEALTHCHECK").rest
+    parsed = parse(one(final, "CMD").listed())
+    assert (parsed.host, parsed.metrics_host) == ("0.0.0.0", "0.0.0.0")
+    assert one(final, "EXPOSE").rest.split() == [str(parsed.port), str(parsed.metrics_port)]
+    assert f"http://127.0.0.1:{parsed.metrics_port}/healthz" in one(final, "HEALTHCHECK").rest
 
 
 def test_the_context_holds_what_is_built_and_no_more():

@@ -45,7 +45,7 @@ def test_the_sidecar_takes_the_secrets_tls_files_and_a_token(tmp_path):
     (tmp_path / "tls.key").write_bytes(signed.key)
     (tmp_path / "token").write_text("of-a-test-of-the-sidecar-0123456789")
     ca = authority.write(tmp_path, "ca")
-    (listen,) = [each["value"] for each in PROXY["env"] if each["name"] == "LISTEN"]
+    (listen,) = [item["value"] for item in PROXY["env"] if item["name"] == "LISTEN"]
     words = listen.partition(" ")[2].replace("/secrets", str(tmp_path))
     options = ServerOptions(port=0, threads=1, token_file=str(tmp_path / "token"))
     with (

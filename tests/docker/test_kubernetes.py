@@ -12,7 +12,7 @@ from tests.docker.files import DOCKER, documents, one, parse, stages
 from tests.docker.promql import unknown
 
 FOLDER = DOCKER / "kubernetes"
-MANIFESTS = {each["kind"]: each for each in documents(FOLDER / "server.yaml")}
+MANIFESTS = {document["kind"]: document for document in documents(FOLDER / "server.yaml")}
 POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
 SERVER, PROXY = POD["containers"]
 FETCH, WATCH = POD["initContainers"]
@@ -78,7 +78,7 @@ def test_the_commands_are_embershards():
 
 
 def test_a_sidecar_follows_the_repository_that_the_init_container_fetches():
-    once, watch, server = (parse(each["args"]) for each in (FETCH, WATCH, SERVER))
+    once, watch, server = (parse(fetch["args"]) for fetch in (FETCH, WATCH, SERVER))
     assert "restartPolicy" not in FETCH
     assert WATCH["restartPolicy"] == "Always"
     assert (once.watch, watch.watch > 0) == (None, True)
@@ -90,11 +90,11 @@ def test_a_sidecar_follows_the_repository_that_the_init_container_fetches():
 
 
 def test_each_mounted_folder_is_one_that_the_commands_use():
-    given = parse(SERVER["args"])
+    parsed = parse(SERVER["args"])
     mounts = {mount["mountPath"] for mount in SERVER["volumeMounts"]}
-    assert mounts == {"/repository", "/tmp", given.token_file.rpartition("/")[0]}
-    assert str(given.repository) == str(parse(FETCH["args"]).repository)
-    used = {mount["name"] for each in (SERVER, WATCH, PROXY) for mount in each["volumeMounts"]}
+    assert mounts == {"/repository", "/tmp", parsed.token_file.rpartition("/")[0]}
+    assert str(parsed.repository) == str(parse(FETCH["args"]).repository)
+    used = {mount["name"] for server in (SERVER, WATCH, PROXY) for mount in server["volumeMounts"]}
     assert used == {volume["name"] for volume in POD["volumes"]}
 
 
@@ -102,8 +102,8 @@ def test_ports_are_where_server_watch_and_proxy_listen():
     server, watch = parse(SERVER["args"]), parse(WATCH["args"])
     ports = {
         port["name"]: port["containerPort"]
-        for each in (SERVER, WATCH, PROXY)
-        for port in each["ports"]
+        for server in (SERVER, WATCH, PROXY)
+        for port in server["ports"]
     }
     listens = {variable["name"]: variable["value"] for variable in PROXY["env"]}["LISTEN"]
     assert ports == {
@@ -185,7 +185,9 @@ def test_the_processor_limit_is_of_whole_cores_as_asked_for():
     assert resources["requests"]["cpu"] == resources["limits"]["cpu"]
 
 
-@pytest.mark.parametrize("container", [SERVER, FETCH, WATCH, PROXY], ids=lambda each: each["name"])
+@pytest.mark.parametrize(
+    "container", [SERVER, FETCH, WATCH, PROXY], ids=lambda value: value["name"]
+)
 def test_nothing_runs_as_root_or_writes_to_the_image(container):
     user, group = one(IMAGE, "USER").rest.split(":")
     context = POD["securityContext"]
@@ -218,12 +220,12 @@ def test_all_speak_of_the_same_pods():
 
 def test_pods_spread_over_zones_and_nodes_where_there_is_room():
     constraints = POD["topologySpreadConstraints"]
-    assert [each["topologyKey"] for each in constraints] == [
+    assert [item["topologyKey"] for item in constraints] == [
         "topology.kubernetes.io/zone",
         "kubernetes.io/hostname",
     ]
-    for each in constraints:
-        assert (each["maxSkew"], each["whenUnsatisfiable"]) == (1, "ScheduleAnyway")
+    for constraint in constraints:
+        assert (constraint["maxSkew"], constraint["whenUnsatisfiable"]) == (1, "ScheduleAnyway")
 
 
 def test_the_network_policy_lets_in_requests_and_the_scrape_and_out_the_fetch():
@@ -232,7 +234,7 @@ def test_the_network_policy_lets_in_requests_and_the_scrape_and_out_the_fetch():
     let_in = [port["port"] for rule in policy["ingress"] for port in rule["ports"]]
     assert let_in == [port["port"] for port in MANIFESTS["Service"]["spec"]["ports"]]
     assert all(rule["from"] for rule in policy["ingress"])
-    let_out = {(each["protocol"], each["port"]) for each in policy["egress"][0]["ports"]}
+    let_out = {(port["protocol"], port["port"]) for port in policy["egress"][0]["ports"]}
     assert let_out == {("UDP", 53), ("TCP", 53), ("TCP", 443)}
 
 
@@ -241,7 +243,7 @@ def test_prometheus_adds_the_labels_that_the_adapter_asks_for():
     added = {rule.get("target_label") for rule in job["relabel_configs"]} - {None}
     (rule,) = documents(FOLDER / "adapter.yaml")[0]["rules"]
     assert set(rule["resources"]["overrides"]) == added - {"job"} == {"namespace", "pod"}
-    ports = [port["name"] for each in (SERVER, WATCH) for port in each["ports"]]
+    ports = [port["name"] for server in (SERVER, WATCH) for port in server["ports"]]
     (kept,) = [rule["regex"] for rule in job["relabel_configs"] if rule.get("action") == "keep"]
     assert kept.split("|") == ports
 

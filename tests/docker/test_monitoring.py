@@ -14,8 +14,10 @@ from tests.docker.files import DOCKER, documents
 from tests.docker.promql import unknown
 
 FOLDER = DOCKER / "kubernetes"
-OBJECTS = {each["kind"]: each for each in documents(FOLDER / "monitoring.yaml")}
-SERVICE = next(each for each in documents(FOLDER / "server.yaml") if each["kind"] == "Service")
+OBJECTS = {document["kind"]: document for document in documents(FOLDER / "monitoring.yaml")}
+SERVICE = next(
+    document for document in documents(FOLDER / "server.yaml") if document["kind"] == "Service"
+)
 (GROUP,) = OBJECTS["PrometheusRule"]["spec"]["groups"]
 ALERTS = {rule["alert"]: rule for rule in GROUP["rules"]}
 JOBS = {SERVICE["metadata"]["name"], "embershard-watch"}
@@ -25,14 +27,16 @@ ALERT = pytest.mark.parametrize("rule", ALERTS.values(), ids=ALERTS)
 
 def matchers(query):
     """Each series, label and operator of a query, with the values that are compared."""
-    found = []
+    results = []
 
     def visit(node):
         if isinstance(node, promql.VectorSelector):
-            found.extend((node.name, each.name, each.value) for each in node.matchers.matchers)
+            results.extend(
+                (node.name, matcher.name, matcher.value) for matcher in node.matchers.matchers
+            )
 
     promql.walk(promql.parse(query), visit)
-    return found
+    return results
 
 
 def test_there_is_an_alert_for_each_way_to_fail():
@@ -98,7 +102,7 @@ def test_what_is_scraped_is_the_services_port():
 
 def test_objects_are_of_the_operators_first_version():
     assert set(OBJECTS) == {"ServiceMonitor", "PrometheusRule"}
-    assert {each["apiVersion"] for each in OBJECTS.values()} == {"monitoring.coreos.com/v1"}
+    assert {value["apiVersion"] for value in OBJECTS.values()} == {"monitoring.coreos.com/v1"}
 
 
 def up(job="embershard", **pods):

@@ -28,7 +28,11 @@ def end_order():
     for container in POD["containers"]:
         sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {})
         ends[container["name"]] = sleep.get("seconds", 0)
-    sidecars = [each["name"] for each in POD["initContainers"] if "restartPolicy" in each]
+    sidecars = [
+        initcontainer["name"]
+        for initcontainer in POD["initContainers"]
+        if "restartPolicy" in initcontainer
+    ]
     return [*sorted(ends, key=ends.get), *reversed(sidecars)]
 
 

@@ -41,9 +41,9 @@ def image_command(tmp_path: Path) -> Iterator[Serving]:
     """The image's command over the golden package, on free ports, where no file may grow."""
     words = one(IMAGE, "ENTRYPOINT").listed() + one(IMAGE, "CMD").listed()
     words[0] = str(RUNTIME / "bin" / words[0])
-    for given, here in {"/repository": str(GOLDEN), "0.0.0.0": "127.0.0.1", "9400": "0"}.items():
-        assert given in words
-        words = [here if word == given else word for word in words]
+    for value, here in {"/repository": str(GOLDEN), "0.0.0.0": "127.0.0.1", "9400": "0"}.items():
+        assert value in words
+        words = [here if word == value else word for word in words]
     with serving(
         command=words,
         cwd=tmp_path,
@@ -58,8 +58,8 @@ def test_the_images_command_serves_says_so_and_drains(tmp_path):
     with image_command(tmp_path) as server:
         check = [word.replace("http://127.0.0.1:9400/", server.metrics) for word in health]
         assert check != health
-        asked = run(*check)
-        assert (asked.returncode, asked.stderr) == (0, "")
+        results = run(*check)
+        assert (results.returncode, results.stderr) == (0, "")
         assert "tiny" in run("embershard", "predict", server.address).stdout
         code, _, logged = server.stop(signal.SIGTERM)
         assert code == 0, logged
@@ -101,10 +101,10 @@ def script() -> str:
 
 def closure(names: set[str]) -> set[str]:
     """Packages with all that they depend on, as this machine has them installed."""
-    found: set[str] = set()
-    while names - found:
-        name = (names - found).pop()
-        found.add(name)
+    result: set[str] = set()
+    while names - result:
+        name = (names - result).pop()
+        result.add(name)
         depends = run("dpkg-query", "--show", "--showformat=${Depends}", name).stdout
         names |= set(re.findall(r"(?:^|[,|]\s*)([a-z0-9][a-z0-9+.-]+)", depends))
-    return found
+    return result

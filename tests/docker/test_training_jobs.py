@@ -24,7 +24,7 @@ def launched(arguments):
     """Options of torchrun, and the command that it starts."""
     at = arguments.index("-m")
     assert arguments[at + 1] == "embershard"
-    options = dict(each.removeprefix("--").split("=") for each in arguments[:at])
+    options = dict(argument.removeprefix("--").split("=") for argument in arguments[:at])
     return options, parser().parse_args(arguments[at + 2 :])
 
 

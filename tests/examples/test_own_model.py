@@ -22,7 +22,7 @@ def test_a_model_of_ones_own_trains_serves_and_counts_unknown_ids(tmp_path):
     )
 
     loss = float(re.search(r"loss (\S+)", run.stdout)[1])
-    scores = [float(each) for each in re.search(r"scores \[(.*?)\]", run.stdout)[1].split(",")]
+    scores = [float(part) for part in re.search(r"scores \[(.*?)\]", run.stdout)[1].split(",")]
     assert loss < 0.66  # 0.693 is what a constant reaches.
     assert len(scores) == 3
     assert scores[1] > scores[2]  # The lower price, by far.

@@ -46,9 +46,9 @@ def test_the_example_plans_trains_resumes_and_serves_the_models_scores():
 
 
 def test_the_snippets_of_both_pages_are_its_code():
-    found = snippets("training.md") + snippets("planner.md")[:1]
-    assert len(found) == 5
-    assert all(code in EXAMPLE.read_text() for code in found)
+    result = snippets("training.md") + snippets("planner.md")[:1]
+    assert len(result) == 5
+    assert all(code in EXAMPLE.read_text() for code in result)
 
 
 def test_the_snippet_of_a_plan_for_gpus_runs_without_one(tmp_path, monkeypatch, capsys):
@@ -56,7 +56,7 @@ def test_the_snippet_of_a_plan_for_gpus_runs_without_one(tmp_path, monkeypatch, 
     exec(snippets("planner.md")[1], {})
     assert "rank 3" in capsys.readouterr().out
     plans = ShardingPlan.load(tmp_path / "plan.json").plan.values()
-    assert [each.world_size for each in plans] == [4]
+    assert [plan.world_size for plan in plans] == [4]
 
 
 @pytest.fixture

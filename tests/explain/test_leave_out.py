@@ -34,38 +34,38 @@ ASKED = Asked(
 )
 
 
-def without(asked: Asked, name: str) -> Asked:
+def without(request: Asked, name: str) -> Asked:
     """The request without one input: empty, its default, or 0."""
-    dense = {each: values for each, values in asked.dense.items() if each != name}
+    dense = {value: values for value, values in request.dense.items() if value != name}
     for item in SCHEMA.dense:
         if item.name == name and item.default is None:
-            dense[name] = [0.0] * (1 if item.scope == "request" else asked.num_examples)
+            dense[name] = [0.0] * (1 if item.scope == "request" else request.num_examples)
     return replace(
-        asked,
+        request,
         dense=dense,
-        sparse={each: lists for each, lists in asked.sparse.items() if each != name},
-        weights={each: lists for each, lists in asked.weights.items() if each != name},
+        sparse={value: lists for value, lists in request.sparse.items() if value != name},
+        weights={value: lists for value, lists in request.weights.items() if value != name},
     )
 
 
-def explained(package, asked, **options):
+def explained(package, request, **options):
     return explain_request(
-        package, dense=asked.dense, sparse=asked.sparse, weights=asked.weights, **options
+        package, dense=request.dense, sparse=request.sparse, weights=request.weights, **options
     )
 
 
 def test_changes_are_those_of_the_request_without_the_input(package, oracle):
     explanation = explained(package, ASKED)
     scores = oracle.answer(ASKED)
-    assert [each.input for each in explanation.left_out] == [
+    assert [change.input for change in explanation.left_out] == [
         item.name for item in (*SCHEMA.dense, *SCHEMA.sparse)
     ]
     moved = 0.0
-    for each in explanation.left_out:
-        other = oracle.answer(without(ASKED, each.input))
-        assert each.failed == ""
-        assert set(each.change) == {"score", "parts", "user_vector"}
-        for name, change in each.change.items():
+    for entry in explanation.left_out:
+        other = oracle.answer(without(ASKED, entry.input))
+        assert entry.failed == ""
+        assert set(entry.change) == {"score", "parts", "user_vector"}
+        for name, change in entry.change.items():
             assert explanation.scores[name] == pytest.approx(scores[name], abs=TOLERANCE)
             assert change.shape == scores[name].shape
             assert change == pytest.approx(other[name] - scores[name], abs=TOLERANCE)
@@ -74,7 +74,7 @@ def test_changes_are_those_of_the_request_without_the_input(package, oracle):
 
 
 def test_it_says_what_stands_in_the_place_of_an_input(package):
-    places = {each.input: each.in_its_place for each in explained(package, ASKED).left_out}
+    places = {change.input: change.in_its_place for change in explained(package, ASKED).left_out}
     assert places == {
         "age": "0",
         "price": "0",
@@ -85,9 +85,11 @@ def test_it_says_what_stands_in_the_place_of_an_input(package):
 
 
 def test_only_the_outputs_asked_for_are_explained(package):
-    found = explanation_json(explained(package, ASKED, outputs=["parts"]))
-    assert list(found["outputs"]) == ["parts"]
-    assert all(list(each["left_out"]["change"]) == ["parts"] for each in found["sparse"])
+    explanation = explanation_json(explained(package, ASKED, outputs=["parts"]))
+    assert list(explanation["outputs"]) == ["parts"]
+    assert all(
+        list(feature["left_out"]["change"]) == ["parts"] for feature in explanation["sparse"]
+    )
 
 
 class Counting:
@@ -102,41 +104,41 @@ class Counting:
         return self.predictor.predict_merged(requests, outputs)
 
 
-def asked_with(package, asked):
+def asked_with(package, request):
     """The request as explain holds it, and a predictor."""
     from embershard.explain.request import asked_inputs
     from embershard.package import Package
     from embershard.serving import LocalPredictor
 
     predictor = LocalPredictor(package, threads=1)
-    sample = predictor.request(dense=asked.dense, sparse=asked.sparse, weights=asked.weights)
+    sample = predictor.request(dense=request.dense, sparse=request.sparse, weights=request.weights)
     manifest = Package.open(package).manifest
-    return asked_inputs(manifest, sample, asked.dense, asked.sparse), predictor
+    return asked_inputs(manifest, sample, request.dense, request.sparse), predictor
 
 
 def test_a_small_request_is_one_merged_call(package):
-    asked, predictor = asked_with(package, ASKED)
+    request, predictor = asked_with(package, ASKED)
     counting = Counting(predictor)
-    explaining.leave_out(counting, asked)
+    explaining.leave_out(counting, request)
     assert counting.calls == [1 + len(SCHEMA.dense) + len(SCHEMA.sparse)]
 
 
 def test_a_large_request_is_several_calls_and_the_same_changes(package, oracle):
-    asked = random_request(4000, seed=5)
-    prepared, predictor = asked_with(package, asked)
+    request = random_request(4000, seed=5)
+    prepared, predictor = asked_with(package, request)
     counting = Counting(predictor)
-    answer, found = explaining.leave_out(counting, prepared)
+    answer, actual = explaining.leave_out(counting, prepared)
     assert max(counting.calls) * 4000 <= explaining.CALL_EXAMPLES
-    assert sum(counting.calls) == len(found) + len(counting.calls)
-    scores = oracle.answer(asked)["score"]
+    assert sum(counting.calls) == len(actual) + len(counting.calls)
+    scores = oracle.answer(request)["score"]
     assert answer.outputs["score"] == pytest.approx(scores, abs=TOLERANCE)
-    for each in found:
-        expected = oracle.answer(without(asked, each.input))["score"] - scores
-        assert each.change["score"] == pytest.approx(expected, abs=TOLERANCE)
+    for result in actual:
+        expected = oracle.answer(without(request, result.input))["score"] - scores
+        assert result.change["score"] == pytest.approx(expected, abs=TOLERANCE)
 
 
 def test_an_input_without_which_there_is_no_score_says_so(package):
-    asked, predictor = asked_with(package, ASKED)
+    request, predictor = asked_with(package, ASKED)
 
     class Failing:
         def predict_merged(self, requests, outputs):
@@ -144,11 +146,11 @@ def test_an_input_without_which_there_is_no_score_says_so(package):
             answers[2] = InternalError("output 'score' at example 1 is not finite")
             return answers
 
-    _, found = explaining.leave_out(Failing(), asked)
-    assert found[1].failed == "output 'score' at example 1 is not finite"
-    assert found[1].change == {}
-    assert [each.failed for each in (found[0], *found[2:])] == [""] * (len(found) - 1)
-    explanation = replace(explained(package, ASKED), left_out=tuple(found))
+    _, result = explaining.leave_out(Failing(), request)
+    assert result[1].failed == "output 'score' at example 1 is not finite"
+    assert result[1].change == {}
+    assert [item.failed for item in (result[0], *result[2:])] == [""] * (len(result) - 1)
+    explanation = replace(explained(package, ASKED), left_out=tuple(result))
     text = io.StringIO()
     Console(file=text, width=250).print(explanation_tables(explanation))
-    assert f"{found[1].in_its_place}: {found[1].failed}" in text.getvalue()
+    assert f"{result[1].in_its_place}: {result[1].failed}" in text.getvalue()

@@ -59,24 +59,24 @@ def stored(package, table):
 
 
 def test_an_input_of_two_tables_has_vectors_of_both(two_tables):
-    found = explanation_json(explain_request(two_tables, sparse={"item": [[3, 7, 99]]}))
-    (item,) = found["sparse"]
-    assert [each["table"] for each in item["lookups"]] == ["deep", "wide"]
-    assert [each["weights"] for each in item["lookups"]] == ["int4", "fp16"]
+    explanation = explanation_json(explain_request(two_tables, sparse={"item": [[3, 7, 99]]}))
+    (item,) = explanation["sparse"]
+    assert [lookup["table"] for lookup in item["lookups"]] == ["deep", "wide"]
+    assert [lookup["weights"] for lookup in item["lookups"]] == ["int4", "fp16"]
     deep = stored(two_tables, "deep")
     header = deep[:, :4].copy().view("<f2").astype(np.float64)
     codes = np.stack([deep[:, 4:] % 16, deep[:, 4:] // 16], axis=2).reshape(ROWS, 8)
     deep = codes * header[:, :1] + header[:, 1:]
     wide = stored(two_tables, "wide").view("<f2").astype(np.float64)
     (only,) = item["lists"]
-    for row, each in zip((3, 7), only["ids"], strict=False):
+    for row, row_id in zip((3, 7), only["ids"], strict=False):
         norms = [np.linalg.norm(deep[row]), np.linalg.norm(wide[row])]
-        assert each["norms"] == pytest.approx(norms, rel=1e-5)
+        assert row_id["norms"] == pytest.approx(norms, rel=1e-5)
     assert only["ids"][2]["norms"] == [0.0, 0.0]
     summed, mean = deep[3] + deep[7], (wide[3] + wide[7]) / 3  # A zero vector counts.
     norms = [np.linalg.norm(summed), np.linalg.norm(mean)]
     assert only["pooled_norms"] == pytest.approx(norms, rel=1e-5)
-    (name,) = found["outputs"]
+    (name,) = explanation["outputs"]
     assert item["left_out"]["change"][name] == pytest.approx([-summed.sum() - mean.sum()], rel=1e-5)
 
 
@@ -96,11 +96,11 @@ def copied(package, tmp_path):
 
 
 def test_another_plan_scores_if_this_machine_cannot_serve_the_default(copied, package):
-    found = explain_sample(for_gpus(copied, "default"), 1).scores
+    actual = explain_sample(for_gpus(copied, "default"), 1).scores
     expected = explain_sample(package, 1).scores
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name in expected:
-        assert found[name] == pytest.approx(expected[name], abs=2e-6)
+        assert actual[name] == pytest.approx(expected[name], abs=2e-6)
 
 
 def test_a_package_with_no_plan_for_this_machine_is_refused(copied):
@@ -118,9 +118,9 @@ def test_a_damaged_package_is_refused(copied):
 
 
 def test_counting_unknown_ids_otherwise_than_the_server_is_a_bug(package, monkeypatch):
-    def miscounted(predictor, asked):
-        answer, found = explanation_of(predictor, asked)
-        return answer._replace(unknown_ids={**answer.unknown_ids, "item": 77}), found
+    def miscounted(predictor, request):
+        answer, result = explanation_of(predictor, request)
+        return answer._replace(unknown_ids={**answer.unknown_ids, "item": 77}), result
 
     explanation_of = explanation.leave_out
     monkeypatch.setattr(explanation, "leave_out", miscounted)

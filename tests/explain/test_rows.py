@@ -31,8 +31,8 @@ REQUEST = {
 
 
 def explained(**request):
-    found = explanation_json(explain_request(GOLDEN, **(request or REQUEST)))
-    return found, {each["name"]: each for each in found["sparse"]}
+    explanation = explanation_json(explain_request(GOLDEN, **(request or REQUEST)))
+    return explanation, {feature["name"]: feature for feature in explanation["sparse"]}
 
 
 def bucket(number):
@@ -50,26 +50,26 @@ def test_an_id_that_nobody_knows_has_the_oov_row():
     assert user["unknown_ids"] == 1
     assert user["ids"]["oov_row"] == 4
     (only,) = user["lists"]
-    (found,) = only["ids"]
+    (result,) = only["ids"]
     hashed = xxhash.xxh3_64_intdigest(b"eve")
-    assert found["id"] == (hashed + 2**63) % 2**64 - 2**63
-    assert (found["given"], found["fate"], found["row"]) == ("eve", "oov", 4)
-    assert found["norms"] == pytest.approx([norm(USERS[4])], rel=1e-6)
+    assert result["id"] == (hashed + 2**63) % 2**64 - 2**63
+    assert (result["given"], result["fate"], result["row"]) == ("eve", "oov", 4)
+    assert result["norms"] == pytest.approx([norm(USERS[4])], rel=1e-6)
     assert only["pooled_norms"] == pytest.approx([norm(USERS[4])], rel=1e-6)
 
 
 def test_a_known_string_has_its_row():
     _, inputs = explained(dense={"age": 0.5}, sparse={"user": ["bob"]})
-    (found,) = inputs["user"]["lists"][0]["ids"]
-    assert (found["given"], found["fate"], found["row"]) == ("bob", "known", 1)
+    (result,) = inputs["user"]["lists"][0]["ids"]
+    assert (result["given"], result["fate"], result["row"]) == ("bob", "known", 1)
     assert inputs["user"]["unknown_ids"] == 0
 
 
 def test_hashed_ids_have_the_rows_of_their_buckets():
     _, inputs = explained()
     tags = inputs["tags"]["lists"][0]
-    assert [each["row"] for each in tags["ids"][2:]] == [bucket(12), bucket(-1), bucket(-5)]
-    assert [each["id"] for each in tags["ids"]] == [10, 11, 12, -1, -5]
+    assert [row_id["row"] for row_id in tags["ids"][2:]] == [bucket(12), bucket(-1), bucket(-5)]
+    assert [row_id["id"] for row_id in tags["ids"]] == [10, 11, 12, -1, -5]
     assert tags["ids"][4]["given"] == 2**64 - 5
 
 
@@ -85,34 +85,34 @@ def test_what_max_ids_cuts_counts_for_nothing():
 
 def test_the_norm_of_a_row_is_that_of_the_row_before_its_weight():
     _, inputs = explained()
-    for found in inputs["tags"]["lists"][0]["ids"][2:]:
-        assert found["norms"] == pytest.approx([norm(TAGS[found["row"]])], rel=1e-6)
-    assert [each["weight"] for each in inputs["tags"]["lists"][0]["ids"]] == [9, 9, 0.5, 2, -1]
+    for row_id in inputs["tags"]["lists"][0]["ids"][2:]:
+        assert row_id["norms"] == pytest.approx([norm(TAGS[row_id["row"]])], rel=1e-6)
+    assert [item["weight"] for item in inputs["tags"]["lists"][0]["ids"]] == [9, 9, 0.5, 2, -1]
 
 
 def test_a_mean_is_of_the_whole_list_and_nothing_of_none():
     _, inputs = explained()
     first, empty, last = inputs["item"]["lists"]
-    assert [each["row"] for each in first["ids"]] == [0, 299, 300]
+    assert [row_id["row"] for row_id in first["ids"]] == [0, 299, 300]
     assert first["pooled_norms"] == pytest.approx([norm(ITEMS[[0, 299, 300]].mean(axis=0))])
     assert (empty["ids"], empty["pooled_norms"]) == ([], [0.0])
     assert last["pooled_norms"] == pytest.approx([norm(ITEMS[599])])
-    assert [each["example"] for each in inputs["item"]["lists"]] == [0, 1, 2]
+    assert [ids["example"] for ids in inputs["item"]["lists"]] == [0, 1, 2]
     assert inputs["user"]["lists"][0]["example"] is None
 
 
 def test_a_sample_is_explained_with_the_scores_that_the_package_says():
-    found = explanation_json(explain_sample(GOLDEN, 1))
-    (user,) = found["sparse"][0]["lists"][0]["ids"]
+    explanation = explanation_json(explain_sample(GOLDEN, 1))
+    (user,) = explanation["sparse"][0]["lists"][0]["ids"]
     assert (user["given"], user["fate"]) == (None, "oov")
-    assert found["num_examples"] == 2
+    assert explanation["num_examples"] == 2
     pooled = np.concatenate([USERS[4], np.zeros(4)]).mean()
     logits = 0.125 + pooled + np.array([-0.5, 0.5]) + np.array([0.0, ITEMS[17].mean()])
-    assert found["outputs"]["score"] == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
+    assert explanation["outputs"]["score"] == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
 
 
 def test_dense_inputs_say_whether_they_were_given():
-    found, _ = explained()
-    age, price = found["dense"]
+    result, _ = explained()
+    age, price = result["dense"]
     assert (age["given"], age["values"], age["default"]) == (True, [0.5], None)
     assert (price["given"], price["values"], price["default"]) == (False, [0.25] * 3, 0.25)

@@ -29,26 +29,26 @@ def package(tmp_path_factory):
 
 def history_mean(package, history):
     """From the package's bytes, with an example beside the user."""
-    asked = Asked(
+    request = Asked(
         num_examples=1,
         dense={"age": [0.5], "price": [0.0]},
         sparse={"user": [[7]], "history": [history], "item": [[]], "words": [[]]},
         schema=SCHEMA,
     )
-    return Oracle(package).answer(asked)["history_mean"]
+    return Oracle(package).answer(request)["history_mean"]
 
 
 def test_its_vector_and_what_each_input_does_to_it(package):
-    found = explain_request(package, **USER)
-    assert found.asked.sample.num_examples == 0
+    explanation = explain_request(package, **USER)
+    assert explanation.asked.sample.num_examples == 0
     expected = history_mean(package, [100, 101, 139, 5])
-    np.testing.assert_allclose(found.scores["history_mean"], expected, rtol=0, atol=1e-6)
-    changes = {each.input: each.change["history_mean"] for each in found.left_out}
+    np.testing.assert_allclose(explanation.scores["history_mean"], expected, rtol=0, atol=1e-6)
+    changes = {change.input: change.change["history_mean"] for change in explanation.left_out}
     np.testing.assert_allclose(changes["history"], -expected, rtol=0, atol=1e-6)
     for name in ("age", "price", "user", "item", "words"):
         np.testing.assert_array_equal(changes[name], np.zeros_like(expected))
-    assert found.sparse[1].fates.tolist() == ["known", "known", "known", "zero"]
-    assert [len(lists.lengths) for _, lists in found.asked.sparse()] == [1, 1, 0, 0]
+    assert explanation.sparse[1].fates.tolist() == ["known", "known", "known", "zero"]
+    assert [len(lists.lengths) for _, lists in explanation.asked.sparse()] == [1, 1, 0, 0]
 
 
 def test_outputs_of_examples_are_refused_in_the_servers_words(package):
@@ -57,11 +57,11 @@ def test_outputs_of_examples_are_refused_in_the_servers_words(package):
 
 
 def test_as_json_it_has_no_example(package):
-    found = explanation_json(explain_request(package, **USER))
-    assert (found["num_examples"], found["examples"]) == (0, [])
-    lists = {each["name"]: each["lists"] for each in found["sparse"]}
+    explanation = explanation_json(explain_request(package, **USER))
+    assert (explanation["num_examples"], explanation["examples"]) == (0, [])
+    lists = {feature["name"]: feature["lists"] for feature in explanation["sparse"]}
     assert lists["item"] == []
-    assert [each["example"] for each in lists["history"]] == [None]
+    assert [item["example"] for item in lists["history"]] == [None]
 
 
 def test_as_a_table_it_has_the_outputs_of_the_request(package):

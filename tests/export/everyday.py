@@ -42,7 +42,7 @@ def asserts(m, d, s):
     assert item.dim() in (2, 3)
     assert item.dim() not in (0, 1)
     assert not item.isnan().any()
-    assert all(each.shape[1] == 4 for each in (user, item))
+    assert all(entry.shape[1] == 4 for entry in (user, item))
     assert (
         item.shape[0]
         == user.shape[0]
@@ -105,9 +105,9 @@ def masked_by_values(m, d, s):
 
 def picked_places(m, d, s):
     item = m.embeddings(s)["item"]
-    found = torch.zeros(item.shape)
-    found[torch.arange(item.shape[0]), item.argmax(dim=1)] = 1.0
-    return found
+    result = torch.zeros(item.shape)
+    result[torch.arange(item.shape[0]), item.argmax(dim=1)] = 1.0
+    return result
 
 
 def sliced_buffer(m, d, s):

@@ -45,9 +45,9 @@ class Case:
         self.requests = int(request_of_example[-1]) + 1
         self.examples = len(request_of_example)
         collections = [
-            each
-            for each in module.modules()
-            if isinstance(each, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+            item
+            for item in module.modules()
+            if isinstance(item, EmbeddingBagCollection | FusedEmbeddingBagCollection)
         ]
         self._tables = [
             (config, collection.state_dict()[f"embedding_bags.{config.name}.weight"].numpy())
@@ -55,10 +55,10 @@ class Case:
             for config in collection.embedding_bag_configs()
         ]
         self._sequence_tables = [
-            (config, each.state_dict()[f"embeddings.{config.name}.weight"].numpy())
-            for each in module.modules()
-            if isinstance(each, EmbeddingCollection | FusedEmbeddingCollection)
-            for config in each.embedding_configs()
+            (config, item.state_dict()[f"embeddings.{config.name}.weight"].numpy())
+            for item in module.modules()
+            if isinstance(item, EmbeddingCollection | FusedEmbeddingCollection)
+            for config in item.embedding_configs()
         ]
         self._dense = {
             item.name: self._random.standard_normal(self._count(item)).astype(np.float32)
@@ -120,15 +120,15 @@ class Case:
 
     def _sequences(self, scope):
         """Of inputs in order, each one's tables in order: values, offsets."""
-        found = []
+        results = []
         for item in self._schema.sparse:
             for config, weight in self._sequence_tables:
                 if item.scope == scope and item.name in config.feature_names:
                     bags = self._bags[item.name]
                     rows = np.concatenate([np.zeros(0, np.int64), *bags])
                     ends = np.cumsum([0, *map(len, bags)])
-                    found += [torch.from_numpy(weight[rows]), torch.from_numpy(ends)]
-        return found
+                    results += [torch.from_numpy(weight[rows]), torch.from_numpy(ends)]
+        return results
 
     def _dense_matrix(self, scope):
         columns = [self._dense[item.name] for item in self._schema.dense if item.scope == scope]

@@ -30,8 +30,8 @@ def layers_of_torch() -> set[str]:
     modules = {f"torch.nn.modules.{name}" for names in FAMILIES.values() for name in names}
     return {
         name
-        for name, found in vars(nn).items()
-        if inspect.isclass(found) and issubclass(found, nn.Module) and found.__module__ in modules
+        for name, var in vars(nn).items()
+        if inspect.isclass(var) and issubclass(var, nn.Module) and var.__module__ in modules
     } - BASES
 
 

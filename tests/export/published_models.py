@@ -302,11 +302,11 @@ class PLE(OfFields):
     def forward(self, dense, sparse):
         inputs = dict.fromkeys(("click", "buy", "shared"), self.fields(sparse).flatten(1))
         for experts, gates in zip(self.experts, self.gates, strict=True):
-            given = {name: F.relu(expert(inputs[name])) for name, expert in experts.items()}
+            settings = {name: F.relu(expert(inputs[name])) for name, expert in experts.items()}
             chosen = {
-                "click": [given["click"], given["shared"]],
-                "buy": [given["buy"], given["shared"]],
-                "shared": list(given.values()),
+                "click": [settings["click"], settings["shared"]],
+                "buy": [settings["buy"], settings["shared"]],
+                "shared": list(settings.values()),
             }
             inputs = {
                 name: (

@@ -120,7 +120,7 @@ def test_the_report_says_what_it_costs(tmp_path):
     exact, out = tmp_path / "exact" / "1", tmp_path / "rounded" / "1"
     export_layers(exact)
     export_layers(out, dense_dtype="bf16")
-    (one,), (other,) = (Package.open(each).samples() for each in (exact, out))
+    (one,), (other,) = (Package.open(item).samples() for item in (exact, out))
     differences = np.abs(one.outputs["score"] - other.outputs["score"])
     cost = report_in(out)["dense"]["outputs"]["score"]
     assert cost["max_difference"] == pytest.approx(float(differences.max()))

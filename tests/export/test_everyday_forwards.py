@@ -42,13 +42,13 @@ def module_of(forward):
     return module
 
 
-@pytest.mark.parametrize("forward", everyday.FORWARDS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("forward", everyday.FORWARDS, ids=lambda value: value.__name__)
 def test_program_gives_the_scores_of_the_module(forward):
     ((spec, _),) = checked(module_of(forward)).values()
     assert spec.scope == "example"
 
 
-@pytest.mark.parametrize("forward", everyday.MARKED, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("forward", everyday.MARKED, ids=lambda value: value.__name__)
 def test_program_with_a_request_side_gives_the_scores_of_the_module(forward):
     checked(module_of(forward))
 

@@ -25,8 +25,8 @@ def test_an_assignment_gives_a_copy_as_numpy_writes_it(index, value):
     graph = fx.Graph()
     tensor, place, new = (graph.placeholder(name) for name in ("tensor", "place", "new"))
     at = place if isinstance(index, np.ndarray) else index
-    given = new if isinstance(value, np.ndarray) else value
-    graph.output(emit_assignment(graph, tensor, at, given, {place}))
+    options = new if isinstance(value, np.ndarray) else value
+    graph.output(emit_assignment(graph, tensor, at, options, {place}))
     before, what = torch.from_numpy(BEFORE.copy()), torch.as_tensor(value)
     where = torch.from_numpy(index) if at is place else index
     module = fx.GraphModule(torch.nn.Module(), graph)

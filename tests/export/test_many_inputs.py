@@ -29,8 +29,8 @@ class Wide(nn.Module):
             {"name": f"t{i}", "num_embeddings": 3, "embedding_dim": 4, "feature_names": [f"f{i}"]}
             for i in range(count)
         ]
-        self.bags = EmbeddingBagCollection([EmbeddingBagConfig(**each) for each in tables[::2]])
-        self.lists = EmbeddingCollection([EmbeddingConfig(**each) for each in tables[1::2]])
+        self.bags = EmbeddingBagCollection([EmbeddingBagConfig(**table) for table in tables[::2]])
+        self.lists = EmbeddingCollection([EmbeddingConfig(**table) for table in tables[1::2]])
 
     def forward(self, dense, sparse):
         pooled, lists = self.bags(sparse), self.lists(sparse)

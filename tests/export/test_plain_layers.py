@@ -47,8 +47,8 @@ def state_of(module):
     """What an export may not change: classes, hooks, and the values of all tensors."""
     return (
         [
-            (name, type(each), list(each._forward_pre_hooks))
-            for name, each in module.named_modules()
+            (name, type(named_module), list(named_module._forward_pre_hooks))
+            for name, named_module in module.named_modules()
         ],
         {name: value.clone() for name, value in module.state_dict().items()},
     )
@@ -180,8 +180,8 @@ def test_a_layer_that_shares_rows_with_max_norm_has_them_scaled():
 
 def test_max_norm_of_a_function_is_refused_with_the_layer_to_use():
     def forward(m, d, s):
-        found = nn.functional.embedding(rows_of(d), m.layer.weight, max_norm=LARGEST)
-        return found + m.embeddings(s)["item"]
+        vectors = nn.functional.embedding(rows_of(d), m.layer.weight, max_norm=LARGEST)
+        return vectors + m.embeddings(s)["item"]
 
     module = Forward(forward, embeddings=collection(), layer=nn.Embedding(10, 4))
     before = module.layer.weight.detach().clone()

@@ -68,7 +68,7 @@ def test_rows_under_the_count_are_dropped_through_the_id_map(ids, kept_ids, tmp_
     assert torch.equal(new["items"].weight[after], old["items"].weight[expected])
 
     out = export_model(pruned.module, pruned.schema, tmp_path / "sum" / "1", weights="fp32")
-    rows = {each.name: each.rows for each in Package.open(out).manifest.tables}
+    rows = {table.name: table.rows for table in Package.open(out).manifest.tables}
     assert rows == {"items": 4, "users": 6}
 
 

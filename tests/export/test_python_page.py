@@ -30,4 +30,4 @@ def test_the_examples_of_the_python_page_run(tmp_path, monkeypatch):
     with Server("repository", options=ServerOptions(port=0, threads=1)) as server:
         for block in clients:
             exec(block.replace("127.0.0.1:50051", server.address), names)
-    assert [each.shape for each in names["scores"]] == [(2,)] * 3
+    assert [score.shape for score in names["scores"]] == [(2,)] * 3

@@ -29,15 +29,15 @@ from pathlib import Path
 @pytest.fixture(scope="module", params=EXPORTS)
 def packages(request, tmp_path_factory):
     """Exported with sets in different orders: strings hash with another seed in each process."""
-    found = []
+    results = []
     for seed in ("1", "2"):
         folder = tmp_path_factory.mktemp(f"machine-{seed}")
         environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", PREPARE + EXPORTS[request.param], str(ROOT)]
         subprocess.run(command, cwd=folder, env=environment, check=True, timeout=100)
         (package,) = (folder / "repository").glob("*/1")
-        found.append(package)
-    return found
+        results.append(package)
+    return results
 
 
 def contents(package):

@@ -30,9 +30,9 @@ def checked(module, schema=SCHEMA):
     case = Case(module, schema)
     module.eval()
     with torch.no_grad():
-        given = module(*case.module_inputs())
+        value = module(*case.module_inputs())
         outputs = program.script(*case.program_inputs())
-    expected = given if isinstance(given, dict) else {"score": given}
+    expected = value if isinstance(value, dict) else {"score": value}
     assert list(outputs) == list(expected) == [spec.name for spec in program.outputs]
     for spec in program.outputs:
         got = outputs[spec.name]
@@ -287,7 +287,7 @@ def test_batch_norm_and_dropout_are_exported_as_in_evaluation_and_left_in_traini
 
     program = build_program(module, SCHEMA, seed=0)
 
-    modes = {name: each.training for name, each in module.named_modules() if name}
+    modes = {name: named_module.training for name, named_module in module.named_modules() if name}
     assert (modes.pop("frozen"), set(modes.values())) == (False, {True})
     assert_close(module.state_dict(), before, rtol=0, atol=0)
     case = Case(module, SCHEMA)

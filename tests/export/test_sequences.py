@@ -128,8 +128,8 @@ def test_what_sees_the_history_alone_is_computed_once_per_request():
 def test_two_towers_give_the_users_vector_once_per_request():
     torch.manual_seed(5)
     towers = TwoTower(collection(), [0], ["user", "history"], [1, 2], ["item"], [6, 3])
-    found = checked(towers.served(SCHEMA))
-    assert {name: (spec.scope, output.shape) for name, (spec, output) in found.items()} == {
+    result = checked(towers.served(SCHEMA))
+    assert {name: (spec.scope, output.shape) for name, (spec, output) in result.items()} == {
         "score": ("example", (11,)),
         "user": ("request", (5, 3)),
         "item": ("example", (11, 3)),
@@ -142,7 +142,7 @@ def test_a_package_says_which_lookups_are_sequences(tmp_path):
     verify_package(out)
     package = Package.open(out)
     lookups = {
-        item.name: [(each.table, each.output, each.pooling) for each in item.lookups]
+        item.name: [(lookup.table, lookup.output, lookup.pooling) for lookup in item.lookups]
         for item in package.manifest.sparse
     }
     assert lookups == {
@@ -176,9 +176,9 @@ def test_samples_are_scored_with_the_stored_rows(tmp_path):
     for sample in package.samples():
         ends = np.cumsum(sample.lengths)
         *items, history = np.split(np.where(sample.values < 8, sample.values, 8), ends[:-1])
-        items = [np.where(each < 0, 8, each) for each in items]
+        items = [np.where(item < 0, 8, item) for item in items]
         history = np.where(history < 0, 8, history)
-        expected = [rows[history].sum(0) @ rows[each[0]] if len(each) else 0.0 for each in items]
+        expected = [rows[history].sum(0) @ rows[item[0]] if len(item) else 0.0 for item in items]
         assert_close(
             torch.from_numpy(sample.outputs["score"]),
             torch.tensor(expected, dtype=torch.float32),
@@ -256,7 +256,7 @@ def test_weights_of_a_sequence_are_refused():
         sparse=[SparseInput("user"), SparseInput("item"), SparseInput("history", weighted=True)],
     )
     module = Forward(
-        lambda m, d, s: sum(each.to_padded_dense().sum(1) for each in [m.sequences(s)["user"]]),
+        lambda m, d, s: sum(user.to_padded_dense().sum(1) for user in [m.sequences(s)["user"]]),
         sequences=sequences(),
     )
     with pytest.raises(ExportError, match="'history': expected weighted=False in the schema"):
@@ -271,9 +271,9 @@ class Unmarked(nn.Module):
         self.sequences = sequences()
 
     def forward(self, dense, sparse):
-        found = self.sequences(sparse)
-        keys = found["history"].to_padded_dense()
-        query = found["item"].to_padded_dense(1)
+        sequences = self.sequences(sparse)
+        keys = sequences["history"].to_padded_dense()
+        query = sequences["item"].to_padded_dense(1)
         return torch.bmm(keys, query.transpose(1, 2)).sum((1, 2)) + dense.sum(1)
 
 

@@ -97,7 +97,7 @@ def test_a_mark_takes_a_transformed_request_column():
         }
     )
     program = build_program(module, TRANSFORMED, seed=0)
-    assert [(each.name, each.scope) for each in program.outputs] == [
+    assert [(output.name, output.scope) for output in program.outputs] == [
         ("age", "request"),
         ("score", "example"),
     ]

@@ -183,7 +183,7 @@ def test_a_program_that_differs_at_large_values_alone_is_refused(monkeypatch):
 
     def wrong(self, dense, *rest):
         outputs = run(self, dense, *rest)
-        return {name: each + 7 * (dense[:, 1] > 50).float() for name, each in outputs.items()}
+        return {name: output + 7 * (dense[:, 1] > 50).float() for name, output in outputs.items()}
 
     monkeypatch.setattr(DenseProgram, "run", wrong)
     message = refusal_of(module(lambda m, d, s: m.embeddings(s)["item"].sum(1)))

@@ -36,7 +36,7 @@ def label(repository: Path, *, model: str = "small", **labels: int) -> None:
 
 
 def versions_in(repository: Path, model: str = "small") -> list[int]:
-    return sorted(int(each.name) for each in (repository / model).iterdir() if each.name.isdigit())
+    return sorted(int(path.name) for path in (repository / model).iterdir() if path.name.isdigit())
 
 
 def never(seconds: float) -> None:
@@ -51,7 +51,7 @@ class Store:
     client: object
 
     def put(self, repository: Path) -> None:
-        for path in sorted(each for each in repository.rglob("*") if each.is_file()):
+        for path in sorted(path for path in repository.rglob("*") if path.is_file()):
             key = f"repository/{path.relative_to(repository).as_posix()}"
             self.client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
 
@@ -78,8 +78,8 @@ def store(moto_address, monkeypatch) -> Iterator[Store]:
     client = boto3.client("s3")
     client.create_bucket(Bucket=BUCKET)
     yield Store(f"s3://{BUCKET}/repository", client)
-    for each in client.list_objects_v2(Bucket=BUCKET).get("Contents", []):
-        client.delete_object(Bucket=BUCKET, Key=each["Key"])
+    for item in client.list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        client.delete_object(Bucket=BUCKET, Key=item["Key"])
     client.delete_bucket(Bucket=BUCKET)
     client.close()
 
@@ -118,10 +118,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.send_error(404)
             return
         data, start = path.read_bytes(), 0
-        asked = self.headers.get("Range", "") if self.web.ranges else ""
+        request = self.headers.get("Range", "") if self.web.ranges else ""
         end = len(data)
-        if asked.startswith("bytes="):
-            first, _, last = asked.removeprefix("bytes=").partition("-")
+        if request.startswith("bytes="):
+            first, _, last = request.removeprefix("bytes=").partition("-")
             start, end = int(first), min(int(last) + 1 if last else end, end)
             if start >= len(data):
                 self.send_error(416)

@@ -145,7 +145,7 @@ def test_a_watch_replaces_a_damaged_version_and_refreshes_the_server(far, here, 
 def test_a_watch_reads_a_version_once_and_again_only_what_has_changed(far, here, monkeypatch):
     read = []
     check = local.check_hash
-    monkeypatch.setattr(local, "check_hash", lambda *given: read.append(given[1]) or check(*given))
+    monkeypatch.setattr(local, "check_hash", lambda *value: read.append(value[1]) or check(*value))
     publish(far)
     fetch(far, here)
     assert not read  # It was hashed as it came.

@@ -43,7 +43,7 @@ def test_20_polls_download_a_damaged_file_twice(far, here, remote, downloads):
     put()
     watched = Watched(url, here)
     events = [watched.poll() for _ in range(POLLS)]
-    assert all("fetch_failed" in each for each in events)
+    assert all("fetch_failed" in event for event in events)
     assert len({fields["message"] for _, fields in watched.events}) == 1
     assert f"{CHUNK}: sha256: expected" in watched.events[0][1]["message"]
     assert downloads.count(f"small/1/{CHUNK}") == 2

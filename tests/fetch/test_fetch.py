@@ -42,12 +42,12 @@ def fetch(url, here, **options):
 def listed(package):
     """Sizes of the files of a manifest, by digest."""
     files = json.loads((package / "manifest.json").read_text())["files"].values()
-    return {each["sha256"]: each["bytes"] for each in files}
+    return {file["sha256"]: file["bytes"] for file in files}
 
 
 def total(package):
     files = json.loads((package / "manifest.json").read_text())["files"].values()
-    return sum(each["bytes"] for each in files)
+    return sum(file["bytes"] for file in files)
 
 
 def content(folder):
@@ -374,7 +374,7 @@ def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
         (package / "manifest.json").unlink()
     with pytest.raises((PackageError, NotFoundError), match=words):
         fetch(f"file://{far}", here)
-    assert not [each for each in here.glob("*/*") if not each.name.startswith(".")]
+    assert not [path for path in here.glob("*/*") if not path.name.startswith(".")]
 
 
 @cases(

@@ -172,12 +172,12 @@ def test_fetches_all_models_and_leaves_out_what_is_no_model(far, here, served):
     (far / "request.json").write_text("{}")
     url, update = served
     update()
-    found = fetch_models(url, here, Selection(all_models=True), pause=never)
-    assert [(each.model, each.versions, each.is_highest) for each in found] == [
+    models = fetch_models(url, here, Selection(all_models=True), pause=never)
+    assert [(result.model, result.versions, result.is_highest) for result in models] == [
         ("large", (5,), True),
         ("small", (1,), False),
     ]
-    assert sorted(each.name for each in here.iterdir()) == ["large", "small"]
+    assert sorted(path.name for path in here.iterdir()) == ["large", "small"]
 
 
 def test_a_web_server_that_lists_nothing_needs_a_model_and_labels(far, here, web):

@@ -47,22 +47,22 @@ def pods(published, store, tmp_path_factory):
     store.put(published)
     put_label(store, 3)
     folder = tmp_path_factory.mktemp("pods")  # A short path: sockets have at most 107 bytes.
-    found = [Pod(store.url, folder / name) for name in ("a", "b")]
+    results = [Pod(store.url, folder / name) for name in ("a", "b")]
     try:
-        for pod in found:
+        for pod in results:
             (pod.repository / "ranker").mkdir(parents=True)
             highest = ["cp", "-rl", published / "ranker" / "4", pod.repository / "ranker" / "4"]
             subprocess.run(list(map(str, highest)), check=True)
             pod.fetch()
             pod.start_watch()
             assert pod.start_server() == 3
-        yield found
+        yield results
     finally:
-        for pod in found:
-            for each in (pod.watch, pod.server):
-                if each is not None and each.process.poll() is None:
-                    each.process.kill()
-                    each.process.communicate()
+        for pod in results:
+            for watch in (pod.watch, pod.server):
+                if watch is not None and watch.process.poll() is None:
+                    watch.process.kill()
+                    watch.process.communicate()
             print((pod.folder / "watch.log").read_text())
 
 

@@ -26,7 +26,7 @@ def test_old_versions_are_removed_but_those_labelled_served_followed_and_kept(fa
     assert watched.poll() == ["label_moved", "refreshed", "removed", "removed"]
     assert [fields["version"] for event, fields in watched.events if event == "removed"] == [3, 6]
     assert versions_in(here) == [1, 2, 4, 5, 7, 8]
-    left = {each.name for each in (here / "small").iterdir() if not each.name.isdigit()}
+    left = {path.name for path in (here / "small").iterdir() if not path.name.isdigit()}
     assert left == {"labels.json"}
     assert watched.poll() == []
 
@@ -65,7 +65,7 @@ def test_former_stable_versions_stay_before_failed_canaries(far, here):
     assert poll(stable=2, canary=5) == [1, 2, 5]
     assert poll(stable=2) == [1, 2]
     assert poll(stable=6) == [2, 6]  # The one that was stable last.
-    assert {each.name for each in (here / "small").glob(".stable-*")} == {".stable-2"}
+    assert {path.name for path in (here / "small").glob(".stable-*")} == {".stable-2"}
 
 
 def test_nothing_is_removed_without_keep(far, here):
@@ -126,7 +126,7 @@ def test_leftovers_are_removed_unless_a_fetch_is_at_work(far, here):
         watched.poll()
     finally:
         os.close(descriptor)
-    left = {each.name for each in (here / "small").iterdir()}
+    left = {path.name for path in (here / "small").iterdir()}
     assert left == {"3", "4", ".fetching-6"}
 
 
@@ -146,7 +146,7 @@ def test_a_removal_that_was_killed_halfway_is_completed(far, here, monkeypatch):
     publish(here, 4)
     watched.poll()
     watched.poll()
-    assert {each.name for each in (here / "small").iterdir()} == {"3"}
+    assert {path.name for path in (here / "small").iterdir()} == {"3"}
 
 
 def test_versions_are_removed_only_with_a_server_to_ask(far, here):

@@ -29,7 +29,7 @@ def test_sigterm_ends_a_watch_in_its_pause_with_code_0(far, here, tmp_path):
     with WatchProcess(far.as_uri(), here, tmp_path / "log", "--watch", LONG) as watch:
         until(lambda: watch.count("label_moved") == 1)
         assert watch.stop() == 0
-    assert [each.split()[0] for each in watch.events()] == [
+    assert [event.split()[0] for event in watch.events()] == [
         "watching", "fetched", "label_moved", "stopped",
     ]  # fmt: skip
     assert "label_moved model=small label=stable version=1 version_before=0" in watch.events()
@@ -68,7 +68,7 @@ def test_sigterm_ends_a_watch_whose_server_never_completes_a_refresh(far, here, 
             with connection:
                 assert connection.makefile("rb").readline() == b'{"order": "refresh"}\n'
                 assert watch.stop() == 0
-    assert [each.split()[0] for each in watch.events()] == ["watching", "fetched", "stopped"]
+    assert [event.split()[0] for event in watch.events()] == ["watching", "fetched", "stopped"]
 
 
 def test_a_watch_logs_json(far, here, tmp_path):
@@ -97,10 +97,10 @@ def test_two_watches_of_one_repository_leave_it_whole(far, here, tmp_path):
             until(lambda version=version: read_labels(here / "small") == {"stable": version})
         assert (first.stop(), second.stop()) == (0, 0)
     versions = [str(version) for version in range(1, 8)]
-    assert sorted(each.name for each in (here / "small").iterdir()) == [*versions, "labels.json"]
+    assert sorted(path.name for path in (here / "small").iterdir()) == [*versions, "labels.json"]
     for version in versions:
         verify_package(here / "small" / version)
-    said = {each.split()[0] for watch in (first, second) for each in watch.events()}
+    said = {event.split()[0] for watch in (first, second) for event in watch.events()}
     assert said <= {"watching", "fetched", "label_moved", "fetch_failed", "stopped"}
 
 
@@ -136,13 +136,15 @@ def test_the_page_lists_every_metric_of_a_watch():
     status.want({"": 1}, "small")
     status.serve([])
     endings = {"counter": "_total"}
-    found = {
+    results = {
         name + endings.get(kind, ""): (kind, set(labels))
         for name, _, kind, labels, _ in status.rows()
     }
     page = (ROOT / "docs" / "fetch.md").read_text()
     listed = re.findall(r"^\| `(embershard_watch_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
-    assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in listed} == found
+    assert {
+        name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in listed
+    } == results
 
 
 def test_a_watch_is_stuck_after_its_interval_and_the_longest_load():

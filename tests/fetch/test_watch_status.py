@@ -26,8 +26,8 @@ def watched(far, here):
 def value(watched, name, **labels):
     """Of a metric; None: there is no such series."""
     rows = watched.watch.status.rows()
-    found = [row[4] for row in rows if row[0] == f"embershard_watch_{name}" and row[3] == labels]
-    return found[0] if found else None
+    results = [row[4] for row in rows if row[0] == f"embershard_watch_{name}" and row[3] == labels]
+    return results[0] if results else None
 
 
 def versions(watched, label):

@@ -62,7 +62,7 @@ class WatchProcess:
         return [line.split(maxsplit=1)[1] for line in self.log.read_text().splitlines()]
 
     def count(self, event: str) -> int:
-        return sum(each.split()[0] == event for each in self.events())
+        return sum(item.split()[0] == event for item in self.events())
 
     def kill(self) -> None:
         self.process.kill()

@@ -108,13 +108,13 @@ def sample() -> SampleRequest:
     columns = vectors()
     listed = values_of("biases")[[8, 0]].sum()
     score = 1 / (1 + np.exp(-(columns.mean(axis=1) + listed)))
-    lists = [each for lists in IDS.values() for each in lists]
+    lists = [value for lists in IDS.values() for value in lists]
     return SampleRequest(
         num_examples=2,
         request_dense=np.zeros(0, np.float32),
         example_dense=np.zeros((2, 0), np.float32),
         lengths=np.array([len(ids) for ids in lists], np.int32),
-        values=np.array([each for ids in lists for each in ids], np.int64),
+        values=np.array([row_id for ids in lists for row_id in ids], np.int64),
         weights=np.array(WEIGHTS, np.float32),
         outputs={"score": score.astype(np.float32), "vectors": columns},
     )

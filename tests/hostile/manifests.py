@@ -52,7 +52,7 @@ COMPILED = {
 def compiled_program(case: str, **wrong: Any) -> tuple[Any, ...]:
     """A case that adds a compiled program with one wrong key, and is refused for that."""
     (key,) = wrong
-    program = {name: each for name, each in {**COMPILED, **wrong}.items() if each is not NOTHING}
+    program = {name: value for name, value in {**COMPILED, **wrong}.items() if value is not NOTHING}
     return field(case, "programs", 1, value=program, at=f"programs.1.{key}")
 
 

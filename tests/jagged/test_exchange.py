@@ -64,7 +64,7 @@ def test_labels_and_splits_name_what_goes_to_each_rank():
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_keys_of_two_ranks_become_one_batch(weighted):
-    sent = sent_to([jagged(each, weighted=weighted) for each in LISTS], [2, 1], 0)
+    sent = sent_to([jagged(lists, weighted=weighted) for lists in LISTS], [2, 1], 0)
     recat = torch.tensor([0, 2, 1, 3], dtype=torch.int32)
     kjt = KeyedJaggedTensor.dist_init(["a", "b"], sent, False, 2, recat, [2, 2])
     assert kjt.stride() == 4
@@ -73,14 +73,14 @@ def test_keys_of_two_ranks_become_one_batch(weighted):
 
 
 def test_recat_of_uneven_batches_counts_examples():
-    sent = sent_to([jagged(each) for each in UNEVEN], [2, 1], 0)
+    sent = sent_to([jagged(lists) for lists in UNEVEN], [2, 1], 0)
     recat = torch.tensor([0, 1, 4, 2, 3, 5])
     kjt = KeyedJaggedTensor.dist_init(["a", "b"], sent, False, 2, recat, [2, 1])
     check_lists(kjt, {"a": [[1], [2, 3], [11]], "b": [[], [4], [12, 13]]})
 
 
 def test_a_variable_batch_keeps_the_examples_of_each_rank():
-    sent = sent_to([jagged(each, variable=True) for each in VARIABLE], [2, 1], 0)
+    sent = sent_to([jagged(lists, variable=True) for lists in VARIABLE], [2, 1], 0)
     recat = torch.tensor([0, 2, 1, 3])
     kjt = KeyedJaggedTensor.dist_init(["a", "b"], sent, True, 2, recat, None)
     assert kjt.stride_per_key_per_rank() == [[2, 1], [1, 2]]

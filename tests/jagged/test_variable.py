@@ -13,14 +13,14 @@ def batch(strides=((2,), (1,))):
         ["a", "b"],
         torch.arange(6),
         lengths=torch.tensor([1, 2, 3]),
-        stride_per_key_per_rank=[list(each) for each in strides],
+        stride_per_key_per_rank=[list(stride) for stride in strides],
         inverse_indices=(["a", "b"], torch.tensor([[0, 1, 1], [0, 0, 0]])),
     )
 
 
 def collection(*features):
     """Each row of a feature's table is its number."""
-    found = EmbeddingBagCollection(
+    collection = EmbeddingBagCollection(
         [
             EmbeddingBagConfig(
                 name=f"t_{feature}", num_embeddings=9, embedding_dim=1, feature_names=[feature]
@@ -28,9 +28,9 @@ def collection(*features):
             for feature in features
         ]
     )
-    for each in found.parameters():
-        each.data.copy_(torch.arange(9.0).reshape(9, 1))
-    return found
+    for parameter in collection.parameters():
+        parameter.data.copy_(torch.arange(9.0).reshape(9, 1))
+    return collection
 
 
 SUMS = {"a": [0.0, 3.0, 3.0], "b": [12.0, 12.0, 12.0]}

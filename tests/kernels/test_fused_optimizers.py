@@ -182,7 +182,7 @@ def test_an_average_of_an_odd_dim_is_refused():
 @pytest.mark.parametrize("kernel", ["fused", "fused_uvm", "fused_uvm_caching"])
 @pytest.mark.parametrize("name", ["sgd", "rowwise_adagrad", "adagrad", "adam"])
 def test_kernels_of_cuda_place_weights_and_train_alike(kernel, name):
-    found = []
+    results = []
     for compute_kernel in ("fused", kernel):
         tables = build_fused_tables(
             [(ROWS, 8)],
@@ -192,9 +192,9 @@ def test_kernels_of_cuda_place_weights_and_train_alike(kernel, name):
             compute_kernel=compute_kernel,
         )
         for rows, offsets, weights, upstream in batches([8]):
-            given = [each.cuda() for each in (rows, offsets, weights, upstream)]
-            tables.lookup(*given[:3]).backward(given[3])
+            value = [item.cuda() for item in (rows, offsets, weights, upstream)]
+            tables.lookup(*value[:3]).backward(value[3])
         tables.flush()
-        found.append(tables.weights[0].cpu())
-    assert found[0].any()
-    assert_close(found[1], found[0])
+        results.append(tables.weights[0].cpu())
+    assert results[0].any()
+    assert_close(results[1], results[0])

@@ -7,13 +7,13 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
 
 
 def permuted(device, order, counts, values):
-    found = permute_segments(
+    result = permute_segments(
         torch.tensor(order, dtype=torch.int32, device=device),
         torch.tensor(counts, device=device),
         torch.tensor(values, device=device),
         torch.tensor(values, dtype=torch.float32, device=device) / 10,
     )
-    return [each.cpu() for each in found]
+    return [item.cpu() for item in result]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -32,15 +32,15 @@ def test_segments_come_in_the_order_given_and_several_times(device):
     ids=["of-bags", "of-values"],
 )
 def test_no_segment_may_be_chosen(device, order, counts, shape):
-    found, values, weights = permuted(device, order, counts, [1, 2, 3])
-    assert found.shape == shape
+    result, values, weights = permuted(device, order, counts, [1, 2, 3])
+    assert result.shape == shape
     assert values.tolist() == []
     assert weights.tolist() == []
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_segments_of_no_bags_come_as_often_as_chosen(device):
-    found, values, weights = permuted(device, [1, 0, 1], [[], []], [])
-    assert found.shape == (3, 0)
+    result, values, weights = permuted(device, [1, 0, 1], [[], []], [])
+    assert result.shape == (3, 0)
     assert values.tolist() == []
     assert weights.tolist() == []

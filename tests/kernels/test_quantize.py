@@ -68,7 +68,7 @@ def test_rows_are_those_of_the_numpy_oracle_byte_for_byte(weights, weight_type):
 )
 @pytest.mark.parametrize("weight_type", ["int8", "int4"])
 def test_rows_of_a_narrow_range_read_back_within_half_a_step(weights, weight_type):
-    found = RowFormat(weight_type, weights.shape[1]).dequantize_rows(
+    result = RowFormat(weight_type, weights.shape[1]).dequantize_rows(
         quantize_rows(weights, weight_type).numpy()
     )
 
@@ -78,7 +78,7 @@ def test_rows_of_a_narrow_range_read_back_within_half_a_step(weights, weight_typ
     # half a step each.
     scale = (most - least + np.spacing(np.abs(least).astype(np.float16))) / steps
     scale += np.spacing(scale.astype(np.float16))
-    errors = np.abs(found - weights.numpy().astype(np.float64)).max(axis=1)
+    errors = np.abs(result - weights.numpy().astype(np.float64)).max(axis=1)
     assert (errors <= 0.501 * scale).all(), (errors / scale).max()
 
 
@@ -126,14 +126,14 @@ def test_padding_leaves_scale_and_bias_of_a_row_as_they_are(weight_type, dim):
 
     expected = quantize_in_numpy(np.repeat(weights.numpy(), 2, axis=1), BITS[weight_type])
     np.testing.assert_array_equal(rows[:, :4], expected[:, :4])
-    found = RowFormat(weight_type, dim).dequantize_rows(rows)
+    actual = RowFormat(weight_type, dim).dequantize_rows(rows)
     alone = RowFormat(weight_type, 4)
     for column in range(dim):  # Each value as in a row of the same range without padding.
         wide = torch.stack(
             [weights.amin(1), weights.amax(1), weights[:, column], weights[:, column]], dim=1
         )
         read_back = alone.dequantize_rows(quantize_rows(wide, weight_type).numpy())
-        np.testing.assert_array_equal(found[:, column], read_back[:, 2])
+        np.testing.assert_array_equal(actual[:, column], read_back[:, 2])
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 5, 6, 7, 10, 100])

@@ -68,9 +68,9 @@ def test_a_step_is_that_of_plain_torch(name, dtype, pooled, weighted, max_gradie
     ours = FusedTables(shapes, LOOKUPS, optimizer=optimizer, device=CPU, pooled=pooled, dtype=dtype)
     plain = TorchFusedTables(shapes, LOOKUPS, optimizer=optimizer, device=CPU, dtype=dtype)
     tolerance = 1e-5 if dtype == torch.float32 else 4e-3
-    found = train(ours, pooled=pooled, weighted=weighted)
+    trained = train(ours, pooled=pooled, weighted=weighted)
     expected = train(plain, pooled=pooled, weighted=weighted)
-    assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    assert_close(trained, expected, rtol=tolerance, atol=tolerance)
     assert_close(ours.weights, plain.weights, rtol=tolerance, atol=tolerance)
     assert_close(ours.states, plain.states, rtol=10 * tolerance, atol=tolerance)
 
@@ -84,7 +84,7 @@ def test_threads_do_not_change_a_bit(name):
             torch.set_num_threads(threads)
             tables = FusedTables(POOLED, LOOKUPS, optimizer=FusedOptimizer(name=name), device=CPU)
             train(tables, pooled=True, weighted=False, most_ids=300)
-            trained.append([*tables.weights, *(each.get("momentum1") for each in tables.states)])
+            trained.append([*tables.weights, *(state.get("momentum1") for state in tables.states)])
     finally:
         torch.set_num_threads(before)
     for one, *others in zip(*trained, strict=True):

@@ -26,8 +26,8 @@ def jagged():
     lists = {"user": USER, "history": HISTORY, "item": TARGET}
     return KeyedJaggedTensor(
         keys=list(lists),
-        values=torch.tensor([row for each in lists.values() for rows in each for row in rows]),
-        lengths=torch.tensor([len(rows) for each in lists.values() for rows in each]),
+        values=torch.tensor([row for ids in lists.values() for rows in ids for row in rows]),
+        lengths=torch.tensor([len(rows) for ids in lists.values() for rows in ids]),
     )
 
 
@@ -149,10 +149,13 @@ def test_from_a_config_history_and_target_share_a_table_of_their_own():
     assert isinstance(model.embedding_collection, FusedEmbeddingCollection)
     assert model.embedding_collection.optimizer.learning_rate == 0.5
     assert [
-        (each.name, each.num_embeddings, each.feature_names)
-        for each in model.embedding_collection.embedding_configs()
+        (embedding_config.name, embedding_config.num_embeddings, embedding_config.feature_names)
+        for embedding_config in model.embedding_collection.embedding_configs()
     ] == [("item_sequence", 5, ("history", "item"))]
-    assert [each.name for each in model.embedding_bag_collection.embedding_bag_configs()] == [
+    assert [
+        embedding_bag_config.name
+        for embedding_bag_config in model.embedding_bag_collection.embedding_bag_configs()
+    ] == [
         "user",
         "item",
     ]

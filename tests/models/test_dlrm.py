@@ -119,7 +119,7 @@ def test_the_training_model_gives_the_mean_cross_entropy_of_its_logits():
     assert (told.item(), of.tolist()) == (loss.item(), labels.tolist())
     assert (told.requires_grad, logits.requires_grad) == (False, False)
     loss.backward()
-    assert all(each.grad is not None for each in model.over_arch.parameters())
+    assert all(parameter.grad is not None for parameter in model.over_arch.parameters())
 
 
 def test_sparse_features_are_in_the_order_of_the_tables():

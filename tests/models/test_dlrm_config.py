@@ -78,8 +78,8 @@ def test_arguments_build_what_was_chosen(fused, kind):
 
     embeddings = model.sparse_arch.embedding_bag_collection
     assert isinstance(embeddings, kind)
-    found = embeddings.embedding_bag_configs()
-    assert [(t.name, t.feature_names, t.pooling) for t in found] == [
+    configs = embeddings.embedding_bag_configs()
+    assert [(t.name, t.feature_names, t.pooling) for t in configs] == [
         ("u", ("user",), PoolingType.SUM),
         ("i", ("item", "history"), PoolingType.MEAN),
     ]

@@ -70,7 +70,7 @@ def test_served_are_the_score_and_both_vectors():
     served = model.served(SCHEMA)(dense, sparse)
 
     assert list(served) == ["score", "user", "item"]
-    assert [tuple(each.shape) for each in served.values()] == [(2,), (2, 2), (2, 2)]
+    assert [tuple(value.shape) for value in served.values()] == [(2,), (2, 2), (2, 2)]
     assert_close(served["score"], torch.sigmoid(model(dense, sparse)).squeeze(1))
     assert_close(torch.logit(served["score"]), (served["user"] * served["item"]).sum(1) + 0.25)
 

@@ -39,10 +39,10 @@ def configs(kind, data_type, dim=4, **options):
 @pytest.mark.parametrize("pooling", PoolingType)
 @pytest.mark.parametrize("build", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
 def test_pooled_vectors_are_those_of_the_rounded_weights(build, pooling, dim):
-    half, full = (build(configs(EmbeddingBagConfig, each, dim, pooling=pooling)) for each in TYPES)
+    half, full = (build(configs(EmbeddingBagConfig, item, dim, pooling=pooling)) for item in TYPES)
     full.load_state_dict(half.state_dict())
 
-    assert {each.dtype for each in half.state_dict().values()} == {torch.float16}
+    assert {value.dtype for value in half.state_dict().values()} == {torch.float16}
     assert_close(half(FEATURES).values(), full(FEATURES).values(), rtol=1e-6, atol=1e-6)
 
 
@@ -87,10 +87,10 @@ def test_a_fused_collection_of_two_data_types_is_refused(kind):
         kind(tables)
 
 
-@pytest.mark.parametrize("given", ["FP16", torch.float16])
-def test_another_data_type_is_refused(given):
+@pytest.mark.parametrize("value", ["FP16", torch.float16])
+def test_another_data_type_is_refused(value):
     with pytest.raises(InputError, match=r"table 'items': data_type: expected .*FP16, got"):
-        configs(EmbeddingConfig, given)
+        configs(EmbeddingConfig, value)
 
 
 class Ranker(nn.Module):

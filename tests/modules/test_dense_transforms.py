@@ -37,9 +37,9 @@ def transformed(columns, raw=RAW):
 )
 @pytest.mark.parametrize("other", [(), (Standardize(1, 3), Log1p()), (Bucketize([2.5]),)])
 def test_a_transform_gives_what_numpy_gives(transforms, expected, other):
-    found = transformed([transforms, other])
-    np.testing.assert_allclose(found[:, 0], expected(RAW[:, 0].astype(np.float64)), rtol=3e-7)
-    assert found.dtype == np.float32
+    actual = transformed([transforms, other])
+    np.testing.assert_allclose(actual[:, 0], expected(RAW[:, 0].astype(np.float64)), rtol=3e-7)
+    assert actual.dtype == np.float32
 
 
 def test_a_column_is_computed_from_itself_alone():
@@ -56,8 +56,8 @@ def test_boundaries_are_compared_in_float32():
 
 def test_no_bucket_hides_a_value_that_is_not_finite():
     raw = np.array([[-2.0], [-1.0], [1.0]], np.float32)
-    found = transformed([(Log1p(), Bucketize([0.5]))], raw)
-    np.testing.assert_array_equal(found[:, 0], [np.nan, -np.inf, 1])
+    result = transformed([(Log1p(), Bucketize([0.5]))], raw)
+    np.testing.assert_array_equal(result[:, 0], [np.nan, -np.inf, 1])
 
 
 def test_a_scope_has_its_columns_only():

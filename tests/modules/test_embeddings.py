@@ -55,17 +55,17 @@ def jagged(lists=LISTS, dtype=torch.int64, device="cpu"):
 
 def oracle(weights, lists, tables=TABLES):
     """Of each output, every list's vectors: torch's embedding, its padding row being zeros."""
-    found = {}
+    results = {}
     names = iter(NAMES)
-    for each in tables:
-        weight = torch.cat([weights[each.name], torch.zeros(1, each.embedding_dim)])
-        for feature in each.feature_names:
+    for table in tables:
+        weight = torch.cat([weights[table.name], torch.zeros(1, table.embedding_dim)])
+        for feature in table.feature_names:
             rows = [torch.tensor(row, dtype=torch.int64) % len(weight) for row in lists[feature]]
-            found[next(names)] = [
+            results[next(names)] = [
                 torch.nn.functional.embedding(row, weight, padding_idx=len(weight) - 1)
                 for row in rows
             ]
-    return found
+    return results
 
 
 def weights_of(collection):
@@ -80,12 +80,12 @@ def test_each_id_gives_its_row_and_minus_one_gives_zeros(kind, dtype):
     cls, device = kind
     collection = cls(TABLES, device=device)
 
-    found = collection(jagged(dtype=dtype, device=device))
+    actual = collection(jagged(dtype=dtype, device=device))
 
-    assert list(found) == NAMES == collection.embedding_names()
+    assert list(actual) == NAMES == collection.embedding_names()
     expected = oracle(weights_of(collection), LISTS)
-    for name, each in found.items():
-        assert_close([x.detach().cpu() for x in each.to_dense()], expected[name], rtol=0, atol=0)
+    for name, result in actual.items():
+        assert_close([x.detach().cpu() for x in result.to_dense()], expected[name], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,10 +93,10 @@ def test_no_ids_at_all_give_empty_sequences(kind):
     cls, device = kind
     empty = jagged({feature: [[], []] for feature in LISTS}, device=device)
 
-    found = cls(TABLES, device=device)(empty)
+    result = cls(TABLES, device=device)(empty)
 
-    assert [tuple(each.values().shape) for each in found.values()] == [(0, 4)] * 4
-    assert [each.lengths().tolist() for each in found.values()] == [[0, 0]] * 4
+    assert [tuple(item.values().shape) for item in result.values()] == [(0, 4)] * 4
+    assert [item.lengths().tolist() for item in result.values()] == [[0, 0]] * 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,7 +109,7 @@ def test_state_dict_names_the_tables(kind):
 
 def loss_of(sequences):
     """Of every position another share, so that no two ids have one gradient."""
-    values = torch.cat([each.values() for each in sequences.values()])
+    values = torch.cat([sequence.values() for sequence in sequences.values()])
     shares = torch.linspace(0.5, 2, len(values), device=values.device)
     return (values.square().sum(1) * shares).sum() + values.sum()
 

@@ -43,11 +43,11 @@ def build(kind, processors):
 
 def both():
     one_for_all = PositionWeightedModuleCollection(LENGTHS)
-    each = {name: PositionWeightedModule(most) for name, most in LENGTHS.items()}
+    item = {name: PositionWeightedModule(most) for name, most in LENGTHS.items()}
     for name, values in (("keys", [2.0, 3.0]), ("type", [5.0, 7.0, 11.0])):
         one_for_all.position_weights_of(name).data.copy_(torch.tensor(values))
-        each[name].position_weight.data.copy_(torch.tensor(values))
-    return {"collection": one_for_all, "module-a-feature": each}
+        item[name].position_weight.data.copy_(torch.tensor(values))
+    return {"collection": one_for_all, "module-a-feature": item}
 
 
 @pytest.mark.parametrize("processors", ["collection", "module-a-feature"])
@@ -68,8 +68,8 @@ def test_rows_are_multiplied_by_the_weight_of_their_position(kind, processors):
 
 def test_weights_of_the_input_are_not_read():
     module = build(EmbeddingBagCollection, both()["collection"])
-    given = module(features(weights=torch.full((7,), 100.0)))
-    assert_close(given.values(), module(features()).values())
+    value = module(features(weights=torch.full((7,), 100.0)))
+    assert_close(value.values(), module(features()).values())
 
 
 def test_weights_are_1_at_first_and_where_a_feature_has_none():
@@ -78,20 +78,20 @@ def test_weights_are_1_at_first_and_where_a_feature_has_none():
 
 
 def test_a_variable_batch_keeps_its_examples():
-    given = KeyedJaggedTensor(
+    features = KeyedJaggedTensor(
         ["keys", "type"],
         torch.tensor([1, 2, 3]),
         lengths=torch.tensor([2, 1, 0]),
         stride_per_key_per_rank=[[1], [2]],
         inverse_indices=(["keys", "type"], torch.tensor([[0, 0, 0], [1, 0, 0]])),
     )
-    pooled = build(EmbeddingBagCollection, both()["collection"])(given)
+    pooled = build(EmbeddingBagCollection, both()["collection"])(features)
     assert_close(pooled["keys"], (2 * ROWS[1] + 3 * ROWS[2]).expand(3, 4))
     assert_close(pooled["type"], torch.stack([torch.zeros(4), 5 * ROWS[3], 5 * ROWS[3]]))
 
 
 def test_state_dict_keys_are_those_of_torchrec():
-    keys = {name: set(build(EmbeddingBagCollection, each).state_dict()) for name, each in
+    keys = {name: set(build(EmbeddingBagCollection, value).state_dict()) for name, value in
             both().items()}  # fmt: skip
     table = "_embedding_bag_collection.embedding_bags.t.weight"
     start = "_feature_processors"

@@ -144,8 +144,8 @@ def test_states_of_any_dim_have_the_tables_shapes_and_copies_train_alike(dims):
     fused(features).values().backward(gradient)
 
     duplicate = copy.deepcopy(fused)
-    for each in (fused, duplicate):
-        each(features).values().backward(gradient)
+    for item in (fused, duplicate):
+        item(features).values().backward(gradient)
 
     shapes = [tuple(weight.shape) for weight in fused.state_dict().values()]
     assert shapes == [(ROWS, dim) for dim in dims]

@@ -19,7 +19,7 @@ def optimizer_of(gradients):
     for name, gradient in gradients.items():
         params[name] = torch.nn.Parameter(torch.zeros_like(gradient))
         params[name].grad = gradient.clone()
-    return KeyedOptimizerWrapper(params, lambda each: torch.optim.SGD(each, lr=1.0))
+    return KeyedOptimizerWrapper(params, lambda value: torch.optim.SGD(value, lr=1.0))
 
 
 def fused(max_gradient):

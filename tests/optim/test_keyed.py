@@ -24,22 +24,22 @@ def parameter(*values):
 
 
 def adam(**params):
-    return KeyedOptimizerWrapper(params, lambda each: torch.optim.Adam(each, lr=0.1))
+    return KeyedOptimizerWrapper(params, lambda value: torch.optim.Adam(value, lr=0.1))
 
 
 def step(optimizer, gradient=1.0):
-    for each in optimizer.params.values():
-        each.grad = torch.full_like(each, gradient)
+    for parameter in optimizer.params.values():
+        parameter.grad = torch.full_like(parameter, gradient)
     optimizer.step()
 
 
 def test_the_state_dict_goes_by_name_and_holds_the_tensors_in_use():
     optimizer = adam(a=parameter(1.0, 2.0), b=parameter(3.0))
     step(optimizer)
-    found = optimizer.state_dict()
-    assert found.keys() == {"state"}
-    assert found["state"].keys() == {"a", "b"}
-    found["state"]["a"]["exp_avg"].fill_(7.0)
+    state = optimizer.state_dict()
+    assert state.keys() == {"state"}
+    assert state["state"].keys() == {"a", "b"}
+    state["state"]["a"]["exp_avg"].fill_(7.0)
     assert optimizer.state[optimizer.params["a"]]["exp_avg"].tolist() == [7.0, 7.0]
 
 
@@ -48,8 +48,8 @@ def test_a_loaded_optimizer_steps_as_the_saved_one():
     step(first)
     second.init_state()
     assert second.params["a"].tolist() == [1.0, 2.0]
-    for name, each in second.params.items():
-        each.data.copy_(first.params[name])
+    for name, item in second.params.items():
+        item.data.copy_(first.params[name])
     second.load_state_dict(first.state_dict())
     step(first, 0.5)
     step(second, 0.5)
@@ -59,9 +59,9 @@ def test_a_loaded_optimizer_steps_as_the_saved_one():
 
 def test_param_groups_are_saved_when_asked():
     first, second = adam(a=parameter(1.0)), adam(a=parameter(1.0))
-    for each in (first, second):
-        each.init_state()
-        each.save_param_groups(True)
+    for item in (first, second):
+        item.init_state()
+        item.save_param_groups(True)
     first.param_groups[0]["lr"] = 0.25
     second.load_state_dict(first.state_dict())
     assert second.param_groups[0]["lr"] == 0.25
@@ -80,7 +80,7 @@ def test_a_combined_optimizer_prefixes_names_and_loads_by_part():
     assert_close(pair[1].state_dict(), pair[0].state_dict())
     assert pair[0].params["dense.w"].item() == pytest.approx(0.9)
     pair[0].zero_grad()
-    assert all(each.grad is None for each in pair[0].params.values())
+    assert all(parameter.grad is None for parameter in pair[0].params.values())
 
 
 def test_a_combined_optimizer_saves_the_param_groups_of_all_parts_under_prefixed_names():
@@ -88,9 +88,9 @@ def test_a_combined_optimizer_saves_the_param_groups_of_all_parts_under_prefixed
         CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
         for _ in range(2)
     )
-    for each in (first, second):
-        OptimizerWrapper(each).init_state()
-        each.save_param_groups(True)
+    for item in (first, second):
+        OptimizerWrapper(item).init_state()
+        item.save_param_groups(True)
     first.param_groups[1]["lr"] = 0.25
     second.load_state_dict(first.state_dict())
     assert [group["lr"] for group in second.param_groups] == [0.1, 0.25]
@@ -165,7 +165,7 @@ def test_sparse_names_of_a_combined_optimizer_have_prefixes():
 
     def recording():
         params = {"w": parameter(1.0), "v": parameter(2.0)}
-        return Recording(params, lambda each: torch.optim.SGD(each, lr=0.1))
+        return Recording(params, lambda value: torch.optim.SGD(value, lr=0.1))
 
     first, second = recording(), recording()
     CombinedOptimizer([("a", first), ("b", second)]).init_state(["a.w", "b.v"])
@@ -181,7 +181,7 @@ def test_the_state_of_many_parameters_is_checked_in_linear_time():
             return super().values()
 
     params = Counted({str(at): parameter(1.0) for at in range(5)})
-    KeyedOptimizer(params, {each: {} for each in dict.values(params)}, [])
+    KeyedOptimizer(params, {value: {} for value in dict.values(params)}, [])
     assert len(calls) == 1
 
 
@@ -262,9 +262,9 @@ def test_a_state_that_does_not_fit_changes_nothing(change, message):
     combined = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
     step(combined)
     before = combined.state_dict()["state"]["a.w"]["exp_avg"].clone()
-    given = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
-    step(given, 5.0)
-    state = given.state_dict()
+    optimizer = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
+    step(optimizer, 5.0)
+    state = optimizer.state_dict()
     change(state)
     with pytest.raises(InputError, match=message):
         OptimizerWrapper(combined).load_state_dict(state)

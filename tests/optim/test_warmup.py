@@ -18,16 +18,16 @@ from tests.cases import cases
 
 def sgd():
     params = {"w": torch.nn.Parameter(torch.zeros(1))}
-    return KeyedOptimizerWrapper(params, lambda each: torch.optim.SGD(each, lr=9.0))
+    return KeyedOptimizerWrapper(params, lambda value: torch.optim.SGD(value, lr=9.0))
 
 
 def rates(optimizer, steps):
     """Before each step."""
-    found = []
+    results = []
     for _ in range(steps):
-        found.append(optimizer.param_groups[0]["lr"])
+        results.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-    return found
+    return results
 
 
 def test_making_state_uses_no_step_of_the_schedule():
@@ -39,7 +39,7 @@ def test_making_state_uses_no_step_of_the_schedule():
     for optimizer in (alone, combined):
         optimizer.init_state()
         assert rates(optimizer, 3) == pytest.approx([0.2, 0.4, 0.6])
-    assert [each.progress[1].tolist() for _, each in combined.optimizers] == [[3, 0]] * 2
+    assert [optimizer.progress[1].tolist() for _, optimizer in combined.optimizers] == [[3, 0]] * 2
 
 
 @cases(
@@ -70,7 +70,7 @@ def test_making_state_uses_no_step_of_the_schedule():
 )
 def test_a_stage_gives_its_factors_and_then_the_rate(stage, expected):
     optimizer = WarmupOptimizer(sgd(), [stage], lr=0.5)
-    assert rates(optimizer, len(expected)) == pytest.approx([0.5 * each for each in expected])
+    assert rates(optimizer, len(expected)) == pytest.approx([0.5 * value for value in expected])
 
 
 def test_a_resumed_schedule_goes_on_where_it_was_saved():

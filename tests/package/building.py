@@ -43,8 +43,8 @@ def fill(
     """Writes every file of the package and returns what is left to publish."""
     rows = sum(len(batch) for batch in batches)
     table = writer.write_table("user", RowFormat("int8", 4), iter(batches), rows=rows)
-    given = np.arange(table.rows)[::-1] if ids is None else ids
-    vocabulary = writer.add_vocabulary("user.safetensors", Vocabulary(given))
+    value = np.arange(table.rows)[::-1] if ids is None else ids
+    vocabulary = writer.add_vocabulary("user.safetensors", Vocabulary(value))
     writer.add_plan(place_tables([table], ["cpu:0", "cpu:1"]))
     writer.add_file("programs/dense.pt", b"no program: these tests read none")
     writer.add_samples([sample()])

@@ -22,7 +22,7 @@ for version in range(1, 1000):
 @pytest.mark.parametrize("seed", range(20))
 def test_a_killed_writer_leaves_whole_versions_only(tmp_path, seed):
     told = numbers_before_death(CHILD, tmp_path, seed=seed)
-    visible = sorted(int(each) for each in os.listdir(tmp_path / "small") if each[0] != ".")
+    visible = sorted(int(item) for item in os.listdir(tmp_path / "small") if item[0] != ".")
     assert visible[: len(told)] == told  # What was said to be there is there.
     assert len(visible) <= len(told) + 1
     for version in visible:

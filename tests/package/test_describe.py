@@ -59,7 +59,7 @@ def test_transforms_are_described(tmp_path):
     ("ids", "words"),
     {
         "numbers": (range(3000, 0, -1), "numbers (1, 2, 3, ...)"),
-        "text": ([f"u{each}" for each in range(3000)], "strings or large numbers"),
+        "text": ([f"u{number}" for number in range(3000)], "strings or large numbers"),
         "large": (range(1 << 60, (1 << 60) + 3000), "strings or large numbers"),
     },
 )

@@ -70,8 +70,8 @@ def test_identity_does_not_know_its_oov_row_as_an_id():
 
 @given(st.lists(INT64), st.integers(0, 2**64 - 1))
 def test_hashes_are_those_of_the_reference(ids, seed):
-    data = [each.to_bytes(8, "little", signed=True) for each in ids]
-    expected = [xxhash.xxh3_64_intdigest(each, seed=seed) for each in data]
+    data = [row_id.to_bytes(8, "little", signed=True) for row_id in ids]
+    expected = [xxhash.xxh3_64_intdigest(datum, seed=seed) for datum in data]
     assert hash_ids(int64(*ids), seed).tolist() == expected
 
 
@@ -100,21 +100,21 @@ def test_the_seed_changes_the_hash():
 
 @given(st.lists(INT64), st.integers(1, MAX_ROWS), st.integers(0, 2**64 - 1))
 def test_hash_stays_within_its_buckets_and_depends_on_the_id_alone(ids, buckets, seed):
-    found = Hash(buckets, seed).rows_of(int64(*ids))
+    result = Hash(buckets, seed).rows_of(int64(*ids))
 
-    assert found.dtype == np.int64
-    assert ((found >= 0) & (found < buckets)).all()
-    for each, row in zip(ids, found, strict=True):
-        assert Hash(buckets, seed).rows_of(int64(each)).tolist() == [row]
+    assert result.dtype == np.int64
+    assert ((result >= 0) & (result < buckets)).all()
+    for row_id, row in zip(ids, result, strict=True):
+        assert Hash(buckets, seed).rows_of(int64(row_id)).tolist() == [row]
 
 
 @given(st.lists(INT64, min_size=1, unique=True), st.lists(INT64))
 def test_vocabulary_agrees_with_a_dictionary(ids, asked):
-    rows = {each: row for row, each in enumerate(ids)}
+    rows = {row_id: row for row, row_id in enumerate(ids)}
 
-    found = Vocabulary(ids, unknown="zero").rows_of(int64(*asked, *ids))
+    result = Vocabulary(ids, unknown="zero").rows_of(int64(*asked, *ids))
 
-    assert found.tolist() == [rows.get(each, -1) for each in [*asked, *ids]]
+    assert result.tolist() == [rows.get(item, -1) for item in [*asked, *ids]]
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, unique=True))
@@ -123,7 +123,7 @@ def test_strings_stand_for_the_hash_of_their_utf8(names):
 
     vocabulary = Vocabulary(names)
 
-    assert vocabulary.ids.tolist() == [int(each) for each in hashes]
+    assert vocabulary.ids.tolist() == [int(hash_value) for hash_value in hashes]
     assert vocabulary.rows_of(int64(*map(hash_string, names))).tolist() == list(range(len(names)))
 
 

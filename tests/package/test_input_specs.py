@@ -41,17 +41,17 @@ def test_an_id_map_says_the_rows_of_its_table(ids, expected):
 @pytest.mark.parametrize(("ids", "expected"), MAPS)
 def test_an_id_map_comes_back(ids, expected):
     schema = Schema(sparse=[SparseInput("x", "request", ids, True, 5, "first")])
-    asked = []
+    requests = []
 
     def read(file, unknown):
-        asked.append((file, unknown))
+        requests.append((file, unknown))
         return Vocabulary([4, 5], unknown)
 
     dense, sparse = specs_of(schema, {"x": "ids/f"})
 
     assert schema_of(dense, sparse, read) == schema
     policy = expected.get("unknown")
-    assert asked == ([("ids/f", policy)] if isinstance(ids, Vocabulary) else [])
+    assert requests == ([("ids/f", policy)] if isinstance(ids, Vocabulary) else [])
 
 
 @pytest.mark.parametrize("ids", [Identity(9), Identity(9, "oov"), Vocabulary(range(9), "oov")])

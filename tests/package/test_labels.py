@@ -230,5 +230,5 @@ def test_of_two_writers_at_once_neither_takes_back_what_the_other_wrote(reposito
     said = [writer.communicate(timeout=100)[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], said
     assert read_labels(repository / "ranker") == {"stable": 2, "canary": 2}
-    left = {each.name for each in (repository / "ranker").iterdir()}
+    left = {path.name for path in (repository / "ranker").iterdir()}
     assert left == {"1", "2", "labels.json"}

@@ -31,8 +31,8 @@ def test_the_golden_manifest_says_what_was_written():
     manifest = parse_manifest(GOLDEN_TEXT)
     assert (manifest.model, manifest.version) == ("tiny", 1)
     assert manifest.fingerprint == "789cfa4142583ca4"
-    assert [each.name for each in manifest.dense] == ["age", "price"]
-    assert [each.name for each in manifest.sparse] == ["user", "tags", "item"]
+    assert [feature.name for feature in manifest.dense] == ["age", "price"]
+    assert [feature.name for feature in manifest.sparse] == ["user", "tags", "item"]
     assert manifest.limits == default_limits(max_examples=64, max_ids=1000)
     assert [table.table_bytes for table in manifest.tables] == [40, 4800, 56]
     assert [(table.rows, table.dim) for table in manifest.tables] == [(5, 4), (600, 8), (7, 4)]

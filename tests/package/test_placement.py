@@ -16,7 +16,7 @@ def shards_of(strategy, tables, devices):
     """Name, rows, columns and devices of each shard."""
     names = [f"cpu:{index}" for index in range(devices)]
     shards = STRATEGIES[strategy](tables, names)
-    return [(each.table, each.rows, each.columns, each.devices) for each in shards]
+    return [(shard.table, shard.rows, shard.columns, shard.devices) for shard in shards]
 
 
 @given(

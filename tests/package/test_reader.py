@@ -96,7 +96,7 @@ def test_golden_schema(golden):
     schema = golden.schema()
     assert schema.dense_names("request") == ["age"]
     assert schema.dense_names("example") == ["price"]
-    assert [each.default for each in schema.dense] == [None, 0.25]
+    assert [feature.default for feature in schema.dense] == [None, 0.25]
     assert schema.sparse_names() == ["user", "tags", "item"]
     user, tags, item = schema.sparse
     assert user.ids == Vocabulary(["ada", "bob", "cyd", "dan"], unknown="oov")

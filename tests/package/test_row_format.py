@@ -74,19 +74,19 @@ HEADER = [0x00, 0x38, 0x00, 0xBC]
     ],
 )
 def test_known_bytes_without_their_padding(weights, row, values):
-    found = RowFormat(weights, len(values)).dequantize_rows(np.array([row], np.uint8))
+    result = RowFormat(weights, len(values)).dequantize_rows(np.array([row], np.uint8))
 
-    assert found.dtype == np.float32
-    assert found.tolist() == [values]
+    assert result.dtype == np.float32
+    assert result.tolist() == [values]
 
 
 @given(hnp.arrays(np.uint8, (3, 12)))
 def test_int4_rows_agree_with_a_loop_over_nibbles(rows):
     rows[:, 1] &= 0x3B  # Finite scales and biases, of both signs.
     rows[:, 3] &= 0xBB
-    found = RowFormat("int4", 16).dequantize_rows(rows)
+    actual = RowFormat("int4", 16).dequantize_rows(rows)
 
-    for row, values in zip(rows, found, strict=True):
+    for row, values in zip(rows, actual, strict=True):
         scale, bias = np.frombuffer(row[:4].tobytes(), "<f2").astype(np.float32)
         codes = [(int(row[4 + at // 2]) >> (4 * (at % 2))) & 15 for at in range(16)]
         expected = np.array(codes, np.float32) * scale + bias
@@ -115,8 +115,8 @@ def test_agrees_with_fbgemm(bits):
 
     rows = header_last.roll(4, dims=1).numpy()
 
-    found = RowFormat(f"int{bits}", 64).dequantize_rows(rows)
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6, atol=1e-7)
+    actual = RowFormat(f"int{bits}", 64).dequantize_rows(rows)
+    np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-6, atol=1e-7)
 
 
 @cases(

@@ -24,12 +24,12 @@ ARRAYS = {
 def test_the_library_reads_what_we_write(tmp_path, align):
     write_safetensors(tmp_path / "a", ARRAYS, align=align)
 
-    found = load((tmp_path / "a").read_bytes())
+    loaded = load((tmp_path / "a").read_bytes())
 
-    assert found.keys() == ARRAYS.keys()
+    assert loaded.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(loaded[name], array)
+        assert loaded[name].dtype == array.dtype
 
 
 def test_we_read_what_the_library_writes(tmp_path):
@@ -39,8 +39,8 @@ def test_we_read_what_the_library_writes(tmp_path):
 
     dtypes = {"u1": "U8", "i8": "I64", "f4": "F32", "i4": "I32"}
     for name, array in ARRAYS.items():
-        found = opened.tensor(name, dtypes[array.dtype.str[1:]], array.shape)
-        np.testing.assert_array_equal(found, array)
+        tensor = opened.tensor(name, dtypes[array.dtype.str[1:]], array.shape)
+        np.testing.assert_array_equal(tensor, array)
 
 
 def test_data_start_where_asked_and_numbers_lie_at_multiples_of_their_size(tmp_path):
@@ -59,10 +59,10 @@ def test_arrays_that_are_not_contiguous_or_big_endian_are_written_right(tmp_path
     arrays = {"t": np.arange(6, dtype=np.int64).reshape(2, 3).T, "b": np.array([1, 2], ">i4")}
     write_safetensors(tmp_path / "a", arrays)
 
-    found = load((tmp_path / "a").read_bytes())
+    loaded = load((tmp_path / "a").read_bytes())
 
-    assert found["t"].tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert found["b"].tolist() == [1, 2]
+    assert loaded["t"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert loaded["b"].tolist() == [1, 2]
 
 
 def test_what_is_mapped_cannot_be_written(tmp_path):

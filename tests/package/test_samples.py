@@ -29,15 +29,15 @@ def test_samples_read_back_in_order(tmp_path):
     samples = [RICH, *(sample(count) for count in range(1, 12))]
     write_samples(tmp_path / "s", samples)
 
-    found = read_samples(tmp_path / "s")
+    result = read_samples(tmp_path / "s")
 
-    assert [each.num_examples for each in found] == [2, *range(1, 12)]
+    assert [item.num_examples for item in result] == [2, *range(1, 12)]
     for name in ("request_dense", "example_dense", "lengths", "values", "weights"):
-        np.testing.assert_array_equal(getattr(found[0], name), getattr(RICH, name))
-        assert getattr(found[0], name).dtype == getattr(RICH, name).dtype
-    assert found[0].outputs.keys() == RICH.outputs.keys()
+        np.testing.assert_array_equal(getattr(result[0], name), getattr(RICH, name))
+        assert getattr(result[0], name).dtype == getattr(RICH, name).dtype
+    assert result[0].outputs.keys() == RICH.outputs.keys()
     for name, output in RICH.outputs.items():
-        np.testing.assert_array_equal(found[0].outputs[name], output)
+        np.testing.assert_array_equal(result[0].outputs[name], output)
 
 
 def test_lists_are_joined_input_after_input():
@@ -46,16 +46,16 @@ def test_lists_are_joined_input_after_input():
         SampleLists(np.array([1]), np.array([7]), None),
         SampleLists(np.array([2, 0]), np.array([-1, 2**62]), weights),
     ]
-    found = SampleRequest.of_lists(RICH.request_dense, RICH.example_dense, lists)
-    assert (found.num_examples, found.outputs) == (2, {})
-    assert found.lengths.tolist() == [1, 2, 0]
-    assert found.values.tolist() == [7, -1, 2**62]
-    assert found.weights.tolist() == [0.25, -1.0]
+    column = SampleRequest.of_lists(RICH.request_dense, RICH.example_dense, lists)
+    assert (column.num_examples, column.outputs) == (2, {})
+    assert column.lengths.tolist() == [1, 2, 0]
+    assert column.values.tolist() == [7, -1, 2**62]
+    assert column.weights.tolist() == [0.25, -1.0]
 
 
 def test_a_request_without_sparse_inputs_has_empty_lists():
-    found = SampleRequest.of_lists(RICH.request_dense, RICH.example_dense, [])
-    assert (len(found.lengths), len(found.values), len(found.weights)) == (0, 0, 0)
+    column = SampleRequest.of_lists(RICH.request_dense, RICH.example_dense, [])
+    assert (len(column.lengths), len(column.values), len(column.weights)) == (0, 0, 0)
 
 
 @cases(

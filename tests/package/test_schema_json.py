@@ -47,9 +47,9 @@ SCHEMA = Schema(
 def test_a_schema_reads_back(tmp_path):
     document = schema_to_json(SCHEMA, tmp_path / "ids")
 
-    found = schema_from_json(json.loads(json.dumps(document)), tmp_path / "ids")
+    schema = schema_from_json(json.loads(json.dumps(document)), tmp_path / "ids")
 
-    assert found == SCHEMA
+    assert schema == SCHEMA
 
 
 def test_inputs_are_written_as_in_a_manifest(tmp_path):
@@ -126,10 +126,10 @@ def test_inputs_with_the_same_ids_share_a_file(tmp_path):
 def test_a_vocabulary_reads_back_with_the_policy_asked_for(tmp_path):
     write_vocabulary(tmp_path / "v", ITEMS)
 
-    found = read_vocabulary(tmp_path / "v", "oov")
+    vocabulary = read_vocabulary(tmp_path / "v", "oov")
 
-    assert found == Vocabulary([30, -4, 2**62], unknown="oov")
-    assert found.rows_of(np.array([-4, 1])).tolist() == [1, 3]
+    assert vocabulary == Vocabulary([30, -4, 2**62], unknown="oov")
+    assert vocabulary.rows_of(np.array([-4, 1])).tolist() == [1, 3]
 
 
 @cases(

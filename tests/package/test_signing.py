@@ -34,7 +34,7 @@ def keys(tmp_path):
 def test_a_signature_lies_beside_the_package_and_is_of_its_digest(package, keys):
     file = sign_package(package, keys.private)
     assert file == package.parent / "1.sig"
-    assert sorted(each.name for each in package.parent.iterdir()) == ["1", "1.sig"]
+    assert sorted(path.name for path in package.parent.iterdir()) == ["1", "1.sig"]
     # Raises where it is another.
     keys.key.public_key().verify(file.read_bytes(), (package / "manifest.sha256").read_bytes())
     check_signature(package, keys.public)

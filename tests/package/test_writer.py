@@ -62,12 +62,12 @@ def test_the_published_package_verifies_and_its_digests_are_those_of_sha256sum(t
     verify_package(package)
 
     files = json.loads((package / "manifest.json").read_bytes())["files"]
-    found = {
+    results = {
         path.relative_to(package).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in package.rglob("*")
         if path.is_file() and not path.name.startswith("manifest.")
     }
-    assert {file: spec["sha256"] for file, spec in files.items()} == found
+    assert {file: spec["sha256"] for file, spec in files.items()} == results
 
 
 def test_no_rows_are_read_again_to_hash_them(tmp_path):

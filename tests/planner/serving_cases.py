@@ -31,6 +31,6 @@ def load_of_ids(tables, ids, *, bags=1.0, requests=4):
         ids=counts,
         bags=np.full_like(counts, bags),
         examples=np.ones(requests),
-        classes=[row_classes(np.zeros(0, np.int64), each.rows) for each in tables],
+        classes=[row_classes(np.zeros(0, np.int64), table.rows) for table in tables],
         source="a test",
     )

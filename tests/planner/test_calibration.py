@@ -46,7 +46,7 @@ def test_this_machine_is_measured_and_plans_by_it(small, tmp_path):
     assert machine.processor == processor_name()
     assert machine.mismatch() is None
     assert machine.origin == f"costs of {processor_name()}"
-    assert [each for each in said if "updates" in each] == [
+    assert [item for item in said if "updates" in item] == [
         f"lookups and updates, {name}" for name in ("rowwise_adagrad", "adagrad", "sgd")
     ]
     for kernel in machine.kernels.values():
@@ -81,8 +81,8 @@ def test_costs_of_rows_and_misses_are_found_again_in_exact_measurements():
         misses=(MissCost(row=2e-8, row_byte=0), MissCost(row=0, row_byte=3e-10)),
     )
     missed = (0.0, 0.0), (0.5, 0.0), (0.9, 0.6)
-    found = _found_again(cost, shares=(1, 7), missed=missed)
-    assert found == pytest.approx(_values(cost), abs=1e-15)
+    result = _found_again(cost, shares=(1, 7), missed=missed)
+    assert result == pytest.approx(_values(cost), abs=1e-15)
 
 
 def _found_again(cost, *, shares, missed):
@@ -93,32 +93,32 @@ def _found_again(cost, *, shares, missed):
             bags=ids // length,
             row_bytes=row_bytes,
             rows=ids // share if share else 0,
-            missed=each,
+            missed=item,
         )
         for ids in (4096, 16384)
         for length in (1, 8, 32)
         for row_bytes in (64, 256, 1024)
         for share in shares
-        for each in missed
+        for item in missed
     ]
     seconds = [
         cost.start
         + cost.seconds(
-            ids=each.ids,
-            bags=each.bags,
-            row_bytes=each.row_bytes,
-            rows=each.rows or None,
-            missed=each.missed,
+            ids=part.ids,
+            bags=part.bags,
+            row_bytes=part.row_bytes,
+            rows=part.rows or None,
+            missed=part.missed,
         )
-        for each in measured
+        for part in measured
     ]
-    found, error = fit(measured, np.array(seconds))
+    result, error = fit(measured, np.array(seconds))
     assert error < 1e-9
-    return _values(found)
+    return _values(result)
 
 
 def _values(cost):
-    misses = [value for each in cost.misses for value in (each.row, each.row_byte)]
+    misses = [value for miss in cost.misses for value in (miss.row, miss.row_byte)]
     return [cost.start, cost.id, cost.id_byte, cost.bag, cost.bag_byte, cost.row, *misses]
 
 

@@ -32,10 +32,10 @@ def run(tmp_path):
 
 
 def test_factors_are_those_of_all_ranks_together(run):
-    found = compare(run)
-    assert found.lookup_factor == pytest.approx(2.0)
-    assert found.update_factor == pytest.approx(0.5)
-    text = found.to_text()
+    comparison = compare(run)
+    assert comparison.lookup_factor == pytest.approx(2.0)
+    assert comparison.update_factor == pytest.approx(0.5)
+    text = comparison.to_text()
     assert "lookups 2.00, updates 0.50" in text
     assert "| 1 | 5.000 | 3.000 | 1.000 | 2.000 |" in text
     assert text.endswith("10.000 CPU ms, estimate 8.000: measured / estimated 1.25\n")
@@ -86,7 +86,7 @@ def test_the_command_prints_the_estimates_beside_a_run(run, capsys):
 
 
 @cases(
-    ("asked", "words"),
+    ("arguments", "words"),
     {
         "package": (["pkg"], "expected no package with the folder of a run, got pkg"),
         "plan": (["--devices", "2xcpu"], "--devices: expected no --compare"),
@@ -94,8 +94,8 @@ def test_the_command_prints_the_estimates_beside_a_run(run, capsys):
         "machine": (["--machine", "m.json"], "--machine: expected no --compare"),
     },
 )
-def test_options_of_a_package_do_not_fit_a_run(run, capsys, asked, words):
-    assert main(["plan", *asked, "--compare", str(run)]) == 1
+def test_options_of_a_package_do_not_fit_a_run(run, capsys, arguments, words):
+    assert main(["plan", *arguments, "--compare", str(run)]) == 1
     assert words in capsys.readouterr().err
 
 
@@ -118,10 +118,10 @@ def test_a_plan_is_of_a_package_or_a_run(capsys):
 )
 def test_lookups_of_a_server_far_from_the_estimate_name_what_fits(measured, hint):
     device = DeviceComparison(device="cpu:0", measured_seconds=measured, estimated_seconds=1.0)
-    found = Comparison(plan="default", examples=8.0, batches=10.0, devices=[device])
+    comparison = Comparison(plan="default", examples=8.0, batches=10.0, devices=[device])
     words = (
         f"in all measured / estimated {hint}: costs of other tables or another machine. "
         "`embershard calibrate` measures this machine\n"
     )
-    assert found.to_text().endswith(words) is (hint is not None)
-    assert ("calibrate" in found.to_text()) is (hint is not None)
+    assert comparison.to_text().endswith(words) is (hint is not None)
+    assert ("calibrate" in comparison.to_text()) is (hint is not None)

@@ -16,7 +16,7 @@ def test_no_shard_has_fewer_columns_than_min_partition(dim, least):
         dim=dim, min_partition=least, sharding_types=("column_wise", "table_column_wise")
     )
     work = Workload(world_size=9, local_world_size=9, exchange=EXCHANGE, network=LINK)
-    widths = {end - first for each in options_of(table, work) for _, (first, end) in each.spans}
+    widths = {end - first for item in options_of(table, work) for _, (first, end) in item.spans}
     assert min(widths) >= min(least, dim)
 
 
@@ -34,8 +34,8 @@ def test_tables_are_cut_into_as_many_column_ranges(ranks, dim, counts):
     table = kernel_table(dim=dim, sharding_types=("column_wise",))
     work = Workload(world_size=ranks, local_world_size=1, exchange=EXCHANGE, network=LINK)
     options = options_of(table, work)
-    assert [len(each.spans) for each in options] == counts
-    assert {each.sharding_type for each in options} == {"column_wise"}
+    assert [len(option.spans) for option in options] == counts
+    assert {option.sharding_type for option in options} == {"column_wise"}
 
 
 def test_a_cut_by_rows_divides_ids_and_one_by_columns_repeats_them():
@@ -62,7 +62,7 @@ def test_memory_counts_rows_state_vectors_ids_and_bags():
 
 
 def _missed(*tables, caches):
-    return missed_shares([each.row_rates for each in tables], [32] * len(tables), caches)
+    return missed_shares([table.row_rates for table in tables], [32] * len(tables), caches)
 
 
 def test_tables_that_fit_the_cache_lie_in_it():

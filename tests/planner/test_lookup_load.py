@@ -13,7 +13,7 @@ def test_ids_are_counted_by_table_and_lists_by_scope():
     package = Package.open(GOLDEN)
     samples = package.samples()
     load = load_of(package.manifest.tables, package.manifest.sparse, samples, source="samples")
-    names = [each.name for each in package.manifest.tables]
+    names = [table.name for table in package.manifest.tables]
     users, items, tags = (names.index(name) for name in ("users", "items", "tags"))
     for place, sample in enumerate(samples):
         # One list of users and one of tags a request, of which three ids count; a list of items an
@@ -22,7 +22,7 @@ def test_ids_are_counted_by_table_and_lists_by_scope():
         assert load.ids[place, tags] == min(3, sample.lengths[1])
         assert load.ids[place, items] == sample.lengths[2:].sum()
         assert load.bags[place, [users, tags, items]].tolist() == [1, 1, sample.num_examples]
-    assert load.examples.tolist() == [each.num_examples for each in samples]
+    assert load.examples.tolist() == [sample.num_examples for sample in samples]
 
 
 def test_no_request_is_refused():

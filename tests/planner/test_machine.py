@@ -138,9 +138,9 @@ def test_a_plan_by_costs_of_another_gpu_says_so(monkeypatch):
     assert "machine: costs of 'NVIDIA H100 80GB HBM3', this machine has no GPU" in text
 
 
-@pytest.mark.parametrize("given", [("cpu",), ("cuda",), ("cuda", 100 << 30)])
-def test_every_machine_that_ships_says_where_its_figures_are_from(given):
-    sources = default_machine(*given).sources
-    assert any("embershard calibrate" in each for each in sources.values())
+@pytest.mark.parametrize("value", [("cpu",), ("cuda",), ("cuda", 100 << 30)])
+def test_every_machine_that_ships_says_where_its_figures_are_from(value):
+    sources = default_machine(*value).sources
+    assert any("embershard calibrate" in source for source in sources.values())
     named = {name for names in sources for name in names.split(", ")}
     assert named >= {"kernels", "lookups", "exchange", "host", "network"}

@@ -16,7 +16,7 @@ from embershard.planner import (
 from embershard.sharding.types import ShardingType, check_module_plan
 from tests.planner.training_cases import machine_of, model_of, sharders
 
-KINDS = [each.value for each in ShardingType]
+KINDS = [item.value for item in ShardingType]
 KERNELS = ["fused", "fused_uvm"]
 KEPT = ["dense", "fused_uvm_caching"]
 KINDS_ALONE = {"table_wise", "column_wise", "row_wise"}
@@ -79,22 +79,22 @@ def test_a_plan_keeps_to_its_constraints_or_the_reason_names_a_table(
 ):
     model = model_of(*sizes)
     given_constraints = {
-        f"t{at}": replace(each, access_counts=counts_of(rows, skew))
-        for at, (each, (rows, _), skew) in enumerate(zip(kept, sizes, skews, strict=False))
-        if each is not None
+        f"t{at}": replace(item, access_counts=counts_of(rows, skew))
+        for at, (item, (rows, _), skew) in enumerate(zip(kept, sizes, skews, strict=False))
+        if item is not None
     }
     planner = EmbeddingShardingPlanner(
         topology, 16, constraints=given_constraints, storage_reservation=reserved
     )
     try:
-        found = planner.plan(model, sharders(optimizer))
-        plan, ranks = found.plan["sparse"], planner.price(found, model, sharders(optimizer))
+        result = planner.plan(model, sharders(optimizer))
+        plan, ranks = result.plan["sparse"], planner.price(result, model, sharders(optimizer))
     except PlannerError as error:
         reason = str(error)
         plan = None
     if plan is None:
         assert "'t" in reason, reason
-        assert any(each in reason for each in ("what helps: ", "with ddr_cap")), reason
+        assert any(item in reason for item in ("what helps: ", "with ddr_cap")), reason
         return
     configs = model["sparse"].embedding_bag_configs()
     world_size = topology.world_size
@@ -104,12 +104,16 @@ def test_a_plan_keeps_to_its_constraints_or_the_reason_names_a_table(
     for rank, device in zip(ranks, topology.devices, strict=True):
         assert rank.memory_bytes <= device.memory_bytes * (1 - reserved) * (1 + 1e-9)
         assert rank.host_memory_bytes <= device.host_memory_bytes * (1 + 1e-9)
-    for name, each in given_constraints.items():
-        allowed = KINDS_ALONE if each.sharding_types is None else set(each.sharding_types)
+    for name, given_constraint in given_constraints.items():
+        allowed = (
+            KINDS_ALONE
+            if given_constraint.sharding_types is None
+            else set(given_constraint.sharding_types)
+        )
         assert plan[name].sharding_type in allowed, name
-        kernels = each.compute_kernels
+        kernels = given_constraint.compute_kernels
         assert kernels is None or plan[name].compute_kernel in kernels, name
-        least = each.min_partition or 32
+        least = given_constraint.min_partition or 32
         cuts = [shard.columns[1] - shard.columns[0] for shard in plan[name].sharding_spec]
         dim = next(table.embedding_dim for table in configs if table.name == name)
         assert min(cuts) >= min(least, dim), (name, cuts)

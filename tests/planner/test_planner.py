@@ -74,8 +74,8 @@ def test_a_search_that_ends_by_its_time_limit_returns_a_plan_and_warns():
         plan = planner.plan(model, sharders())
         tables = model["sparse"].embedding_bag_configs()
         check_module_plan(plan.plan["sparse"], tables, world_size=4, where="", device="cpu")
-        warned = [each for each in planner.report.warnings if "timeout_seconds" in each]
-        return plan.to_json(), max(each.seconds for each in planner.report.ranks), warned
+        warned = [warning for warning in planner.report.warnings if "timeout_seconds" in warning]
+        return plan.to_json(), max(rank.seconds for rank in planner.report.ranks), warned
 
     ended, unlimited = planned(1e-9), planned(None)
     assert ended[2] == ["search: ended by timeout_seconds, 1e-09"]
@@ -111,7 +111,7 @@ def test_a_table_is_cut_into_a_column_range_for_each_of_three_ranks():
     columns = {"t0": ParameterConstraints(sharding_types=["column_wise"])}
     planner = planner_of(3, constraints=columns, ddr_cap=1_500_000)
     cut = planner.plan(model_of((10_000, 96)), sharders()).plan["sparse"]["t0"]
-    assert [each.columns for each in cut.sharding_spec] == [(0, 32), (32, 64), (64, 96)]
+    assert [shard.columns for shard in cut.sharding_spec] == [(0, 32), (32, 64), (64, 96)]
     assert cut.ranks == [0, 1, 2]
 
 
@@ -125,7 +125,7 @@ def test_rows_are_cut_in_proportion_to_the_speeds_of_ranks(counts, rows):
     kept = ParameterConstraints(sharding_types=["row_wise"], access_counts=counts, cached_share=0.0)
     planner = planner_of(2, devices=devices, constraints={"t0": kept}, batch_size=1 << 10)
     cut = planner.plan(model_of((900, 8)), sharders()).plan["sparse"]["t0"]
-    assert [(each.rows, each.devices) for each in cut.sharding_spec] == [
+    assert [(shard.rows, shard.devices) for shard in cut.sharding_spec] == [
         ((0, rows), (0,)),
         ((rows, 900), (1,)),
     ]
@@ -214,7 +214,7 @@ def test_a_plan_by_hand_is_priced():
     # of 10 ns.
     seconds = 2 * (64 * 1.064e-6 + 128 * 1e-8)
     loads = planner.price(plan, model, sharders())
-    assert [each.seconds for each in loads] == pytest.approx([seconds, seconds])
+    assert [load.seconds for load in loads] == pytest.approx([seconds, seconds])
 
 
 def test_a_plan_of_other_ranks_is_refused():

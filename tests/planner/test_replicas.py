@@ -26,8 +26,8 @@ def test_a_replica_loads_every_rank_with_its_own_batch_and_its_gradient():
     free = planner_of(2, constraints={"t0": ParameterConstraints(cached_share=0.0)})
     prices = planner.price(plan, model, sharders()), free.price(plan, model, sharders("adagrad"))
     for ranks in planner.report.ranks, *prices:
-        assert [each.seconds for each in ranks] == pytest.approx([seconds, seconds])
-        assert [each.memory_bytes for each in ranks] == [2 * 4 * 8000] * 2
+        assert [rank.seconds for rank in ranks] == pytest.approx([seconds, seconds])
+        assert [rank.memory_bytes for rank in ranks] == [2 * 4 * 8000] * 2
     assert not planner.kernel_seconds.any()  # Those of shards.
 
 

@@ -27,7 +27,7 @@ def given_of(options, chosen, ranks, caps=(100.0, 100.0), costs=()):
         tables=[("", f"t{at}") for at in range(len(options))],
         placement=placement,
         ranks=["a", "b"],
-        memory_bytes_max=[int(each) for each in caps],
+        memory_bytes_max=[int(cap) for cap in caps],
         seconds=0.5,
         costs=costs,
     )
@@ -39,9 +39,9 @@ LIGHT = [option("table", [3], [10])]
 
 def test_load_and_memory_of_a_rank_are_sums_over_tables():
     report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
-    assert [each.seconds for each in report.ranks] == [4, 7]
-    assert [each.memory_bytes for each in report.ranks] == [30, 40]
-    assert [each.table for each in report.ranks[1].parts] == ["t0", "t1"]
+    assert [rank.seconds for rank in report.ranks] == [4, 7]
+    assert [rank.memory_bytes for rank in report.ranks] == [30, 40]
+    assert [part.table for part in report.ranks[1].parts] == ["t0", "t1"]
     assert report.busiest_seconds == 7
 
 
@@ -93,7 +93,7 @@ def test_costs_of_a_rank_are_those_of_its_shards_by_kind():
 
 def test_loads_below_ten_microseconds_have_more_digits():
     tables = [option("table", [1.25e-6], [60]), option("table", [2e-5], [10])]
-    text = build_report(given_of([[each] for each in tables], [0, 0], [[0], [1]])).to_text()
+    text = build_report(given_of([[table] for table in tables], [0, 0], [[0], [1]])).to_text()
     assert "| a | 0.001250 |" in text
     assert "| b | 0.020 |" in text
 
@@ -101,9 +101,10 @@ def test_loads_below_ten_microseconds_have_more_digits():
 def test_the_second_best_is_what_leaves_the_busiest_rank_least_busy():
     report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
     heavy, light = report.tables
-    assert [(each.sharding_type, each.placement_seconds) for each in heavy.alternatives] == [
-        ("table", 6)
-    ]
+    assert [
+        (alternative.sharding_type, alternative.placement_seconds)
+        for alternative in heavy.alternatives
+    ] == [("table", 6)]
     assert list(light.alternatives) == []
 
 
@@ -156,21 +157,21 @@ def test_names_of_commands_are_code_on_the_page():
 )
 def test_the_limit_is_named(options, caps, words):
     chosen = [0] * len(options)
-    ranks = [[0] * len(each[0].spans) for each in options]
+    ranks = [[0] * len(option[0].spans) for option in options]
     assert words in build_report(given_of(options, chosen, ranks, caps)).limit
 
 
 def test_the_page_is_whole_and_shows_every_rank():
     options = [HEAVY, LIGHT]
-    given = given_of(options, [1, 0], [[0, 1], [1]])
-    page = build_report(given).to_html(title="<plan> & more")
+    value = given_of(options, [1, 0], [[0, 1], [1]])
+    page = build_report(value).to_html(title="<plan> & more")
     assert "&lt;plan&gt; &amp; more" in page
     assert not re.search(r"(src|href)=|<script|https?:", page.replace("http://www.w3.org", ""))
-    load, memory = (ElementTree.fromstring(each) for each in re.findall(r"<svg.*?</svg>", page))
+    load, memory = (ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page))
     for picture in (load, memory):
-        assert [each.text for each in picture.iter("text")][::2] == ["a", "b"]
+        assert [item.text for item in picture.iter("text")][::2] == ["a", "b"]
         assert len(list(picture.iter("rect"))) == 3
-    widths = [float(each.get("width")) for each in load.iter("rect")]
+    widths = [float(item.get("width")) for item in load.iter("rect")]
     assert widths == pytest.approx([640 * 4 / 7, 640 * 4 / 7, 640 * 3 / 7], abs=0.01)
 
 

@@ -64,31 +64,31 @@ def test_bound_leaves_out_a_shard_that_no_rank_has_memory_for():
 
 def test_a_large_table_is_cut_to_balance_ranks():
     # Two shards of 5.1 and two of 0.6; uncut, the smaller table would make it 6.1.
-    found = run([cuts(10.0), cuts(1.0)])
-    assert found.load.max() == pytest.approx(5.7, abs=1e-9)
-    assert len(set(found.ranks[0])) == 2
+    results = run([cuts(10.0), cuts(1.0)])
+    assert results.load.max() == pytest.approx(5.7, abs=1e-9)
+    assert len(set(results.ranks[0])) == 2
 
 
 def test_shards_bound_to_a_host_lie_on_its_ranks():
-    found = run([[option([1.0, 1.0], bound=2)], [option([5.0])]], ranks=4, local=2)
-    assert found.ranks[0] in ([0, 1], [2, 3])
-    assert found.ranks[1][0] not in found.ranks[0]
+    results = run([[option([1.0, 1.0], bound=2)], [option([5.0])]], ranks=4, local=2)
+    assert results.ranks[0] in ([0, 1], [2, 3])
+    assert results.ranks[1][0] not in results.ranks[0]
 
 
 def test_a_faster_rank_gets_more():
-    found = search(
+    plan = search(
         [[option([1.0])] for _ in range(12)],
         speeds=np.array([1.0, 2.0]),
         caps=np.full(2, 100.0),
         local_world_size=2,
     )
-    assert [ranks[0] for ranks in found.placement.ranks].count(1) == 8
+    assert [ranks[0] for ranks in plan.placement.ranks].count(1) == 8
 
 
 def test_tables_that_fill_the_memory_of_all_ranks_are_placed():
     # Largest first to the emptier rank gives 3 + 2 and 3 + 2, and no rank for the last.
-    found = run([[option([1.0], [size])] for size in (3.0, 3.0, 2.0, 2.0, 2.0)], cap=6)
-    assert found.memory.tolist() == [[6, 6]]
+    results = run([[option([1.0], [size])] for size in (3.0, 3.0, 2.0, 2.0, 2.0)], cap=6)
+    assert results.memory.tolist() == [[6, 6]]
 
 
 def test_a_table_without_room_is_named():
@@ -110,23 +110,23 @@ def test_no_placement_is_two_percent_shorter(seed):
         )
         for _ in range(int(generator.integers(8, 13)))
     ]
-    total = sum(each[0].memory.sum() for each in tables)
+    total = sum(table[0].memory.sum() for table in tables)
     speeds = generator.choice([np.ones(ranks), generator.uniform(0.5, 2, ranks)])
     caps = generator.dirichlet(np.full(ranks, 50.0)) * total * generator.choice([1.2, 1.5, 100])
-    found = search(tables, speeds=speeds, caps=caps, local_world_size=ranks, perturb=True)
-    assert not is_feasible(tables, speeds, caps, found.placement.step / 1.02)
+    plan = search(tables, speeds=speeds, caps=caps, local_world_size=ranks, perturb=True)
+    assert not is_feasible(tables, speeds, caps, plan.placement.step / 1.02)
 
 
 def is_feasible(tables, speeds, caps, seconds):
     """Whether a placement takes so long, by the mixed integer programme: an option of each table,
     and how many of its shards, which are alike, lie on each rank."""
     ranks = len(speeds)
-    options = [(table, each) for table, cuts_of in enumerate(tables) for each in cuts_of]
+    options = [(table, item) for table, cuts_of in enumerate(tables) for item in cuts_of]
     used, counts = np.eye(len(options)), np.repeat(np.eye(len(options)), ranks, axis=1)
     on_rank = np.tile(np.eye(ranks), len(options))
-    shards = np.array([len(each.spans) for _, each in options], float)
-    load = on_rank * np.repeat([each.largest for _, each in options], ranks) / speeds[:, None]
-    memory = on_rank * np.repeat([each.largest_bytes[0] for _, each in options], ranks)
+    shards = np.array([len(option.spans) for _, option in options], float)
+    load = on_rank * np.repeat([option.largest for _, option in options], ranks) / speeds[:, None]
+    memory = on_rank * np.repeat([option.largest_bytes[0] for _, option in options], ranks)
     one = np.array([[float(table == at) for at, _ in options] for table in range(len(tables))])
     nothing = np.zeros((ranks, len(options)))
     matrix = np.block(
@@ -140,15 +140,15 @@ def is_feasible(tables, speeds, caps, seconds):
     exactly = np.concatenate([np.ones(len(tables)), np.zeros(len(options))])
     most = np.concatenate([exactly, np.full(ranks, seconds), caps])
     least = np.concatenate([exactly, np.full(2 * ranks, -np.inf)])
-    found = milp(
+    solution = milp(
         np.zeros(matrix.shape[1]),
         constraints=LinearConstraint(matrix, least, most),
         bounds=Bounds(0, np.concatenate([np.ones(len(options)), np.repeat(shards, ranks)])),
         integrality=np.ones(matrix.shape[1]),
         options={"time_limit": 60},
     )
-    assert found.status in (0, 2), found.message  # Optimal, infeasible.
-    return found.status == 0
+    assert solution.status in (0, 2), solution.message  # Optimal, infeasible.
+    return solution.status == 0
 
 
 def test_the_programme_of_the_comparison_finds_the_optimum():
@@ -172,14 +172,14 @@ def test_a_placement_keeps_to_the_caps_and_is_not_below_the_bound(sizes, ranks, 
     tables = [cuts(seconds, memory=memory) for seconds, memory in sizes]
     caps, pace = np.full(ranks, cap), np.array(speeds[:ranks])
     try:
-        found = search(tables, speeds=pace, caps=caps, local_world_size=ranks)
+        plan = search(tables, speeds=pace, caps=caps, local_world_size=ranks)
     except InfeasibleError as error:
         missing = error.missing_bytes
-        found = None
-    if found is None:
+        plan = None
+    if plan is None:
         assert missing > 0
         return
-    placement = found.placement
+    placement = plan.placement
     load, memory = np.zeros(ranks), np.zeros(ranks)
     for table, at, placed in zip(tables, placement.chosen, placement.ranks, strict=True):
         for place, rank in enumerate(placed):
@@ -187,7 +187,7 @@ def test_a_placement_keeps_to_the_caps_and_is_not_below_the_bound(sizes, ranks, 
             memory[rank] += table[at].memory[0, place]
     assert (memory <= cap * (1 + 1e-9)).all()
     np.testing.assert_allclose(load, placement.load, rtol=1e-9, atol=1e-9)
-    assert load.max() >= found.bound * (1 - 1e-6)
+    assert load.max() >= plan.bound * (1 - 1e-6)
 
 
 def phased(*shards, memory=1.0, bound=0):
@@ -200,9 +200,9 @@ def phased(*shards, memory=1.0, bound=0):
 def test_shards_of_either_phase_are_spread_over_ranks():
     # Of all placements that balance the sums of both phases, only these have a step of 4.
     tables = [phased((2, 0)), phased((2, 0)), phased((0, 2)), phased((0, 2))]
-    found = run(tables)
-    assert found.loads.tolist() == [[2, 2], [2, 2]]
-    assert found.load.tolist() == [4, 4]
+    results = run(tables)
+    assert results.loads.tolist() == [[2, 2], [2, 2]]
+    assert results.load.tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("swaps", [False, True], ids=["moves", "swaps"])
@@ -223,7 +223,7 @@ def test_no_placement_of_few_tables_has_a_step_5_percent_shorter(seed):
     generator = np.random.default_rng(seed)
     tables = [phased(generator.uniform(0.5, 2, 2)) for _ in range(9)]
     speeds = np.array([1.0, 1.5])
-    found = search(tables, speeds=speeds, caps=np.full(2, 99.0), local_world_size=2)
+    plan = search(tables, speeds=speeds, caps=np.full(2, 99.0), local_world_size=2)
     phases = np.array([option.phases[:, 0] for (option,) in tables])
     best = min(
         sum(
@@ -232,7 +232,7 @@ def test_no_placement_of_few_tables_has_a_step_5_percent_shorter(seed):
         )
         for side in map(np.array, product((0, 1), repeat=len(tables)))
     )
-    assert found.placement.step <= best * 1.05
+    assert plan.placement.step <= best * 1.05
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -253,18 +253,18 @@ def test_changes_keep_to_memory_and_hosts_and_count_what_they_move(sizes, ranks,
         for one, two, memory, bound in sizes
     ]
     try:
-        found = search(tables, speeds=pace, caps=caps, local_world_size=ranks).placement
+        result = search(tables, speeds=pace, caps=caps, local_world_size=ranks).placement
     except InfeasibleError:
-        found = None
-    assume(found is not None)
+        result = None
+    assume(result is not None)
     loads, memory = np.zeros((2, ranks)), np.zeros(ranks)
-    for (option,), placed_on in zip(tables, found.ranks, strict=True):
+    for (option,), placed_on in zip(tables, result.ranks, strict=True):
         np.add.at(memory, placed_on, option.memory[0])
         np.add.at(loads.T, placed_on, (option.phases / pace[placed_on]).T)
         assert not option.host_columns or sorted(placed_on) == list(range(ranks))
     assert (memory <= caps * (1 + 1e-9)).all()
-    np.testing.assert_allclose(loads, found.loads, rtol=1e-9, atol=1e-9)
-    assert found.step == pytest.approx(loads.max(1).sum())
+    np.testing.assert_allclose(loads, result.loads, rtol=1e-9, atol=1e-9)
+    assert result.step == pytest.approx(loads.max(1).sum())
 
 
 def starts_of(tables, clock, seconds=1.0, cap=1e9):
@@ -282,11 +282,11 @@ def test_past_the_time_limit_no_placement_but_the_first_is_made():
 def test_a_search_reads_the_clock_in_each_of_its_loops():
     # Each further reading allows one more start, change, option or perturbation.
     generator = np.random.default_rng(0)
-    tables = [cuts(float(each)) for each in generator.lognormal(1, 1, 12)]
+    tables = [cuts(float(item)) for item in generator.lognormal(1, 1, 12)]
 
     def readings(count):
         clock = Clock(count)
-        found = search(
+        plan = search(
             tables,
             speeds=np.ones(4),
             caps=np.full(4, 1e9),
@@ -294,15 +294,15 @@ def test_a_search_reads_the_clock_in_each_of_its_loops():
             deadline=Deadline(1.0, clock),
             perturb=True,
         )
-        return clock.readings, found
+        return clock.readings, plan
 
     allowed, unlimited = readings(10**9)
     assert not unlimited.timed_out
     for count in (1, 5, 20, allowed // 2):
-        used, found = readings(count)
-        assert found.timed_out
+        used, result = readings(count)
+        assert result.timed_out
         assert used <= count + 20
-        assert found.placement.step >= unlimited.placement.step
+        assert result.placement.step >= unlimited.placement.step
 
 
 def test_without_room_a_search_past_its_time_limit_gives_up():
@@ -324,7 +324,7 @@ def test_placements_are_compared_by_what_the_caller_measures():
         measured.append([list(ranks) for ranks in placement.ranks])
         return 1e9 / len(measured)
 
-    found = search(
+    plan = search(
         tables,
         speeds=np.ones(4),
         caps=np.full(4, 1e9),
@@ -332,4 +332,4 @@ def test_placements_are_compared_by_what_the_caller_measures():
         seconds_of=seconds_of,
     )
     assert len(measured) > 1
-    assert found.placement.ranks == measured[-1]
+    assert plan.placement.ranks == measured[-1]

@@ -44,7 +44,7 @@ def solved(
 
 
 def places(layout):
-    return {each.table: each.devices for each in layout.shards}
+    return {shard.table: shard.devices for shard in layout.shards}
 
 
 def test_replicas_in_a_report_are_priced_as_the_plan_that_has_them():
@@ -59,7 +59,7 @@ def test_replicas_in_a_report_are_priced_as_the_plan_that_has_them():
         return explained_plan(problem, name="p").report
 
     report = explained(["table", "replicate"])
-    hot = next(each for each in report.tables if each.table == "hot")
+    hot = next(table for table in report.tables if table.table == "hot")
     (replicas,) = hot.alternatives
     assert (hot.sharding_type, replicas.sharding_type) == ("table", "replicate")
     with_replicas = explained(["replicate"])
@@ -78,17 +78,21 @@ def test_other_cuts_beside_replicas_are_priced_as_the_plans_that_have_them():
         )
         return explained_plan(problem, name="p").report
 
-    small = next(each for each in explained().tables if each.table == "small")
-    columns = next(each for each in small.alternatives if each.sharding_type == "column")
+    small = next(table for table in explained().tables if table.table == "small")
+    columns = next(
+        alternative for alternative in small.alternatives if alternative.sharding_type == "column"
+    )
     assert small.sharding_type == "table"
     assert columns.placement_seconds == pytest.approx(explained(small=["column"]).placement_seconds)
 
 
 def test_whole_tables_are_spread_by_seconds_and_not_by_bytes():
     tables = [table_spec("vast", 10**6), table_spec("busy", 10), table_spec("idle", 10)]
-    found = solved(tables, [10, 20, 10], 2, constraints={each.name: ["table"] for each in tables})
-    assert places(found)["vast"] == places(found)["idle"] != places(found)["busy"]
-    assert found.batch_seconds == pytest.approx(20e-6)
+    solution = solved(
+        tables, [10, 20, 10], 2, constraints={table.name: ["table"] for table in tables}
+    )
+    assert places(solution)["vast"] == places(solution)["idle"] != places(solution)["busy"]
+    assert solution.batch_seconds == pytest.approx(20e-6)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -96,35 +100,35 @@ def test_no_placement_of_whole_tables_is_shorter(seed):
     random = np.random.default_rng(seed)
     ids = random.integers(1, 100, 7).tolist()
     tables = [table_spec(f"t{at}", 100) for at in range(7)]
-    found = solved(tables, ids, 2)
+    solution = solved(tables, ids, 2)
     best = min(
         max(sum(n for n, on in zip(ids, homes, strict=True) if on == side) for side in (0, 1))
         for homes in product((0, 1), repeat=7)
     )
-    assert found.batch_seconds <= best * 1e-6 * 1.02
+    assert solution.batch_seconds <= best * 1e-6 * 1.02
 
 
 def test_hot_tables_are_replicated_where_a_cut_by_columns_is_dearer():
     tables = [table_spec("hot", 10), table_spec("cold", 10)]
-    found = solved(tables, [100, 1], 2)
-    assert places(found)["hot"] == (0, 1)
-    assert found.batch_seconds == pytest.approx(101e-6 / 2)
+    solution = solved(tables, [100, 1], 2)
+    assert places(solution)["hot"] == (0, 1)
+    assert solution.batch_seconds == pytest.approx(101e-6 / 2)
 
 
 def test_a_table_too_large_for_two_devices_is_cut_by_columns_where_that_repeats_no_work():
     tables = [table_spec("hot", 1000, 16), table_spec("cold", 10, 16)]
     memory = 1000 * 20 * 3 // 4
-    found = solved(tables, [100, 1], 2, BY_BYTE, memory=memory)
-    hot = [each for each in found.shards if each.table == "hot"]
-    assert [(each.columns, len(each.devices)) for each in hot] == [((0, 8), 1), ((8, 16), 1)]
+    solution = solved(tables, [100, 1], 2, BY_BYTE, memory=memory)
+    hot = [shard for shard in solution.shards if shard.table == "hot"]
+    assert [(shard.columns, len(shard.devices)) for shard in hot] == [((0, 8), 1), ((8, 16), 1)]
 
 
 def test_rows_are_cut_only_if_memory_asks_for_it():
     tables = [table_spec("narrow", 1000, 4)]
     roomy = solved(tables, [100], 4, BY_SHARD, memory=1000 * 8)
-    assert all(each.rows == (0, 1000) for each in roomy.shards)
+    assert all(shard.rows == (0, 1000) for shard in roomy.shards)
     tight = solved(tables, [100], 4, BY_SHARD, memory=1000 * 8 // 3)
-    assert sorted(each.rows for each in tight.shards) == [
+    assert sorted(shard.rows for shard in tight.shards) == [
         (0, 250), (250, 500), (500, 750), (750, 1000)
     ]  # fmt: skip
 
@@ -132,35 +136,35 @@ def test_rows_are_cut_only_if_memory_asks_for_it():
 def test_a_heavy_table_is_replicated_on_as_many_devices_as_have_room():
     # Each device has room for one table; cut by columns, each part would look up all ids.
     tables = [table_spec("hot", 100), table_spec("cold", 100), table_spec("cool", 100)]
-    found = solved(tables, [80, 30, 30], 4, memory=100 * 12 * 3 // 2)
-    assert len(places(found)["hot"]) == 2
-    assert found.batch_seconds == pytest.approx(40e-6)
+    solution = solved(tables, [80, 30, 30], 4, memory=100 * 12 * 3 // 2)
+    assert len(places(solution)["hot"]) == 2
+    assert solution.batch_seconds == pytest.approx(40e-6)
 
 
 def test_replicas_keep_to_the_memory_of_a_device():
     tables = [table_spec("hot", 100), table_spec("cold", 1000)]
     memory = 100 * 12 + 1000 * 12 - 1
-    found = solved(tables, [100, 90], 2, memory=memory)
+    solution = solved(tables, [100, 90], 2, memory=memory)
     held = np.zeros(2)
-    for each in found.shards:
-        for device in each.devices:
-            held[device] += shard_bytes(each, tables[each.table == "cold"], packed=False)
+    for shard in solution.shards:
+        for device in shard.devices:
+            held[device] += shard_bytes(shard, tables[shard.table == "cold"], packed=False)
     assert held.max() <= memory
 
 
 def test_a_constraint_is_kept_to():
     tables = [table_spec("hot", 10, 16), table_spec("cold", 10, 16)]
     constraints = {"hot": ["row"], "cold": ["replicate"]}
-    found = solved(tables, [100, 1], 2, BY_SHARD, constraints=constraints)
-    assert [each.rows for each in found.shards if each.table == "hot"] == [(0, 5), (5, 10)]
-    assert places(found)["cold"] == (0, 1)
+    solution = solved(tables, [100, 1], 2, BY_SHARD, constraints=constraints)
+    assert [shard.rows for shard in solution.shards if shard.table == "hot"] == [(0, 5), (5, 10)]
+    assert places(solution)["cold"] == (0, 1)
 
 
 def test_without_lookups_tables_are_spread_by_bytes():
     tables = [table_spec("large", 30), table_spec("small", 10), table_spec("tiny", 5)]
-    whole = {each.name: ["table"] for each in tables}
-    found = places(solved(tables, [0, 0, 0], 2, constraints=whole))
-    assert found["small"] == found["tiny"] != found["large"]
+    whole = {table.name: ["table"] for table in tables}
+    result = places(solved(tables, [0, 0, 0], 2, constraints=whole))
+    assert result["small"] == result["tiny"] != result["large"]
 
 
 def test_replicas_go_to_the_device_with_fewest_bytes_so_far():
@@ -171,7 +175,7 @@ def test_replicas_go_to_the_device_with_fewest_bytes_so_far():
         Shard(table="fixed", rows=(0, 10), columns=(0, 8), devices=(0,)),
         Shard(table="shared", rows=(0, 10), columns=(0, 8), devices=(0, 1)),
     ]
-    named = {each.spec.name: each for each in problem.tables}
+    named = {table.spec.name: table for table in problem.tables}
     batches = Batches(np.array([[4.0, 12.0]]), np.zeros((1, 2)), 1.0)
     seconds, read = device_seconds(shards, named, batches, 2)
     # Chunks of 1.5 ids: 4 ids of fixed, then to 1, 1, 1, 0, 1, 0, 1, 0 by bytes.
@@ -255,20 +259,22 @@ def test_any_fleet_and_constraints_give_a_plan_within_the_memory_or_a_reason(dat
     cuts = st.lists(
         st.sampled_from(["table", "column", "row", "replicate"]), min_size=1, unique=True
     )
-    constraints = data.draw(st.dictionaries(st.sampled_from([each.name for each in tables]), cuts))
-    ids = [each for *_, each in sizes]
+    constraints = data.draw(
+        st.dictionaries(st.sampled_from([table.name for table in tables]), cuts)
+    )
+    ids = [size for *_, size in sizes]
     try:
-        found = solved(tables, ids, devices, memory=memory, constraints=constraints, kind=kind)
+        solution = solved(tables, ids, devices, memory=memory, constraints=constraints, kind=kind)
     except InputError as error:
         reason = str(error)
-        found = None
-    if found is None:
+        solution = None
+    if solution is None:
         assert "table" in reason, reason
         if "cut that is possible" not in reason:
             assert re.match(r"plan: [0-9,]+ bytes short: |plan: found no placement, ", reason)
             solved(tables, ids, devices, memory=10**6, constraints=constraints, kind=kind)
         return
-    plan = found.plan("p", fleet_of(devices, kind=kind).devices)
+    plan = solution.plan("p", fleet_of(devices, kind=kind).devices)
     assert parse_plan(plan_json(plan), "p", tables) == plan
     held = max(device_bytes(plan, tables))
     assert memory is None or held <= memory + 1e-6

@@ -62,11 +62,11 @@ def test_terabytes_that_are_missing_come_first():
         planner.plan(model_of(*[(1 << 32, 64)] * 5), sharders())
     reason = str(raised.value)
     needed = 5 * (1 << 32) * (256 + 4)
-    asked = re.match(r"plan: ([^ ]+) MB short \(.*? of device memory and ([^ ]+) MB of", reason)
-    assert asked, reason
-    megabytes = float(asked[1].replace(",", ""))
+    match = re.match(r"plan: ([^ ]+) MB short \(.*? of device memory and ([^ ]+) MB of", reason)
+    assert match, reason
+    megabytes = float(match[1].replace(",", ""))
     assert megabytes == pytest.approx((needed - 8e11) / 1e6, rel=1e-3)  # 4.78 TB.
-    assert float(asked[2].replace(",", "")) == pytest.approx(megabytes, rel=1e-3)
+    assert float(match[2].replace(",", "")) == pytest.approx(megabytes, rel=1e-3)
     order = [reason.index(part) for part in ("MB short", "the largest tables: 't0'", "what helps:")]
     assert order == sorted(order)
 
@@ -214,7 +214,7 @@ def devices(draw):
     hosts, local = draw(st.integers(1, 2)), draw(st.integers(1, 4))
     sizes = st.integers(1, 400_000)
     memory = draw(st.lists(sizes, min_size=hosts * local, max_size=hosts * local))
-    return local, [Device(memory_bytes=each) for each in memory]
+    return local, [Device(memory_bytes=item) for item in memory]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -227,10 +227,12 @@ def devices(draw):
 def test_less_memory_than_a_refusal_asks_for_is_refused_too(sizes, ranks, kept, reserved):
     local, given_devices = ranks
     model = model_of(*sizes)
-    named = {f"t{at}": each for at, each in enumerate(kept[: len(sizes)]) if each is not None}
+    named = {f"t{at}": table for at, table in enumerate(kept[: len(sizes)]) if table is not None}
 
     def refusal(more):
-        grown = [Device(memory_bytes=each.memory_bytes + more) for each in given_devices]
+        grown = [
+            Device(memory_bytes=given_device.memory_bytes + more) for given_device in given_devices
+        ]
         topology = Topology(len(grown), local_world_size=local, devices=grown, machine=machine_of())
         planner = EmbeddingShardingPlanner(
             topology, 16, constraints=named, storage_reservation=reserved
@@ -243,9 +245,9 @@ def test_less_memory_than_a_refusal_asks_for_is_refused_too(sizes, ranks, kept, 
 
     reason = refusal(0)
     assume(reason is not None and "ddr_cap and" not in reason)
-    asked = re.search(r"at least ([0-9,]+) bytes more of usable memory on each rank", reason)
-    assume(asked)
-    usable = int(asked[1].replace(",", ""))
+    plan = re.search(r"at least ([0-9,]+) bytes more of usable memory on each rank", reason)
+    assume(plan)
+    usable = int(plan[1].replace(",", ""))
     less = int(usable / (1 - reserved)) - 2
     assert less <= 0 or refusal(less) is not None
     assert refusal(10**9) is None

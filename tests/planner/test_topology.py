@@ -113,11 +113,11 @@ def test_bad_constraints_are_refused(settings, message):
 
 def test_arrays_and_sets_are_taken_as_their_lists():
     names = {"table_wise", "row_wise"}
-    given = ParameterConstraints(pooling_factors=np.array([2.0, 3.0]), sharding_types=names)
+    constraints = ParameterConstraints(pooling_factors=np.array([2.0, 3.0]), sharding_types=names)
     listed = ParameterConstraints(
         pooling_factors=[2.0, 3.0], sharding_types=["row_wise", "table_wise"]
     )
-    assert given == listed
+    assert constraints == listed
 
 
 def test_numpy_numbers_are_taken_as_pythons():
@@ -125,20 +125,24 @@ def test_numpy_numbers_are_taken_as_pythons():
     memory = Device(memory_bytes=np.int32(2**31 - 1), speed=np.float32(0.5))
     topology = Topology(np.int64(2), local_world_size=np.int8(1), devices=[memory] * 2)
     assert topology.devices == (Device(memory_bytes=2**31 - 1, speed=0.5),) * 2
-    given = ParameterConstraints(pooling_factors=[np.int8(100)] * 2, min_partition=np.int8(64))
-    assert sum(given.pooling_factors) == 200
+    constraints = ParameterConstraints(
+        pooling_factors=[np.int8(100)] * 2, min_partition=np.int8(64)
+    )
+    assert sum(constraints.pooling_factors) == 200
     numbers = [topology.world_size, topology.local_world_size, topology.devices[0].memory_bytes]
-    assert {type(each) for each in [*numbers, given.min_partition]} == {int}
+    assert {type(item) for item in [*numbers, constraints.min_partition]} == {int}
 
 
 def test_access_counts_may_require_a_gradient():
-    given = ParameterConstraints(access_counts=torch.ones(2, requires_grad=True))
-    assert not given.access_counts.requires_grad
+    constraints = ParameterConstraints(access_counts=torch.ones(2, requires_grad=True))
+    assert not constraints.access_counts.requires_grad
 
 
 def test_a_name_that_is_listed_twice_counts_once():
-    given = ParameterConstraints(sharding_types=["data_parallel"] * 2, compute_kernels=["dense"])
-    assert given.sharding_types == ["data_parallel"]
+    constraints = ParameterConstraints(
+        sharding_types=["data_parallel"] * 2, compute_kernels=["dense"]
+    )
+    assert constraints.sharding_types == ["data_parallel"]
 
 
 def test_memory_of_a_host_needs_a_machine_that_says_how_fast_it_is():

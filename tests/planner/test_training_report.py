@@ -87,7 +87,7 @@ def test_the_report_lists_ranks_and_the_heaviest_tables_first():
     # Lookups and updates of 128 ids: 1 us and 1 ns a byte of a line each, and 10 ns a bag.
     light, heavy = (2 * (128 * (1e-6 + size * 1e-9) + 128e-8) for size in (64, 1024))
     report = planner.report
-    assert sorted(each.seconds for each in report.ranks) == pytest.approx([light, heavy])
+    assert sorted(rank.seconds for rank in report.ranks) == pytest.approx([light, heavy])
     assert report.gap == pytest.approx(0, abs=1e-6)
     text = report.to_text()
     assert text.startswith("warning: machine: costs of 'test'")

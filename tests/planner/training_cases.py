@@ -49,7 +49,7 @@ def planner_of(world_size, *, batch_size=64, constraints=None, **settings):
     )
 
 
-def kernel_table(**given):
+def kernel_table(**kwargs):
     kernel = machine_of().kernels["sgd"]
     return Table(
         **{
@@ -61,7 +61,7 @@ def kernel_table(**given):
             "kernel": kernel,
             "missed": (1.0,),
         }
-        | given
+        | kwargs
     )
 
 

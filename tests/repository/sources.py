@@ -90,8 +90,8 @@ def dotted(prefix: str, relative: Path) -> str:
 
 def own_files(*suffixes: str) -> list[Path]:
     """Files of the repository written by people, with one of the suffixes."""
-    skipped, found = {"build", "dist", "_proto"}, list[Path]()
+    skipped, result = {"build", "dist", "_proto"}, list[Path]()
     for folder, folders, files in os.walk(ROOT):
-        folders[:] = [each for each in folders if each not in skipped and each[0] != "."]
-        found += [Path(folder, each) for each in files]
-    return sorted(path for path in found if path.suffix in suffixes and path.name[0] != ".")
+        folders[:] = [folder for folder in folders if folder not in skipped and folder[0] != "."]
+        result += [Path(folder, file) for file in files]
+    return sorted(path for path in result if path.suffix in suffixes and path.name[0] != ".")

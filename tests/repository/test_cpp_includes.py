@@ -51,7 +51,7 @@ def sources() -> dict[str, list[str]]:
 
 
 def includes(text: str) -> list[str]:
-    return [found["own"] or found["system"] for found in INCLUDE.finditer(text)]
+    return [result["own"] or result["system"] for result in INCLUDE.finditer(text)]
 
 
 # The predictor is namespace `embershard`; what uses it has namespaces of its own.
@@ -71,12 +71,12 @@ def component(place: str) -> str:
 def component_faults(files: dict[str, list[str]]) -> list[str]:
     """Includes of components that the component of a file may not include."""
     return [
-        f"{place} includes {each}"
+        f"{place} includes {value}"
         for place, included in files.items()
-        for each in included
-        if component(each) in ALLOWED
-        and component(each) not in {component(place), *ALLOWED[component(place)]}
-        if not is_grpc_library(each)
+        for value in included
+        if component(value) in ALLOWED
+        and component(value) not in {component(place), *ALLOWED[component(place)]}
+        if not is_grpc_library(value)
     ]
 
 
@@ -86,14 +86,14 @@ def foreign_faults(files: dict[str, list[str]], library: str) -> list[str]:
     behind = {
         place
         for place, included in files.items()
-        if any(each.startswith(headers) and each not in files for each in included)
+        if any(item.startswith(headers) and item not in files for item in included)
     }
     return [
-        f"{place} includes {each}"
+        f"{place} includes {value}"
         for place, included in files.items()
         if not place.startswith(users)
-        for each in included
-        if each in behind or (each.startswith(headers) and each not in files)
+        for value in included
+        if value in behind or (value.startswith(headers) and value not in files)
     ]
 
 
@@ -127,11 +127,11 @@ def test_components_include_one_way():
 
 def test_triton_takes_of_the_engine_what_needs_no_queue():
     taken = {
-        each
+        value
         for place, included in sources().items()
         if component(place) == "triton"
-        for each in included
-        if component(each) == "engine" or each == "batching/batching_queue.h"
+        for value in included
+        if component(value) == "engine" or value == "batching/batching_queue.h"
     }
     assert taken <= ENGINE_IN_TRITON
 

@@ -31,7 +31,7 @@ def test_the_log_page_lists_every_event():
     written = re.findall(r"\.what = ([^,]+),", loader.read_text())
     for source in python:
         written += re.findall(r'log\.write\(\s*("\w+")', source.read_text())
-    events = {event for each in written for event in re.findall(r'"(\w+)"', each)}
+    events = {event for item in written for event in re.findall(r'"(\w+)"', item)}
     listed = re.findall(r"^\| `(\w+)`.* \|$", log_page(), re.MULTILINE)
     assert {"start", "loaded", "load_failed", "slow_request"} <= events
     assert events - set(listed) == set()

@@ -51,25 +51,25 @@ DEFERRED = {("embershard.sharding.default_plan", "planner")}
 LAZY = {"", "__main__"} | COMMANDS
 
 
-def faults(module: Module, found: list[Import]) -> list[str]:
+def faults(module: Module, result: list[Import]) -> list[str]:
     """What a module imports that its component may not."""
     shown = []
-    for each in found:
-        if each.top == "embershard" and not may_import(module, each):
-            shown.append(f"{module.name}:{each.line} imports {each.target}")
-        if module.component in TORCH_FREE and each.top in TORCH:
-            shown.append(f"{module.name}:{each.line} imports {each.target}")
+    for item in result:
+        if item.top == "embershard" and not may_import(module, item):
+            shown.append(f"{module.name}:{item.line} imports {item.target}")
+        if module.component in TORCH_FREE and item.top in TORCH:
+            shown.append(f"{module.name}:{item.line} imports {item.target}")
     return shown
 
 
-def may_import(module: Module, each: Import) -> bool:
-    if each.component in COMMANDS:
+def may_import(module: Module, item: Import) -> bool:
+    if item.component in COMMANDS:
         return module.component in LAZY
     if module.component in LAZY:
-        return each.deferred or each.component in LEAVES | COMMANDS
-    if each.deferred and (module.name, each.component) in DEFERRED:
+        return item.deferred or item.component in LEAVES | COMMANDS
+    if item.deferred and (module.name, item.component) in DEFERRED:
         return True
-    return each.component in LEAVES | {module.component} | ALLOWED[module.component]
+    return item.component in LEAVES | {module.component} | ALLOWED[module.component]
 
 
 def test_every_component_has_a_rule():
@@ -84,9 +84,9 @@ def test_no_two_modules_import_each_other():
     names = {module.name for module in modules()}
     imported = {
         module.name: {
-            each.target if each.target in names else each.target.rpartition(".")[0]
-            for each in module.imports()
-            if not each.deferred
+            item.target if item.target in names else item.target.rpartition(".")[0]
+            for item in module.imports()
+            if not item.deferred
         }
         for module in modules()
     }
@@ -151,22 +151,22 @@ def test_torch_jit_is_called_in_one_module():
 def test_one_module_loads_each_extension(extension, module):
     """By an import, or by import_module with its name."""
     users = {
-        each.name
-        for each in modules()
-        if extension in {i.target for i in each.imports()} | constants(each.tree())
+        module.name
+        for module in modules()
+        if extension in {i.target for i in module.imports()} | constants(module.tree())
     }
     assert users == {module}
 
 
 @pytest.mark.parametrize("bare", ["export", "serving", "proto"])
 def test_no_bare_import_of_a_folder_in_the_root(bare):
-    found = [
-        f"{path.relative_to(ROOT)}:{each.line}"
+    results = [
+        f"{path.relative_to(ROOT)}:{item.line}"
         for path in own_files(".py")
-        for each in imports_of(ast.parse(path.read_text()))
-        if each.top == bare and not each.relative
+        for item in imports_of(ast.parse(path.read_text()))
+        if item.top == bare and not item.relative
     ]
-    assert found == []
+    assert results == []
 
 
 def test_imports_inside_the_distribution_are_absolute():

@@ -22,7 +22,7 @@ def test_no_file_is_over_500_lines():
 @pytest.mark.parametrize("folder", ["benchmarks", "embershard", "scripts", "examples"])
 def test_no_python_function_is_over_60_lines(folder):
     """Counted without the docstring: a contract may be as long as it needs."""
-    found = [
+    results = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines"
         for path in own_files(".py")
         if path.relative_to(ROOT).parts[0] == folder
@@ -30,7 +30,7 @@ def test_no_python_function_is_over_60_lines(folder):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         if (lines := body_lines(node)) > FUNCTION_LINES_MAX
     ]
-    assert found == []
+    assert results == []
 
 
 def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -41,14 +41,14 @@ def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_no_function_in_cpp_is_over_60_lines():
     """Outside classes, from its first line to its brace."""
-    found = [
+    results = [
         f"{path.relative_to(ROOT)}:{first} has {last - first + 1} lines"
         for path in own_files(".cc", ".h")
         if path.relative_to(ROOT).parts[0] != "tests"
         for first, last in cpp_functions(path.read_text())
         if last - first >= FUNCTION_LINES_MAX
     ]
-    assert found == []
+    assert results == []
 
 
 def cpp_functions(source: str) -> Iterator[tuple[int, int]]:

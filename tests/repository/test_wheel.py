@@ -112,15 +112,15 @@ def required(wheel: Path) -> list[Requirement]:
 
 def closure(requirements: Iterable[Requirement]) -> list[Distribution]:
     """The installed distributions that these requirements need."""
-    found: dict[str, Distribution] = {}
+    results: dict[str, Distribution] = {}
     pending = list(requirements)
     while pending:
         name = pending.pop().name.lower()
-        if name not in found:
-            found[name] = distribution(name)
-            needed = [Requirement(text) for text in found[name].requires or ()]
+        if name not in results:
+            results[name] = distribution(name)
+            needed = [Requirement(text) for text in results[name].requires or ()]
             pending += [part for part in needed if not part.marker or part.marker.evaluate()]
-    return list(found.values())
+    return list(results.values())
 
 
 @pytest.fixture

@@ -50,36 +50,36 @@ def flat(lists):
     return [value for values in lists for value in values]
 
 
-def named(asked: Asked) -> pb.PredictRequest:
+def named(request: Asked) -> pb.PredictRequest:
     """The named form."""
-    message = pb.PredictRequest(num_examples=asked.num_examples)
-    for name, values in asked.dense.items():
+    message = pb.PredictRequest(num_examples=request.num_examples)
+    for name, values in request.dense.items():
         message.dense.add(name=name, values=np.array(values, "<f4").tobytes())
-    for name, lists in asked.sparse.items():
+    for name, lists in request.sparse.items():
         message.sparse.add(
             name=name,
             lengths=np.array([len(values) for values in lists], "<i4").tobytes(),
             values=np.array([id_bits(value) for value in flat(lists)], "<i8").tobytes(),
-            weights=np.array(flat(asked.weights.get(name, [])), "<f4").tobytes(),
+            weights=np.array(flat(request.weights.get(name, [])), "<f4").tobytes(),
         )
     return message
 
 
-def packed(asked: Asked, fingerprint: int) -> pb.PredictRequest:
+def packed(request: Asked, fingerprint: int) -> pb.PredictRequest:
     """The packed form, laid out by hand."""
-    message = pb.PredictRequest(num_examples=asked.num_examples)
+    message = pb.PredictRequest(num_examples=request.num_examples)
     columns = {"request": [], "example": []}
     for item in SCHEMA.dense:
-        count = 1 if item.scope == "request" else asked.num_examples
-        column = asked.dense.get(item.name, [item.default] * count)
+        count = 1 if item.scope == "request" else request.num_examples
+        column = request.dense.get(item.name, [item.default] * count)
         columns[item.scope].append(column)
     lengths, values, weights = [], [], []
     for item in SCHEMA.sparse:
-        count = 1 if item.scope == "request" else asked.num_examples
-        lists = asked.sparse.get(item.name, [[]] * count)
-        lengths += [len(each) for each in lists]
+        count = 1 if item.scope == "request" else request.num_examples
+        lists = request.sparse.get(item.name, [[]] * count)
+        lengths += [len(ids) for ids in lists]
         values += [id_bits(value) for value in flat(lists)]
-        weights += flat(asked.weights.get(item.name, []))
+        weights += flat(request.weights.get(item.name, []))
     message.packed.schema = fingerprint
     message.packed.request_dense = np.array(columns["request"], "<f4").tobytes()
     message.packed.example_dense = np.array(columns["example"], "<f4").T.tobytes()
@@ -147,8 +147,8 @@ def requests(draw, *, min_examples: int = 1, max_examples: int = 6):
         sparse[item.name] = draw(st.lists(ids, min_size=size, max_size=size))
         if item.weighted:
             weights[item.name] = [
-                draw(st.lists(FLOATS, min_size=len(each), max_size=len(each)))
-                for each in sparse[item.name]
+                draw(st.lists(FLOATS, min_size=len(feature), max_size=len(feature)))
+                for feature in sparse[item.name]
             ]
     return Asked(num_examples=count, dense=dense, sparse=sparse, weights=weights)
 
@@ -178,7 +178,7 @@ def random_request(examples: int, seed: int = 0) -> Asked:
         },
         sparse=sparse,
         weights={
-            name: [random.normal(size=len(each)).tolist() for each in sparse[name]]
+            name: [random.normal(size=len(feature)).tolist() for feature in sparse[name]]
             for name in WEIGHTED
         },
     )

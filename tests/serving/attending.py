@@ -62,18 +62,18 @@ class Attending(nn.Module):
         self.over = nn.Linear(2 + 4 + 4 + 8 + 8 + 1, 1)
 
     def forward(self, dense, sparse):
-        found, pooled = self.keys(sparse), self.pooled(sparse)
-        keys = torch.tanh(self.project(found["history"].to_padded_dense()))
-        lengths = found["history"].lengths()
+        result, pooled = self.keys(sparse), self.pooled(sparse)
+        keys = torch.tanh(self.project(result["history"].to_padded_dense()))
+        lengths = result["history"].lengths()
         values = self.values(sparse)["history"].to_padded_dense()
         inside = torch.arange(keys.shape[1]).unsqueeze(0) < lengths.unsqueeze(1)
-        query = found["item"].to_padded_dense(1).squeeze(1)
+        query = result["item"].to_padded_dense(1).squeeze(1)
         logits = torch.einsum("bld,bd->bl", to_examples(keys), query)
         mask = to_examples(inside)
         weights = torch.softmax(logits.masked_fill(~mask, -1e9), dim=1) * mask
         interest = torch.einsum("bl,bld->bd", weights, to_examples(values))
         # A power of the position tells words in another order apart.
-        words = found["words"].to_padded_dense(4)
+        words = result["words"].to_padded_dense(4)
         words = torch.einsum("bld,l->bd", words, torch.tensor([1.0, 0.5, 0.25, 0.125]))
         seen = [dense, pooled.values(), interest, words, to_examples(lengths.float().unsqueeze(1))]
         logit = self.over(torch.cat(seen, dim=1)).squeeze(1)

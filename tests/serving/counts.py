@@ -9,8 +9,8 @@ def requests_by(server, *labels):
     """Requests that ended, by the values of these labels: `code`, `reason`, `priority`."""
     counted, metrics = Counter(), server.metrics()
     for name in REQUESTS:
-        for each in metrics.find(name):
-            counted[tuple(each.labels[label] for label in labels)] += int(each.value)
+        for item in metrics.find(name):
+            counted[tuple(item.labels[label] for label in labels)] += int(item.value)
     return {outcome: count for outcome, count in counted.items() if count}
 
 

@@ -17,9 +17,9 @@ class MessagePredictor(LocalPredictor):
         """For each serialized ``PredictRequest`` a serialized ``PredictResponse`` or the error.
         All want the same outputs."""
         model = pb.GetModelResponse.FromString(self.get_model())
-        parsed = [pb.PredictRequest.FromString(each) for each in messages]
-        (wanted,) = {tuple(each.outputs) for each in parsed} or {()}
-        answers = self.predict_merged([arrays_of(model, each) for each in parsed], wanted)
+        parsed = [pb.PredictRequest.FromString(message) for message in messages]
+        (wanted,) = {tuple(item.outputs) for item in parsed} or {()}
+        answers = self.predict_merged([arrays_of(model, item) for item in parsed], wanted)
         return [
             answer if isinstance(answer, EmbershardError) else _message(answer)
             for answer in answers
@@ -31,7 +31,7 @@ def arrays_of(model: pb.GetModelResponse, request: pb.PredictRequest) -> SampleR
     packed = request.packed if request.HasField("packed") else _packed(model, request)
     count = request.num_examples
     columns = sum(
-        each.HasField("dense") and each.scope == pb.SCOPE_EXAMPLE for each in model.inputs
+        item.HasField("dense") and item.scope == pb.SCOPE_EXAMPLE for item in model.inputs
     )
     return SampleRequest(
         num_examples=count,
@@ -46,17 +46,17 @@ def arrays_of(model: pb.GetModelResponse, request: pb.PredictRequest) -> SampleR
 
 def _packed(model: pb.GetModelResponse, request: pb.PredictRequest) -> pb.Packed:
     """Named inputs, in the model's order; an input that is left out is empty or has its default."""
-    dense = {each.name: each.values for each in request.dense}
-    sparse = {each.name: each for each in request.sparse}
+    dense = {feature.name: feature.values for feature in request.dense}
+    sparse = {feature.name: feature for feature in request.sparse}
     columns = dict[int, list[np.ndarray]]({pb.SCOPE_REQUEST: [], pb.SCOPE_EXAMPLE: []})
     packed = pb.Packed()
-    for each in model.inputs:
-        count = 1 if each.scope == pb.SCOPE_REQUEST else request.num_examples
-        if each.HasField("dense"):
-            default = np.full(count, each.dense.default, "<f4").tobytes()
-            columns[each.scope].append(np.frombuffer(dense.get(each.name, default), "<f4"))
+    for item in model.inputs:
+        count = 1 if item.scope == pb.SCOPE_REQUEST else request.num_examples
+        if item.HasField("dense"):
+            default = np.full(count, item.dense.default, "<f4").tobytes()
+            columns[item.scope].append(np.frombuffer(dense.get(item.name, default), "<f4"))
         else:
-            lists = sparse.get(each.name, pb.SparseValues(lengths=bytes(4 * count)))
+            lists = sparse.get(item.name, pb.SparseValues(lengths=bytes(4 * count)))
             packed.lengths += lists.lengths
             packed.values += lists.values
             packed.weights += lists.weights

@@ -26,37 +26,37 @@ class Oracle:
             warnings.filterwarnings("ignore", message=r".*torch\.jit")
             self._program = torch.jit.load(str(package / "programs/dense.pt"))
 
-    def answer(self, asked: Asked) -> dict[str, np.ndarray]:
+    def answer(self, request: Asked) -> dict[str, np.ndarray]:
         """Outputs by name: float32 ``(num_examples, ...)`` or ``(1, ...)``."""
         inputs = []
-        for scope, rows in (("request", 1), ("example", asked.num_examples)):
+        for scope, rows in (("request", 1), ("example", request.num_examples)):
             columns, vectors = [np.zeros((rows, 0))], [np.zeros((rows, 0))]
             sequences: list[np.ndarray] = []
             for item in self._manifest["inputs"]:
                 if item["scope"] != scope:
                     continue
                 if item["kind"] == "dense":
-                    values = asked.dense.get(item["name"], [item["default"]] * rows)
+                    values = request.dense.get(item["name"], [item["default"]] * rows)
                     columns.append(np.array(values, np.float32).reshape(rows, 1))
                 else:
-                    vectors += self._pooled(item, asked, rows)
-                    sequences += self._sequences(item, asked, rows)
+                    vectors += self._pooled(item, request, rows)
+                    sequences += self._sequences(item, request, rows)
             inputs.append(
                 [
-                    torch.from_numpy(np.hstack(each).astype(np.float32))
-                    for each in (columns, vectors)
+                    torch.from_numpy(np.hstack(item).astype(np.float32))
+                    for item in (columns, vectors)
                 ]
-                + [torch.from_numpy(each) for each in sequences]
+                + [torch.from_numpy(sequence) for sequence in sequences]
             )
         with torch.no_grad():
-            outputs = self._program(*inputs, torch.zeros(asked.num_examples, dtype=torch.int64))
+            outputs = self._program(*inputs, torch.zeros(request.num_examples, dtype=torch.int64))
         return {name: output.numpy() for name, output in outputs.items()}
 
-    def _pooled(self, item: dict, asked: Asked, rows: int) -> list[np.ndarray]:
+    def _pooled(self, item: dict, request: Asked, rows: int) -> list[np.ndarray]:
         """One matrix for each table that the input is looked up in."""
-        lists = asked.sparse.get(item["name"], [[]] * rows)
-        weights = asked.weights.get(item["name"], [[1.0] * len(ids) for ids in lists])
-        found = []
+        lists = request.sparse.get(item["name"], [[]] * rows)
+        weights = request.weights.get(item["name"], [[1.0] * len(ids) for ids in lists])
+        results = []
         for lookup in item["lookups"]:
             if lookup["output"] != "pooled":
                 continue
@@ -70,14 +70,14 @@ class Oracle:
                         pooled[bag] += np.float32(factor) * table[row].astype(np.float64)
                 if lookup["pooling"] == "mean" and kept:
                     pooled[bag] /= len(kept)
-            found.append(pooled)
-        return found
+            results.append(pooled)
+        return results
 
-    def _sequences(self, item: dict, asked: Asked, rows: int) -> list[np.ndarray]:
+    def _sequences(self, item: dict, request: Asked, rows: int) -> list[np.ndarray]:
         """For each table without pooling that the input is looked up in: values, offsets."""
-        lists = [self._kept(item, ids) for ids in asked.sparse.get(item["name"], [[]] * rows)]
+        lists = [self._kept(item, ids) for ids in request.sparse.get(item["name"], [[]] * rows)]
         offsets = np.cumsum([0, *map(len, lists)])
-        found = []
+        results = []
         for lookup in item["lookups"]:
             if lookup["output"] != "sequence":
                 continue
@@ -87,8 +87,8 @@ class Oracle:
                 row = self._row(item["ids"], id_bits(value))
                 if row is not None:
                     values[place] = table[row]
-            found += [values, offsets]
-        return found
+            results += [values, offsets]
+        return results
 
     @staticmethod
     def _kept(item: dict, ids: list) -> list:

@@ -64,14 +64,14 @@ def dense(name: str, values: bytes) -> Callable[[pb.PredictRequest], None]:
     """Gives a dense input other values."""
 
     def spoil(message):
-        next(each for each in message.dense if each.name == name).values = values
+        next(feature for feature in message.dense if feature.name == name).values = values
 
     return spoil
 
 
 def without(name: str) -> Callable[[pb.PredictRequest], None]:
     def spoil(message):
-        kept = [each for each in message.dense if each.name != name]
+        kept = [feature for feature in message.dense if feature.name != name]
         del message.dense[:]
         message.dense.extend(kept)
 
@@ -82,8 +82,8 @@ def sparse(name: str, **parts: bytes) -> Callable[[pb.PredictRequest], None]:
     """Gives a sparse input other lengths, values or weights."""
 
     def spoil(message):
-        found = [each for each in message.sparse if each.name == name]
-        item = found[0] if found else message.sparse.add(name=name)
+        results = [feature for feature in message.sparse if feature.name == name]
+        item = results[0] if results else message.sparse.add(name=name)
         for part, data in parts.items():
             setattr(item, part, data)
 

@@ -45,7 +45,7 @@ FRAME_HEADER_BYTES = 9
 
 def too_many_ids() -> bytes:
     message = named(random_request(1, seed=1))
-    query = next(each for each in message.sparse if each.name == "query")
+    query = next(feature for feature in message.sparse if feature.name == "query")
     query.lengths = np.array([REQUEST_IDS + 1], "<i4").tobytes()
     query.values = np.arange(REQUEST_IDS + 1, dtype="<i8").tobytes()
     return message.SerializeToString()
@@ -56,7 +56,7 @@ class Soak:
 
     def __init__(self, address, local):
         self.address = address
-        self.expected = [outputs_of(local.answers([each])[0])["score"] for each in BODIES]
+        self.expected = [outputs_of(local.answers([body])[0])["score"] for body in BODIES]
         self.over = threading.Event()
         self.errors = []
         self.done = Counter()
@@ -164,14 +164,14 @@ def streams(soak, chance):
     waiting = {message.request_id for message in messages}
     with soak.channel() as channel:
         for answer in opened(channel, messages):
-            found = pb.PredictResponse.FromString(answer)
-            waiting.remove(found.request_id)  # Each is answered once.
-            if found.request_id == "bad":
-                assert found.failure.code == Code.INVALID_ARGUMENT.value[0], found.failure
+            result = pb.PredictResponse.FromString(answer)
+            waiting.remove(result.request_id)  # Each is answered once.
+            if result.request_id == "bad":
+                assert result.failure.code == Code.INVALID_ARGUMENT.value[0], result.failure
                 soak.count("refused")
             else:
-                assert not found.HasField("failure"), found.failure
-                soak.check(int(found.request_id.partition("/")[2]), answer)
+                assert not result.HasField("failure"), result.failure
+                soak.check(int(result.request_id.partition("/")[2]), answer)
     assert not waiting
 
 

@@ -37,7 +37,7 @@ def test_is_refused_over_the_wire(predict, fingerprint, refused, is_packed):
 
 
 def test_good_requests_among_bad_ones_at_the_same_time(local, predict, fingerprint):
-    good = [named(asked).SerializeToString() for asked in NEIGHBOURS]
+    good = [named(request).SerializeToString() for request in NEIGHBOURS]
     expected = [outputs_of(local.answers([message])[0])["score"] for message in good]
     bad = [message_of(case, is_packed=False, fingerprint=fingerprint) for case in NAMED]
     bad += [message_of(case, is_packed=True, fingerprint=fingerprint) for case in PACKED]

@@ -123,4 +123,4 @@ def test_an_address_other_than_loopback_is_warned_of(host, warnings):
     reports = []
     warn_if_exposed(host, report=reports.append)
     assert len(reports) == warnings
-    assert all(each.startswith(f"host: {host} is not a loopback address") for each in reports)
+    assert all(report.startswith(f"host: {host} is not a loopback address") for report in reports)

@@ -53,7 +53,7 @@ def blamed(file):
 
 
 def files_of(package):
-    return sorted(each for each in package.rglob("*") if each.is_file())
+    return sorted(path for path in package.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -64,7 +64,7 @@ def package(model, tmp_path_factory):
     """With layers in bfloat16."""
     out = tmp_path_factory.mktemp("repository") / "narrow" / "1"
     schema = Schema(sparse=[SparseInput("item", ids=Identity(9))])
-    asked = SampleRequest(
+    request = SampleRequest(
         num_examples=3,
         request_dense=np.zeros(0, np.float32),
         example_dense=np.zeros((3, 0), np.float32),
@@ -73,7 +73,7 @@ def package(model, tmp_path_factory):
         weights=np.zeros(0, np.float32),
         outputs={},
     )
-    export_model(model, schema, out, weights="fp32", dense_dtype="bf16", samples=[asked])
+    export_model(model, schema, out, weights="fp32", dense_dtype="bf16", samples=[request])
     return out
 
 
@@ -94,9 +94,9 @@ def test_in_float32_nothing_but_weights_is_rounded(model, package):
     values = np.maximum(values @ rounded(state["first.weight"]).T + state["first.bias"], 0)
     values = values @ rounded(state["second.weight"]).T + state["second.bias"]
     expected = values @ state["last.weight"][0] + state["last.bias"][0]
-    found = outputs_of(answer)["score"]
-    assert np.allclose(found, expected, rtol=1e-6, atol=1e-6)
-    assert 1e-6 < np.abs(found - sample.outputs["score"]).max() < 1e-2
+    actual = outputs_of(answer)["score"]
+    assert np.allclose(actual, expected, rtol=1e-6, atol=1e-6)
+    assert 1e-6 < np.abs(actual - sample.outputs["score"]).max() < 1e-2
 
 
 def program_events(log):

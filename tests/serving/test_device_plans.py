@@ -37,8 +37,8 @@ def device_server(device_repository):
         yield device_server
 
 
-def score_of(predictor, asked):
-    (answer,) = predictor.answers([named(asked).SerializeToString()])
+def score_of(predictor, request):
+    (answer,) = predictor.answers([named(request).SerializeToString()])
     return outputs_of(answer)["score"]
 
 
@@ -46,8 +46,8 @@ def assert_scores(send, requests, local):
     """Sent 8 at a time, so that batches form."""
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(send, requests))
-    for asked, scores in zip(requests, got, strict=True):
-        np.testing.assert_allclose(scores, score_of(local, asked), rtol=0, atol=TOLERANCE)
+    for request, scores in zip(requests, got, strict=True):
+        np.testing.assert_allclose(scores, score_of(local, request), rtol=0, atol=TOLERANCE)
 
 
 def random_requests():
@@ -58,8 +58,8 @@ def test_our_protocol_gives_the_scores_of_processors(device_server, local):
     with grpc.insecure_channel(device_server.address) as channel:
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
 
-        def send(asked):
-            return outputs_of(predict(named(asked).SerializeToString(), timeout=60))["score"]
+        def send(request):
+            return outputs_of(predict(named(request).SerializeToString(), timeout=60))["score"]
 
         assert_scores(send, random_requests(), local)
 
@@ -67,8 +67,8 @@ def test_our_protocol_gives_the_scores_of_processors(device_server, local):
 def test_open_inference_gives_the_scores_of_processors(device_server, local):
     with triton.InferenceServerClient(device_server.address) as client:
 
-        def send(asked):
-            inputs = infer_inputs(arrays_of(asked, is_packed=True))
+        def send(request):
+            inputs = infer_inputs(arrays_of(request, is_packed=True))
             return client.infer("ranker", inputs).as_numpy("score")
 
         assert_scores(send, random_requests(), local)
@@ -78,8 +78,8 @@ def test_torchrec_gives_the_scores_of_processors(device_server, local):
     with grpc.insecure_channel(device_server.address) as channel:
         predict = channel.unary_unary(torchrec.PREDICT)
 
-        def send(asked):
-            answer = predict(torchrec.encoded(asked), timeout=60)
+        def send(request):
+            answer = predict(torchrec.encoded(request), timeout=60)
             return torchrec.predictions(answer)["default"]
 
         requests = [torchrec.request(1 + seed % 40, seed) for seed in range(REQUESTS)]

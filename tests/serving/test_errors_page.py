@@ -39,9 +39,9 @@ def test_the_tree_is_that_of_the_library():
         shown[name] = above[-2] if len(above) > 1 else "Exception"
     known = {**vars(errors), "PlannerError": PlannerError}
     real = {
-        name: each.__bases__[0].__name__
-        for name, each in known.items()
-        if isinstance(each, type) and issubclass(each, errors.EmbershardError)
+        name: value.__bases__[0].__name__
+        for name, value in known.items()
+        if isinstance(value, type) and issubclass(value, errors.EmbershardError)
     }
     assert shown == real
 
@@ -64,7 +64,7 @@ def test_commands_print_the_line_that_the_page_gives(tmp_path, capsys):
 
 def test_each_class_that_a_caller_can_act_on_has_an_example():
     shown = {line.partition(":")[0] for line in EXAMPLES}
-    known = {name for name, each in vars(errors).items() if isinstance(each, type)}
+    known = {name for name, var in vars(errors).items() if isinstance(var, type)}
     bases = {"EmbershardError", "InputError", "RetryError"}
     elsewhere = {"LostRankError"}  # Training's: docs/sharding.md.
     assert shown == known - bases - elsewhere - {"InternalError"}

@@ -88,7 +88,7 @@ def test_a_trained_model_is_served_as_its_module_scores(section, dataset, tmp_pa
     assert_close(served, expected[: len(served)], rtol=0, atol=1e-5)
 
 
-@cases("section", {name: each for name, each in SECTIONS.items() if name != "two_tower"})
+@cases("section", {name: value for name, value in SECTIONS.items() if name != "two_tower"})
 def test_each_of_two_tasks_is_served_under_its_name(section, two_tasks, tmp_path):
     tasks = {"click": {}, "price": {"loss": "mse"}}
     module, outputs = trained(two_tasks, tmp_path, section, tasks)

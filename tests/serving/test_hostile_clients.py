@@ -102,8 +102,8 @@ def test_clients_that_hang_up_in_the_middle_of_a_call(server, client, expected):
 
 
 def test_calls_that_are_cancelled_do_not_disturb_those_that_are_not(server, local):
-    asked = random_request(500)
-    message = named(asked).SerializeToString()
+    request = random_request(500)
+    message = named(request).SerializeToString()
     score = outputs_of(local.answers([message])[0])["score"]
     with grpc.insecure_channel(server.address) as channel:
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")

@@ -54,7 +54,9 @@ def begin(server, channel, **call):
 
 
 def unknown_of(answer):
-    return {each.feature: each.count for each in pb.PredictResponse.FromString(answer).unknown_ids}
+    return {
+        count.feature: count.count for count in pb.PredictResponse.FromString(answer).unknown_ids
+    }
 
 
 def test_every_output_is_that_of_the_request_run_whole(repository, local):
@@ -79,14 +81,16 @@ def test_every_output_is_that_of_the_request_run_whole(repository, local):
 
 
 def test_a_refusal_and_a_failure_name_the_example_of_the_whole(repository):
-    asked = random_request(100, seed=22)
-    asked.sparse["category"][77] = [CATEGORIES]
+    request = random_request(100, seed=22)
+    request.sparse["category"][77] = [CATEGORIES]
     poisoned = random_request(100, seed=22)
     poisoned.sparse["tags"][66] = [2] * 8
     poisoned.weights["tags"][66] = [3e38] * 8
     options = ServerOptions(port=0, threads=1, max_batch_examples=16)
     with Server(repository, options=options) as cut, grpc.insecure_channel(cut.address) as channel:
-        refused = predictor(channel).future(named(asked).SerializeToString(), timeout=WAIT_SECONDS)
+        refused = predictor(channel).future(
+            named(request).SerializeToString(), timeout=WAIT_SECONDS
+        )
         assert refused.code() is Code.INVALID_ARGUMENT
         assert "feature 'category': id 6 at example 77, position 0" in refused.details()
         failed = predictor(channel).future(

@@ -47,7 +47,7 @@ class Answers:
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_none_is_lost_none_is_answered_twice_and_memory_does_not_grow(repository):
     requests = [random_request(1 + seed % 20, seed=seed) for seed in range(50)]
-    bodies = [named(asked).SerializeToString() for asked in requests]
+    bodies = [named(request).SerializeToString() for request in requests]
     answers = Answers(REQUESTS)
     with (
         serving(repository, "--threads", 1) as server,
@@ -59,8 +59,8 @@ def test_none_is_lost_none_is_answered_twice_and_memory_does_not_grow(repository
             for number in numbers:
                 answers.free.acquire()
                 # A field appended to a message is a field of it.
-                asked = pb.PredictRequest(request_id=str(number)).SerializeToString()
-                call = predict.future(bodies[number % 50] + asked, timeout=TIMEOUT_SECONDS)
+                request = pb.PredictRequest(request_id=str(number)).SerializeToString()
+                call = predict.future(bodies[number % 50] + request, timeout=TIMEOUT_SECONDS)
                 call.add_done_callback(lambda call, number=number: answers.take(number, call))
             for _ in range(IN_FLIGHT):  # All have come back.
                 answers.free.acquire()

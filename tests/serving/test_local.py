@@ -128,12 +128,12 @@ def test_a_request_is_made_of_the_arguments_of_a_client(local):
 
 
 def batch_workers() -> set[str]:
-    found = set()
-    for each in Path("/proc/self/task").iterdir():
+    result = set()
+    for path in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # One may have ended.
-            if (each / "comm").read_text() == "batch-worker\n":
-                found.add(each.name)
-    return found
+            if (path / "comm").read_text() == "batch-worker\n":
+                result.add(path.name)
+    return result
 
 
 def test_no_worker_threads_of_a_request_queue_are_started(package):

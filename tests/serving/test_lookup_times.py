@@ -42,6 +42,6 @@ def test_every_batch_has_its_time(weights, dim):
     },
 )
 def test_what_does_not_fit_is_refused(changes, error, words):
-    given = {"rows": rows_of("int8", 16), "ids": np.zeros((1, 5), np.int64), "offsets": OFFSETS}
+    settings = {"rows": rows_of("int8", 16), "ids": np.zeros((1, 5), np.int64), "offsets": OFFSETS}
     with pytest.raises(error, match=words):
-        lookup_seconds(**{**given, "weights": "int8", "dim": 16, **changes})
+        lookup_seconds(**{**settings, "weights": "int8", "dim": 16, **changes})

@@ -132,10 +132,10 @@ def traffic(repository, fingerprint):
 
 def histogram(traffic, name):
     """How many it holds, and their sum."""
-    found = traffic.metrics.histogram(f"embershard_{name}")
-    assert len(found.counts) == len(found.bounds) + 1
-    assert found.bounds == sorted(set(found.bounds))
-    return found.observations, found.sum
+    histogram = traffic.metrics.histogram(f"embershard_{name}")
+    assert len(histogram.counts) == len(histogram.bounds) + 1
+    assert histogram.bounds == sorted(set(histogram.bounds))
+    return histogram.observations, histogram.sum
 
 
 def test_it_names_what_is_served_since_when(traffic):
@@ -151,15 +151,15 @@ def test_requests_are_counted_by_code_and_reason(traffic):
     assert traffic.codes == [code for _, code, _ in traffic.refused]
     metrics = traffic.metrics
     assert metrics.total("embershard_requests", priority="background") == 0
-    (not_found,) = [each for each in metrics.find("embershard_unserved_requests") if each.value]
+    (not_found,) = [item for item in metrics.find("embershard_unserved_requests") if item.value]
     assert not_found.labels == {
         "code": "NOT_FOUND",
         "reason": "not_found",
         "priority": "interactive",
     }
     assert {
-        (each.labels["code"], each.labels["reason"]): each.value
-        for each in metrics.find("embershard_requests", priority="interactive")
+        (item.labels["code"], item.labels["reason"]): item.value
+        for item in metrics.find("embershard_requests", priority="interactive")
     } == {
         ("OK", ""): 2,
         **{(code, reason): 1 for _, code, reason in traffic.refused},
@@ -221,8 +221,8 @@ def test_examples_ids_and_batches_are_counted(traffic):
 def test_what_passed_validation_is_counted_though_the_queue_refused_it(traffic):
     assert histogram(traffic, "request_examples") == (3, 3 + 2 + 2)
     assert histogram(traffic, "request_ids") == (3, sum(IDS) + 3)
-    found = traffic.metrics.histogram("embershard_request_ids")
-    filled = dict(zip([*found.bounds, None], found.counts, strict=True))
+    result = traffic.metrics.histogram("embershard_request_ids")
+    filled = dict(zip([*result.bounds, None], result.counts, strict=True))
     assert {bound: count for bound, count in filled.items() if count} == {4.0: 2, 32.0: 1}
 
 
@@ -253,7 +253,7 @@ def test_times_are_those_that_the_answers_state(traffic):
 
 def test_devices_have_their_tables_and_what_was_looked_up_there(traffic, package):
     tables = [
-        each["name"] for each in json.loads((package / "manifest.json").read_text())["tables"]
+        table["name"] for table in json.loads((package / "manifest.json").read_text())["tables"]
     ]
     assert set(tables) == set(ROWS)
 
@@ -313,12 +313,12 @@ def test_waiting_for_a_slow_request_holds_nobody_up_and_ends_with_the_server(rep
         waits.start()
         send(server, [named(SMALL)])
         waits.join(60)
-        assert [each["examples"] for each in taken] == [2]
+        assert [item["examples"] for item in taken] == [2]
         send(server, [named(LARGE)])
         waits = threading.Thread(target=server.stop)
         waits.start()
         waits.join(60)
-        assert [each["examples"] for each in server.wait_slow(600)] == [3]
+        assert [item["examples"] for item in server.wait_slow(600)] == [3]
         assert server.wait_slow(600) == []
 
 

@@ -68,9 +68,9 @@ def as_asked(movielens, request) -> Asked:
     return Asked(len(request.dense), dense=dense, sparse=sparse, schema=schema)
 
 
-def scores(local, *asked: Asked) -> list[np.ndarray]:
+def scores(local, *args: Asked) -> list[np.ndarray]:
     """Of requests run as one batch."""
-    answers = local.answers([named(each).SerializeToString() for each in asked])
+    answers = local.answers([named(request).SerializeToString() for request in args])
     return [outputs_of(answer)["score"] for answer in answers]
 
 
@@ -95,8 +95,8 @@ def changes(draw):
     }
 
 
-def changed(asked: list[Asked], change) -> Asked:
-    whole = asked[change["user"]].examples(0, sum(change["sizes"]))
+def changed(request: list[Asked], change) -> Asked:
+    whole = request[change["user"]].examples(0, sum(change["sizes"]))
     sparse = {name: lists for name, lists in whole.sparse.items() if name not in change["left_out"]}
     for name in {"item", "genres"} & set(sparse):
         lists = sparse[name]
@@ -142,8 +142,8 @@ def test_a_request_as_large_as_a_batch(movielens, movielens_local, size):
 
 def test_scores_are_those_of_the_packages_bytes(movielens_local, package, asked):
     oracle = Oracle(package)
-    for each, got in zip(asked, scores(movielens_local, *asked), strict=True):
-        assert np.abs(got - oracle.answer(each)["score"]).max() <= 1e-5
+    for request, got in zip(asked, scores(movielens_local, *asked), strict=True):
+        assert np.abs(got - oracle.answer(request)["score"]).max() <= 1e-5
 
 
 def served_auc(local, movielens) -> float:
@@ -172,7 +172,7 @@ def test_bf16_served_keeps_the_test_auc(movielens, trained, movielens_local, tmp
 def test_ids_of_users_never_seen_are_counted(movielens, movielens_local, asked):
     (answer,) = movielens_local.answers([named(asked[0]).SerializeToString()])
     counts = {
-        each.feature: each.count for each in pb.PredictResponse.FromString(answer).unknown_ids
+        count.feature: count.count for count in pb.PredictResponse.FromString(answer).unknown_ids
     }
     known = set(movielens.dataset.train.sparse["item"].values.tolist())
     unknown = sum(ids[0] not in known for ids in asked[0].sparse["item"])

@@ -75,9 +75,9 @@ def test_scores_are_those_of_the_packages_bytes_however_requests_are_split(model
     _, package = model
     local, oracle = MessagePredictor(package, threads=1), Oracle(package)
     wholes = scores(local, *asked)
-    for each, got in zip(asked, wholes, strict=True):
-        assert np.abs(got - oracle.answer(each)["score"]).max() <= 1e-5
-    pieces = [piece for each in asked for piece in cut(each, [1, 12, 7])]
+    for request, got in zip(asked, wholes, strict=True):
+        assert np.abs(got - oracle.answer(request)["score"]).max() <= 1e-5
+    pieces = [piece for item in asked for piece in cut(item, [1, 12, 7])]
     merged = np.concatenate(scores(local, *pieces))
     assert np.abs(merged - np.concatenate(wholes)).max() <= 1e-6
 
@@ -85,11 +85,13 @@ def test_scores_are_those_of_the_packages_bytes_however_requests_are_split(model
 def test_a_users_vector_ranks_items_as_the_served_scores_do(movielens, trained_package):
     _, package = trained_package("two_tower")
     user = int(movielens.test_users[0])
-    asked = movielens.ranking_request(user, candidates=50).request
+    request = movielens.ranking_request(user, candidates=50).request
     schema = movielens.dataset.schema
-    lists = {name: Lists(each.lengths, each.values) for name, each in asked.sparse.items()}
+    lists = {
+        name: Lists(feature.lengths, feature.values) for name, feature in request.sparse.items()
+    }
     of_user = {
-        item.name: asked.dense[0, place]
+        item.name: request.dense[0, place]
         for place, item in enumerate(schema.dense)
         if item.scope == "request"
     }
@@ -97,7 +99,7 @@ def test_a_users_vector_ranks_items_as_the_served_scores_do(movielens, trained_p
         Server(package.parents[1], options=ServerOptions(port=0, threads=1)) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
-        whole = client.predict(dense=asked.dense, sparse=lists)
+        whole = client.predict(dense=request.dense, sparse=lists)
         vector = client.predict(
             dense=of_user,
             sparse={name: lists[name] for name in schema.sparse_names("request")},

@@ -41,7 +41,7 @@ def parser(*options):
 
 
 def test_help_says_what_0_means_when_to_change_it_and_the_default():
-    helps = {each.dest: each.help for each in parser(Options)._actions}
+    helps = {action.dest: action.help for action in parser(Options)._actions}
     assert helps["wait_ms"] == "longest wait; 0: none. Lower it (default: 5)"
     assert helps["share"] == "share of 100 %% (default: 0.25)"
     assert helps["form"] == "form of the lines (default: text)"
@@ -82,7 +82,7 @@ def test_without_flags_options_are_the_defaults(options):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("value", "words"),
     [
         ({"wait_ms": 101}, "wait_ms: expected 0..100, got 101"),
         ({"wait_ms": None}, "wait_ms: expected a whole number, 0..100, got None"),
@@ -93,9 +93,9 @@ def test_without_flags_options_are_the_defaults(options):
         ({"log": "x"}, "log: expected file with it, got 'x' alone"),
     ],
 )
-def test_a_value_out_of_range_is_refused_by_name(given, words):
+def test_a_value_out_of_range_is_refused_by_name(value, words):
     with pytest.raises(ConfigError) as caught:
-        Options(folder="", **given)
+        Options(folder="", **value)
     assert str(caught.value) == words
 
 

@@ -32,15 +32,15 @@ def test_what_is_no_number_is_refused_by_name(option, value, words):
 
 def test_the_extension_is_given_every_option_but_pythons_own():
     """By its name: the extension refuses one that it does not know, and one that is missing."""
-    given = native_keywords(ServerOptions(threads=3, tables="resident"))
-    names = {each.name for each in fields(ServerOptions)}
-    assert names - given.keys() == {
+    keywords = native_keywords(ServerOptions(threads=3, tables="resident"))
+    names = {field.name for field in fields(ServerOptions)}
+    assert names - keywords.keys() == {
         "control",
         "drain_timeout_seconds",
         "token_without_tls",
         "traffic",
     }
-    assert (given["threads"], given["tables"]) == (3, "resident")
+    assert (keywords["threads"], keywords["tables"]) == (3, "resident")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_a_traffic_split_of_another_form_is_refused(text, words):
     [("", "", 0), ("canary=5", "canary", 0.05), ("stable=0.5", "stable", 0.005)],
 )
 def test_the_extension_is_given_the_parts_of_a_traffic_split(text, label, share):
-    given = native_keywords(ServerOptions(traffic=text))
-    assert (given["traffic_label"], given["traffic_share"]) == (label, share)
+    keywords = native_keywords(ServerOptions(traffic=text))
+    assert (keywords["traffic_label"], keywords["traffic_share"]) == (label, share)
 
 
 @cases(
@@ -165,5 +165,5 @@ def test_an_empty_address_is_refused():
 
 
 def test_the_extension_is_given_empty_texts_for_paths_that_are_not_given():
-    given = native_keywords(ServerOptions())
-    assert [given[name] for name in PATHS if name != "control"] == [""] * 6
+    keywords = native_keywords(ServerOptions())
+    assert [keywords[name] for name in PATHS if name != "control"] == [""] * 6

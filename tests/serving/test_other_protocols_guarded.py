@@ -45,8 +45,8 @@ def expected(server):
     with grpc.insecure_channel(server.address) as channel:
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
         return [
-            outputs_of(predict(named(asked).SerializeToString(), timeout=60))["score"]
-            for asked in (random_request(5), torchrec.request(5))
+            outputs_of(predict(named(request).SerializeToString(), timeout=60))["score"]
+            for request in (random_request(5), torchrec.request(5))
         ]
 
 

@@ -26,9 +26,9 @@ def own(package, tmp_path):
     return shutil.copytree(package, tmp_path / "ranker" / "1")
 
 
-def answers(predictor, asked):
-    found = predictor.answers([named(each).SerializeToString() for each in asked])
-    return [outputs_of(each) for each in found]
+def answers(predictor, request):
+    answers = predictor.answers([named(item).SerializeToString() for item in request])
+    return [outputs_of(result) for result in answers]
 
 
 def assert_same(got, expected, tolerance):
@@ -51,10 +51,10 @@ def test_every_strategy_gives_the_scores_of_one_device(
     names = [f"cpu:{index}" for index in range(devices)]
     add_plan(own, make_plan(opened, names, name="new", strategy=strategy))
     predictor = MessagePredictor(own, plan="new", threads=threads, slots=slots)
-    asked = [random_request(examples, seed) for seed, examples in enumerate((1, 700, 40))]
+    requests = [random_request(examples, seed) for seed, examples in enumerate((1, 700, 40))]
     # Shares of a batch in two slots: another size of the dense program's products, too.
     tolerance = TOLERANCE if strategy == "row" or slots > 1 else 0
-    assert_same(answers(predictor, asked), answers(local, asked), tolerance)
+    assert_same(answers(predictor, requests), answers(local, requests), tolerance)
 
 
 @st.composite
@@ -94,8 +94,8 @@ def plans(draw, tables):
 
 
 @settings(deadline=None, max_examples=40)
-@given(data=st.data(), asked=st.lists(requests(max_examples=8), min_size=1, max_size=4))
-def test_any_plan_gives_the_scores_of_one_device(package, local, data, asked):
+@given(data=st.data(), request=st.lists(requests(max_examples=8), min_size=1, max_size=4))
+def test_any_plan_gives_the_scores_of_one_device(package, local, data, request):
     plan = data.draw(plans(Package.open(package).manifest.tables))
     with TemporaryDirectory() as folder:
         own = shutil.copytree(package, f"{folder}/ranker/1")
@@ -103,7 +103,7 @@ def test_any_plan_gives_the_scores_of_one_device(package, local, data, asked):
         load_extension().verify_package(str(own))  # The other reader takes it too.
         threads, slots = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 2))
         predictor = MessagePredictor(own, plan="random", threads=threads, slots=slots)
-        assert_same(answers(predictor, asked), answers(local, asked), TOLERANCE)
+        assert_same(answers(predictor, request), answers(local, request), TOLERANCE)
 
 
 def test_a_server_serves_the_plan_it_is_told_and_keeps_it_while_others_are_added(own, local):
@@ -115,18 +115,18 @@ def test_a_server_serves_the_plan_it_is_told_and_keeps_it_while_others_are_added
 
     add("columns")
     options = ServerOptions(port=0, threads=2, plan="columns")
-    asked = random_request(30, 5)
-    (expected,) = answers(local, [asked])
+    request = random_request(30, 5)
+    (expected,) = answers(local, [request])
     with (
         Server(own.parent.parent, options=options) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
-        first = scores(client, asked)
+        first = scores(client, request)
         add("later")
-        second = scores(client, asked)
+        second = scores(client, request)
     assert first.tobytes() == second.tobytes() == expected["score"].tobytes()
 
 
-def scores(client, asked):
-    inputs = {"dense": asked.dense, "sparse": asked.sparse, "weights": asked.weights}
-    return client.predict(**inputs, num_examples=asked.num_examples)["score"]
+def scores(client, request):
+    inputs = {"dense": request.dense, "sparse": request.sparse, "weights": request.weights}
+    return client.predict(**inputs, num_examples=request.num_examples)["score"]

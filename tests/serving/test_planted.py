@@ -51,11 +51,11 @@ def served_auc(package: Path, log: PlantedClickLog) -> float:
         packed_sample(sample, fingerprint).SerializeToString()
         for sample in sample_requests(test, len(test))
     ]
-    found = []
+    results = []
     for start in range(0, len(messages), MERGED):
         answers = local.answers(messages[start : start + MERGED])
-        found += [outputs_of(answer)["score"] for answer in answers]
-    scores = np.concatenate(found)
+        results += [outputs_of(answer)["score"] for answer in answers]
+    scores = np.concatenate(results)
     assert len(scores) == len(test)
     return area_under_curve(scores, test.labels)
 
@@ -77,8 +77,8 @@ def test_int8_and_bf16_served_are_as_good_as_fp32_and_int4_nearly(
     )
     print(f"planted teacher: best {log.best_auc:.4f}, {fp32=:.6f}, {int8=:.6f}, {int4=:.6f},")
     print(f"int8 tables and {bf16=:.6f}")
-    found = {"best": log.best_auc, "fp32": fp32, "int8": int8, "int4": int4, "bf16": bf16}
-    record_property("auc", found)
+    results = {"best": log.best_auc, "fp32": fp32, "int8": int8, "int4": int4, "bf16": bf16}
+    record_property("auc", results)
     assert fp32 > 0.97 * log.best_auc  # Something was learned that could be lost.
     assert int8 >= 0.9995 * fp32
     assert int4 >= 0.99 * fp32

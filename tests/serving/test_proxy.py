@@ -71,6 +71,6 @@ def test_a_stranger_is_cut_off_after_500_calls_in_ten_seconds(proxied, is_client
         answered = 0
         for _ in range(12):
             calls = [check.future(b"", timeout=REST_SECONDS) for _ in range(50)]
-            answered += sum(each.exception() is None for each in calls)
+            answered += sum(call.exception() is None for call in calls)
     # What is open when the connection is closed gets no answer either.
     assert answered == 600 if is_client else 450 <= answered <= 500

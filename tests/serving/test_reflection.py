@@ -54,10 +54,10 @@ def request(**fields):
 
 @VERSIONS
 def test_lists_every_service(channel, version):
-    asked = request(list_services="*")
-    [answer] = reflect(channel, asked, version=version)
-    assert sorted(each.name for each in answer.list_services_response.service) == SERVICES
-    assert (answer.valid_host, answer.original_request) == ("here", asked)
+    requests = request(list_services="*")
+    [answer] = reflect(channel, requests, version=version)
+    assert sorted(item.name for item in answer.list_services_response.service) == SERVICES
+    assert (answer.valid_host, answer.original_request) == ("here", requests)
 
 
 @VERSIONS
@@ -104,7 +104,7 @@ def test_a_client_without_proto_files_gets_the_scores(channel, server):
         expected = plain.unary_unary("/embershard.v1.Predictor/Predict")(
             named(ours).SerializeToString(), timeout=60
         )
-    scores = {each.name: np.frombuffer(each.values, "<f4") for each in answer.outputs}
+    scores = {output.name: np.frombuffer(output.values, "<f4") for output in answer.outputs}
     for name, values in outputs_of(expected).items():
         np.testing.assert_array_equal(scores[name], values.ravel())
 
@@ -124,8 +124,8 @@ def test_answers_what_it_does_not_know_without_ending_the_stream(channel):
         request(),
         request(list_services=""),
     )
-    errors = [(each.error_response.error_code, each.error_response.error_message)
-              for each in answers[:-1]]  # fmt: skip
+    errors = [(answer.error_response.error_code, answer.error_response.error_message)
+              for answer in answers[:-1]]  # fmt: skip
     assert errors == [
         (5, "symbol 'embershard.v1.Nothing': not found"),
         (5, "file 'nothing.proto': not found"),

@@ -75,8 +75,8 @@ def counting_program():
                         for scope in ("request", "example"))  # fmt: skip
     graph.placeholder("request_of_example", torch.Tensor)
     of_requests, of_examples = (
-        graph.call_function(torch.select, (graph.call_function(operator.getitem, (each, 1)), 1, 0))
-        for each in (request, example)
+        graph.call_function(torch.select, (graph.call_function(operator.getitem, (item, 1)), 1, 0))
+        for item in (request, example)
     )
     rows = graph.call_function(torch.sum, (of_requests,))
     rows = graph.call_function(torch.clamp_min, (rows, 1))
@@ -100,13 +100,13 @@ def asked(user):
     lists = {
         "user": [[user]],
         "history": [HISTORY],
-        "item": [[each] for each in range(CANDIDATES)],
+        "item": [[number] for number in range(CANDIDATES)],
     }
     message = pb.PredictRequest(num_examples=CANDIDATES)
     for name, ids in lists.items():
         message.sparse.add(
             name=name,
-            lengths=np.array([len(each) for each in ids], "<i4").tobytes(),
+            lengths=np.array([len(row_id) for row_id in ids], "<i4").tobytes(),
             values=np.concatenate(ids).astype("<i8").tobytes(),
         )
     return message.SerializeToString()
@@ -120,7 +120,7 @@ def scores(answer):
 def test_the_program_is_given_a_row_for_each_request_of_a_batch(package):
     answers = MessagePredictor(package, threads=1).answers([asked(user) for user in (7, 9, 7)])
 
-    assert [scores(each) for each in answers] == [[3.0] * CANDIDATES] * 3
+    assert [scores(answer) for answer in answers] == [[3.0] * CANDIDATES] * 3
 
 
 def test_a_server_maps_and_looks_up_each_users_ids_once_also_in_mixed_batches(package):

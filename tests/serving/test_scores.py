@@ -27,29 +27,29 @@ def assert_close(got, expected, tolerance=TOLERANCE):
 
 
 @settings(deadline=None)
-@given(asked=requests())
-def test_named_requests(local, oracle, asked):
-    (answer,) = local.answers([named(asked).SerializeToString()])
-    assert_close(outputs_of(answer), oracle.answer(asked))
+@given(request=requests())
+def test_named_requests(local, oracle, request):
+    (answer,) = local.answers([named(request).SerializeToString()])
+    assert_close(outputs_of(answer), oracle.answer(request))
 
 
 @settings(deadline=None)
-@given(asked=requests())
-def test_packed_requests(local, oracle, fingerprint, asked):
-    (answer,) = local.answers([packed(asked, fingerprint).SerializeToString()])
-    assert_close(outputs_of(answer), oracle.answer(asked))
+@given(request=requests())
+def test_packed_requests(local, oracle, fingerprint, request):
+    (answer,) = local.answers([packed(request, fingerprint).SerializeToString()])
+    assert_close(outputs_of(answer), oracle.answer(request))
 
 
 @settings(deadline=None)
-@given(asked=requests())
-def test_the_clients_requests(client: Client, oracle, asked):
+@given(request=requests())
+def test_the_clients_requests(client: Client, oracle, request):
     answer = client.predict(
-        dense=asked.dense,
-        sparse=asked.sparse,
-        weights=asked.weights,
-        num_examples=asked.num_examples,
+        dense=request.dense,
+        sparse=request.sparse,
+        weights=request.weights,
+        num_examples=request.num_examples,
     )
-    assert_close(answer, oracle.answer(asked))
+    assert_close(answer, oracle.answer(request))
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_the_clients_requests(client: Client, oracle, asked):
 )
 def test_every_way_to_store_a_table(tmp_path, weights):
     package = export_ranker(tmp_path, weights=weights)
-    asked = random_request(200)
-    (answer,) = MessagePredictor(package, threads=1).answers([named(asked).SerializeToString()])
-    assert_close(outputs_of(answer), Oracle(package).answer(asked))
+    request = random_request(200)
+    (answer,) = MessagePredictor(package, threads=1).answers([named(request).SerializeToString()])
+    assert_close(outputs_of(answer), Oracle(package).answer(request))
 
 
 def test_output_shapes(client):
-    asked = random_request(3)
-    answer = client.predict(dense=asked.dense, sparse=asked.sparse, weights=asked.weights)
+    request = random_request(3)
+    answer = client.predict(dense=request.dense, sparse=request.sparse, weights=request.weights)
     assert {name: values.shape for name, values in answer.items()} == {
         "score": (3,),
         "parts": (3, 2),

@@ -33,20 +33,20 @@ def stored(request, tmp_path_factory):
     return MessagePredictor(package, threads=1), Oracle(package)
 
 
-def answers(local, *asked: Asked, outputs=()):
-    messages = [named(each) for each in asked]
+def answers(local, *args: Asked, outputs=()):
+    messages = [named(request) for request in args]
     for message in messages:
         message.outputs.extend(outputs)
-    found = local.answers([message.SerializeToString() for message in messages])
-    return [outputs_of(each) for each in found]
+    answers = local.answers([message.SerializeToString() for message in messages])
+    return [outputs_of(result) for result in answers]
 
 
 @settings(deadline=None, max_examples=60)
-@given(asked=requests())
-def test_scores_are_those_of_the_packages_bytes(stored, asked):
+@given(request=requests())
+def test_scores_are_those_of_the_packages_bytes(stored, request):
     local, oracle = stored
-    (got,) = answers(local, asked)
-    for name, expected in oracle.answer(asked).items():
+    (got,) = answers(local, request)
+    for name, expected in oracle.answer(request).items():
         assert got[name].shape == expected.shape
         assert np.abs(got[name] - expected).max() <= 1e-5, name
 
@@ -66,25 +66,25 @@ def test_any_split_alone_or_merged(stored, wholes, data):
     for chunks, whole in zip(parts, expected, strict=True):
         together = [next(merged) for _ in chunks]
         alone = [answers(local, chunk)[0] for chunk in chunks]
-        for found in (together, alone):
-            scores = np.concatenate([each["score"] for each in found])
+        for actual in (together, alone):
+            scores = np.concatenate([item["score"] for item in actual])
             assert np.abs(scores - whole["score"]).max() <= 1e-6
-            for each in found:
-                assert np.abs(each["history_mean"] - whole["history_mean"]).max() <= 1e-6
+            for result in actual:
+                assert np.abs(result["history_mean"] - whole["history_mean"]).max() <= 1e-6
 
 
 def test_a_plan_over_two_devices_does_not_change_one_bit(tmp_path):
     package = export_attending(tmp_path / "one", weights="int8")
     spread = with_plan(package, tmp_path / "attending" / "1", devices=2)
-    asked = Asked(
+    request = Asked(
         2,
         dense={"age": [0.25], "price": [1.0, -1.0]},
         sparse={"history": [[100, 7, -7, 139]], "item": [[100], [139]], "words": [[1, 12], [8]]},
         schema=SCHEMA,
     )
-    (expected,) = answers(MessagePredictor(package, threads=1), asked)
+    (expected,) = answers(MessagePredictor(package, threads=1), request)
     for tables in ("mmap", "resident"):
-        (got,) = answers(MessagePredictor(spread, plan="2xcpu", tables=tables, threads=1), asked)
+        (got,) = answers(MessagePredictor(spread, plan="2xcpu", tables=tables, threads=1), request)
         for name, values in expected.items():
             assert got[name].tobytes() == values.tobytes(), name
 
@@ -105,9 +105,9 @@ def test_a_request_without_examples_gets_the_outputs_of_its_request(stored):
     # Between others, and with others like it.
     other = dataclasses.replace(one, sparse={"history": [[120]]})
     for group in ([one, none, other], [none, other], [none, none], [other, none]):
-        found = answers(local, *group, outputs=["history_mean"])
-        for asked, got in zip(group, found, strict=True):
-            if asked is not other:
+        actual = answers(local, *group, outputs=["history_mean"])
+        for request, got in zip(group, actual, strict=True):
+            if request is not other:
                 assert np.abs(got["history_mean"] - expected).max() <= 1e-5
             else:
                 known = oracle.answer(other)["history_mean"]

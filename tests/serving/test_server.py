@@ -112,15 +112,16 @@ def test_each_request_is_counted_once_by_its_outcome(repository):
 
 
 def test_many_threads_with_one_client(client, local):
-    asked = [random_request(size, seed=size) for size in range(1, 9)]
+    requests = [random_request(size, seed=size) for size in range(1, 9)]
     expected = [
-        outputs_of(local.answers([named(each).SerializeToString()])[0])["score"] for each in asked
+        outputs_of(local.answers([named(request).SerializeToString()])[0])["score"]
+        for request in requests
     ]
 
     def ask(number):
-        each = asked[number % 8]
+        item = requests[number % 8]
         answer = client.predict(
-            dense=each.dense, sparse=each.sparse, weights=each.weights, request_id=str(number)
+            dense=item.dense, sparse=item.sparse, weights=item.weights, request_id=str(number)
         )
         assert answer.request_id == str(number)
         return np.abs(answer["score"] - expected[number % 8]).max()
@@ -188,7 +189,7 @@ def test_a_deadline_that_passes_in_the_queue_is_told(repository, whose):
 
 
 def test_the_client_rides_out_an_overload(repository):
-    asked = random_request(1024)
+    request = random_request(1024)
     with (
         serve(repository, max_queued_examples=1024) as server,
         Client(server.address, timeout_seconds=60, max_attempts=1000) as client,
@@ -196,9 +197,9 @@ def test_the_client_rides_out_an_overload(repository):
     ):
 
         def ask(number):
-            return client.predict(dense=asked.dense, sparse=asked.sparse, weights=asked.weights)[
-                "score"
-            ].tobytes()
+            return client.predict(
+                dense=request.dense, sparse=request.sparse, weights=request.weights
+            )["score"].tobytes()
 
         assert len(set(threads.map(ask, range(160)))) == 1
         counted = outcomes(server)

@@ -96,7 +96,7 @@ def test_scores_that_differ_are_measured(tmp_path):
     # A copy waits for its client's answer and for idle time: nobody's queue time.
     waits = server.metrics().histogram("embershard_queue_seconds", model="ranker")
     assert waits.observations == ASKED
-    (line,) = [each for each in status["versions"] if each["version"] == 2]
+    (line,) = [version for version in status["versions"] if version["version"] == 2]
     assert (line["shadow_sampled"], line["shadow_compared"]) == (ASKED, sent)
     assert line["shadow_difference"] == pytest.approx(STEP, rel=1e-4)
 

@@ -83,7 +83,7 @@ def test_later_loads_are_held_to_it_while_the_old_version_serves(repository, key
             refused(order, NOT_SIGNED)
         sign_package(package(repository, 2), write_keys(tmp_path, "stranger").private)
         refused(server.refresh, OTHERWISE)
-        failed = {each["version"]: each for each in server.index()}[2]
+        failed = {version["version"]: version for version in server.index()}[2]
         assert failed["state"] == "failed"
         assert failed["reason"].startswith("2.sig: signature: ")
         sign_package(package(repository, 2), keys.private)

@@ -49,12 +49,12 @@ def scraped(url):
     """Values by name and by the last of the labels, which is the reason where there is one."""
     with urllib.request.urlopen(f"{url}metrics", timeout=WAIT_SECONDS) as answer:
         text = answer.read().decode()
-    found = {}
+    results = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = {k: v for k, v in sample.labels.items() if k not in ("model", "version")}
-            found[sample.name, *labels.values()] = sample.value
-    return found
+            results[sample.name, *labels.values()] = sample.value
+    return results
 
 
 def resident_bytes(process):
@@ -75,9 +75,13 @@ def assert_adds_up(figures, done):
     ended = {
         (code, reason): value
         for code, reason in {(key[1], key[3]) for key in figures if key[0] == REQUESTS}
-        if (value := sum(figures[REQUESTS, code, each, reason] for each in NAMES_OF_PRIORITIES))
+        if (
+            value := sum(
+                figures[REQUESTS, code, priority, reason] for priority in NAMES_OF_PRIORITIES
+            )
+        )
     }
-    assert all(figures[REQUESTS, "OK", each, ""] for each in NAMES_OF_PRIORITIES)
+    assert all(figures[REQUESTS, "OK", priority, ""] for priority in NAMES_OF_PRIORITIES)
     ok = ended.pop(("OK", ""))
     # Whether those that were given up or hurried were still answered is not known.
     assert done["good"] <= ok <= done["good"] + done["doubtful"]

@@ -36,8 +36,8 @@ def cut(whole: Asked, sizes):
     return [whole.examples(start, size) for start, size in zip(starts, sizes, strict=True)]
 
 
-def alone(local, asked):
-    (answer,) = local.answers([named(asked).SerializeToString()])
+def alone(local, request):
+    (answer,) = local.answers([named(request).SerializeToString()])
     return outputs_of(answer)
 
 
@@ -89,12 +89,12 @@ def test_one_example_more_than_a_batch_is_refused(client):
 
 def test_merging_mixes_no_unknown_id_counts(local):
     dense = {"age": [0.0], "price": [0.0]}
-    asked = [
+    requests = [
         Asked(1, dense=dense, sparse={"item": [[7, 8]]}),
         Asked(1, dense=dense, sparse={"item": [[100]]}),
         Asked(1, dense=dense, sparse={"user": [["nobody"]]}),
     ]
-    answers = local.answers([named(each).SerializeToString() for each in asked])
+    answers = local.answers([named(request).SerializeToString() for request in requests])
     counts = [
         {unknown.feature: unknown.count for unknown in message.unknown_ids}
         for message in map(pb.PredictResponse.FromString, answers)
@@ -106,9 +106,9 @@ def test_merging_mixes_no_unknown_id_counts(local):
 @pytest.mark.parametrize("tables", ["mmap", "resident"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_plan_and_residency_do_not_change_one_bit(local, package, plan, tables, threads):
-    asked = random_request(300)
+    request = random_request(300)
     other = MessagePredictor(package, plan=plan, tables=tables, threads=threads)
-    got, expected = alone(other, asked), alone(local, asked)
+    got, expected = alone(other, request), alone(local, request)
     for name, values in expected.items():
         if threads == 1:
             assert got[name].tobytes() == values.tobytes(), name

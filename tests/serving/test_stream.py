@@ -19,12 +19,12 @@ TIMEOUT_SECONDS = 60
 
 
 def inputs(seed: int) -> dict:
-    asked = random_request(1 + seed % 5, seed=seed)
+    request = random_request(1 + seed % 5, seed=seed)
     return {
-        "dense": asked.dense,
-        "sparse": asked.sparse,
-        "weights": asked.weights,
-        "num_examples": asked.num_examples,
+        "dense": request.dense,
+        "sparse": request.sparse,
+        "weights": request.weights,
+        "num_examples": request.num_examples,
     }
 
 
@@ -136,8 +136,8 @@ def test_asyncio_gives_the_same_answers_and_errors(client, server):
     "load", [{"in_flight": 16}, {"rate": 2000.0}], ids=["closed_loop", "open_loop"]
 )
 def test_the_load_tool_counts_requests_on_streams_as_those_of_calls(server, load):
-    asked = [random_request(2, seed=seed) for seed in range(10)]
-    pool = [PooledRequest(named(each).SerializeToString(), 2, 1) for each in asked]
+    requests = [random_request(2, seed=seed) for seed in range(10)]
+    pool = [PooledRequest(named(request).SerializeToString(), 2, 1) for request in requests]
     options = LoadOptions(
         **load,
         max_requests=500,

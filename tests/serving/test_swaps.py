@@ -48,13 +48,13 @@ def requests():
     chance = np.random.default_rng(3)
     for number in range(REQUESTS):
         examples = 1 if number % 10 else int(chance.integers(2, 600))
-        asked = Asked(
+        request = Asked(
             num_examples=examples,
             dense={"price": chance.random(examples).tolist()},
             sparse={"item": chance.integers(ROWS, size=(examples, 1)).tolist()},
             schema=SCHEMA,
         )
-        yield PooledRequest(named(asked).SerializeToString(), examples, examples)
+        yield PooledRequest(named(request).SerializeToString(), examples, examples)
 
 
 def scores_of(repository, version, messages):
@@ -72,7 +72,7 @@ class HalfLoad:
     def __init__(self, address, repository):
         self.target = find_target(address)
         self.requests = list(requests())
-        messages = [each.message for each in self.requests]
+        messages = [request.message for request in self.requests]
         self.scores = {version: scores_of(repository, version, messages) for version in (1, 2)}
         capacity = run_load(self.target, self.requests, OPTIONS)
         self.answered = capacity.ok
@@ -89,7 +89,7 @@ class HalfLoad:
             result = run_load(self.target, self.pool, self.options, keep_answers=True)
             if result.ok != result.requests:
                 self.failed.append(f"{dict(result.by_code)}: {dict(result.messages)}")
-            assert sum(each is not None for each in result.answers) == result.ok
+            assert sum(answer is not None for answer in result.answers) == result.ok
             for number, answer in enumerate(result.answers):
                 if answer is not None:
                     response = pb.PredictResponse.FromString(answer)
@@ -142,7 +142,7 @@ def half_load(address, repository):
 def swap(server, repository, version):
     write_label(repository, "ranker", "stable", version)
     server.refresh()
-    assert [each.version for each in server.packages if each.is_default] == [version]
+    assert [package.version for package in server.packages if package.is_default] == [version]
 
 
 @pytest.mark.timeout(600)  # Versions load in the time that all others leave.

@@ -120,27 +120,27 @@ def asked_of(examples: int, longest: int, *, shortest: int = 0) -> Asked:
     return Asked(examples, sparse=sparse, weights=weights, schema=SCHEMA)
 
 
-def answer_of(predictor: MessagePredictor, asked: Asked) -> dict[str, np.ndarray]:
-    (answer,) = predictor.answers([named(asked).SerializeToString()])
+def answer_of(predictor: MessagePredictor, request: Asked) -> dict[str, np.ndarray]:
+    (answer,) = predictor.answers([named(request).SerializeToString()])
     return outputs_of(answer)
 
 
-def answer_of_module(module: nn.Module, asked: Asked) -> dict[str, np.ndarray]:
+def answer_of_module(module: nn.Module, request: Asked) -> dict[str, np.ndarray]:
     """The module's own answer, every request-scoped list repeated for each example."""
     lists, weights = [], []
     for item in SCHEMA.sparse:
-        repeats = asked.num_examples if item.scope == "request" else 1
-        lists += asked.sparse[item.name] * repeats
-        given = asked.weights.get(item.name)
-        weights += given or [[1.0] * len(ids) for ids in asked.sparse[item.name]] * repeats
+        repeats = request.num_examples if item.scope == "request" else 1
+        lists += request.sparse[item.name] * repeats
+        options = request.weights.get(item.name)
+        weights += options or [[1.0] * len(ids) for ids in request.sparse[item.name]] * repeats
     sparse = KeyedJaggedTensor(
         keys=[item.name for item in SCHEMA.sparse],
         values=torch.tensor([value for ids in lists for value in ids], dtype=torch.int64),
         lengths=torch.tensor([len(ids) for ids in lists]),
-        weights=torch.tensor([factor for each in weights for factor in each]),
+        weights=torch.tensor([factor for weight in weights for factor in weight]),
     )
     with torch.no_grad():
-        outputs = module(torch.zeros(asked.num_examples, 0), sparse)
+        outputs = module(torch.zeros(request.num_examples, 0), sparse)
     return {name: output.numpy() for name, output in outputs.items()}
 
 
@@ -154,9 +154,9 @@ def stored(request, tmp_path_factory):
 def test_served_vectors_of_any_dim_are_the_stored_ones_without_padding(stored):
     predictor, oracle = MessagePredictor(stored, threads=1), Oracle(stored)
 
-    for asked in (asked_of(1, 1), asked_of(7, 3), asked_of(60, 3)):
-        got, expected = answer_of(predictor, asked), oracle.answer(asked)
-        assert got["sums"].shape == (asked.num_examples, sum(DIMS))
+    for request in (asked_of(1, 1), asked_of(7, 3), asked_of(60, 3)):
+        got, expected = answer_of(predictor, request), oracle.answer(request)
+        assert got["sums"].shape == (request.num_examples, sum(DIMS))
         for name, values in expected.items():
             np.testing.assert_allclose(got[name], values, rtol=TOLERANCE, atol=1e-5)
 
@@ -167,11 +167,11 @@ def test_every_plan_serves_tables_of_any_dim(stored, strategy, tmp_path):
     names = ["cpu:0", "cpu:1", "cpu:2"]
     plan = make_plan(package, names, name=f"new-{strategy}", strategy=strategy)
     add_plan(stored, plan)
-    asked = asked_of(40, 3)
+    request = asked_of(40, 3)
 
-    got = answer_of(MessagePredictor(stored, plan=plan.name, threads=3), asked)
+    got = answer_of(MessagePredictor(stored, plan=plan.name, threads=3), request)
 
-    whole = answer_of(MessagePredictor(stored, threads=1), asked)
+    whole = answer_of(MessagePredictor(stored, threads=1), request)
     for name, values in whole.items():
         if strategy == "row":
             np.testing.assert_allclose(got[name], values, rtol=TOLERANCE, atol=1e-5)
@@ -201,7 +201,7 @@ def test_explain_reads_vectors_without_their_padding(stored):
     explanation = explain_request(stored, sparse=lists, weights=weights)
 
     inputs = explanation_json(explanation)["sparse"]
-    for given, item in zip(inputs, SCHEMA.sparse, strict=True):
+    for options, item in zip(inputs, SCHEMA.sparse, strict=True):
         kind, _, dim = item.name.partition("_")
         collection = {
             "sum": module.sums,
@@ -212,7 +212,7 @@ def test_explain_reads_vectors_without_their_padding(stored):
         vector = collection.state_dict()[
             f"embedding{'s' if kind == 'listed' else '_bags'}.{item.name}.weight"
         ][7]
-        (norm,) = given["lists"][0]["ids"][0]["norms"]
+        (norm,) = options["lists"][0]["ids"][0]["norms"]
         assert norm == pytest.approx(float(vector.norm()), rel=0.05)
 
 
@@ -223,11 +223,11 @@ def lossless(tmp_path_factory):
 
 
 def test_fp32_vectors_of_one_id_are_the_modules_bit_for_bit(lossless):
-    asked = asked_of(30, 1, shortest=1)
+    request = asked_of(30, 1, shortest=1)
 
     got, expected = (
-        answer_of(MessagePredictor(lossless, threads=1), asked),
-        answer_of_module(every_dim(), asked),
+        answer_of(MessagePredictor(lossless, threads=1), request),
+        answer_of_module(every_dim(), request),
     )
 
     for name, values in got.items():
@@ -238,11 +238,11 @@ def test_fp32_vectors_of_one_id_are_the_modules_bit_for_bit(lossless):
 
 
 def test_fp32_sums_are_the_modules_to_rounding(lossless):
-    asked = asked_of(30, 40)
+    request = asked_of(30, 40)
 
     got, expected = (
-        answer_of(MessagePredictor(lossless, threads=1), asked),
-        answer_of_module(every_dim(), asked),
+        answer_of(MessagePredictor(lossless, threads=1), request),
+        answer_of_module(every_dim(), request),
     )
 
     for name in ("sums", "means", "weighted"):
@@ -276,9 +276,9 @@ class WideAndDeep(nn.Module):
         self.deep = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))
 
     def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
-        found = self.ids(sparse)
-        wide = found["user@user_1"] + found["item@item_1"]
-        deep = self.deep(torch.cat([found["user@user_8"], found["item@item_8"]], dim=1))
+        ids = self.ids(sparse)
+        wide = ids["user@user_1"] + ids["item@item_1"]
+        deep = self.deep(torch.cat([ids["user@user_8"], ids["item@item_8"]], dim=1))
         return torch.sigmoid(wide + deep).squeeze(1)
 
 
@@ -296,15 +296,15 @@ def test_a_trained_wide_and_deep_model_is_served_as_it_is(tmp_path):
 
     schema = Schema(sparse=[SparseInput("user"), SparseInput("item")])
     package = export_model(module.eval(), schema, tmp_path / "wd" / "1", weights="fp32")
-    asked = Asked(
+    request = Asked(
         20,
         sparse={
-            "user": [[each] for each in users.tolist()],
-            "item": [[each] for each in items.tolist()],
+            "user": [[user] for user in users.tolist()],
+            "item": [[item] for item in items.tolist()],
         },
         schema=schema,
     )
-    scores = answer_of(MessagePredictor(package, threads=1), asked)["score"]
+    scores = answer_of(MessagePredictor(package, threads=1), request)["score"]
 
     with torch.no_grad():
         expected = module(torch.zeros(20, 0), sparse).numpy()
@@ -322,14 +322,14 @@ def test_the_golden_package_of_padded_rows_is_served(plan):
             SparseInput("bias"),
         ]
     )
-    asked = Asked(
+    request = Asked(
         1,
         sparse={"user": [[4]], "tags": [[6]], "item": [[15, 14]], "bias": [[8, 1]]},
         weights={"tags": [[2.0]]},
         schema=schema,
     )
 
-    vectors = answer_of(predictor, asked)["vectors"]
+    vectors = answer_of(predictor, request)["vectors"]
 
     users, tags = [(64 + c) / 128 - 1 for c in range(3)], [12 + c / 2 for c in range(5)]
     items = [((15 + c) % 16 + (14 + c) % 16) / 4 - 1 for c in range(6)]

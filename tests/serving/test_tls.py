@@ -75,14 +75,14 @@ def test_answers_are_those_without_tls(repository, files, ca, client):
 
 
 def test_any_client_of_grpc_connects(repository, files, authority):
-    asked = random_request(3)
+    request = random_request(3)
     credentials = grpc.ssl_channel_credentials(authority.certificate)
     with (
         tls_server(repository, files) as server,
         grpc.secure_channel(server.address, credentials) as channel,
     ):
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
-        answer = predict(named(asked).SerializeToString(), timeout=60)
+        answer = predict(named(request).SerializeToString(), timeout=60)
     assert outputs_of(answer)["score"].shape == (3,)
 
 

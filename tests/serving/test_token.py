@@ -210,8 +210,8 @@ def test_commands_send_it_and_nothing_that_they_write_holds_it(repository, token
     request.write_text(json.dumps(REQUEST))
     flags = ["--threads", 1, "--record", recording, "--slow-ms", 0.001, "--log-json"]
     with serving(repository, *flags, "--token-file", token_file) as server:
-        asked = run("predict", server.address, request, "--token-file", token_file)
-        assert asked.returncode == 0, asked.stderr
+        results = run("predict", server.address, request, "--token-file", token_file)
+        assert results.returncode == 0, results.stderr
         refused = run("predict", server.address, request)
         assert refused.returncode == 1
         assert f"UnauthenticatedError: {NONE_CAME}" in refused.stderr
@@ -235,7 +235,7 @@ def test_commands_send_it_and_nothing_that_they_write_holds_it(repository, token
         on_streams = run("bench", "--target", server.address, *sent, *streams)
         assert json.loads(on_streams.stdout)["by_code"] == {"OK": 20}
         _, out, errors = server.stop(15)
-    said = [asked.stdout, bench.stdout, bench.stderr, refused.stderr, out, errors]
+    said = [results.stdout, bench.stdout, bench.stderr, refused.stderr, out, errors]
     assert "slow" in errors
     assert TOKEN not in "".join(said)
     assert TOKEN.encode() not in recording.read_bytes()

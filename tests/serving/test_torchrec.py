@@ -73,14 +73,14 @@ def read_varint(data, at):
 
 def fields(data):
     """(field, bytes) of a message whose fields are all length-delimited."""
-    at, found = 0, []
+    at, result = 0, []
     while at < len(data):
         tag, at = read_varint(data, at)
         assert tag & 7 == 2
         size, at = read_varint(data, at)
-        found.append((tag >> 3, data[at : at + size]))
+        result.append((tag >> 3, data[at : at + size]))
         at += size
-    return found
+    return result
 
 
 def predictions(data):
@@ -96,28 +96,28 @@ def predictions(data):
     return scores
 
 
-def per_example(asked, name, values):
+def per_example(request, name, values):
     """Of an input in request scope: once for every example, as TorchRec's clients have all."""
-    return list(values) * asked.num_examples if SCOPES[name] == "request" else list(values)
+    return list(values) * request.num_examples if SCOPES[name] == "request" else list(values)
 
 
-def encoded(asked):
+def encoded(request):
     """A request of ours in TorchRec's bytes, features in the manifest's order."""
-    message = number(1, asked.num_examples) + dense_of(asked)
+    message = number(1, request.num_examples) + dense_of(request)
     for field, names in ((3, SPARSE), (4, WEIGHTED)):
-        empty = [[]] * asked.num_examples
+        empty = [[]] * request.num_examples
         groups = [
-            per_example(asked, name, asked.sparse[name]) if name in asked.sparse else empty
+            per_example(request, name, request.sparse[name]) if name in request.sparse else empty
             for name in names
         ]
         weights = [
-            per_example(asked, name, asked.weights[name]) if name in asked.weights else empty
+            per_example(request, name, request.weights[name]) if name in request.weights else empty
             for name in names
             if field == 4
         ]
         every = flat(groups)
         message += lists(
-            field, len(names), [len(each) for each in every], flat(every), flat(flat(weights))
+            field, len(names), [len(ids) for ids in every], flat(every), flat(flat(weights))
         )
     return message
 
@@ -134,7 +134,7 @@ def request(examples=3, seed=None):
         count = 1 if SCOPES[name] == "request" else examples
         choices = IDS.get(name, range(6))
         sizes = random.integers(0, most + 1, count)
-        return [[int(each) for each in random.choice(choices, size)] for size in sizes]
+        return [[int(item) for item in random.choice(choices, size)] for size in sizes]
 
     sparse = {item.name: drawn(item.name, item.max_ids or 4) for item in SCHEMA.sparse}
     return Asked(
@@ -145,7 +145,7 @@ def request(examples=3, seed=None):
         },
         sparse=sparse,
         weights={
-            name: [random.normal(size=len(each)).tolist() for each in sparse[name]]
+            name: [random.normal(size=len(feature)).tolist() for feature in sparse[name]]
             for name in WEIGHTED
         },
     )
@@ -189,25 +189,25 @@ def test_the_bytes_are_those_of_its_field_numbers():
     assert message.hex() == expected
 
 
-def own_answer(channel, asked):
+def own_answer(channel, request):
     predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
-    return predict(named(asked).SerializeToString(), timeout=60)
+    return predict(named(request).SerializeToString(), timeout=60)
 
 
 @pytest.mark.parametrize("examples", [1, 3, 40])
 def test_scores_are_those_of_our_own_protocol(ask, channel, examples):
-    asked = request(examples)
-    expected = outputs_of(own_answer(channel, asked))
-    scores = predictions(ask(encoded(asked)))
+    requests = request(examples)
+    expected = outputs_of(own_answer(channel, requests))
+    scores = predictions(ask(encoded(requests)))
     assert scores.keys() == {"default", "parts", "user_vector"}
     for key, name in (("default", "score"), ("parts", "parts"), ("user_vector", "user_vector")):
         np.testing.assert_array_equal(scores[key], expected[name].reshape(-1))
 
 
 def test_groups_that_are_left_out_are_inputs_that_are_left_out(ask, channel):
-    asked = replace(request(2), sparse={}, weights={})
-    message = number(1, 2) + dense_of(asked)
-    expected = outputs_of(own_answer(channel, asked))["score"]
+    requests = replace(request(2), sparse={}, weights={})
+    message = number(1, 2) + dense_of(requests)
+    expected = outputs_of(own_answer(channel, requests))["score"]
     np.testing.assert_array_equal(predictions(ask(message))["default"], expected)
 
 
@@ -228,20 +228,20 @@ def test_fields_that_it_does_not_know_are_nothing(ask):
     },
 )
 def test_requests_that_validation_refuses_are_refused_in_the_same_words(ask, channel, change):
-    asked = request()
-    asked = replace(
-        asked,
-        dense=asked.dense | change.get("dense", {}),
-        sparse=asked.sparse | change.get("sparse", {}),
+    requests = request()
+    requests = replace(
+        requests,
+        dense=requests.dense | change.get("dense", {}),
+        sparse=requests.sparse | change.get("sparse", {}),
     )
     with pytest.raises(grpc.RpcError) as own:
-        own_answer(channel, asked)
-    assert refused(ask, encoded(asked)) == (own.value.code(), own.value.details())
+        own_answer(channel, requests)
+    assert refused(ask, encoded(requests)) == (own.value.code(), own.value.details())
     assert own.value.code() is Code.INVALID_ARGUMENT
 
 
-def dense_of(asked):
-    columns = [per_example(asked, name, asked.dense[name]) for name in DENSE]
+def dense_of(request):
+    columns = [per_example(request, name, request.dense[name]) for name in DENSE]
     return floats(2, len(DENSE), np.array(columns, "<f4").T.reshape(-1))
 
 

@@ -86,7 +86,7 @@ def test_streams_and_the_async_client_split_by_the_same_key(client, server):
     first = versions_of(client)
     with client.stream("ranker") as stream:
         futures = {user: stream.predict(**INPUTS, traffic_key=user) for user in USERS}
-    assert {user: version_of(each.result()) for user, each in futures.items()} == first
+    assert {user: version_of(future.result()) for user, future in futures.items()} == first
 
     async def ask():
         async with AsyncClient(server.address, timeout_seconds=60) as asynchronous:
@@ -96,7 +96,7 @@ def test_streams_and_the_async_client_split_by_the_same_key(client, server):
                 return await asyncio.gather(*calls), await asyncio.gather(*streamed)
 
     for answers in asyncio.run(ask()):
-        assert [version_of(each) for each in answers] == list(first.values())
+        assert [version_of(answer) for answer in answers] == list(first.values())
 
 
 def test_requests_without_a_traffic_key_are_split_at_random(client):
@@ -114,19 +114,19 @@ def test_a_request_that_names_a_version_or_a_label_is_not_split(client):
 
 def test_open_inference_requests_are_split_by_a_parameter(client, server):
     first = versions_of(client)
-    asked = triton.InferenceServerClient(server.address)
-    with asked:
+    request = triton.InferenceServerClient(server.address)
+    with request:
         inputs = infer_inputs(TENSORS)
         for user, version in first.items():
-            answer = asked.infer("ranker", inputs, parameters={"traffic_key": user})
+            answer = request.infer("ranker", inputs, parameters={"traffic_key": user})
             assert answer.get_response().model_version == str(version)
             assert round(float(answer.as_numpy("score")[0]) / STEP) == version
-            named = asked.infer("ranker", inputs, "1", parameters={"traffic_key": user})
+            named = request.infer("ranker", inputs, "1", parameters={"traffic_key": user})
             assert named.get_response().model_version == "1"
-        without = {asked.infer("ranker", inputs).get_response().model_version for _ in range(64)}
+        without = {request.infer("ranker", inputs).get_response().model_version for _ in range(64)}
         assert without == {"1", "2"}
         with pytest.raises(InferenceServerException, match="'traffic_key': expected a text of at"):
-            asked.infer("ranker", inputs, parameters={"traffic_key": 17})
+            request.infer("ranker", inputs, parameters={"traffic_key": 17})
 
 
 def test_requests_of_torchrecs_protocol_are_split_at_random(server):

@@ -99,7 +99,7 @@ def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, mes
             server.refresh()
         assert str(refused.value).endswith("model 'ranker' version 1 serves on")
         assert version_of(ask(client)) == 1
-        failed = {each["version"]: each for each in server.index()}[2]
+        failed = {version["version"]: version for version in server.index()}[2]
         assert failed["state"] == "failed"
         assert failed["reason"] in str(refused.value)
         subprocess.run(["rm", "-r", str(hidden)], check=True)
@@ -143,13 +143,13 @@ def test_versions_and_labels_are_asked_for_side_by_side(repository):
         assert counted == {"1": 1, "2": 2}
 
 
-@pytest.mark.parametrize(("rule", "found"), [("", 2), ("latest", 2), ("1", 1), (1, 1)], ids=str)
-def test_a_rule_says_which_version_answers(repository, rule, found):
+@pytest.mark.parametrize(("rule", "result"), [("", 2), ("latest", 2), ("1", 1), (1, 1)], ids=str)
+def test_a_rule_says_which_version_answers(repository, rule, result):
     with (
         Server(repository, version=rule, options=OPTIONS) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
-        assert version_of(ask(client)) == found
+        assert version_of(ask(client)) == result
 
 
 def test_a_rule_of_another_form_is_refused(repository):
@@ -171,7 +171,7 @@ def test_several_models_are_served_each_healthy_under_its_name(repository):
         Server(repository, options=OPTIONS) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
-        names = [(each.model, each.version) for each in server.packages]
+        names = [(package.model, package.version) for package in server.packages]
         assert names == [("finder", 2), ("ranker", 2)]
         assert version_of(ask(client)) == 2
         with pytest.raises(NotFoundError, match="no model is named, expected one of 'finder'"):

@@ -149,7 +149,7 @@ def train(env, case, plan, variable=None):
 def vectors_of_each(env, case, plan, batches):
     """Of the pooled vectors of this rank, those of each batch."""
     module = shard(env, collection_of(case), plan)
-    return [module(each).values().detach() for each in batches]
+    return [module(batch).values().detach() for batch in batches]
 
 
 def gradients_of_two_types(env, case, plan):
@@ -263,8 +263,8 @@ def train_both_kinds(env, case, plans):
             pooled, lists = parallel(features_of(case, ranks[env.rank]))
         sums = torch.cat(
             [
-                torch.segment_reduce(each.values(), "sum", lengths=each.lengths(), initial=0)
-                for each in lists.values()
+                torch.segment_reduce(ids.values(), "sum", lengths=ids.lengths(), initial=0)
+                for ids in lists.values()
             ],
             dim=1,
         )
@@ -333,13 +333,13 @@ def held(module, optimizer=None):
     """The shards of this rank: weight, and Adagrad's state; of the dense kernel ``optimizer``'s."""
     return [
         (
-            each.shard,
-            each.weight,
-            each.state.get("momentum1")
-            if each.parameter is None or optimizer is None
-            else optimizer.state[each.parameter].get("sum"),
+            local_shard.shard,
+            local_shard.weight,
+            local_shard.state.get("momentum1")
+            if local_shard.parameter is None or optimizer is None
+            else optimizer.state[local_shard.parameter].get("sum"),
         )
-        for each in module.local_shards()
+        for local_shard in module.local_shards()
     ]
 
 
@@ -395,7 +395,9 @@ def load_and_read(env, case, plan, folder, gives_group=True):
 
 
 def replicated(parallel, optimizer):
-    found = {name: each.detach() for name, each in parallel.named_parameters()}
-    for name, each in parallel.named_parameters():
-        found |= {f"{name} {key}": value for key, value in optimizer.state[each].items()}
-    return found
+    results = {name: item.detach() for name, item in parallel.named_parameters()}
+    for name, named_parameter in parallel.named_parameters():
+        results |= {
+            f"{name} {key}": value for key, value in optimizer.state[named_parameter].items()
+        }
+    return results

@@ -63,8 +63,8 @@ def _ranks_on_cuda(env, backend):
     )
 
 
-def _on_cpu(found):
-    return tree_map_only(torch.Tensor, lambda each: each.detach().cpu(), found)
+def _on_cpu(result):
+    return tree_map_only(torch.Tensor, lambda value: value.detach().cpu(), result)
 
 
 def train_on_cuda(env, case, plan, backend):
@@ -87,8 +87,8 @@ def load_capturable_elsewhere(env, case, plan, folder):
     two of them elsewhere: a capturable one and, of the last parameter, a plain one."""
     parallel = sharded(env, case, plan)
     adam = two_adams(parallel)
-    for each in parallel.parameters():
-        each.grad = torch.ones_like(each)
+    for parameter in parallel.parameters():
+        parameter.grad = torch.ones_like(parameter)
     adam.step()
     save_state(parallel, folder, optimizer=adam, group=env.process_group)
     with elsewhere(env) as ranks, pytest.MonkeyPatch.context() as patch:
@@ -96,7 +96,7 @@ def load_capturable_elsewhere(env, case, plan, folder):
         parallel = sharded(ranks, case, plan)
         adam = two_adams(parallel, capturable=True)
         said = load_state(parallel, folder, optimizer=adam)
-        *first, last = (adam.state[each] for each in parallel.parameters())
+        *first, last = (adam.state[item] for item in parallel.parameters())
         return said, [{key: str(e.device) for key, e in state.items()} for state in (*first, last)]
 
 
@@ -121,23 +121,23 @@ def pipeline_of_another_device(env, case, plan):
 def train_positions_elsewhere(env, case, plan):
     """What training with position weights gives, on CPU too."""
     with elsewhere(env) as ranks:
-        found = here(processor_cases.train(ranks, case, plan, is_dict=False))
-    return found, processor_cases.train(env, case, plan, is_dict=False)
+        result = here(processor_cases.train(ranks, case, plan, is_dict=False))
+    return result, processor_cases.train(env, case, plan, is_dict=False)
 
 
 def reads_of_steps(env, case, plan):
     """Host reads of each step of a collection, in forward and in backward."""
     with elsewhere(env) as ranks:
         module = sharded(ranks, case, plan).module["sparse"]
-        found = []
+        results = []
         for step in case.batches:
             features = on_device(ranks, features_of(case, step[env.rank]))
             host_reads.clear()
             output = module(features).values()
             forward = len(host_reads)
             output.sum().backward()
-            found.append((forward, len(host_reads) - forward))
-        return found
+            results.append((forward, len(host_reads) - forward))
+        return results
 
 
 def time_elsewhere(env, case, plan):
@@ -214,11 +214,11 @@ class OfTuples(Model):
 def piped_and_plain(env, case, plans, backend=None):
     """Outputs and state of a pipeline over batches on the host, and of a loop."""
     env = env if backend is None else _on_cuda(env, backend)
-    found = []
+    results = []
     for is_piped in (True, False):
         parallel = build(env, case, plans, OfTuples)
         optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
-        batches = ((each.sparse["ids"], each.factor) for each in batches_of(env, case))
+        batches = ((item.sparse["ids"], item.factor) for item in batches_of(env, case))
         if is_piped:
             outputs = drain(TrainPipelineSparseDist(parallel, optimizer, env.device), batches)
         else:
@@ -229,8 +229,8 @@ def piped_and_plain(env, case, plans, backend=None):
                 loss.backward()
                 optimizer.step()
                 outputs.append(output)
-        found.append(_on_cpu((outputs, state_of(parallel))))
-    return found
+        results.append(_on_cpu((outputs, state_of(parallel))))
+    return results
 
 
 def save_on_cuda(env, case, plan, folder, backend):
@@ -246,11 +246,11 @@ def sharded_and_whole_on_cuda(env, case, plan, optimizer):
         collection_of(case, "meta").embedding_bag_configs(), **settings, device=env.device
     )
     whole.load_state_dict(collection_of(case).state_dict())
-    found = []
+    results = []
     for step, ranks in enumerate(case.batches):
         features = on_device(env, features_of(case, ranks[env.rank]))
-        outputs = [each(features).values() for each in (module, whole)]
+        outputs = [item(features).values() for item in (module, whole)]
         for output in outputs:
             loss_of(output, step).backward()
-        found.append(_on_cpu(outputs))
-    return found
+        results.append(_on_cpu(outputs))
+    return results

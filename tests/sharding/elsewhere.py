@@ -51,27 +51,27 @@ class Elsewhere(torch.Tensor):
         kwargs = kwargs or {}
         if func in SIZED_BY_DATA and kwargs.get("output_size") is None:
             host_reads.append(func)
-        if func is ATEN.index.Tensor and any(_is_mask(each) for each in args[1]):
+        if func is ATEN.index.Tensor and any(_is_mask(value) for value in args[1]):
             host_reads.append(func)
-        given = []
-        tree_map_only(torch.Tensor, given.append, (args, kwargs))
-        ours = {id(each.held): each for each in given if isinstance(each, Elsewhere)}
+        arguments = []
+        tree_map_only(torch.Tensor, arguments.append, (args, kwargs))
+        ours = {id(value.held): value for value in arguments if isinstance(value, Elsewhere)}
         if func not in OF_BOTH:
-            strangers = [e for e in given if not isinstance(e, Elsewhere) and e.dim()]
+            strangers = [e for e in arguments if not isinstance(e, Elsewhere) and e.dim()]
             assert not strangers, f"{func}: expected tensors of one device, got those of two"
         to = kwargs.get("device")
         if to is not None:
             kwargs = {**kwargs, "device": torch.device("cpu")}
-        args, kwargs = tree_map_only(Elsewhere, lambda each: each.held, (args, kwargs))
-        found = func(*args, **kwargs)
+        args, kwargs = tree_map_only(Elsewhere, lambda value: value.held, (args, kwargs))
+        result = func(*args, **kwargs)
         if to is not None and to.type == "cpu":
             host_reads.append(func)
-            return found
+            return result
 
-        def wrapped(each):
-            return ours[id(each)] if id(each) in ours else Elsewhere(each)
+        def wrapped(item):
+            return ours[id(item)] if id(item) in ours else Elsewhere(item)
 
-        return tree_map_only(torch.Tensor, wrapped, found)
+        return tree_map_only(torch.Tensor, wrapped, result)
 
 
 def _is_mask(index):
@@ -110,11 +110,14 @@ class _Kernel:
         return _Call.apply(self._anchor, per_sample_weights, rows, offsets, self.kernel)
 
     def split_embedding_weights(self):
-        return [Elsewhere(each.detach()) for each in self.kernel.split_embedding_weights()]
+        return [
+            Elsewhere(split_embedding_weight.detach())
+            for split_embedding_weight in self.kernel.split_embedding_weights()
+        ]
 
     def split_optimizer_states(self):
         states = self.kernel.split_optimizer_states()
-        return [tuple(Elsewhere(each.detach()) for each in of) for of in states]
+        return [tuple(Elsewhere(item.detach()) for item in of) for of in states]
 
     def set_learning_rate(self, rate):
         self.kernel.set_learning_rate(rate)
@@ -158,4 +161,4 @@ def elsewhere(env):
 
 def here(value):
     """With tensors of the CPU in place of those elsewhere."""
-    return tree_map_only(Elsewhere, lambda each: each.held, value)
+    return tree_map_only(Elsewhere, lambda item: item.held, value)

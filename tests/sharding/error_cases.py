@@ -45,12 +45,12 @@ def bad_plan(env, case, plans):
 
 def bad_sharder(env, case, plan, settings):
     """What building raises on this rank with fused_params, or comms, of each rank."""
-    given, module = settings[env.rank], collection_of(case)
+    value, module = settings[env.rank], collection_of(case)
     try:
-        if isinstance(given, QCommsConfig):
-            shard(env, module, plan, comms=get_qcomm_codecs_registry(given))
+        if isinstance(value, QCommsConfig):
+            shard(env, module, plan, comms=get_qcomm_codecs_registry(value))
         else:
-            sharders = [EmbeddingBagCollectionSharder(fused_params=given)]
+            sharders = [EmbeddingBagCollectionSharder(fused_params=value)]
             model = nn.ModuleDict({"sparse": module})
             DistributedModelParallel(
                 model, env, plan=ShardingPlan({"sparse": plan}), sharders=sharders

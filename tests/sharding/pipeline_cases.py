@@ -214,9 +214,9 @@ def evaluate(env, case, plans, name):
     parallel = build(env, case, plans, kind=Attached, count_accesses=True, **settings)
     parallel.eval()
     pipeline = PIPELINES[name](parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU)
-    before = [each.clone() for each in counted_state_of(parallel)]
+    before = [item.clone() for item in counted_state_of(parallel)]
     outputs = drain(pipeline, batches_of(env, case))
-    return [each.requires_grad for each in outputs], before, counted_state_of(parallel)
+    return [output.requires_grad for output in outputs], before, counted_state_of(parallel)
 
 
 def counted_state_of(parallel):

@@ -32,14 +32,14 @@ def initial_positions():
 
 def processors_of(is_dict):
     if is_dict:
-        found = {name: PositionWeightedModule(most) for name, most in MAX_LENGTHS.items()}
-        weights = {name: each.position_weight for name, each in found.items()}
+        collection = {name: PositionWeightedModule(most) for name, most in MAX_LENGTHS.items()}
+        weights = {name: result.position_weight for name, result in collection.items()}
     else:
-        found = PositionWeightedModuleCollection(MAX_LENGTHS)
-        weights = {name: found.position_weights_of(name) for name in MAX_LENGTHS}
+        collection = PositionWeightedModuleCollection(MAX_LENGTHS)
+        weights = {name: collection.position_weights_of(name) for name in MAX_LENGTHS}
     for name, values in initial_positions().items():
         weights[name].data.copy_(values)
-    return found
+    return collection
 
 
 class Model(nn.Module):
@@ -79,7 +79,8 @@ def train(env, case, plan, is_dict):
         outputs.append(output.detach())
     (inner,) = parallel.sharded_modules().values()
     shards = [
-        (each.shard, each.weight, each.state.get("momentum1")) for each in inner.local_shards()
+        (local_shard.shard, local_shard.weight, local_shard.state.get("momentum1"))
+        for local_shard in inner.local_shards()
     ]
     replicas = {name: inner.embedding_bags[name].weight.detach() for name in inner.embedding_bags}
     names = dict(parallel.named_parameters())
@@ -100,7 +101,7 @@ def train_pipelined(env, case, plan):
         pipeline = kind(parallel, optimizer, torch.device("cpu"))
         batches = iter([features_of(case, ranks[env.rank]) for ranks in case.batches])
         outputs = [pipeline.progress(batches) for _ in case.batches]
-        results.append([*outputs, *(each.detach() for each in parallel.parameters())])
+        results.append([*outputs, *(parameter.detach() for parameter in parallel.parameters())])
     return results
 
 

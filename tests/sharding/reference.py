@@ -73,7 +73,7 @@ def run_reference(case, column_ranges, *, rectangles=None, ema=None, rates=None,
         rates: of each step. None: LEARNING_RATE.
         clip: bound of each value of the gradient of a bag's sum. None: no bound.
     """
-    weights = {name: each.double().clone() for name, each in case.weights.items()}
+    weights = {name: weight.double().clone() for name, weight in case.weights.items()}
     state = {}
     outputs = []
     for step, ranks in enumerate(case.batches):
@@ -82,18 +82,20 @@ def run_reference(case, column_ranges, *, rectangles=None, ema=None, rates=None,
                 first, second = weight.chunk(2, dim=1)
                 second += ema["ema_coefficient"] * (first - second)
         rate = LEARNING_RATE if rates is None else rates[step]
-        leaves = {name: each.clone().requires_grad_() for name, each in weights.items()}
+        leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
         if case.is_sequence:
             pooled = [_gather(case, leaves, batch) for batch in ranks]
         else:
             # The loss is divided by the ranks, so what is clipped is, too.
             pooled = [pool(case, leaves, batch, clip) for batch in ranks]
-        outputs.append([each.detach() for each in pooled])
+        outputs.append([vectors.detach() for vectors in pooled])
         # Tables that no example reads get a gradient of 0, not none.
         unread = sum(leaf.sum() * 0 for leaf in leaves.values())
-        (sum(loss_of(each, step) for each in pooled) / len(ranks) + unread).backward()
+        (sum(loss_of(vectors, step) for vectors in pooled) / len(ranks) + unread).backward()
         for name, leaf in leaves.items():
-            parts = rectangles or {name: [((0, len(leaf)), each) for each in column_ranges[name]]}
+            parts = rectangles or {
+                name: [((0, len(leaf)), column_range) for column_range in column_ranges[name]]
+            }
             for rows, columns in parts[name]:
                 at = slice(*rows), slice(*columns)
                 key = (name, *rows, *columns) if rectangles else (name, *columns)
@@ -126,12 +128,12 @@ def pool(case, tables, batch, clip=None):
 
 def _gather(case, tables, batch):
     """The vectors of all ids, feature after feature."""
-    found = []
+    results = []
     for name, _, _, features, _ in case.tables:
         for feature in features:
             ids, *_ = batch[feature]
-            found.append(tables[name][ids.clamp(min=0)] * (ids >= 0).unsqueeze(1))
-    return torch.cat(found)
+            results.append(tables[name][ids.clamp(min=0)] * (ids >= 0).unsqueeze(1))
+    return torch.cat(results)
 
 
 def _step(optimizer, weight, gradient, state, rate):

@@ -64,8 +64,8 @@ def test_an_optimizer_with_parts_and_warm_up_goes_on_from_its_step(tmp_path):
     save_state(model, tmp_path / "state", optimizer=optimizer)
     resumed = clipped_warm_up(other)
     assert load_state(other, tmp_path / "state", optimizer=resumed) == []
-    for each in optimizer, resumed:
-        assert [group["lr"] for group in each.param_groups] == pytest.approx([0.1 * (0.1 + 0.27)])
+    for item in optimizer, resumed:
+        assert [group["lr"] for group in item.param_groups] == pytest.approx([0.1 * (0.1 + 0.27)])
     steps(model, optimizer, 3)
     steps(other, resumed, 3)
     assert torch.equal(other.weight, model.weight)
@@ -92,9 +92,9 @@ def test_each_of_several_warm_ups_keeps_its_own_progress(tmp_path):
     save_state(model, tmp_path / "state", optimizer=optimizer)
     resumed = two_warm_ups(model)
     assert load_state(model, tmp_path / "state", optimizer=resumed) == []
-    for each in optimizer, resumed:
-        assert [group["lr"] for group in each.param_groups] == [0.25, 1.0]
-        progress = [part.progress[1].tolist() for _, part in each.optimizers]
+    for item in optimizer, resumed:
+        assert [group["lr"] for group in item.param_groups] == [0.25, 1.0]
+        progress = [part.progress[1].tolist() for _, part in item.optimizers]
         assert progress == [[4, 1], [4, 1]]
 
 
@@ -138,12 +138,12 @@ def test_a_grid_on_4_ranks_loads_row_wise_on_2_and_unsharded(workers, tmp_path, 
     weights, state = whole(case, [shards for shards, _ in saved])
     rows = plan_of(case, row_wise())
     loaded = workers.run(2, load_and_read, case, rows, tmp_path / "state")
-    found, found_state = whole(case, [shards for shards, *_ in loaded])
+    actual, found_state = whole(case, [shards for shards, *_ in loaded])
     one = unsharded(case)
     said = load_state(one, tmp_path / "state")
     for name, weight in weights.items():
         assert not weight.isnan().any()
-        assert torch.equal(found[name], weight)
+        assert torch.equal(actual[name], weight)
         assert torch.equal(one["sparse"].embedding_bags[name].weight, weight)
     momenta = one["sparse"].optimizer_state()
     for name, _, dim, *_ in case.tables if optimizer != "sgd" else []:
@@ -173,11 +173,11 @@ def test_unchanged_column_ranges_keep_their_row_wise_state_and_split_ones_are_co
     # Its two ranks change places; of 'words' two columns ranges are made.
     swapped = plan_of(case, column_wise(ranks=[1, 0]))
     loaded = workers.run(2, load_and_read, case, swapped, tmp_path / "state")
-    _, found = whole(case, [shards for shards, *_ in loaded])
+    _, result = whole(case, [shards for shards, *_ in loaded])
     for key in (("users", (0, 4)), ("users", (4, 8)), ("items", (0, 8)), ("items", (8, 16))):
-        assert torch.equal(found[key], state[key])
+        assert torch.equal(result[key], state[key])
     for part in ((0, 4), (4, 8)):
-        assert torch.equal(found["words", part], state["words", (0, 8)])
+        assert torch.equal(result["words", part], state["words", (0, 8)])
     assert loaded[0][1] == [
         "table 'words': row-wise optimizer state: columns 0..4: a copy of 0..8",
         "table 'words': row-wise optimizer state: columns 4..8: a copy of 0..8",
@@ -191,9 +191,9 @@ def test_merged_ranges_get_the_mean_weighted_by_columns(workers, tmp_path):
     _, state = whole(case, [shards for shards, _ in saved])
     one = unsharded(case)
     load_state(one, tmp_path / "state")
-    found = one["sparse"].optimizer_state()["embedding_bags.items.momentum1"]
+    result = one["sparse"].optimizer_state()["embedding_bags.items.momentum1"]
     a, b = (state["items", columns].double() for columns in ((0, 4), (4, 16)))
-    assert torch.equal(found, ((4 * a + 12 * b) / 16).float())
+    assert torch.equal(result, ((4 * a + 12 * b) / 16).float())
 
 
 def test_a_tiling_with_other_ranges_in_other_rows_comes_back_bit_for_bit(workers, tmp_path):
@@ -210,9 +210,9 @@ def test_a_tiling_with_other_ranges_in_other_rows_comes_back_bit_for_bit(workers
     )
     saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
     loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state")
-    for (shards, _), (found, said, _) in zip(saved, loaded, strict=True):
+    for (shards, _), (result, said, _) in zip(saved, loaded, strict=True):
         assert said == []
-        for one, other in zip(shards, found, strict=True):
+        for one, other in zip(shards, result, strict=True):
             assert one[0] == other[0]
             assert torch.equal(one[1], other[1])
             assert torch.equal(one[2], other[2])
@@ -223,10 +223,10 @@ def test_replicated_tables_and_their_optimizer_are_saved_once(workers, tmp_path)
     plan = plan_of(case, data_parallel(), users=row_wise())
     saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
     loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state")
-    for (_, state), (_, said, found) in zip(saved, loaded, strict=True):
+    for (_, state), (_, said, result) in zip(saved, loaded, strict=True):
         assert said == []
-        assert state.keys() == found.keys() != set()
-        assert all(torch.equal(state[key], found[key]) for key in state)
+        assert state.keys() == result.keys() != set()
+        assert all(torch.equal(state[key], result[key]) for key in state)
 
 
 def test_large_tensors_are_saved_in_row_blocks(tmp_path, monkeypatch):
@@ -249,10 +249,10 @@ def test_a_sharded_model_is_saved_and_loaded_by_its_own_ranks(workers, tmp_path)
     plan = plan_of(case, data_parallel(), users=row_wise())
     saved = workers.run(2, save_and_read, case, plan, tmp_path / "state", False)
     loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state", False)
-    for (shards, _), (found, said, _) in zip(saved, loaded, strict=True):
+    for (shards, _), (result, said, _) in zip(saved, loaded, strict=True):
         assert said == []
         assert shards
-        for one, other in zip(shards, found, strict=True):
+        for one, other in zip(shards, result, strict=True):
             assert torch.equal(one[1], other[1])
             assert torch.equal(one[2], other[2])
 
@@ -309,8 +309,8 @@ def test_a_full_disk_is_an_error_on_every_rank(workers, tmp_path):
     case = make_case(2, sizes=[3, 4], steps=1)
     (tmp_path / "file").write_text("in the way")
     plan = plan_of(case, row_wise())
-    found = workers.run(2, save_and_read, case, plan, tmp_path / "file" / "state")
-    assert found[0] == found[1] == errno.ENOTDIR
+    results = workers.run(2, save_and_read, case, plan, tmp_path / "file" / "state")
+    assert results[0] == results[1] == errno.ENOTDIR
 
 
 def torchrec_model(tables):
@@ -341,13 +341,13 @@ def test_a_checkpoint_of_torchrec_loads_without_it(tmp_path):
     expected |= {states[n]: torch.empty(rows) for n, (rows, _) in sizes.items()}
     expected[states["cw"]] = torch.empty(20)
     load_dcp(expected, checkpoint_id=TORCHREC, no_dist=True)  # Torch's own reader.
-    found = module["ebc"].optimizer_state()
+    actual = module["ebc"].optimizer_state()
     for name in sizes:
         weight = module["ebc"].embedding_bags[name].weight
         assert torch.equal(weight, expected[f"model.ebc.embedding_bags.{name}.weight"])
         state = expected[states[name]]
         state = (state[:10] + state[10:]) / 2 if name == "cw" else state
-        assert torch.equal(found[f"embedding_bags.{name}.momentum1"], state)
+        assert torch.equal(actual[f"embedding_bags.{name}.momentum1"], state)
         assert state.count_nonzero()
     assert said == [
         "table 'cw': row-wise optimizer state: columns 0..8: "
@@ -360,14 +360,14 @@ def test_saves_that_overlap_say_nothing_of_a_process_alone(tmp_path, monkeypatch
     first_inside, second_inside, first_done = Event(), Event(), Event()
     save = block_files.state_dict_saver.save
 
-    def overlapping(*given, storage_writer, **named):
+    def overlapping(*args, storage_writer, **named):
         if storage_writer.path.name == "first":
             first_inside.set()
             assert second_inside.wait(30)
         else:
             second_inside.set()
             assert first_done.wait(30)
-        return save(*given, storage_writer=storage_writer, **named)
+        return save(*args, storage_writer=storage_writer, **named)
 
     monkeypatch.setattr(block_files.state_dict_saver, "save", overlapping)
     tensors = {"weight": torch.ones(2, 2)}

@@ -40,13 +40,13 @@ def step_on_two_ranks(env, norm_type):
     )
     norm = clipped.gradient_norm()
     clipped.step()
-    return norm.item(), {name: each.grad for name, each in clipped.params.items()}
+    return norm.item(), {name: parameter.grad for name, parameter in clipped.params.items()}
 
 
 @cases(("norm_type", "norm"), {"two": (2.0, 13.0), "inf": (math.inf, 12.0)})
 def test_the_norm_is_over_all_shards_with_replicas_once(workers, norm_type, norm):
-    for found, gradients in workers.run(2, step_on_two_ranks, norm_type):
-        assert found == pytest.approx(norm)
+    for result, gradients in workers.run(2, step_on_two_ranks, norm_type):
+        assert result == pytest.approx(norm)
         assert_close(gradients["replica"], torch.tensor([3.0]) / norm)
         if "shard" in gradients:
             assert_close(gradients["shard"], torch.tensor([4.0, 12.0]) / norm)
@@ -70,12 +70,15 @@ def step_of_a_model(env, case, plan, bound, norm_type):
     """The norm; the shards of this rank, and the replicas, after a step."""
     parallel = DistributedModelParallel(Scaled(case), env, plan=ShardingPlan({"sparse": plan}))
     parameters = dict(parallel.named_parameters())
-    dense = KeyedOptimizerWrapper(parameters, lambda each: torch.optim.SGD(each, lr=0.1))
+    dense = KeyedOptimizerWrapper(parameters, lambda value: torch.optim.SGD(value, lr=0.1))
     optimizer = GradientClippingOptimizer(dense, GradientClipping.NORM, bound, norm_type)
     loss_of(parallel(features_of(case, case.batches[0][env.rank])), 0).backward()
     norm = optimizer.gradient_norm()
     optimizer.step()
-    shards = [(each.shard, each.weight) for each in parallel.module.sparse.local_shards()]
+    shards = [
+        (local_shard.shard, local_shard.weight)
+        for local_shard in parallel.module.sparse.local_shards()
+    ]
     words = parallel.module.sparse.embedding_bags["words"].weight
     return norm, shards, {"scale": parallel.module.scale.detach(), WORDS: words.detach()}
 
@@ -95,13 +98,15 @@ def test_a_model_of_dense_shards_and_replicas_is_clipped_as_unsharded(workers, n
     losses = [loss_of(whole(features_of(case, batch)), 0) for batch in case.batches[0]]
     (sum(losses) / 2).backward()
     parameters = dict(whole.named_parameters())
-    expected = torch.nn.utils.get_total_norm([each.grad for each in parameters.values()], norm_type)
+    expected = torch.nn.utils.get_total_norm(
+        [parameter.grad for parameter in parameters.values()], norm_type
+    )
     bound = expected.item() / 3
     torch.nn.utils.clip_grad_norm_(parameters.values(), bound, norm_type)
     torch.optim.SGD(parameters.values(), lr=0.1).step()
     plan = plan_of(case, data_parallel(), **cuts)
-    found = workers.run(2, step_of_a_model, case, plan, bound, norm_type)
-    for norm, shards, replicas in found:
+    results = workers.run(2, step_of_a_model, case, plan, bound, norm_type)
+    for norm, shards, replicas in results:
         assert_close(norm, expected)
         for shard, weight in shards:
             of = parameters[f"sparse.embedding_bags.{shard.table}.weight"].detach()

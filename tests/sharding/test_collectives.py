@@ -27,10 +27,10 @@ CLOSED, TIMED_OUT = "Connection closed by peer [::1]:5", "Timed out waiting 5000
 def test_ranks_whose_collective_did_not_fail_are_missing(monkeypatch, causes, expected):
     for limit in ("TIMEOUT_SECONDS", "CLOSED_SECONDS"):
         monkeypatch.setattr(collectives, limit, 3.0 if None in causes else 60.0)
-    store, found = dist.HashStore(), [None] * len(causes)
+    store, actual = dist.HashStore(), [None] * len(causes)
 
     def fail(rank):
-        found[rank] = missing_ranks(store, rank, range(len(causes)), causes[rank])
+        actual[rank] = missing_ranks(store, rank, range(len(causes)), causes[rank])
 
     threads = [
         threading.Thread(target=fail, args=(rank,))
@@ -41,7 +41,7 @@ def test_ranks_whose_collective_did_not_fail_are_missing(monkeypatch, causes, ex
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == expected
+    assert actual == expected
 
 
 def fail_twice(env):

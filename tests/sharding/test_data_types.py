@@ -29,14 +29,14 @@ from tests.sharding.cases import held
 def collection():
     tables = [
         EmbeddingBagConfig(
-            name=each.value,
+            name=item.value,
             num_embeddings=4,
             embedding_dim=4,
-            feature_names=[each.value],
+            feature_names=[item.value],
             init_fn=nn.init.ones_,
-            data_type=each,
+            data_type=item,
         )
-        for each in DataType
+        for item in DataType
     ]
     return EmbeddingBagCollection(tables)
 
@@ -67,7 +67,7 @@ def train_and_load(env, plan, folder):
     pooled.sum().backward()
     save_state(trained, folder, group=env.process_group)
     load_state(loaded, folder, group=env.process_group)
-    return [held(each.module["sparse"]) for each in (trained, loaded)]
+    return [held(item.module["sparse"]) for item in (trained, loaded)]
 
 
 def refusal(env, plan):
@@ -82,12 +82,12 @@ def test_each_table_trains_and_is_saved_in_its_data_type(workers, tmp_path):
     # Both ranks look up row 0 of FP32 once and row 3 of FP16 twice; their gradients are averaged.
     expected = {"FP32": [0.75, 1.0, 1.0, 1.0], "FP16": [1.0, 1.0, 1.0, 0.5]}
     for results in zip(*ranks, strict=True):
-        found = {"FP32": [0.0] * 4, "FP16": [0.0] * 4}
-        for shard, weight, _ in (each for rank in results for each in rank):
+        actual = {"FP32": [0.0] * 4, "FP16": [0.0] * 4}
+        for shard, weight, _ in (item for rank in results for item in rank):
             assert weight.dtype == DataType(shard.table).dtype
             assert (weight == weight[:, :1]).all()
-            found[shard.table][slice(*shard.rows)] = weight[:, 0].tolist()
-        assert found == expected
+            actual[shard.table][slice(*shard.rows)] = weight[:, 0].tolist()
+        assert actual == expected
 
 
 def test_fp16_tables_that_every_rank_holds_are_refused(workers):
@@ -108,18 +108,18 @@ def test_a_checkpoint_loads_into_another_data_type(saved, loaded, tmp_path):
                             num_embeddings=5,
                             embedding_dim=4,
                             feature_names=["f"],
-                            data_type=each,
+                            data_type=item,
                         )
                     ]
                 )
             }
         )
-        for each in (saved, loaded)
+        for item in (saved, loaded)
     ]
 
     save_state(models[0], tmp_path / "state")
     load_state(models[1], tmp_path / "state")
 
-    given, found = (model["sparse"].embedding_bags["t"].weight for model in models)
-    assert found.dtype == loaded.dtype
-    assert torch.equal(found, given.to(loaded.dtype))
+    value, result = (model["sparse"].embedding_bags["t"].weight for model in models)
+    assert result.dtype == loaded.dtype
+    assert torch.equal(result, value.to(loaded.dtype))

@@ -16,16 +16,16 @@ from tests.sharding.reference import make_case
 
 def whole(case, results):
     """Weights and Adagrad's sums of each table, from what each rank holds."""
-    found = {}
+    result = {}
     for name, rows, dim, *_ in case.tables:
         for key in ("weight", "weight sum"):
-            found[name, key] = torch.full((rows, dim), torch.nan)
+            result[name, key] = torch.full((rows, dim), torch.nan)
     for shards, state in results:
         for shard, *_ in shards:
             for key in ("weight", "weight sum"):
-                into = found[shard.table, key][slice(*shard.rows), slice(*shard.columns)]
+                into = result[shard.table, key][slice(*shard.rows), slice(*shard.columns)]
                 into.copy_(state[f"sparse.embedding_bags.{shard.table}.{key}"])
-    return found
+    return result
 
 
 def test_weights_and_optimizer_state_load_under_another_cut_and_unsharded(workers, tmp_path):

@@ -46,8 +46,8 @@ def case_of(way, world_size):
 
 
 EVERY = [
-    pytest.param(*each, id="-".join(map(str, each)))
-    for each in (
+    pytest.param(*item, id="-".join(map(str, item)))
+    for item in (
         *((way, kind, "fused", 2) for way in WAYS for kind in KINDS if way != "sequences"),
         # Not data_parallel and mixed: torch's backward of replicas makes tensors in C++.
         *(("sequences", kind, "fused", 2) for kind in KINDS[1:-1]),
@@ -78,8 +78,8 @@ def test_position_weights_train_elsewhere_as_on_cpu(workers):
 
 
 ON_CUDA = [
-    pytest.param(*each, id="-".join(map(str, each)))
-    for each in (
+    pytest.param(*item, id="-".join(map(str, item)))
+    for item in (
         *((way, kind, "fused", n, "nccl") for way in WAYS for kind in KINDS for n in (1, 2)),
         # On one GPU, which NCCL refuses.
         *((way, kind, "fused", 2, "gloo") for way in WAYS for kind in KINDS),
@@ -157,9 +157,9 @@ def test_step_counts_of_a_capturable_adam_alone_load_elsewhere(workers, tmp_path
     plan = plan_of(case, row_wise(compute_kernel="dense"))
     for said, devices in workers.run(2, load_capturable_elsewhere, case, plan, tmp_path / "state"):
         assert said == []
-        counts = [each.pop("step") for each in devices]
+        counts = [device.pop("step") for device in devices]
         assert counts == ["lazy:0"] * (len(counts) - 1) + ["cpu"]
-        assert {device for each in devices for device in each.values()} == {"lazy:0"}
+        assert {device for item in devices for device in item.values()} == {"lazy:0"}
 
 
 def check_same_state(loaded, saved):
@@ -249,8 +249,8 @@ class Stream:
         self._log.append(f"{self.name} waits for {other.name}")
 
     def record_event(self):
-        given = len(self._log)
-        return f"event {given} of {self.name}"
+        value = len(self._log)
+        return f"event {value} of {self.name}"
 
     def wait_event(self, event):
         self._log.append(f"{self.name} waits for {event}")

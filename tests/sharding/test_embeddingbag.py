@@ -55,9 +55,9 @@ def check_equal(case, plan, results):
         for name, _, dim, *_ in case.tables
     }
     outputs, weights, state = run_reference(case, ranges)
-    for rank, (given, shards, replicas) in enumerate(results):
+    for rank, (options, shards, replicas) in enumerate(results):
         for step, expected in enumerate(outputs):
-            check_close(given[step], expected[rank])
+            check_close(options[step], expected[rank])
         for name, (weight, squares) in replicas.items():
             check_close(weight, weights[name])
             check_state(squares, state[name, *ranges[name][0]])
@@ -70,15 +70,15 @@ def check_equal(case, plan, results):
                 check_state(squares, state[shard.table, *ranges[shard.table][0]], (rows, columns))
 
 
-def check_state(given, expected, place=...):
+def check_state(value, expected, place=...):
     """None: of an optimizer without state."""
-    assert (given is None) == (expected is None)
+    assert (value is None) == (expected is None)
     if expected is not None:
-        check_close(given, expected[place])
+        check_close(value, expected[place])
 
 
-def check_close(given, expected):
-    torch.testing.assert_close(given.double(), expected, rtol=1e-5, atol=1e-5)
+def check_close(value, expected):
+    torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 POOLINGS = [
@@ -115,7 +115,7 @@ FUSED, DENSE = ["sgd", "rowwise_adagrad", "adagrad"], ["sgd", "adagrad"]
 )
 @pytest.mark.parametrize(
     ("pooling", "is_weighted", "is_sequence"),
-    [pytest.param(*each.values, False, id=each.id) for each in POOLINGS]
+    [pytest.param(*pooling.values, False, id=pooling.id) for pooling in POOLINGS]
     + [pytest.param("SUM", False, True, id="sequences")],
 )
 def test_five_steps_equal_unsharded_training(

@@ -39,7 +39,9 @@ SPLITS = ("train", "valid", "test")
 
 def with_unknown_ids(data):
     """The same examples, with a row for unknown ids in every table."""
-    sparse = [replace(each, ids=Identity(each.ids.rows, "oov")) for each in data.schema.sparse]
+    sparse = [
+        replace(feature, ids=Identity(feature.ids.rows, "oov")) for feature in data.schema.sparse
+    ]
     schema = Schema(dense=data.schema.dense, sparse=sparse)
     splits = {name: replace(getattr(data, name), schema=schema) for name in SPLITS}
     return replace(data, schema=schema, **splits)
@@ -48,21 +50,21 @@ def with_unknown_ids(data):
 def arrays(folder):
     """All tensors of a checkpoint's state, as torch's own reader finds them."""
     metadata = FileSystemReader(folder).read_metadata().state_dict_metadata
-    found = {
-        key: torch.empty(each.size, dtype=each.properties.dtype)
-        for key, each in metadata.items()
-        if hasattr(each, "size")
+    results = {
+        key: torch.empty(value.size, dtype=value.properties.dtype)
+        for key, value in metadata.items()
+        if hasattr(value, "size")
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of a process without ranks.
-        load_dcp(found, checkpoint_id=folder, no_dist=True)
-    return found
+        load_dcp(results, checkpoint_id=folder, no_dist=True)
+    return results
 
 
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name, each in expected.items():
-        assert torch.equal(found[name], each), name
+def assert_equal(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(actual[name], value), name
 
 
 RESUMED = {
@@ -102,19 +104,19 @@ def test_a_run_resumed_in_warm_up_and_while_patience_runs_out_equals_a_whole_one
     written = resumed / "last" / str(expected.steps - 5) / "training.json"
     state = RunState.model_validate_json(written.read_text())
     assert state.evaluations_without_improvement == 2
-    for found in workers.run(2, train_until, resumed, None, True):
-        assert (found.valid, found.test) == (expected.valid, expected.test)
-        assert (found.steps, found.stopped_early) == (expected.steps, True)
-    documents = [(each / "last" / last / "training.json").read_text() for each in (whole, resumed)]
+    for result in workers.run(2, train_until, resumed, None, True):
+        assert (result.valid, result.test) == (expected.valid, expected.test)
+        assert (result.steps, result.stopped_early) == (expected.steps, True)
+    documents = [(item / "last" / last / "training.json").read_text() for item in (whole, resumed)]
     assert documents[0] == documents[1]
-    found = arrays(resumed / "last" / last / "state")
-    assert_equal(found, arrays(whole / "last" / last / "state"))
+    actual = arrays(resumed / "last" / last / "state")
+    assert_equal(actual, arrays(whole / "last" / last / "state"))
     for kept in (
         "user.weight.user.momentum1",
         "item.weight.item.momentum1",
         "history.weight.exp_avg_sq",
     ):
-        assert any(key.endswith(kept) for key in found), (kept, found.keys())
+        assert any(key.endswith(kept) for key in actual), (kept, actual.keys())
 
 
 def initial_state(env, folder, tables):
@@ -145,12 +147,12 @@ def large():
 def test_initial_weights_do_not_depend_on_ranks_or_plan(workers, tmp_path, world_size, tables):
     initial_state(None, tmp_path / "alone", TABLE_WISE)
     workers.run(world_size, initial_state, tmp_path / "ranks", tables)
-    expected, found = (
-        {key: each for key, each in arrays(tmp_path / name).items() if "optimizer." not in key}
+    expected, actual = (
+        {key: array for key, array in arrays(tmp_path / name).items() if "optimizer." not in key}
         for name in ("alone", "ranks")
     )
-    assert_equal(found, expected)
-    (user,) = (each for key, each in found.items() if key.endswith("user.weight"))
+    assert_equal(actual, expected)
+    (user,) = (result for key, result in actual.items() if key.endswith("user.weight"))
     assert len(user.unique()) > 0.95 * user.numel()  # No block repeats another.
 
 
@@ -164,7 +166,7 @@ def batches_trained_on(env, folder):
             return
         for batch in original(split, **kwargs):
             lists = batch.sparse["user"].to_dense(), batch.sparse["history"].to_dense()
-            users, histories = ([ids.tolist() for ids in each] for each in lists)
+            users, histories = ([ids.tolist() for ids in item] for item in lists)
             seen.append(
                 list(
                     zip(batch.dense.tolist(), users, histories, batch.labels.tolist(), strict=True)
@@ -209,8 +211,8 @@ def train_uneven(env, folder, tables):
 def test_uneven_parts_train_like_one_global_batch(workers, tmp_path, tables):
     expected, losses = train_uneven(None, tmp_path / "alone", tables)
     assert len(losses) == 40
-    for found, theirs in workers.run(2, train_uneven, tmp_path / "ranks", tables):
+    for result, theirs in workers.run(2, train_uneven, tmp_path / "ranks", tables):
         torch.testing.assert_close(theirs, losses, rtol=1e-5, atol=0)
-        assert found.keys() == expected.keys()
-        for name, each in expected.items():
-            torch.testing.assert_close(found[name], each, rtol=1e-5, atol=1e-6)
+        assert result.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(result[name], value, rtol=1e-5, atol=1e-6)

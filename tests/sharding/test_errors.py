@@ -91,8 +91,8 @@ CASE = make_case(2, sizes=[3, 3], steps=1)
     },
 )
 def test_a_bad_batch_on_one_rank_is_one_message_on_all(workers, batch, message):
-    found = workers.run(2, bad_batch, CASE, plan_of(CASE, row_wise()), batch)
-    assert found == [message, message]
+    results = workers.run(2, bad_batch, CASE, plan_of(CASE, row_wise()), batch)
+    assert results == [message, message]
 
 
 def test_weights_of_ids_that_require_a_gradient_are_refused(workers):
@@ -108,12 +108,12 @@ def test_weights_of_ids_that_require_a_gradient_are_refused(workers):
 
 def test_ranks_with_different_plans_are_refused(workers):
     plans = [plan_of(CASE, table_wise(0)), plan_of(CASE, table_wise(1))]
-    found = workers.run(2, bad_plan, CASE, plans)
-    assert found[0] == found[1]
-    assert found[0].startswith(
+    results = workers.run(2, bad_plan, CASE, plans)
+    assert results[0] == results[1]
+    assert results[0].startswith(
         "rank 1: expected the plan and tables of rank 0: module 'sparse': table 'users': "
     )
-    first, second = found[0].split(", got module 'sparse': table 'users': ")
+    first, second = results[0].split(", got module 'sparse': table 'users': ")
     assert first.endswith('"devices":[0]}')
     assert second.endswith('"devices":[1]}')
 
@@ -140,9 +140,9 @@ def test_ranks_with_different_plans_are_refused(workers):
     },
 )
 def test_sharders_that_differ_on_one_rank_are_refused_by_the_field(workers, settings, message):
-    found = workers.run(2, bad_sharder, CASE, plan_of(CASE, row_wise()), settings)
+    results = workers.run(2, bad_sharder, CASE, plan_of(CASE, row_wise()), settings)
     expected = f"rank 1: expected the plan and tables of rank 0: module 'sparse': {message}"
-    assert found == [expected, expected]
+    assert results == [expected, expected]
 
 
 def test_replicas_on_one_rank_and_shards_on_another_are_refused_by_the_type(workers):
@@ -195,9 +195,9 @@ def test_a_plan_for_fewer_ranks_is_one_message_on_all(workers):
 )
 def test_another_plan_on_one_rank_is_one_message_on_all(workers, plan, got):
     good = ShardingPlan({"sparse": plan_of(CASE, data_parallel())})
-    found = workers.run(2, build_with, CASE, [good, plan])
-    assert found[0] == found[1]
-    assert re.fullmatch(f"rank 1: {got}", found[0])
+    results = workers.run(2, build_with, CASE, [good, plan])
+    assert results[0] == results[1]
+    assert re.fullmatch(f"rank 1: {got}", results[0])
 
 
 @cases(
@@ -209,18 +209,18 @@ def test_another_plan_on_one_rank_is_one_message_on_all(workers, plan, got):
     },
 )
 def test_a_local_size_of_one_rank_is_one_message_on_all(workers, sizes, message):
-    found = workers.run(4, bad_local_size, sizes)
-    assert found == [found[0]] * 4
-    assert re.fullmatch(message, found[0])
+    results = workers.run(4, bad_local_size, sizes)
+    assert results == [results[0]] * 4
+    assert re.fullmatch(message, results[0])
 
 
 def test_a_model_that_differs_on_one_rank_is_refused(workers):
-    found = workers.run(2, bad_model, CASE, plan_of(CASE, table_wise(0)))
+    results = workers.run(2, bad_model, CASE, plan_of(CASE, table_wise(0)))
     message = (
         "rank 1: expected the plan and tables of rank 0: norm: torch.float32 (2,), "
         "requires_grad=False, got norm: torch.float32 (3,), requires_grad=False"
     )
-    assert found == [message, message]
+    assert results == [message, message]
 
 
 @cases(
@@ -241,9 +241,9 @@ def test_a_plan_names_ranks_that_there_are(rank, message):
 def test_a_plan_that_does_not_fit_on_one_rank_is_refused_on_all(workers):
     broken = plan_of(CASE, table_wise(0))
     del broken["items"]
-    found = workers.run(2, bad_plan, CASE, [plan_of(CASE, table_wise(0)), broken])
+    results = workers.run(2, bad_plan, CASE, [plan_of(CASE, table_wise(0)), broken])
     message = "rank 1: plan: module 'sparse': table 'items': expected a sharding, got none"
-    assert found == [message, message]
+    assert results == [message, message]
 
 
 @cases(
@@ -259,8 +259,8 @@ def test_what_has_no_cpu_kernel_is_refused_on_cpu_with_its_table(settings, messa
     module, plan = collection_of(CASE), plan_of(CASE, row_wise())
     with pytest.raises(InputError, match=f"here: table 'users': {message}"):
         sharder.optimizers(module, plan, where="here", device="cpu")
-    found = sharder.optimizers(module, plan, where="here", device="cuda")
-    assert set(found.values()) == {optimizer_of_params(settings)}
+    optimizers = sharder.optimizers(module, plan, where="here", device="cuda")
+    assert set(optimizers.values()) == {optimizer_of_params(settings)}
 
 
 @cases(
@@ -330,8 +330,8 @@ class _FbgemmName(Enum):
 
 
 def test_fused_params_take_the_names_and_settings_of_fbgemm():
-    found = optimizer_of_params({"optimizer": _FbgemmName.ROWWISE, "gradient_clipping": True})
-    assert found == FusedOptimizer(name="rowwise_adagrad", max_gradient=1.0)
+    optimizer = optimizer_of_params({"optimizer": _FbgemmName.ROWWISE, "gradient_clipping": True})
+    assert optimizer == FusedOptimizer(name="rowwise_adagrad", max_gradient=1.0)
     unclipped = {"optimizer": "exact_sgd", "gradient_clipping": False, "max_gradient": 2.0}
     assert optimizer_of_params(unclipped) == FusedOptimizer(name="sgd")
     average = optimizer_of_params({"optimizer": _FbgemmName.EMA, "ema_interval": 5})
@@ -341,8 +341,8 @@ def test_fused_params_take_the_names_and_settings_of_fbgemm():
 def test_fused_params_without_an_optimizer_are_sgd_and_say_so_once(caplog):
     warn_default_optimizer.cache_clear()
     assert optimizer_of_params({}) == FusedOptimizer(name="sgd")
-    found = optimizer_of_params({"learning_rate": 0.5})
-    assert found == FusedOptimizer(name="sgd", learning_rate=0.5)
+    optimizer = optimizer_of_params({"learning_rate": 0.5})
+    assert optimizer == FusedOptimizer(name="sgd", learning_rate=0.5)
     assert caplog.messages == [
         "fused_params: got no optimizer: tables train by sgd, as in TorchRec; "
         "write optimizer='sgd', or another one such as 'rowwise_adagrad'"
@@ -372,17 +372,17 @@ def test_optimizers_in_backward_are_those_of_the_parameters():
     expected = FusedOptimizer(name="rowwise_adagrad", learning_rate=0.5, eps=1e-3)
     assert optimizer_of(weight) == expected
     sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd", "learning_rate": 0.1})
-    found = sharder.optimizers(module, plan_of(CASE, row_wise()), where="here", device="cpu")
-    assert found["users"] == expected
-    assert found["items"] == FusedOptimizer(name="sgd", learning_rate=0.1)
+    optimizers = sharder.optimizers(module, plan_of(CASE, row_wise()), where="here", device="cpu")
+    assert optimizers["users"] == expected
+    assert optimizers["items"] == FusedOptimizer(name="sgd", learning_rate=0.1)
 
 
 def test_missing_weights_name_a_feature_that_needs_them(workers):
     case = make_case(2, sizes=[3, 3], steps=1, is_weighted=True)
     batch = KeyedJaggedTensor(NAMES, torch.ones(4).long(), lengths=torch.ones(4).long())
     message = "rank 1: feature 'u': expected weights, got none"
-    found = workers.run(2, bad_batch, case, plan_of(case, row_wise()), batch)
-    assert found == [message, message]
+    results = workers.run(2, bad_batch, case, plan_of(case, row_wise()), batch)
+    assert results == [message, message]
 
 
 def test_training_without_a_process_group_is_refused():

@@ -33,12 +33,14 @@ def case_of(world_size):
 
 def run_reference(case):
     """Outputs of each step and rank, tables and position weights in the end; SGD, float64."""
-    tables = {name: each.double() for name, each in case.weights.items()}
-    positions = {name: each.double() for name, each in initial_positions().items()}
+    tables = {name: weight.double() for name, weight in case.weights.items()}
+    positions = {
+        name: initial_position.double() for name, initial_position in initial_positions().items()
+    }
     outputs = []
     for step, ranks in enumerate(case.batches):
         leaves = [
-            {name: each.clone().requires_grad_() for name, each in of.items()}
+            {name: value.clone().requires_grad_() for name, value in of.items()}
             for of in (tables, positions)
         ]
         pooled = []
@@ -48,8 +50,8 @@ def run_reference(case):
                 for feature, (ids, lengths, _) in batch.items()
             }
             pooled.append(pool(case, leaves[0], weighted))
-        outputs.append([each.detach() for each in pooled])
-        (sum(loss_of(each, step) for each in pooled) / len(ranks)).backward()
+        outputs.append([vectors.detach() for vectors in pooled])
+        (sum(loss_of(vectors, step) for vectors in pooled) / len(ranks)).backward()
         for values, of in zip((tables, positions), leaves, strict=True):
             for name, leaf in of.items():
                 values[name] = values[name] - RATE * leaf.grad
@@ -68,10 +70,10 @@ def test_five_steps_with_position_weights_equal_unsharded_training(
 ):
     case = case_of(world_size)
     outputs, tables, positions = run_reference(case)
-    found = workers.run(world_size, train, case, plan_of(case, kind, world_size), is_dict)
-    for rank, (given, shards, replicas, weights) in enumerate(found):
+    results = workers.run(world_size, train, case, plan_of(case, kind, world_size), is_dict)
+    for rank, (options, shards, replicas, weights) in enumerate(results):
         for step, expected in enumerate(outputs):
-            check_close(given[step], expected[rank])
+            check_close(options[step], expected[rank])
         for name, weight in replicas.items():
             check_close(weight, tables[name])
         for shard, weight, _ in shards:

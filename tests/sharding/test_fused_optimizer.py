@@ -39,7 +39,7 @@ def train(env, case, parallel, before_step=None):
         loss_of(output, step).backward()
         outputs.append(output.detach())
     shards = parallel.module["sparse"].local_shards()
-    return outputs, [(each.shard, each.weight, dict(each.state)) for each in shards]
+    return outputs, [(shard.shard, shard.weight, dict(shard.state)) for shard in shards]
 
 
 def train_ema(env, case, plan):
@@ -60,9 +60,9 @@ def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_wei
     ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
     outputs, weights, state = run_reference(case, ranges, ema=EMA)
     plan = plan_of(case, row_wise(), world_size, users=table_wise(rank=world_size - 1))
-    for rank, (given, shards) in enumerate(workers.run(world_size, train_ema, case, plan)):
+    for rank, (options, shards) in enumerate(workers.run(world_size, train_ema, case, plan)):
         for step, expected in enumerate(outputs):
-            check_close(given[step], expected[rank])
+            check_close(options[step], expected[rank])
         for shard, weight, states in shards:
             rows = slice(*shard.rows)
             check_close(weight, weights[shard.table][rows])
@@ -93,9 +93,9 @@ def test_gradients_of_pooled_vectors_are_clipped_alike_under_every_plan(
     bound = 0.2
     outputs, weights, _ = run_reference(case, ranges, clip=bound)
     plan = plan_of(case, row_wise(), 2, users=column_wise())
-    for rank, (given, shards) in enumerate(workers.run(2, train_clipped, case, plan, bound)):
+    for rank, (options, shards) in enumerate(workers.run(2, train_clipped, case, plan, bound)):
         for step, expected in enumerate(outputs):
-            check_close(given[step], expected[rank])
+            check_close(options[step], expected[rank])
         for shard, weight, _ in shards:
             check_close(weight, weights[shard.table][slice(*shard.rows), slice(*shard.columns)])
 
@@ -131,7 +131,7 @@ def train_with_rates(env, case, plan, rates):
     settings = {"optimizer": case.optimizer, "learning_rate": 9.0, "eps": 1e-6}
     parallel = sharded(env, case, plan, settings)
     dense = KeyedOptimizerWrapper(
-        {"bias": nn.Parameter(torch.zeros(1))}, lambda each: torch.optim.SGD(each, lr=1.0)
+        {"bias": nn.Parameter(torch.zeros(1))}, lambda value: torch.optim.SGD(value, lr=1.0)
     )
     combined = CombinedOptimizer([("dense", dense), ("tables", parallel.fused_optimizer)])
     stages = [
@@ -192,8 +192,8 @@ def test_access_counts_are_those_of_all_ids_in_training(workers, world_size):
                     if row >= 0:
                         counts[row] += 1
         expected[f"sparse.{name}"] = counts
-    for found in workers.run(world_size, count_of_batches, case, plan):
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    for result in workers.run(world_size, count_of_batches, case, plan):
+        torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
 def counts_of_a_model_without(env, case, plan):
@@ -224,7 +224,7 @@ def load_counts(env, case, plan, folder):
     parallel = sharded(env, case, plan, settings, count_accesses=True)
     said = load_state(parallel, folder, group=env.process_group)
     shards = parallel.module["sparse"].local_shards()
-    return parallel.access_counts(), {each.state["steps"].item() for each in shards}, said
+    return parallel.access_counts(), {shard.state["steps"].item() for shard in shards}, said
 
 
 def test_access_counts_and_steps_are_saved_and_load_under_another_plan(workers, tmp_path):

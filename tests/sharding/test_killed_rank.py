@@ -35,7 +35,7 @@ def test_a_lost_rank_ends_the_others_with_an_error(tmp_path, moment):
             process.kill()
             process.join(DEADLINE_SECONDS)
     codes = [process.exitcode for process in processes]
-    said = {int(each.stem): each.read_text() for each in tmp_path.glob("*.error")}
+    said = {int(path.stem): path.read_text() for path in tmp_path.glob("*.error")}
     assert codes == [1, -signal.SIGKILL, 1], said
     assert said.keys() == {0, 2}
     for rank, text in said.items():

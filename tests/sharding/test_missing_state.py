@@ -21,11 +21,11 @@ from tests.sharding.test_checkpoint import unsharded
 from tests.sharding.test_state_refusals import KEEPS, trained
 
 
-def refusal(model, folder, **given):
+def refusal(model, folder, **kwargs):
     """The message by default, and what strict=False returns."""
     with pytest.raises(DataError) as raised:
-        load_state(model, folder, **given)
-    return str(raised.value), load_state(model, folder, strict=False, **given)
+        load_state(model, folder, **kwargs)
+    return str(raised.value), load_state(model, folder, strict=False, **kwargs)
 
 
 @cases(
@@ -48,10 +48,10 @@ def test_state_that_is_not_saved_is_refused_or_kept(tmp_path, kind, expected, sa
     ]
     assert refusal(other, tmp_path / "state", optimizer=optimizer) == (
         f"{tmp_path / 'state'}: {problems[1]}{KEEPS}",
-        [f"{each}; it is kept" for each in problems],
+        [f"{problem}; it is kept" for problem in problems],
     )
     assert torch.equal(other.weight, model.weight)
-    assert not any(each["step"] for each in optimizer.state.values())
+    assert not any(state["step"] for state in optimizer.state.values())
 
 
 def test_optimizers_without_state_need_none(tmp_path):
@@ -83,13 +83,13 @@ def test_state_of_another_class_is_kept_on_demand(tmp_path):
     model, adam = trained(torch.optim.Adam)
     save_state(model, tmp_path / "state", optimizer=adam)
     model, adagrad = trained(torch.optim.Adagrad)
-    sums = [each["sum"].clone() for each in adagrad.state.values()]
+    sums = [state["sum"].clone() for state in adagrad.state.values()]
     said = load_state(model, tmp_path / "state", optimizer=adagrad, strict=False)
     assert said[1] == (
         "optimizer state of 'weight': expected that of Adagrad (step, sum), got that of Adam "
         "(exp_avg, exp_avg_sq, step); it is kept"
     )
-    assert all(map(torch.equal, sums, (each["sum"] for each in adagrad.state.values())))
+    assert all(map(torch.equal, sums, (state["sum"] for state in adagrad.state.values())))
 
 
 @pytest.mark.parametrize("has_stepped", [False, True])
@@ -130,17 +130,17 @@ def test_state_of_another_kernel_is_refused_or_kept(tmp_path, saved, loaded, exp
     )
     save_state(one, tmp_path / "state")
     with torch.no_grad():
-        for each in other["sparse"].optimizer_state().values():
-            each.fill_(3.0)
+        for value in other["sparse"].optimizer_state().values():
+            value.fill_(3.0)
     said, kept = refusal(other, tmp_path / "state")
     problems = [
         f"optimizer state of table {name!r}: expected {expected}, got {got}"
         for name in ("items", "users", "words")
     ]
     assert said == f"{tmp_path / 'state'}: {problems[1]}{KEEPS}"
-    assert kept == [f"{each}; it is kept" for each in problems]
-    assert all(each.eq(3).all() for each in other["sparse"].optimizer_state().values())
-    users = [each["sparse"].embedding_bags["users"].weight for each in (one, other)]
+    assert kept == [f"{problem}; it is kept" for problem in problems]
+    assert all(item.eq(3).all() for item in other["sparse"].optimizer_state().values())
+    users = [item["sparse"].embedding_bags["users"].weight for item in (one, other)]
     assert torch.equal(*users)
 
 
@@ -156,7 +156,7 @@ def test_state_of_the_same_shapes_of_another_kernel_is_refused_by_name(tmp_path)
         f"ema_rowwise_adagrad, got that of rowwise_adagrad{KEEPS}"
     )
     tensors = state_tensors(one)
-    unnamed = {key: each for key, each in tensors.items() if "__class." not in key}
+    unnamed = {key: tensor for key, tensor in tensors.items() if "__class." not in key}
     assert len(unnamed) == len(tensors) - 3
     block_files.write_tensors(unnamed, tmp_path / "unnamed")
     key = "optimizer.state.sparse.embedding_bags.users.weight.users.steps"
@@ -210,7 +210,7 @@ def test_entries_beside_the_model_are_refused_or_ignored(tmp_path, wrap, others)
     saved = wrap(model.state_dict()) | others
     save_dcp(saved, checkpoint_id=tmp_path / "state", no_dist=True)
     said, ignored = refusal(other, tmp_path / "state")
-    names = ", ".join(repr(name) for name, each in sorted(others.items()) if each != {})
+    names = ", ".join(repr(name) for name, other in sorted(others.items()) if other != {})
     assert said.startswith(f"{tmp_path / 'state'}: expected the 2 weights of Linear, got unknown '")
     assert said.endswith(
         "; entries of the model and 'optimizer' are read: strict=False ignores the others, " + names

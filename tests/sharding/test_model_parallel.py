@@ -85,7 +85,7 @@ def test_pooled_and_sequence_collections_exchange_their_inputs_together(workers)
 def test_dense_gradients_are_means_over_the_ranks(workers):
     results = workers.run(2, train_model, CASE, PLANS)
     for of_ranks in zip(*results, strict=True):
-        gradients = [each[-1] for each in of_ranks]
+        gradients = [rank[-1] for rank in of_ranks]
         expected = torch.stack([own for own, *_ in gradients]).mean(0)
         for _, averaged, unused in gradients:
             torch.testing.assert_close(averaged, expected)
@@ -128,8 +128,8 @@ def test_gradients_are_averaged_after_a_backward_pass_that_failed(workers):
     ],
 )
 def test_ranks_exchange_together_what_all_of_them_observed(workers, arguments, expected):
-    found = workers.run(2, exchanges_of_arguments, CASE, PLANS, arguments)
-    assert found == [expected, expected]
+    results = workers.run(2, exchanges_of_arguments, CASE, PLANS, arguments)
+    assert results == [expected, expected]
 
 
 def test_an_argument_that_is_not_given_again_is_one_message_on_all(workers):
@@ -154,5 +154,5 @@ def test_an_argument_that_is_not_given_again_is_one_message_on_all(workers):
     },
 )
 def test_a_bad_batch_in_any_step_is_one_message_on_all(workers, batch, message, bad_step):
-    found = workers.run(2, bad_batch_in_step, CASE, PLANS, batch, bad_step)
-    assert found == [message, message]
+    results = workers.run(2, bad_batch_in_step, CASE, PLANS, batch, bad_step)
+    assert results == [message, message]

@@ -40,9 +40,9 @@ OUTSIDE = (
 def test_a_pipeline_equals_the_plain_loop_bit_for_bit(workers, name, kind):
     plain = workers.run(2, train_two_epochs, CASE, PLANS, "plain", kind)
     piped = workers.run(2, train_two_epochs, CASE, PLANS, name, kind)
-    for (outputs, state), (given, given_state) in zip(plain, piped, strict=True):
-        assert len(given) == 3 * len(CASE.batches)
-        for a, b in zip([*outputs, *state], [*given, *given_state], strict=True):
+    for (outputs, state), (options, given_state) in zip(plain, piped, strict=True):
+        assert len(options) == 3 * len(CASE.batches)
+        for a, b in zip([*outputs, *state], [*options, *given_state], strict=True):
             assert torch.equal(a, b)
 
 
@@ -68,8 +68,8 @@ def test_a_fault_of_one_ranks_data_is_an_error_of_its_step_on_every_rank(
     workers, name, at, fault, message, later
 ):
     expected = [""] * at + [message] + [later] * (4 - at)
-    found = workers.run(2, progress_with_fault, CASE, PLANS, name, fault, at)
-    assert found == [expected, expected]
+    results = workers.run(2, progress_with_fault, CASE, PLANS, name, fault, at)
+    assert results == [expected, expected]
 
 
 @cases(
@@ -80,17 +80,17 @@ def test_a_fault_of_one_ranks_data_is_an_error_of_its_step_on_every_rank(
     },
 )
 def test_the_batch_before_the_end_is_done_or_kept(workers, execute_all_batches, expected):
-    found = workers.run(2, train_in_turns, CASE, PLANS, execute_all_batches)
-    assert found == [expected, expected]
+    results = workers.run(2, train_in_turns, CASE, PLANS, execute_all_batches)
+    assert results == [expected, expected]
 
 
 def test_a_detached_model_is_called_between_two_steps(workers):
-    expected, found = (
+    expected, actual = (
         workers.run(2, train_detached, CASE, PLANS, is_detached) for is_detached in (False, True)
     )
-    for outputs, given in zip(expected, found, strict=True):
+    for outputs, result in zip(expected, actual, strict=True):
         assert len(outputs) == len(CASE.batches)
-        assert all(map(torch.equal, outputs, given))
+        assert all(map(torch.equal, outputs, result))
 
 
 @cases(
@@ -103,7 +103,7 @@ def test_a_detached_model_is_called_between_two_steps(workers):
 @pytest.mark.parametrize("name", ["base", "sparse", "eval"])
 def test_a_model_that_returns_no_loss_and_output_is_refused(workers, name, kind, returned):
     said = workers.run(2, refused_output, CASE, PLANS, name, kind)
-    assert said == [f"the model returned {each}; expected (loss, output)" for each in returned]
+    assert said == [f"the model returned {item}; expected (loss, output)" for item in returned]
 
 
 @pytest.mark.parametrize("name", ["base", "sparse"])

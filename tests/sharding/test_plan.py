@@ -39,7 +39,7 @@ def rectangles(generator, world_size=4, local_size=2):
     plan = construct_module_sharding_plan(
         collection(), {"t": generator}, world_size=world_size, local_size=local_size
     )
-    return [(each.rows, each.columns, each.devices) for each in plan["t"].sharding_spec]
+    return [(shard.rows, shard.columns, shard.devices) for shard in plan["t"].sharding_spec]
 
 
 def test_arguments_stand_in_torchrecs_order():
@@ -47,7 +47,7 @@ def test_arguments_stand_in_torchrecs_order():
     cut = construct_module_sharding_plan(
         collection(), {"t": table_row_wise(1)}, sharder, 2, 4, "cpu"
     )
-    assert [each.devices for each in cut["t"].sharding_spec] == [(2,), (3,)]
+    assert [shard.devices for shard in cut["t"].sharding_spec] == [(2,), (3,)]
 
 
 WHOLE = ((0, 10), (0, 16))
@@ -246,12 +246,12 @@ def test_a_plan_that_does_not_fit_is_refused(generators, message):
 
 
 def made_up(sharding_type="table_wise", compute_kernel="fused", **shard):
-    given = {"table": "t", "rows": (0, 10), "columns": (0, 16), "devices": (0,)} | shard
+    settings = {"table": "t", "rows": (0, 10), "columns": (0, 16), "devices": (0,)} | shard
     return EmbeddingModuleShardingPlan(
         t=ParameterSharding(
             sharding_type=sharding_type,
             compute_kernel=compute_kernel,
-            sharding_spec=(Shard(**given),),
+            sharding_spec=(Shard(**settings),),
         )
     )
 
@@ -295,8 +295,8 @@ SHARDS_EXPECTED = (
 
 
 def by_hand(**arguments):
-    given = {"sharding_type": "row_wise", "compute_kernel": "fused", "sharding_spec": (SHARD,)}
-    return ParameterSharding(**given | arguments)
+    settings = {"sharding_type": "row_wise", "compute_kernel": "fused", "sharding_spec": (SHARD,)}
+    return ParameterSharding(**settings | arguments)
 
 
 def shard(**arguments):

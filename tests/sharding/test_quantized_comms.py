@@ -45,7 +45,7 @@ def step(env, case, plan, config):
     vectors and of gradients."""
     comms = None if config is None else get_qcomm_codecs_registry(qcomms_config=config)
     module = shard(env, collection_of(case), plan, comms=comms)
-    before = [each.weight.clone() for each in module.local_shards()]
+    before = [local_shard.weight.clone() for local_shard in module.local_shards()]
     features = features_of(case, case.batches[0][env.rank])
     with count_exchanges(env.output_group) as forward:
         output = values_of(module(features), features)
@@ -57,8 +57,8 @@ def step(env, case, plan, config):
         for calls in (forward, backward)
     ]
     gradients = [
-        (old - each.weight) / LEARNING_RATE
-        for old, each in zip(before, module.local_shards(), strict=True)
+        (old - local_shard.weight) / LEARNING_RATE
+        for old, local_shard in zip(before, module.local_shards(), strict=True)
     ]
     return output.detach(), gradients, received
 
@@ -66,10 +66,10 @@ def step(env, case, plan, config):
 @pytest.mark.parametrize("precision", list(CommType), ids=str)
 def test_bytes_are_those_of_the_precision(workers, precision):
     config = QCommsConfig(forward_precision=precision, backward_precision=precision)
-    found = workers.run(2, step, CASE, plan_of(CASE, table_wise(rank=0)), config)
+    results = workers.run(2, step, CASE, plan_of(CASE, table_wise(rank=0)), config)
     of_example = sum(BYTES_OF_VECTOR[precision](width) for width in WIDTHS)
     # Vectors of 5 and 3 examples go to their ranks, gradients of all 8 to rank 0.
-    assert [received for *_, received in found] == [
+    assert [received for *_, received in results] == [
         [5 * of_example, 8 * of_example],
         [3 * of_example, 0],
     ]
@@ -81,11 +81,11 @@ def test_bytes_are_those_of_the_precision(workers, precision):
 def test_vectors_are_within_the_rounding_of_the_precision(workers, case, precision, generator):
     plan = plan_of(case, generator)
     exact = workers.run(2, step, case, plan, None)
-    found = workers.run(2, step, case, plan, QCommsConfig(forward_precision=precision))
+    results = workers.run(2, step, case, plan, QCommsConfig(forward_precision=precision))
     largest = max(float(output.abs().max()) for output, *_ in exact)
     parts = len(plan["users"].sharding_spec)
-    for (expected, *_), (given, *_) in zip(exact, found, strict=True):
-        error = float((given - expected).abs().max())
+    for (expected, *_), (options, *_) in zip(exact, results, strict=True):
+        error = float((options - expected).abs().max())
         assert error <= 2 * parts * HALF_STEP[precision] * largest
         assert (error > 0) == (precision is not CommType.FP32)
 
@@ -95,16 +95,16 @@ def test_vectors_are_within_the_rounding_of_the_precision(workers, case, precisi
 def test_gradients_are_within_the_rounding_of_the_precision(workers, case, precision):
     plan = plan_of(case, table_wise(rank=0))
     exact = workers.run(2, step, case, plan, None)[0][1]
-    found = workers.run(2, step, case, plan, QCommsConfig(backward_precision=precision))[0][1]
+    result = workers.run(2, step, case, plan, QCommsConfig(backward_precision=precision))[0][1]
     # A gradient is at most 1.5 / 2 for each use of a row; a row has at most 8 examples x 4 ids x 2.
-    errors = [float((a - b).abs().max()) for a, b in zip(exact, found, strict=True)]
+    errors = [float((a - b).abs().max()) for a, b in zip(exact, result, strict=True)]
     assert max(errors) <= 64 * 0.75 * HALF_STEP[precision]
     assert (max(errors) > 0) == (precision is not CommType.FP32)
 
 
 def test_a_loss_scale_keeps_small_gradients(workers):
     tiny = 1e-6
-    found = [
+    results = [
         workers.run(
             2,
             exchange_value,
@@ -113,7 +113,7 @@ def test_a_loss_scale_keeps_small_gradients(workers):
         )[0]
         for scale in (None, 2.0**14)
     ]
-    unscaled, scaled = (abs(each / tiny - 1) for each in found)
+    unscaled, scaled = (abs(result / tiny - 1) for result in results)
     assert scaled < 2**-10 < unscaled
 
 
@@ -128,8 +128,8 @@ def exchange_value(env, config, value):
 
 
 def test_int8_vectors_that_are_not_finite_arrive_as_nan(workers):
-    found = workers.run(2, exchange_infinite)
-    assert all(each.isnan()[:4].all() and each[4:].tolist() == [1.0] * 4 for each in found)
+    results = workers.run(2, exchange_infinite)
+    assert all(result.isnan()[:4].all() and result[4:].tolist() == [1.0] * 4 for result in results)
 
 
 def exchange_infinite(env):

@@ -68,12 +68,12 @@ def test_state_is_saved_and_loaded(tmp_path):
     },
 )
 def test_what_it_cannot_train_is_refused(shape, settings, message):
-    given = {"params": [torch.nn.Parameter(torch.zeros(shape))], **settings}
+    value = {"params": [torch.nn.Parameter(torch.zeros(shape))], **settings}
     optimizer = RowWiseAdagrad(table().parameters())
     for make in (
-        lambda: RowWiseAdagrad(**given),
-        lambda: RowWiseAdagrad([given]),
-        lambda: optimizer.add_param_group(given),
+        lambda: RowWiseAdagrad(**value),
+        lambda: RowWiseAdagrad([value]),
+        lambda: optimizer.add_param_group(value),
     ):
         with pytest.raises(InputError, match=message):
             make()

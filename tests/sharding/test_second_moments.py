@@ -12,7 +12,7 @@ MOMENTS = ("momentum1", "momentum2")
 
 def first_moment(shard):
     """A number for each value, by its place in the table."""
-    rows, columns = (torch.arange(*each) for each in (shard.rows, shard.columns))
+    rows, columns = (torch.arange(*item) for item in (shard.rows, shard.columns))
     return rows[:, None] + columns / 1024
 
 
@@ -29,8 +29,8 @@ def with_moments(env, case, plan, fill=False):
         moments = first_moment(local.shard), second_moment(local.shard)
         local.state.update(zip(MOMENTS, moments, strict=True))
         if not fill:
-            for each in moments:
-                each.fill_(torch.nan)
+            for moment in moments:
+                moment.fill_(torch.nan)
     return parallel, shards
 
 
@@ -42,7 +42,7 @@ def save_moments(env, case, plan, folder):
 def load_moments(env, case, plan, folder):
     parallel, shards = with_moments(env, case, plan)
     said = load_state(parallel, folder)
-    return said, [(each.shard, *(each.state[name] for name in MOMENTS)) for each in shards]
+    return said, [(shard.shard, *(shard.state[name] for name in MOMENTS)) for shard in shards]
 
 
 def test_both_moments_load_under_another_plan(workers, tmp_path):

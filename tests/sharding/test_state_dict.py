@@ -64,7 +64,10 @@ def copies(parallel):
         (shard, weight.clone(), None if state is None else state.clone())
         for shard, weight, state in held(parallel.module["sparse"])
     ]
-    return shards, {name: each.detach().clone() for name, each in parallel.named_parameters()}
+    return shards, {
+        name: named_parameter.detach().clone()
+        for name, named_parameter in parallel.named_parameters()
+    }
 
 
 def check_same(shards, expected):
@@ -77,27 +80,30 @@ def check_same(shards, expected):
 def described(env, case, plan):
     """Keys of the state dicts; offsets, sizes and rank of each shard; what lies here."""
     parallel = trained(env, case, plan)
-    found = {}
+    results = {}
     for key, value in parallel.state_dict().items():
         if not isinstance(value, ShardedTensor):
-            found[key] = tuple(value.shape)
+            results[key] = tuple(value.shape)
             continue
         pieces = [
-            (tuple(each.shard_offsets), tuple(each.shard_sizes), each.placement.rank())
-            for each in value.metadata().shards_metadata
+            (tuple(item.shard_offsets), tuple(item.shard_sizes), item.placement.rank())
+            for item in value.metadata().shards_metadata
         ]
-        own = {tuple(each.metadata.shard_offsets): each.tensor for each in value.local_shards()}
-        found[key] = tuple(value.metadata().size), pieces, own
+        own = {
+            tuple(local_shard.metadata.shard_offsets): local_shard.tensor
+            for local_shard in value.local_shards()
+        }
+        results[key] = tuple(value.metadata().size), pieces, own
     state = parallel.fused_optimizer.state_dict()["state"]
-    return found, {name: sorted(of) for name, of in state.items()}, copies(parallel)[0]
+    return results, {name: sorted(of) for name, of in state.items()}, copies(parallel)[0]
 
 
 def test_tables_are_sharded_tensors_under_torchrecs_keys(workers):
     case = make_case(2, sizes=[3, 4], steps=2, optimizer="rowwise_adagrad")
     plan = plan_of(case, row_wise(), items=column_wise(), words=table_wise(rank=0))
-    for found, state, shards in workers.run(2, described, case, plan):
-        assert sorted(found) == KEYS
-        pieces = {key: (size, parts) for key, (size, parts, _) in found.items()}
+    for result, state, shards in workers.run(2, described, case, plan):
+        assert sorted(result) == KEYS
+        pieces = {key: (size, parts) for key, (size, parts, _) in result.items()}
         assert pieces == {
             KEYS[0]: ((7, 16), [((0, 0), (7, 8), 0), ((0, 8), (7, 8), 1)]),
             KEYS[1]: ((50, 8), [((0, 0), (25, 8), 0), ((25, 0), (25, 8), 1)]),
@@ -105,19 +111,19 @@ def test_tables_are_sharded_tensors_under_torchrecs_keys(workers):
         }
         # On a rank without a shard, too.
         assert state == {key: [f"{key.split('.')[2]}.momentum1"] for key in KEYS}
-        assert sum(len(own) for *_, own in found.values()) == len(shards)
+        assert sum(len(own) for *_, own in result.values()) == len(shards)
         for shard, weight, _ in shards:
             key = f"sparse.embedding_bags.{shard.table}.weight"
-            own = found[key][2][shard.rows[0], shard.columns[0]]
+            own = result[key][2][shard.rows[0], shard.columns[0]]
             assert torch.equal(own, weight)
 
 
 def test_a_replicated_table_is_a_plain_tensor(workers):
     case = make_case(2, sizes=[3, 4], steps=1, optimizer="adagrad")
     plan = plan_of(case, row_wise(), words=data_parallel())
-    for found, _, _ in workers.run(2, described, case, plan):
-        assert sorted(found) == KEYS
-        assert found[KEYS[2]] == (23, 8)
+    for result, _, _ in workers.run(2, described, case, plan):
+        assert sorted(result) == KEYS
+        assert result[KEYS[2]] == (23, 8)
 
 
 def test_shards_of_the_dense_kernel_are_one_sharded_tensor(workers):
@@ -154,8 +160,8 @@ def test_dcp_loads_under_another_plan_and_world_size(workers, tmp_path, optimize
     other = plan_of(case, table_wise(rank=1), words=row_wise(), items=row_wise())
     loaded = workers.run(2, load_with_dcp, case, other, tmp_path / "state")
     weights, state = whole(case, [shards for shards, _ in saved])
-    found, found_state = whole(case, [shards for shards, _ in loaded])
-    torch.testing.assert_close(found, weights, rtol=0, atol=0)
+    result, found_state = whole(case, [shards for shards, _ in loaded])
+    torch.testing.assert_close(result, weights, rtol=0, atol=0)
     torch.testing.assert_close(found_state, state, rtol=0, atol=0)
     assert set(found_state) == ({(n, (0, d)) for n, _, d, *_ in case.tables} if state else set())
 
@@ -175,21 +181,21 @@ def test_dcp_loads_weights_cut_by_rows_columns_and_grids(workers, tmp_path):
 
 def dense_state_through_dcp(env, case, plan, folder):
     """State of the dense optimizer when it is saved, and as a new run loads it."""
-    found = []
+    results = []
     for parallel in (trained(env, case, plan), emptied(env, case, plan)):
         parameters = dict(parallel.named_parameters())
-        dense = KeyedOptimizerWrapper(parameters, lambda each: torch.optim.Adam(each, lr=0.1))
+        dense = KeyedOptimizerWrapper(parameters, lambda value: torch.optim.Adam(value, lr=0.1))
         dense.init_state()
         optimizer = CombinedOptimizer([dense, parallel.fused_optimizer])
         optimizer.save_param_groups(True)
         state = state_of(parallel, optimizer)
-        if not found:
+        if not results:
             dense.state[parameters[KEYS[2]]]["exp_avg"].fill_(3)
             dcp.save(state, checkpoint_id=folder, process_group=env.process_group)
         else:
             load_dcp(env, state, folder)
-        found.append(dense.state_dict()["state"])
-    return found
+        results.append(dense.state_dict()["state"])
+    return results
 
 
 def test_dcp_loads_dense_state_on_ranks_without_shards(workers, tmp_path):
@@ -261,7 +267,9 @@ def test_whole_tensors_load_into_shards(workers, kernel):
     case = make_case(2, sizes=[3, 4], steps=0)
     cut = {"compute_kernel": kernel}
     plan = plan_of(case, row_wise(**cut), items=column_wise(ranks=[1, 1], **cut))
-    weights = {f"sparse.embedding_bags.{name}.weight": each for name, each in case.weights.items()}
+    weights = {
+        f"sparse.embedding_bags.{name}.weight": weight for name, weight in case.weights.items()
+    }
     for shards, missing in workers.run(2, load_whole_tensors, case, plan, weights):
         assert sorted(missing) == KEYS
         for shard, weight, _ in shards:

@@ -76,7 +76,7 @@ class OwnAdam(torch.optim.Adam):
         "wrapped": (
             lambda params: WarmupOptimizer(
                 KeyedOptimizerWrapper(
-                    {str(at): each for at, each in enumerate(params)}, torch.optim.RAdam
+                    {str(at): parameter for at, parameter in enumerate(params)}, torch.optim.RAdam
                 ),
                 [],
             ),
@@ -98,7 +98,7 @@ def test_state_of_adam_is_refused_by_every_other_class(tmp_path, make, expected)
 def save_without_class(model, optimizer, folder):
     """As TorchRec."""
     tensors = state_tensors(model, optimizer=optimizer)
-    unnamed = {key: each for key, each in tensors.items() if "__class." not in key}
+    unnamed = {key: tensor for key, tensor in tensors.items() if "__class." not in key}
     assert len(unnamed) == len(tensors) - len(list(model.parameters()))
     block_files.write_tensors(unnamed, folder)
 
@@ -122,9 +122,9 @@ def test_row_wise_adagrad_takes_its_own_names_only(tmp_path, kind, names):
     table = torch.nn.Embedding(3, 2)
     table(torch.tensor([1])).sum().backward()
     optimizer, own = kind(table.parameters()), RowWiseAdagrad(table.parameters())
-    for each, folder in ((optimizer, "other"), (own, "own")):
-        each.step()
-        save_without_class(table, each, tmp_path / folder)
+    for item, folder in ((optimizer, "other"), (own, "own")):
+        item.step()
+        save_without_class(table, item, tmp_path / folder)
     read = RowWiseAdagrad(table.parameters())
     with pytest.raises(DataError) as raised:
         load_state(table, tmp_path / "other", optimizer=read)
@@ -202,12 +202,12 @@ def test_a_folder_takes_one_save_at_a_time(tmp_path, monkeypatch):
     folder, (first, second) = tmp_path / "state", (torch.nn.Linear(2, 1), torch.nn.Linear(2, 1))
     said, save = [], block_files.state_dict_saver.save
 
-    def save_beside(*given, **named):
+    def save_beside(*args, **named):
         monkeypatch.setattr(block_files.state_dict_saver, "save", save)
         with pytest.raises(InputError) as raised:
             save_state(second, folder)
         said.append(str(raised.value))
-        return save(*given, **named)
+        return save(*args, **named)
 
     monkeypatch.setattr(block_files.state_dict_saver, "save", save_beside)
     save_state(first, folder)

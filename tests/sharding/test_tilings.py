@@ -15,23 +15,23 @@ WORLD = 4
 @st.composite
 def tilings(draw, name, rows, dim):
     """Rectangles by up to five cuts, each through one of them; a rank may hold several."""
-    found = [((0, rows), (0, dim))]
+    results = [((0, rows), (0, dim))]
     for _ in range(draw(st.integers(0, 5))):
-        (top, end), (left, right) = found.pop(draw(st.integers(0, len(found) - 1)))
+        (top, end), (left, right) = results.pop(draw(st.integers(0, len(results) - 1)))
         if draw(st.booleans()) and end - top > 1:
             cut = draw(st.integers(top + 1, end - 1))
-            found += [((top, cut), (left, right)), ((cut, end), (left, right))]
+            results += [((top, cut), (left, right)), ((cut, end), (left, right))]
         elif right - left > 4:
             cut = 4 * draw(st.integers(left // 4 + 1, (right - 1) // 4))
-            found += [((top, end), (left, cut)), ((top, end), (cut, right))]
+            results += [((top, end), (left, cut)), ((top, end), (cut, right))]
         else:
-            found.append(((top, end), (left, right)))
+            results.append(((top, end), (left, right)))
     return ParameterSharding(
         sharding_type="grid_shard",
         compute_kernel="fused",
         sharding_spec=tuple(
             Shard(table=name, rows=r, columns=c, devices=(draw(st.integers(0, WORLD - 1)),))
-            for r, c in found
+            for r, c in results
         ),
     )
 

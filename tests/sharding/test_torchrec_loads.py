@@ -40,7 +40,7 @@ def test_torchrec_and_ours_load_each_others_shards_and_state(workers, tmp_path, 
     case = replace(
         case,
         tables=[(NAMES[name], *rest) for name, *rest in case.tables],
-        weights={NAMES[name]: each for name, each in case.weights.items()},
+        weights={NAMES[name]: weight for name, weight in case.weights.items()},
     )
     plan = construct_module_sharding_plan(collection_of(case, "meta"), CUTS, world_size=2)
     saved = workers.run(2, save, case, plan, tmp_path / "state")
@@ -50,9 +50,9 @@ def test_torchrec_and_ours_load_each_others_shards_and_state(workers, tmp_path, 
     ]
     (tmp_path / "tables.json").write_text(json.dumps(tables))
     launch = "-W ignore -m torch.distributed.run --standalone --nproc-per-node 2 -m"
-    given = [tmp_path / "tables.json", tmp_path / "state", tmp_path]
+    arguments = [tmp_path / "tables.json", tmp_path / "state", tmp_path]
     done = subprocess.run(
-        [PEER_PYTHON, *launch.split(), "tests.sharding.torchrec_loads", *given],
+        [PEER_PYTHON, *launch.split(), "tests.sharding.torchrec_loads", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -60,11 +60,11 @@ def test_torchrec_and_ours_load_each_others_shards_and_state(workers, tmp_path, 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    rows_of = {each["name"]: each["rows"] for each in tables}
+    rows_of = {table["name"]: table["rows"] for table in tables}
     back = workers.run(2, load_with_dcp, case, plan, tmp_path / "theirs")
     for rank, shards in enumerate(saved):
         for (_, *doubled), (_, *values) in zip(back[rank][0], shards, strict=True):
-            assert all(map(torch.equal, doubled, (2 * each for each in values)))
+            assert all(map(torch.equal, doubled, (2 * value for value in values)))
         loaded = {
             (key, offsets): values for key, offsets, values in torch.load(tmp_path / f"{rank}.pt")
         }

@@ -42,9 +42,9 @@ def test_ranks_agree_on_the_result_and_one_process_comes_to_the_same(on_2_ranks,
     assert alone.best_step == result.best_step
     assert alone.test.auc == pytest.approx(result.test.auc, abs=1e-4)
     assert alone.valid.auc == pytest.approx(result.valid.auc, abs=1e-4)
-    found = load_checkpoint(alone.checkpoint).module.state_dict()
+    state = load_checkpoint(alone.checkpoint).module.state_dict()
     for name, weight in weights.items():
-        torch.testing.assert_close(found[name], weight, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(state[name], weight, rtol=1e-3, atol=1e-4)
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, on_2_ranks, tmp_path):
@@ -52,8 +52,12 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, on_2_ran
     folder = tmp_path / "run"
     assert workers.run(2, train_stopped, folder, "table_wise") == [None, None]
     resumed = workers.run(2, train_resumed, folder, "table_wise")
-    for found, state in resumed:
-        assert (found.valid, found.test, found.steps) == (result.valid, result.test, result.steps)
+    for outcome, state in resumed:
+        assert (outcome.valid, outcome.test, outcome.steps) == (
+            result.valid,
+            result.test,
+            result.steps,
+        )
         assert same(state, weights)
 
 
@@ -71,16 +75,16 @@ def test_an_automatic_plan_is_one_plan_on_all_ranks_and_is_reported_on_rank_0(wo
     assert (result.valid, result.test) == (other.valid, other.test)
     assert silent is None
     assert len(report.ranks) == 2
-    assert {each.table for each in report.tables} == {"user", "history", "item"}
+    assert {table.table for table in report.tables} == {"user", "history", "item"}
     assert report.bound_seconds > 0
     assert other.measured is None
-    found = compare(tmp_path / "run")
-    assert found == result.measured
-    assert found.steps == result.steps
-    assert all(each.lookup > 0 and each.update > 0 for each in found.measured)
-    assert all(each.lookup > 0 and each.update > 0 for each in found.estimated)
-    assert found.step.estimated == report.busiest_seconds + report.common_seconds
-    assert found.step.measured > max(each.lookup + each.update for each in found.measured)
+    comparison = compare(tmp_path / "run")
+    assert comparison == result.measured
+    assert comparison.steps == result.steps
+    assert all(part.lookup > 0 and part.update > 0 for part in comparison.measured)
+    assert all(part.lookup > 0 and part.update > 0 for part in comparison.estimated)
+    assert comparison.step.estimated == report.busiest_seconds + report.common_seconds
+    assert comparison.step.measured > max(part.lookup + part.update for part in comparison.measured)
 
 
 def train_resumed(env, folder, kind):
@@ -140,11 +144,11 @@ def test_a_plan_file_for_another_world_size_is_one_message_on_all_ranks(workers,
     file = tmp_path / "plan.json"
     setup = set_up(sharded_config(tmp_path / "run", "row_wise"), dataset(), None)
     setup.plan.save(file)
-    found = workers.run(2, train_by, tmp_path / "run", {"plan": str(file)})
+    results = workers.run(2, train_by, tmp_path / "run", {"plan": str(file)})
     message = f"key 'sharding.plan': {file}: rank 0: plan: module "
-    assert found[0] == found[1]
-    assert found[0].startswith(message)
-    assert found[0].endswith(": expected a plan for world size 2, got one for world size 1")
+    assert results[0] == results[1]
+    assert results[0].startswith(message)
+    assert results[0].endswith(": expected a plan for world size 2, got one for world size 1")
 
 
 def train_by(env, folder, sharding):

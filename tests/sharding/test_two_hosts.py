@@ -45,12 +45,12 @@ def found(tmp_path_factory):
         for agent in agents:
             agent.terminate()  # It ends its ranks.
             agent.wait(DEADLINE_SECONDS)
-    assert codes == [0] * HOSTS, "\n".join(each.read_text() for each in folder.glob("*.log"))
+    assert codes == [0] * HOSTS, "\n".join(path.read_text() for path in folder.glob("*.log"))
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(RANKS)]
 
 
 def test_hosts_are_those_of_torchrun(found):
-    assert [each["local_sizes"] for each in found] == [(LOCAL, None)] * RANKS
+    assert [result["local_sizes"] for result in found] == [(LOCAL, None)] * RANKS
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_hosts_are_those_of_torchrun(found):
 )
 def test_five_steps_on_two_hosts_equal_unsharded_training(found, kind, setting):
     case = case_of(*setting)
-    check_equal(case, plan_of(case, kind, RANKS), [each[kind, setting] for each in found])
+    check_equal(case, plan_of(case, kind, RANKS), [result[kind, setting] for result in found])
 
 
 @pytest.mark.parametrize("way", [0, 1], ids=["vectors", "gradients"])
 def test_one_sum_of_a_host_crosses_in_place_of_one_a_rank(found, way):
     crossed = {
-        name: sum(each[name][way] for each in found)
+        name: sum(result[name][way] for result in found)
         for name in ("reduced", "unreduced", "flat row_wise")
     }
     # 4 examples a rank, 48 columns of float32, to the 2 ranks of the other host.

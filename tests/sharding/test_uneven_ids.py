@@ -40,9 +40,9 @@ class Model(nn.Module):
         self.sparse = collection([table])
 
     def forward(self, features):
-        found = self.sparse(features)
-        parts = found.values() if isinstance(found, dict) else [found]
-        return sum(each.values().sum() for each in parts)
+        result = self.sparse(features)
+        parts = result.values() if isinstance(result, dict) else [result]
+        return sum(part.values().sum() for part in parts)
 
 
 def sequences():
@@ -65,7 +65,10 @@ def parallel_of(env, module, cut, settings=None):
 
 
 def rows_of(parallel):
-    return [each.weight.clone() for each in parallel.sharded_modules()["sparse"].local_shards()]
+    return [
+        local_shard.weight.clone()
+        for local_shard in parallel.sharded_modules()["sparse"].local_shards()
+    ]
 
 
 def two_steps(module, optimizer):
@@ -94,9 +97,9 @@ def test_rows_of_a_rank_without_ids_decay_as_those_of_the_others(workers, tmp_pa
     two_steps(module, kind(module.parameters(), lr=0.1, weight_decay=0.1))
     expected = module.sparse.embeddings["t"].weight.detach().split(ROWS // 2)
     results = workers.run(2, decayed, kind, tmp_path / "state")
-    for (found, loaded, said), rows in zip(results, expected, strict=True):
-        torch.testing.assert_close(found, [rows])
-        assert torch.equal(loaded[0], found[0])
+    for (actual, loaded, said), rows in zip(results, expected, strict=True):
+        torch.testing.assert_close(actual, [rows])
+        assert torch.equal(loaded[0], actual[0])
         assert said == []
 
 
@@ -131,5 +134,5 @@ def trained_by_a_column(env, count, cut, is_column):
 def test_ids_may_be_a_column_of_a_matrix(workers, count, cut):
     column = workers.run(2, trained_by_a_column, count, cut, True)
     contiguous = workers.run(2, trained_by_a_column, count, cut, False)
-    for found, expected in zip(column, contiguous, strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    for actual, expected in zip(column, contiguous, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)

@@ -55,8 +55,8 @@ def test_a_repeated_key_of_permute_changes_no_vectors(workers, kind):
     batches = [plain, plain.permute([0, 1, 2, 3, 0]), variable, variable.permute([3, 1, 1, 0, 2])]
     expected = collection_of(case)(plain).values()
     for vectors in workers.run(2, vectors_of_each, case, plan_of(case, kind, 2), batches):
-        for each in vectors:
-            check_close(each, expected.double())
+        for vector in vectors:
+            check_close(vector, expected.double())
 
 
 def test_inverse_indices_past_a_key_are_one_message_on_all(workers):

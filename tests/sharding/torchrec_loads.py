@@ -29,22 +29,22 @@ def main() -> None:
     """Builds the model, loads, and writes what the rank holds."""
     tables, checkpoint, out = sys.argv[1:]
     start_rank()
-    given = json.loads(Path(tables).read_text())
+    document = json.loads(Path(tables).read_text())
     configs = [
         EmbeddingBagConfig(
-            name=each["name"],
-            num_embeddings=each["rows"],
-            embedding_dim=each["dim"],
-            feature_names=each["features"],
+            name=value["name"],
+            num_embeddings=value["rows"],
+            embedding_dim=value["dim"],
+            feature_names=value["features"],
         )
-        for each in given
+        for value in document
     ]
     collection = EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
     apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), {"lr": 0.1})
     model = sharded_model(
         nn.ModuleDict({"sparse": collection}),
         collection,
-        {each["name"]: (each["plan"], 0) for each in given},
+        {value["name"]: (value["plan"], 0) for value in document},
     )
     state = {**model.state_dict(), "optimizer": model.fused_optimizer.state_dict()}
     held = list(_shards("", state))
@@ -61,8 +61,8 @@ def main() -> None:
 def _shards(key: str, value: Any) -> Any:
     """Key, offsets and values of each local shard within a state dict."""
     if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _shards(f"{key}.{name}" if key else name, each)
+        for name, item in value.items():
+            yield from _shards(f"{key}.{name}" if key else name, item)
     elif hasattr(value, "local_shards"):
         for shard in value.local_shards():
             yield key, tuple(shard.metadata.shard_offsets), shard.tensor.detach()

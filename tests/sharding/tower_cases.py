@@ -138,7 +138,11 @@ def loss_of(model, batch, ranks=RANKS):
 
 def adagrad_of(model, clip=None):
     """The optimizer of all parameters that do not train in backward."""
-    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    trained = {
+        name: named_parameter
+        for name, named_parameter in model.named_parameters()
+        if named_parameter.requires_grad
+    }
     optimizer = KeyedOptimizerWrapper(trained, lambda params: torch.optim.Adagrad(params, lr=0.05))
     if clip is None:
         return optimizer

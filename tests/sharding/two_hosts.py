@@ -70,19 +70,19 @@ def main(folder):
     dist.init_process_group("gloo", timeout=timeout)
     hosts = ShardingEnv.from_process_group(dist.group.WORLD, timeout=timeout)
     flat = ShardingEnv.from_process_group(dist.group.WORLD, timeout=timeout, local_size=RANKS)
-    found = {"local_sizes": (hosts.local_size, flat.local_size)}
+    results = {"local_sizes": (hosts.local_size, flat.local_size)}
     for kind in KINDS:
         for setting in SETTINGS:
             case = case_of(*setting)
-            found[kind, setting] = train(hosts, case, plan_of(case, kind, RANKS))
+            results[kind, setting] = train(hosts, case, plan_of(case, kind, RANKS))
     case = make_case(RANKS, sizes=[4] * RANKS, steps=1)
     for name, env, kind in (
         ("reduced", hosts, "table_row_wise"),
         ("unreduced", flat, "table_row_wise"),
         ("flat row_wise", flat, "row_wise"),
     ):
-        found[name] = cross_host_bytes(env, case, kind)
-    torch.save(found, os.path.join(folder, f"{hosts.rank}.pt"))
+        results[name] = cross_host_bytes(env, case, kind)
+    torch.save(results, os.path.join(folder, f"{hosts.rank}.pt"))
     dist.destroy_process_group()
 
 

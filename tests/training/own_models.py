@@ -23,8 +23,8 @@ class Ranker(nn.Module):
         self.tables = embedding_bag_collection
         self.act = {"relu": nn.ReLU, "tanh": nn.Tanh}[activation]()
         columns = sum(
-            each.embedding_dim * len(each.feature_names)
-            for each in embedding_bag_collection.embedding_bag_configs()
+            embedding_bag_config.embedding_dim * len(embedding_bag_config.feature_names)
+            for embedding_bag_config in embedding_bag_collection.embedding_bag_configs()
         )
         self.inner = nn.Linear(dense_in_features + columns, hidden[0])
         self.over = nn.Linear(hidden[0], len(tasks))
@@ -52,7 +52,10 @@ class OfWidth(Ranker):
     """Has a parameter for the width of tables."""
 
     def __init__(self, embedding_bag_collection, dense_in_features, tasks, embedding_dim=99):
-        [width] = {each.embedding_dim for each in embedding_bag_collection.embedding_bag_configs()}
+        [width] = {
+            embedding_bag_config.embedding_dim
+            for embedding_bag_config in embedding_bag_collection.embedding_bag_configs()
+        }
         assert embedding_dim == width
         super().__init__(embedding_bag_collection, (4,), dense_in_features, tasks)
 

@@ -134,7 +134,7 @@ def test_a_place_that_is_no_folder_is_refused(saved, tmp_path, place):
         save(tmp_path / place, module, model(fused=True))
     expected = "expected a folder or nothing, got a file or link"
     assert str(raised.value) == f"{tmp_path / place}: {expected}"
-    assert {each.name for each in tmp_path.iterdir()} == {"7", "file", "link"}
+    assert {path.name for path in tmp_path.iterdir()} == {"7", "file", "link"}
 
 
 def test_the_highest_step_of_a_folder_is_taken(tmp_path):

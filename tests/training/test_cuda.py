@@ -74,12 +74,12 @@ def test_ranks_without_gpus_say_so_once(tmp_path):
     assert said.stderr.count(message) == 1, said.stderr
 
 
-@pytest.mark.parametrize(("given", "cap"), [(0, 60 << 30), (5000, 5000)])
-def test_a_plan_takes_the_memory_and_the_costs_of_the_gpu(monkeypatch, tmp_path, given, cap):
+@pytest.mark.parametrize(("value", "cap"), [(0, 60 << 30), (5000, 5000)])
+def test_a_plan_takes_the_memory_and_the_costs_of_the_gpu(monkeypatch, tmp_path, value, cap):
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (60 << 30, 139 << 30))
     monkeypatch.setattr("embershard.training.auto_plan.memory_limit", lambda: 1000)
     file = tmp_path / "run.toml"
-    file.write_text(FILE.format(folder=tmp_path, sharding=f'plan = "auto"\nmemory_bytes = {given}'))
+    file.write_text(FILE.format(folder=tmp_path, sharding=f'plan = "auto"\nmemory_bytes = {value}'))
     env = ShardingEnv(
         world_size=4,
         rank=0,
@@ -116,5 +116,5 @@ def auc_of(folder, device, sharding):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("sharding", ['tables = { "*" = "row_wise" }', 'plan = "auto"'])
 def test_a_gpu_trains_what_a_processor_does(tmp_path, sharding):
-    on_gpu, on_cpu = (auc_of(tmp_path / each, each, sharding) for each in ("cuda", "cpu"))
+    on_gpu, on_cpu = (auc_of(tmp_path / item, item, sharding) for item in ("cuda", "cpu"))
     assert on_gpu == pytest.approx(on_cpu, abs=0.01)

@@ -40,10 +40,10 @@ def pooled(run, data):
 def test_a_step_is_measured_on_a_copy_of_the_model(tmp_path, build):
     run, data = config(tmp_path), dataset(400)
     model = build(run, data)
-    before = {key: each.clone() for key, each in model.state_dict().items() if not each.is_meta}
+    before = {key: value.clone() for key, value in model.state_dict().items() if not value.is_meta}
     random = torch.get_rng_state()
     assert dense_step_seconds(run, model, SHARDERS, to_rows(data.train), 2) > 0
     assert torch.equal(torch.get_rng_state(), random)
     after = model.state_dict()
-    assert all(torch.equal(after[key], each) for key, each in before.items())
-    assert all(each.grad is None for each in model.parameters())
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+    assert all(parameter.grad is None for parameter in model.parameters())

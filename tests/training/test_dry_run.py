@@ -20,14 +20,14 @@ DATA = dataset(examples=500)
 
 
 def test_says_what_the_run_would_do_and_writes_nothing(tmp_path):
-    found = dry_run(config(tmp_path / "run"), DATA)
-    said = found.to_text()
+    estimates = dry_run(config(tmp_path / "run"), DATA)
+    said = estimates.to_text()
     assert f"{len(DATA.train.labels)} training" in said
     assert "at most 14, 7 an epoch, of 64 examples" in said  # 400 / 64, twice
     assert f"{tmp_path}/run: begins anew" in said
     assert "sparse_arch.embedding_bag_collection.item | 40 | 4 | table_wise x 1 | 0 |" in said
-    assert found.memory[0].tables == (60 + 30 + 40) * 4 * 4
-    assert found.memory[0].state == (60 + 30 + 40) * 4  # a float a row
+    assert estimates.memory[0].tables == (60 + 30 + 40) * 4 * 4
+    assert estimates.memory[0].state == (60 + 30 + 40) * 4  # a float a row
     assert not list(tmp_path.iterdir())
 
 

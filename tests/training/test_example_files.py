@@ -61,8 +61,8 @@ def test_movielens_has_one_auc_after_157_steps_on_1_and_2_ranks(tmp_path):
     for folder in (one, two):
         folder.mkdir()
         # Looks once, at the end. Row-wise state of tables cut by columns would differ.
-        given = {"epochs": 1, "evaluate_every_steps": 1000, "item": '"row_wise"'}
-        files.append(configured("movielens/sharded.toml", folder, **given))
+        settings = {"epochs": 1, "evaluate_every_steps": 1000, "item": '"row_wise"'}
+        files.append(configured("movielens/sharded.toml", folder, **settings))
     config = read_config(files[0])
     alone = train(config, load_dataset(config.data))
     said, auc = train_on_2_ranks(files[1])

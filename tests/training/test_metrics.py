@@ -23,7 +23,9 @@ from tests.oracles import share_of_ordered_pairs
 
 def test_four_examples_by_hand():
     # Of the four pairs of a like and a dislike, three are in order: (2, 1), (2, -1), (0, -1).
-    found = evaluate_logits(torch.tensor([2.0, 1.0, 0.0, -1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    metrics = evaluate_logits(
+        torch.tensor([2.0, 1.0, 0.0, -1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+    )
 
     losses = [
         math.log(1 + math.exp(-2)),
@@ -31,17 +33,17 @@ def test_four_examples_by_hand():
         math.log(2),
         math.log(1 + math.exp(-1)),
     ]
-    assert found.auc == pytest.approx(0.75)
-    assert found.log_loss == pytest.approx(sum(losses) / 4)
-    assert found.normalized_entropy == pytest.approx(sum(losses) / 4 / math.log(2))
-    assert found.examples == 4
+    assert metrics.auc == pytest.approx(0.75)
+    assert metrics.log_loss == pytest.approx(sum(losses) / 4)
+    assert metrics.normalized_entropy == pytest.approx(sum(losses) / 4 / math.log(2))
+    assert metrics.examples == 4
 
 
 def test_the_rate_itself_has_a_normalized_entropy_of_one():
     labels = torch.tensor([1.0] * 3 + [0.0] * 7)
-    found = evaluate_logits(torch.full((10,), math.log(0.3 / 0.7)), labels)
-    assert found.normalized_entropy == pytest.approx(1)
-    assert found.auc == pytest.approx(0.5)
+    metrics = evaluate_logits(torch.full((10,), math.log(0.3 / 0.7)), labels)
+    assert metrics.normalized_entropy == pytest.approx(1)
+    assert metrics.auc == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("decimals", [0, 1, 6], ids=["many-ties", "some-ties", "few-ties"])
@@ -49,8 +51,8 @@ def test_auc_is_the_share_of_ordered_pairs(decimals):
     random = np.random.default_rng(decimals)
     labels = (random.random(2000) < 0.3).astype(np.float32)
     logits = np.round(random.normal(labels, 1.5), decimals).astype(np.float32)
-    found = evaluate_logits(torch.from_numpy(logits), torch.from_numpy(labels))
-    assert found.auc == pytest.approx(share_of_ordered_pairs(logits, labels), abs=1e-6)
+    metrics = evaluate_logits(torch.from_numpy(logits), torch.from_numpy(labels))
+    assert metrics.auc == pytest.approx(share_of_ordered_pairs(logits, labels), abs=1e-6)
 
 
 @pytest.mark.parametrize("largest", [30.0, 100.0, 1e30])
@@ -95,8 +97,8 @@ def test_labels_of_one_kind_are_refused(label):
 
 def test_calibration_is_the_mean_score_over_the_mean_label():
     logits = torch.tensor([math.log(3), 0.0, -math.log(3)])  # Scores 0.75, 0.5 and 0.25.
-    found = evaluate_logits(logits, torch.tensor([1.0, 0.0, 0.0]))
-    assert found.calibration == pytest.approx(0.5 / (1 / 3))
+    metrics = evaluate_logits(logits, torch.tensor([1.0, 0.0, 0.0]))
+    assert metrics.calibration == pytest.approx(0.5 / (1 / 3))
 
 
 def test_weights_count_like_repeated_examples():
@@ -114,9 +116,11 @@ def test_weights_count_like_repeated_examples():
 def test_labels_that_do_not_count_are_left_out():
     logits, labels = torch.tensor([2.0, 9.0, 0.0]), torch.tensor([1.0, math.nan, 0.0])
     request = torch.tensor([4, 4, 4])
-    found = evaluate_logits(logits, labels, weights=torch.tensor([1.0, 7.0, 1.0]), request=request)
-    assert found == evaluate_logits(logits[[0, 2]], labels[[0, 2]], request=request[:2])
-    assert (found.examples, found.gauc) == (2, 1.0)
+    metrics = evaluate_logits(
+        logits, labels, weights=torch.tensor([1.0, 7.0, 1.0]), request=request
+    )
+    assert metrics == evaluate_logits(logits[[0, 2]], labels[[0, 2]], request=request[:2])
+    assert (metrics.examples, metrics.gauc) == (2, 1.0)
 
 
 def test_gauc_is_the_mean_of_the_requests_weighted_by_examples():
@@ -124,8 +128,8 @@ def test_gauc_is_the_mean_of_the_requests_weighted_by_examples():
     request = torch.tensor([5, 3, 3, 5, 3, 9])
     logits = torch.tensor([1.0, 2.0, 2.0, 0.0, 3.0, 8.0])
     labels = torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0, 1.0])
-    found = evaluate_logits(logits, labels, request=request)
-    assert found.gauc == pytest.approx((2 * 1 + 3 * 0.25) / 5)
+    metrics = evaluate_logits(logits, labels, request=request)
+    assert metrics.gauc == pytest.approx((2 * 1 + 3 * 0.25) / 5)
     assert evaluate_logits(logits, labels, request=torch.arange(6)).gauc is None
     assert evaluate_logits(logits, labels).gauc is None
 
@@ -142,10 +146,10 @@ def test_gauc_is_the_auc_of_each_request(decimals):
         if 0 < labels[own].mean() < 1:
             areas.append(share_of_ordered_pairs(logits[own], labels[own]))
             sizes.append(own.sum())
-    found = evaluate_logits(
-        *(torch.from_numpy(each) for each in (logits, labels)), request=torch.from_numpy(request)
+    metrics = evaluate_logits(
+        *(torch.from_numpy(item) for item in (logits, labels)), request=torch.from_numpy(request)
     )
-    assert found.gauc == pytest.approx(np.average(areas, weights=sizes))
+    assert metrics.gauc == pytest.approx(np.average(areas, weights=sizes))
 
 
 @pytest.mark.parametrize("rank_at", [1, 3, 10, 1000])
@@ -155,26 +159,26 @@ def test_ndcg_and_recall_are_those_of_torchmetrics(decimals, rank_at):
     request = torch.from_numpy(random.integers(0, 60, 1000) * 7 - 100)
     labels = torch.from_numpy((random.random(1000) < 0.1).astype(np.float32))
     logits = torch.from_numpy(np.round(random.normal(labels, 1.5), decimals))
-    found = evaluate_logits(logits, labels, request=request, rank_at=rank_at)
+    metrics = evaluate_logits(logits, labels, request=request, rank_at=rank_at)
     settings = {"empty_target_action": "skip", "top_k": rank_at}
     indexes = request + 100  # Torchmetrics takes no negative ones.
     ndcg = RetrievalNormalizedDCG(**settings)(logits, labels.long(), indexes=indexes)
-    assert found.ndcg == pytest.approx(ndcg.item(), rel=1e-5)
+    assert metrics.ndcg == pytest.approx(ndcg.item(), rel=1e-5)
     if decimals == 7:  # Torchmetrics breaks ties by the order of the examples.
         # It finds no like whose score is not positive.
         recall = RetrievalRecall(**settings)(logits.exp(), labels.long(), indexes=indexes)
-        assert found.recall == pytest.approx(recall.item(), rel=1e-5)
+        assert metrics.recall == pytest.approx(recall.item(), rel=1e-5)
 
 
 def test_equal_scores_share_their_places():
     # Request 5 has the two likes on places 1 and 2 or 3, request 3 has no like.
     request = torch.tensor([5, 3, 5, 5])
     logits, labels = torch.tensor([1.0, 2.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
-    found = evaluate_logits(logits, labels, request=request, rank_at=2)
+    metrics = evaluate_logits(logits, labels, request=request, rank_at=2)
     second = 1 / math.log2(3)
-    assert found.recall == pytest.approx((1 + 0.5) / 2)
-    assert found.ndcg == pytest.approx((1 + 0.5 * second) / (1 + second))
-    assert str(found).split("  ")[2:4] == [f"ndcg@2 {found.ndcg:.4f}", "recall@2 0.7500"]
+    assert metrics.recall == pytest.approx((1 + 0.5) / 2)
+    assert metrics.ndcg == pytest.approx((1 + 0.5 * second) / (1 + second))
+    assert str(metrics).split("  ")[2:4] == [f"ndcg@2 {metrics.ndcg:.4f}", "recall@2 0.7500"]
     alone = evaluate_logits(logits, labels)
     assert (alone.ndcg, alone.recall, alone.rank_at) == (None, None, None)
     assert "@" not in str(alone)
@@ -194,10 +198,10 @@ def test_labels_that_count_for_nothing_have_no_figures():
     values, labels = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 1.0, math.nan])
     nothing, first = torch.zeros(3), torch.tensor([1.0, 0, 0])
     for loss, weights in (("bce", nothing), ("bce", first), ("mse", nothing)):
-        found = evaluate_task(values, labels, loss=loss, weights=weights)
-        assert found.examples == 2
-        assert math.isnan(found.mse if loss == "mse" else found.auc)
-        assert math.isnan(quality({"v": found}, {"v": TaskConfig(loss=loss)}))
+        metrics = evaluate_task(values, labels, loss=loss, weights=weights)
+        assert metrics.examples == 2
+        assert math.isnan(metrics.mse if loss == "mse" else metrics.auc)
+        assert math.isnan(quality({"v": metrics}, {"v": TaskConfig(loss=loss)}))
     for loss in ("bce", "mse"):
         unknown = evaluate_task(values, torch.full((3,), math.nan), loss=loss)
         assert " - " in str(unknown)
@@ -206,8 +210,8 @@ def test_labels_that_count_for_nothing_have_no_figures():
 
 def test_errors_of_values_are_those_of_torchmetrics_and_by_hand():
     values, labels = torch.tensor([1.0, 2.0, 7.0, 4.0]), torch.tensor([2.0, 2.0, 4.0, math.nan])
-    found = evaluate_task(values, labels, loss="mse")
-    assert (found.mse, found.mae, found.examples) == pytest.approx((10 / 3, 4 / 3, 3))
-    assert found.mse == pytest.approx(mean_squared_error(values[:3], labels[:3]).item())
+    metrics = evaluate_task(values, labels, loss="mse")
+    assert (metrics.mse, metrics.mae, metrics.examples) == pytest.approx((10 / 3, 4 / 3, 3))
+    assert metrics.mse == pytest.approx(mean_squared_error(values[:3], labels[:3]).item())
     weighted = evaluate_task(values, labels, loss="mse", weights=torch.tensor([3.0, 1, 1, 9]))
     assert (weighted.mse, weighted.mae) == pytest.approx((12 / 5, 6 / 5))

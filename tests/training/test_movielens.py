@@ -20,14 +20,14 @@ def test_the_median_of_five_seeds_is_above_the_baseline(tmp_path):
     movielens = load_movielens(FOLDER)
     config = read_config(CONFIG)
 
-    found = []
+    results = []
     for seed in SEEDS:
         training = config.training.model_copy(update={"seed": seed})
         checkpoint = config.checkpoint.model_copy(update={"folder": str(tmp_path / str(seed))})
         run = config.model_copy(update={"training": training, "checkpoint": checkpoint})
-        found.append(train(run, movielens.dataset).test.auc)
+        results.append(train(run, movielens.dataset).test.auc)
 
     baseline = area_under_curve(movielens.baseline["test"], movielens.dataset.test.labels)
-    print(f"\nmovielens: test AUC {sorted(found)}, median {median(found)}, baseline {baseline}")
+    print(f"\nmovielens: test AUC {sorted(results)}, median {median(results)}, baseline {baseline}")
     assert baseline == pytest.approx(0.740, abs=0.001)
-    assert median(found) >= baseline + 0.002
+    assert median(results) >= baseline + 0.002

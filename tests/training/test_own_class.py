@@ -32,7 +32,9 @@ def test_a_class_of_ones_own_trains_exports_and_serves(tmp_path):
     answers = LocalPredictor(package).predict_merged(sample_requests(DATA.test, 1000))
     # Requests come in the order of their first examples.
     numbers = DATA.test.request
-    order = np.concatenate([np.flatnonzero(numbers == each) for each in dict.fromkeys(numbers)])
+    order = np.concatenate(
+        [np.flatnonzero(numbers == fromkey) for fromkey in dict.fromkeys(numbers)]
+    )
     logits = score(load_checkpoint(result.checkpoint).module, to_rows(DATA.test.take(order)))
     served = np.concatenate([answer.outputs["score"] for answer in answers])
     np.testing.assert_allclose(served, torch.sigmoid(logits).numpy(), rtol=1e-5, atol=1e-6)
@@ -62,8 +64,8 @@ def trained_on_ranks(env, folder):
 
 def test_two_ranks_train_a_class_of_ones_own_like_one(workers, tmp_path):
     evaluation, weights = trained_on_ranks(None, tmp_path / "alone")
-    for found, theirs in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
-        assert found.auc == pytest.approx(evaluation.auc, abs=1e-6)
+    for result, theirs in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
+        assert result.auc == pytest.approx(evaluation.auc, abs=1e-6)
         for name, weight in weights.items():
             torch.testing.assert_close(theirs[name], weight, rtol=1e-4, atol=1e-6)
 

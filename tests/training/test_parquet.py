@@ -75,7 +75,7 @@ def test_two_tasks_are_learned_from_files_and_served(tmp_path):
 
     tests = load_dataset(data, tasks=TASKS, cache=tmp_path / "cache").test.samples(400)
     answers = LocalPredictor(package, threads=1).predict_merged(tests)
-    served = {name: np.concatenate([each.outputs[name] for each in answers]) for name in TASKS}
+    served = {name: np.concatenate([answer.outputs[name] for answer in answers]) for name in TASKS}
     for name, labels in (("click", clicks[3600:]), ("buy", prices[3600:] > 1)):
         scores = served[name]
         assert scores[labels].mean() > scores[~labels].mean() + 0.2

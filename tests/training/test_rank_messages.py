@@ -15,27 +15,29 @@ LOST = object()
 GLOO = "[/third_party/gloo/pair.cc:553] Connection closed by peer [::1]:5. This is typically so."
 
 
-def printed(monkeypatch, *given):
+def printed(monkeypatch, *args):
     """What each rank prints. LOST: its collective failed. None: it says nothing."""
-    monkeypatch.setattr(ranks, "MESSAGE_WAIT_SECONDS", 2.0 if None in given else 60.0)
-    store, found = dist.HashStore(), dict.fromkeys(range(len(given)))
+    monkeypatch.setattr(ranks, "MESSAGE_WAIT_SECONDS", 2.0 if None in args else 60.0)
+    store, result = dist.HashStore(), dict.fromkeys(range(len(args)))
 
     def end(rank, said):
         text = cause_of(RuntimeError(GLOO)) if said is LOST else said
-        found[rank] = shared_message(store, rank, len(given), text, is_lost=said is LOST)
+        result[rank] = shared_message(store, rank, len(args), text, is_lost=said is LOST)
 
     threads = [
-        threading.Thread(target=end, args=each) for each in enumerate(given) if each[1] is not None
+        threading.Thread(target=end, args=value)
+        for value in enumerate(args)
+        if value[1] is not None
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return list(found.values())
+    return list(result.values())
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("value", "expected"),
     [
         pytest.param(["full", "full"], ["full", None], id="all-the-same"),
         pytest.param(["a", "b", "b"], ["rank 0: a", "ranks 1, 2: b", None], id="different"),
@@ -55,8 +57,8 @@ def printed(monkeypatch, *given):
         ),
     ],
 )
-def test_what_ranks_print_that_end_together(monkeypatch, given, expected):
-    assert printed(monkeypatch, *given) == expected
+def test_what_ranks_print_that_end_together(monkeypatch, value, expected):
+    assert printed(monkeypatch, *value) == expected
 
 
 def test_a_rank_that_comes_late_is_silent_if_another_has_printed_the_same(monkeypatch):

@@ -55,8 +55,8 @@ def test_a_run_that_overwrites_keeps_the_earlier_one_until_it_has_a_checkpoint(t
     assert interrupted_at(7, tmp_path) == (
         f"interrupted; the same command without --overwrite continues from {last}/5"
     )
-    assert [each.name for each in tmp_path.iterdir()] == ["last"]
-    assert [each.name for each in last.iterdir()] == ["5"]
+    assert [path.name for path in tmp_path.iterdir()] == ["last"]
+    assert [path.name for path in last.iterdir()] == ["5"]
 
 
 def test_a_best_checkpoint_of_the_same_step_takes_the_place_of_the_earlier_one(tmp_path):
@@ -64,8 +64,8 @@ def test_a_best_checkpoint_of_the_same_step_takes_the_place_of_the_earlier_one(t
     for _ in range(5):
         result = train(saving(tmp_path, epochs=1, evaluate_every_steps=5), DATA, overwrite=True)
         assert result.checkpoint == tmp_path / "5"
-        assert sorted(each.name for each in tmp_path.iterdir()) == ["5", "last"]
-        assert [each.name for each in (tmp_path / "last").iterdir()] == ["5"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["5", "last"]
+        assert [path.name for path in (tmp_path / "last").iterdir()] == ["5"]
 
 
 def test_resuming_a_run_whose_settings_are_of_another_version_is_refused(tmp_path):

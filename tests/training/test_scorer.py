@@ -25,7 +25,7 @@ def scored(env, settings):
     module, rows = set_up(settings, DATA, env).build(), to_rows(DATA.test)
     if env is None:
         return score(module, rows)
-    scorer, found = Scorer(module, env), []
+    scorer, result = Scorer(module, env), []
 
     def forward(batch):
         return module(batch.dense, batch.sparse).sum() * 0, None
@@ -39,9 +39,9 @@ def scored(env, settings):
     train, part = to_rows(DATA.train), {"rank": env.rank, "world_size": env.world_size}
     source = batches(train, batch_size=BATCH, **part)
     for _ in range(4):
-        found.append(scorer(rows))
+        result.append(scorer(rows))
         steps.progress(source)
-    return found, module.training
+    return result, module.training
 
 
 @pytest.mark.parametrize("cut", ["row_wise", "table_wise", "data_parallel"])
@@ -49,10 +49,10 @@ def test_sharded_scores_are_those_of_one_process_also_between_steps(workers, tmp
     settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(tables={"*": cut})})
     expected = scored(None, settings)
     assert expected.std() > 0
-    for found, is_training in workers.run(2, scored, settings):
+    for result, is_training in workers.run(2, scored, settings):
         assert is_training
-        for each in found:
-            torch.testing.assert_close(each.logits.squeeze(1), expected)
-            assert torch.equal(each.labels.squeeze(1), torch.from_numpy(DATA.test.labels))
-            assert torch.equal(each.request, torch.from_numpy(DATA.test.request))
-            assert each.weights is None
+        for item in result:
+            torch.testing.assert_close(item.logits.squeeze(1), expected)
+            assert torch.equal(item.labels.squeeze(1), torch.from_numpy(DATA.test.labels))
+            assert torch.equal(item.request, torch.from_numpy(DATA.test.request))
+            assert item.weights is None

@@ -52,8 +52,8 @@ def test_a_table_has_the_rows_of_its_id_map():
 )
 def test_learning_rates_fall_to_their_end_after_the_last_step(settings, factors):
     training = config("unused", **settings).training
-    found = [learning_rate_factor(training, step, 10) for step in range(11)]
-    assert found == pytest.approx(factors, abs=1e-6)
+    results = [learning_rate_factor(training, step, 10) for step in range(11)]
+    assert results == pytest.approx(factors, abs=1e-6)
 
 
 @cases(
@@ -103,7 +103,7 @@ def clipped_parameters(env):
     with mock.patch("torch.nn.utils.clip_grad_norm_") as clip:
         optimizer.step()
     (parameters, _) = clip.call_args.args
-    return sum(each.numel() for each in parameters)
+    return sum(parameter.numel() for parameter in parameters)
 
 
 def test_the_norm_leaves_out_tables_of_the_dense_optimizer(workers):

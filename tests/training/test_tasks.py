@@ -22,7 +22,7 @@ from tests.training.runs import INPUTS, config, dataset, interrupt_at, same, sav
 DATA = dataset()
 TASKS = {"click": TaskConfig(), "buy": TaskConfig(weight=2.0), "seconds": TaskConfig(loss="mse")}
 SPLITS = ("train", "valid", "test")
-ALIKE = [replace(each, ids=40) for each in INPUTS]
+ALIKE = [replace(item, ids=40) for item in INPUTS]
 
 
 def with_tasks(examples, count=3):
@@ -156,7 +156,7 @@ def test_served_outputs_are_those_of_the_trained_model(model, tmp_path):
 
 def trained_on_ranks(env, folder):
     result = train(run_of(folder, epochs=1, batch_size=63), data_of(), env=env)
-    return result.test_tasks, {name: each.clone() for name, each in weights_of(result).items()}
+    return result.test_tasks, {name: weight.clone() for name, weight in weights_of(result).items()}
 
 
 def test_a_task_with_one_prediction_is_warned_of_once(tmp_path, caplog):
@@ -172,10 +172,10 @@ def test_a_task_with_one_prediction_is_warned_of_once(tmp_path, caplog):
 
 def test_two_ranks_train_like_one(workers, tmp_path):
     evaluations, weights = trained_on_ranks(None, tmp_path / "alone")
-    for found, theirs in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
-        assert found["click"].auc == pytest.approx(evaluations["click"].auc, abs=1e-4)
-        assert found["seconds"].mse == pytest.approx(evaluations["seconds"].mse, rel=1e-4)
-        assert found["buy"].examples == evaluations["buy"].examples
+    for result, theirs in workers.run(2, trained_on_ranks, tmp_path / "ranks"):
+        assert result["click"].auc == pytest.approx(evaluations["click"].auc, abs=1e-4)
+        assert result["seconds"].mse == pytest.approx(evaluations["seconds"].mse, rel=1e-4)
+        assert result["buy"].examples == evaluations["buy"].examples
         assert theirs.keys() == weights.keys()
         for name, expected in weights.items():
             torch.testing.assert_close(theirs[name], expected, rtol=1e-4, atol=1e-5)
@@ -184,10 +184,10 @@ def test_two_ranks_train_like_one(workers, tmp_path):
 def test_a_streamed_split_trains_like_rows_in_memory(tmp_path):
     data = data_of()
     in_memory = train(run_of(tmp_path / "memory"), data)
-    found = train(run_of(tmp_path / "streamed"), streamed(data))
-    assert same(weights_of(found), weights_of(in_memory))
-    assert found.test.auc == in_memory.test.auc
-    assert found.test.gauc is None
+    trained = train(run_of(tmp_path / "streamed"), streamed(data))
+    assert same(weights_of(trained), weights_of(in_memory))
+    assert trained.test.auc == in_memory.test.auc
+    assert trained.test.gauc is None
     assert in_memory.test.gauc is not None
 
 
@@ -196,17 +196,17 @@ def test_row_weights_and_task_weights_are_factors_of_the_loss(tmp_path):
         name: task.model_copy(update={"weight": task.weight / 2}) for name, task in TASKS.items()
     }
     expected = train(run_of(tmp_path / "whole"), data_of())
-    found = train(run_of(tmp_path / "halves", halves), streamed(data_of(), weight=2.0))
-    assert same(weights_of(found), weights_of(expected))
+    trained = train(run_of(tmp_path / "halves", halves), streamed(data_of(), weight=2.0))
+    assert same(weights_of(trained), weights_of(expected))
 
 
 def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
     data = replace(
         DATA,
         **{
-            name: replace(each, labels=each.dense[:, :1].copy())
+            name: replace(item, labels=item.dense[:, :1].copy())
             for name in SPLITS
-            for each in [getattr(DATA, name)]
+            for item in [getattr(DATA, name)]
         },
     )
     steps = []
@@ -214,9 +214,9 @@ def test_a_task_without_auc_keeps_the_weights_of_the_lowest_loss(tmp_path):
     result = train(run, data, progress=lambda now: steps.append((now.step, now.best_auc)))
     kept = load_checkpoint(result.checkpoint)
     logits = score(kept.module, to_rows(data.valid)).double().numpy()
-    found = np.mean((logits - data.valid.labels[:, 0]) ** 2)
-    assert result.valid_tasks["value"].mse == pytest.approx(found)
-    assert found < np.var(data.valid.labels)
+    outcome = np.mean((logits - data.valid.labels[:, 0]) ** 2)
+    assert result.valid_tasks["value"].mse == pytest.approx(outcome)
+    assert outcome < np.var(data.valid.labels)
     assert {auc for _, auc in steps} == {None}
     assert kept.metrics["valid_mse"] == result.valid_tasks["value"].mse
     with pytest.raises(InputError, match=r"expected a task with the loss 'bce', got \['value'\]"):
@@ -342,6 +342,6 @@ def test_a_run_of_before_there_were_tasks_goes_on(tmp_path):
         name: best[name] for name in ("auc", "log_loss", "normalized_entropy", "examples")
     }
     file.write_text(json.dumps(state))
-    found = train(saving(tmp_path / "old"), DATA, resume=True)
-    assert same(weights_of(found), weights_of(expected))
-    assert found.test == expected.test
+    trained = train(saving(tmp_path / "old"), DATA, resume=True)
+    assert same(weights_of(trained), weights_of(expected))
+    assert trained.test == expected.test

@@ -85,7 +85,7 @@ def finish(process):
 def wait_for_checkpoint(last, step, process):
     """Of this step or a later one: old ones go."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not any(int(each.parent.name) >= step for each in last.glob("[0-9]*/training.json")):
+    while not any(int(path.parent.name) >= step for path in last.glob("[0-9]*/training.json")):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline, f"no checkpoint in {last} after {DEADLINE_SECONDS} s"
         time.sleep(0.01)
@@ -93,13 +93,13 @@ def wait_for_checkpoint(last, step, process):
 
 def ranks_of(process):
     """Process ids of its children by rank."""
-    found = {}
+    results = {}
     for task in Path(f"/proc/{process.pid}/task").iterdir():
         for child in (task / "children").read_text().split():
             said = Path(f"/proc/{child}/environ").read_text()
             if rank := re.search(r"\0RANK=(\d+)\0", said):
-                found[int(rank[1])] = int(child)
-    return found
+                results[int(rank[1])] = int(child)
+    return results
 
 
 def is_running(pid):
@@ -153,12 +153,12 @@ def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(unint
     (best,) = re.findall(r"checkpoint +\S+/run/(\d+)", expected)
     assert re.findall(r"checkpoint +\S+/run/(\d+)", said) == [best]
     states = [
-        load_checkpoint(each / "run" / best).module.state_dict()
-        for each in (folder, tmp_path / "killed")
+        load_checkpoint(item / "run" / best).module.state_dict()
+        for item in (folder, tmp_path / "killed")
     ]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     counts = [
-        read_access_counts(each / "run" / best / "state") for each in (folder, tmp_path / "killed")
+        read_access_counts(item / "run" / best / "state") for item in (folder, tmp_path / "killed")
     ]
     assert counts[0].keys() == counts[1].keys()
     assert all(torch.equal(counts[0][name], counts[1][name]) for name in counts[0])
@@ -176,8 +176,8 @@ def with_unknown_ids():
     """The model, and its schema with a row of unknown ids in place of the last one."""
     checkpoint = load_checkpoint(os.environ["TRAINED"])
     sparse = [
-        replace(each, ids=Identity(rows=each.ids.rows - 1, unknown="oov"))
-        for each in checkpoint.schema.sparse
+        replace(feature, ids=Identity(rows=feature.ids.rows - 1, unknown="oov"))
+        for feature in checkpoint.schema.sparse
     ]
     return checkpoint.module, Schema(dense=checkpoint.schema.dense, sparse=sparse)
 
@@ -188,22 +188,26 @@ def test_an_export_leaves_out_rows_that_training_seldom_looked_up(
     best = latest_checkpoint(uninterrupted[0] / "run")
     monkeypatch.setenv("TRAINED", str(best))
     counts, pruned, out = read_access_counts(best / "state"), {}, tmp_path / "ranker/1"
-    given = {"min_accesses": 5, "pruned": pruned.update}
-    export_checkpoint(best, out, model=f"{__name__}:with_unknown_ids", **given)
+    settings = {"min_accesses": 5, "pruned": pruned.update}
+    export_checkpoint(best, out, model=f"{__name__}:with_unknown_ids", **settings)
     assert pruned.keys() == counts.keys()
-    rows = {each.name: each.rows for each in Package.open(out).manifest.tables}
-    for name, each in counts.items():
-        known = each[:-1]  # The last row is that of unknown ids.
+    rows = {table.name: table.rows for table in Package.open(out).manifest.tables}
+    for name, count in counts.items():
+        known = count[:-1]  # The last row is that of unknown ids.
         assert pruned[name].rows_kept == int((known >= 5).sum())
         assert pruned[name].rows_dropped == int((known < 5).sum())
         assert rows[name.rpartition(".")[2]] == pruned[name].rows_kept + 1
-    assert sum(each.rows_dropped for each in pruned.values()) > 0
+    assert sum(value.rows_dropped for value in pruned.values()) > 0
 
 
 def test_every_lookup_of_training_is_counted_once(uninterrupted):
     folder, _, _ = uninterrupted
     best = latest_checkpoint(folder / "run")
-    (items,) = (each for name, each in read_access_counts(best / "state").items() if "item" in name)
+    (items,) = (
+        read_access_count
+        for name, read_access_count in read_access_counts(best / "state").items()
+        if "item" in name
+    )
     assert int(items.sum()) == int(best.name) * 128  # one id an example
 
 
@@ -263,8 +267,8 @@ def test_scores_of_the_server_are_those_of_the_trained_module(uninterrupted, tmp
     ):
         for request in islice(client_requests(test), 50):
             sparse = {
-                name: Lists(lengths=each.lengths, values=each.values)
-                for name, each in request.sparse.items()
+                name: Lists(lengths=feature.lengths, values=feature.values)
+                for name, feature in request.sparse.items()
             }
-            found = client.predict("ranker", dense=request.dense, sparse=sparse)["score"]
-            np.testing.assert_allclose(found, expected[request.positions], rtol=1e-5, atol=1e-6)
+            actual = client.predict("ranker", dense=request.dense, sparse=sparse)["score"]
+            np.testing.assert_allclose(actual, expected[request.positions], rtol=1e-5, atol=1e-6)

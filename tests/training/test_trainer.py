@@ -76,9 +76,9 @@ def test_the_result_is_that_of_the_checkpoint(tmp_path):
     result = train(run, DATA)
 
     kept = load_checkpoint(result.checkpoint)
-    for split, found in ((DATA.test, result.test), (DATA.valid, result.valid)):
+    for split, outcome in ((DATA.test, result.test), (DATA.valid, result.valid)):
         evaluated = Scorer(kept.module)(to_rows(split)).evaluate(run.tasks, rank_at=3)
-        assert evaluated == {"score": found}
+        assert evaluated == {"score": outcome}
     logits = score(kept.module, to_rows(DATA.test))
     assert result.test.auc == pytest.approx(
         share_of_ordered_pairs(logits.numpy(), DATA.test.labels), abs=1e-6
@@ -93,7 +93,7 @@ def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
 
     def recorded(module, optimizer, *arguments):
         set_learning_rates(module, optimizer, *arguments)
-        (tables,) = (each for each in module.modules() if hasattr(each, "set_learning_rate"))
+        (tables,) = (item for item in module.modules() if hasattr(item, "set_learning_rate"))
         rates.append((optimizer.param_groups[0]["lr"], tables.optimizer.learning_rate))
 
     monkeypatch.setattr(run_module, "set_learning_rates", recorded)
@@ -142,13 +142,13 @@ class Looks:
         monkeypatch.setattr(metrics, "evaluate_logits", self)
 
     def __call__(self, logits, labels, **options):
-        found = evaluate_logits(logits, labels, **options)
+        metrics = evaluate_logits(logits, labels, **options)
         if len(labels) == len(DATA.test) and torch.equal(
             labels, torch.from_numpy(DATA.test.labels)
         ):
             self.on_test += 1
-            return found
-        return replace(found, auc=next(self._aucs))
+            return metrics
+        return replace(metrics, auc=next(self._aucs))
 
 
 def test_early_stopping_keeps_the_best_and_scores_test_once(tmp_path, monkeypatch):
@@ -174,7 +174,7 @@ def test_the_last_step_of_a_run_that_stops_early_says_so(tmp_path, monkeypatch):
     Looks(monkeypatch, [0.5, 0.4])
     seen = []
     train(config(tmp_path, patience=1), DATA, progress=seen.append)
-    assert [each.step for each in seen if each.stopped_early] == [20]
+    assert [call.step for call in seen if call.stopped_early] == [20]
     assert (seen[-1].step, seen[-1].seconds_left) == (20, 0)
     assert seen[-2].seconds_left > 0
 
@@ -323,8 +323,8 @@ def test_an_interrupted_run_says_what_is_kept(step, kept, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt) as ended:
         train(config(tmp_path), DATA, progress=interrupt_at(step))
     assert str(ended.value) == "interrupted; " + kept.format(folder=tmp_path)
-    found = [load_checkpoint(child).metrics["valid_auc"] for child in tmp_path.iterdir()]
-    assert found == ([0.7] if step > 10 else [])
+    results = [load_checkpoint(child).metrics["valid_auc"] for child in tmp_path.iterdir()]
+    assert results == ([0.7] if step > 10 else [])
 
 
 def test_an_interrupted_run_says_what_to_resume_from(tmp_path):
@@ -336,9 +336,9 @@ def test_an_interrupted_run_says_what_to_resume_from(tmp_path):
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
     seen = []
     train(config(tmp_path, epochs=2), DATA, progress=seen.append)
-    assert {each.steps_max for each in seen} == {50}
-    assert all(0 < each.loss < 2 for each in seen)
-    assert all(each.examples_per_second > 0 for each in seen)
+    assert {call.steps_max for call in seen} == {50}
+    assert all(0 < call.loss < 2 for call in seen)
+    assert all(call.examples_per_second > 0 for call in seen)
     assert seen[-1].seconds_left == 0
     assert seen[0].seconds_left > 0
 

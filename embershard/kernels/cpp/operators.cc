@@ -133,7 +133,7 @@ void UpdateTables(Tensor weights, const std::optional<Tensor>& state, const Tens
   const Step step{OptimizerOf(optimizer), static_cast<float>(learning_rate),
                   static_cast<float>(eps)};
   const size_t count = batch.rows.size();
-  const auto given = std::make_unique_for_overwrite<Occurrence[]>(count);
+  const auto occurrences = std::make_unique_for_overwrite<Occurrence[]>(count);
   const auto spare = std::make_unique_for_overwrite<Occurrence[]>(count);
   std::vector<std::span<const Occurrence>> sorted(all.size());
   at::parallel_for(0, static_cast<int64_t>(all.size()), 1, [&](int64_t from, int64_t to) {
@@ -141,13 +141,13 @@ void UpdateTables(Tensor weights, const std::optional<Tensor>& state, const Tens
       const Table& table = all[index];
       const int64_t begin = batch.offsets[table.first_lookup * batch.examples];
       const size_t size = batch.offsets[table.end_lookup * batch.examples] - begin;
-      Occurrence* next = given.get() + begin;
+      Occurrence* next = occurrences.get() + begin;
       batch.ForEach(table, columns[index], [&](int64_t at, int64_t place) {
         *next++ = {static_cast<uint32_t>(batch.rows[at]), static_cast<uint32_t>(place / 4),
                    batch.weights != nullptr ? batch.weights[at] : 1.0f};
       });
       sorted[index] =
-          SortByRow({given.get() + begin, size}, {spare.get() + begin, size}, table.rows);
+          SortByRow({occurrences.get() + begin, size}, {spare.get() + begin, size}, table.rows);
     }
   });
 

@@ -90,8 +90,8 @@ def until(is_so: Callable[[], bool]) -> None:
 
 @contextmanager
 def serving_heavy(folder, **options):
-    given = {"max_batch_examples": EXAMPLES, **options}
-    with Server(folder, options=ServerOptions(port=0, threads=1, **given)) as server:
+    settings = {"max_batch_examples": EXAMPLES, **options}
+    with Server(folder, options=ServerOptions(port=0, threads=1, **settings)) as server:
         yield server
 
 

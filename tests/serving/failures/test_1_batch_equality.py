@@ -81,8 +81,8 @@ def drawn(seed, examples):
     )
 
 
-def answered(local, *asked):
-    answers = local.answers([named(each).SerializeToString() for each in asked])
+def answered(local, *args):
+    answers = local.answers([named(request).SerializeToString() for request in args])
     return [outputs_of(answer) for answer in answers]
 
 
@@ -112,7 +112,7 @@ BATCHES = [
 
 @pytest.mark.parametrize("batch", BATCHES)
 def test_merged_equals_alone(local, batch):
-    alone = [answered(local, asked)[0] for asked in batch]
+    alone = [answered(local, request)[0] for request in batch]
     for got, expected in zip(answered(local, *batch), alone, strict=True):
         assert_identical(got, expected)
 
@@ -125,7 +125,7 @@ def test_the_vectors_that_are_compared_differ(local):
 
 def test_a_request_of_no_rows_is_refused_and_moves_none_of_its_neighbours_examples(local):
     neighbours = [drawn(5, 3), drawn(6, 2)]
-    alone = [answered(local, asked)[0] for asked in neighbours]
+    alone = [answered(local, neighbour)[0] for neighbour in neighbours]
     none = named(Asked(num_examples=0, sparse={"user": [[7]]}))
     answers = local.answers(
         [
@@ -144,15 +144,15 @@ def test_a_request_larger_than_what_batches_merge_is_served_whole_among_small_on
     repository, local
 ):
     large, small = drawn(7, 300), drawn(8, 2)
-    expected = [answered(local, asked)[0] for asked in (large, small)]
+    expected = [answered(local, requests)[0] for requests in (large, small)]
     options = ServerOptions(port=0, threads=1, merge_examples=16)
     with (
         Server(repository, options=options) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
         for place in (1, 0, 1):
-            asked = (large, small)[place]
-            assert_identical(client.predict(sparse=asked.sparse).outputs, expected[place])
+            request = (large, small)[place]
+            assert_identical(client.predict(sparse=request.sparse).outputs, expected[place])
 
 
 @cases(
@@ -165,14 +165,14 @@ def test_a_request_larger_than_what_batches_merge_is_served_whole_among_small_on
 )
 def test_a_request_larger_than_any_batch_is_cut_and_joined_again(repository, local, budget):
     large, small = drawn(10, 200), drawn(9, 4)
-    expected = [answered(local, asked)[0] for asked in (large, small)]
+    expected = [answered(local, requests)[0] for requests in (large, small)]
     with (
         Server(repository, options=ServerOptions(port=0, threads=1, **budget)) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
         for place in (1, 0, 1):
-            asked = (large, small)[place]
-            assert_identical(client.predict(sparse=asked.sparse).outputs, expected[place])
+            request = (large, small)[place]
+            assert_identical(client.predict(sparse=request.sparse).outputs, expected[place])
         assert server.metrics().total("embershard_batches") >= 13
 
 

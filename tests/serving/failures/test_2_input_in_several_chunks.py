@@ -41,8 +41,8 @@ def in_chunks(address, chunk_bytes):
             client, _ = listener.accept()
             with client, socket.create_connection((host, int(port))) as server:
                 server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for each in (client, server):
-                    each.settimeout(DEADLINE_SECONDS)
+                for item in (client, server):
+                    item.settimeout(DEADLINE_SECONDS)
                 back = threading.Thread(target=forward, args=(server, client, 1 << 16))
                 back.start()
                 forward(client, server, chunk_bytes)
@@ -72,8 +72,8 @@ def predicted(address, message):
     },
 )
 def test_the_answer_is_the_same(server, fingerprint, form, examples, chunk_bytes):
-    asked = random_request(examples)
-    message = packed(asked, fingerprint) if form == "packed" else named(asked)
+    request = random_request(examples)
+    message = packed(request, fingerprint) if form == "packed" else named(request)
     data = message.SerializeToString()
     assert examples < 4000 or len(data) > 10 * 16384  # More than ten frames of HTTP/2.
     expected = predicted(server.address, data)

@@ -27,7 +27,7 @@ GOOD = [random_request(3, seed=11), random_request(4, seed=12)]
 
 
 def bodies():
-    return [named(asked).SerializeToString() for asked in (GOOD[0], POISONED, GOOD[1])]
+    return [named(good).SerializeToString() for good in (GOOD[0], POISONED, GOOD[1])]
 
 
 def test_its_neighbours_in_one_batch_get_their_scores(local):
@@ -52,10 +52,10 @@ def test_its_neighbours_in_one_batch_get_their_scores(local):
 
 def test_over_the_wire_it_is_the_only_one_that_fails(server, local):
     first, poisoned, last = bodies()
-    expected = [outputs_of(local.answers([each])[0])["score"] for each in (first, last)]
+    expected = [outputs_of(local.answers([item])[0])["score"] for item in (first, last)]
     with grpc.insecure_channel(server.address) as channel:
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
-        calls = [predict.future(each, timeout=60) for each in [first, poisoned, last] * 10]
+        calls = [predict.future(item, timeout=60) for item in [first, poisoned, last] * 10]
         for place, call in enumerate(calls):
             if place % 3 == 1:
                 assert call.code() not in (Code.OK, Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)

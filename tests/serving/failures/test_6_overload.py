@@ -36,7 +36,7 @@ def server(heavy):
 def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, channel, heavy):
     bodies = [body(EACH, seed=number) for number in range(3 * FIT)]
     running = run_long(server, channel, timeout=WAIT_SECONDS)
-    calls = [predictor(channel).future(each, timeout=WAIT_SECONDS) for each in bodies]
+    calls = [predictor(channel).future(body, timeout=WAIT_SECONDS) for body in bodies]
     until(lambda: sum(call.done() for call in calls) == 2 * FIT)
     assert not running.done()
     assert server.metrics().total("embershard_queued_examples") == ROOM
@@ -58,7 +58,7 @@ def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, ch
     }
     # As many fit again: no refusal leaked anything.
     again = run_long(server, channel, timeout=WAIT_SECONDS)
-    calls = [predictor(channel).future(each, timeout=WAIT_SECONDS) for each in bodies[:FIT]]
+    calls = [predictor(channel).future(body, timeout=WAIT_SECONDS) for body in bodies[:FIT]]
     assert {call.code() for call in [again, *calls]} == {Code.OK}
 
 

@@ -79,12 +79,12 @@ class Browser:
     def errors(self) -> list[str]:
         """What the console has said since the last call, as an error or a warning."""
         logged = self._post("se/log", {"type": "browser"})
-        return [each["message"] for each in logged if each["level"] in ("SEVERE", "WARNING")]
+        return [item["message"] for item in logged if item["level"] in ("SEVERE", "WARNING")]
 
     def requested(self) -> set[str]:
         """Every URL asked for since the last call."""
         logged = self._post("se/log", {"type": "performance"})
-        events = [json.loads(each["message"])["message"] for each in logged]
+        events = [json.loads(item["message"])["message"] for item in logged]
         return {
             event["params"]["request"]["url"]
             for event in events
@@ -138,7 +138,7 @@ def _driver() -> tuple[subprocess.Popen[str], int]:
         said = []
         for line in driver.stdout:
             said.append(line)
-            if found := re.search(r"started successfully on port (\d+)", line):
-                return driver, int(found[1])
+            if plan := re.search(r"started successfully on port (\d+)", line):
+                return driver, int(plan[1])
         driver.wait(TIMEOUT_SECONDS)
     raise AssertionError(f"chromedriver: expected a port, got {''.join(said)!r}")

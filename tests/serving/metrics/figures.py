@@ -104,7 +104,7 @@ def of_version(figures: Mapping[str, object], *, model="ranker", version=3, requ
     """
     served = {"model": model, "version": str(version)}
     figures = {**START, **HISTOGRAMS, **figures}
-    for name, same in groupby(example_metrics(), key=lambda each: each.name):
+    for name, same in groupby(example_metrics(), key=lambda item: item.name):
         for example in same:
             if "version" not in example.labels:
                 continue
@@ -129,9 +129,9 @@ def of_version(figures: Mapping[str, object], *, model="ranker", version=3, requ
 def of_server(figures: Mapping[str, object] = {}) -> list[Metric]:
     """What belongs to no version."""
     return [
-        each._replace(value=figures.get(each.name, 0))
-        for each in example_metrics()
-        if "version" not in each.labels
+        example_metric._replace(value=figures.get(example_metric.name, 0))
+        for example_metric in example_metrics()
+        if "version" not in example_metric.labels
     ]
 
 

@@ -35,15 +35,15 @@ def scraped(metrics):
     with urllib.request.urlopen(f"{metrics.url}metrics", timeout=60) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         text = answer.read().decode()
-    found = {}
+    results = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = dict(sample.labels)
             served = labels.pop("model", None), labels.pop("version", None)
             if not sample.name.startswith("process_"):
                 assert served in {("ranker", "1"), (None, None)}  # These are of the server.
-                found[sample.name, *labels.values()] = sample.value
-    return found
+                results[sample.name, *labels.values()] = sample.value
+    return results
 
 
 def predicted(channel, message):
@@ -88,21 +88,21 @@ TIMED = {  # With what each answer says of itself, in whole microseconds, rounde
 
 def assert_buckets(before, after, timings):
     """Each line of each histogram: how many values the traffic added up to its bound."""
-    found = {}
+    results = {}
     for name, *labels in after:
         if name.endswith("_bucket"):
             assert len(labels) == 1, (name, labels)
-            lines = found.setdefault(name.removesuffix("_bucket"), {})
+            lines = results.setdefault(name.removesuffix("_bucket"), {})
             lines[float(labels[0])] = after[name, *labels] - before[name, *labels]
-    assert set(found.pop("embershard_shadow_difference").values()) == {0}
-    assert found.keys() == COUNTED.keys() | TIMED.keys()
+    assert set(results.pop("embershard_shadow_difference").values()) == {0}
+    assert results.keys() == COUNTED.keys() | TIMED.keys()
     for name, (bounds, values) in COUNTED.items():
-        lines = found[name]
+        lines = results[name]
         assert list(lines) == pytest.approx([*bounds, float("inf")]), name
         for bound, got in lines.items():
             assert got == sum(value <= bound for value in values), (name, bound)
     for name, field in TIMED.items():
-        lines = found[name]
+        lines = results[name]
         assert list(lines) == pytest.approx([*SECONDS, float("inf")]), name
         assert lines[float("inf")] == len(timings)
         for bound, got in lines.items():

@@ -26,21 +26,21 @@ def scraped(server):
 
 def exposed(server):
     """Kind and labels of each metric, by the name that its samples begin with."""
-    found = {}
+    results = {}
     for family in text_string_to_metric_families(scraped(server)):
         for sample in family.samples:
             name = family.name if family.type == "histogram" else sample.name
             labels = set(sample.labels) - {"model", "version", "le"}
             kind = {"unknown": "untyped"}.get(family.type, family.type)
-            found[name] = kind, labels
-    return found
+            results[name] = kind, labels
+    return results
 
 
 def test_every_metric_is_documented_and_every_documented_one_is_exposed(server):
-    documented, found = listed(), exposed(server)
-    assert set(documented) == set(found)
+    documented, result = listed(), exposed(server)
+    assert set(documented) == set(result)
     for name, (kind, third) in documented.items():
-        assert (kind, set(re.findall("`(\\w+)`", third))) == found[name], name
+        assert (kind, set(re.findall("`(\\w+)`", third))) == result[name], name
 
 
 def test_units_are_those_that_names_end_in():
@@ -55,7 +55,7 @@ def test_every_reason_is_listed_with_its_code_and_tritons_name(server):
     metrics = server.metrics()
     requests = metrics.find("embershard_requests", priority="background")
     assert sorted((code, reason) for code, reason, _ in rows) == sorted(
-        (each.labels["code"], each.labels["reason"]) for each in requests
+        (request.labels["code"], request.labels["reason"]) for request in requests
     )
     tritons = metrics.by("nv_inference_request_failure", "reason")
     assert {name for _, reason, name in rows if reason} == set(tritons)

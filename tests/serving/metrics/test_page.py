@@ -61,14 +61,16 @@ def shown(repository):
 def load(shown):
     """Two clients that ask all the time; some requests are refused."""
     server, _ = shown
-    asked = [random_request(size, seed=size) for size in (1, 5, 20)]
+    requests = [random_request(size, seed=size) for size in (1, 5, 20)]
     enough = threading.Event()
 
     def ask():
         with Client(server.address, timeout_seconds=60) as client:
             while not enough.is_set():
-                for each in asked:
-                    client.predict(dense=each.dense, sparse=each.sparse, weights=each.weights)
+                for request in requests:
+                    client.predict(
+                        dense=request.dense, sparse=request.sparse, weights=request.weights
+                    )
                 with pytest.raises(RequestError):
                     client.predict(dense={"age": 1, "price": [1]}, sparse={"category": [[99]]})
 
@@ -77,8 +79,8 @@ def load(shown):
 
         def stop():
             enough.set()
-            for each in asking:
-                each.result()
+            for thread in asking:
+                thread.result()
 
         yield stop
         enough.set()
@@ -197,7 +199,7 @@ def test_each_model_has_a_latency_chart_from_its_load_on(window):
         window.wait_for(f"{figure.format('p50:finder')} === '7.5 ms'")
         window.wait_for(f"{figure.format('p50:ranker')} === '500 µs'")
         headings = "[...document.querySelectorAll('figure h2')].map(each => each.textContent)"
-        latency = [each for each in window.evaluate(headings) if each.startswith("Latency")]
+        latency = [item for item in window.evaluate(headings) if item.startswith("Latency")]
         assert latency == ["Latency finder", "Latency ranker"]
         assert window.errors() == []
 

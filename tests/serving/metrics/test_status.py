@@ -73,7 +73,9 @@ def test_totals_are_those_of_the_metrics(history):
         {"name": "cpu:0", "table_bytes": 640, "lookup_seconds": 0.25, "rows": 701},
         {"name": "cpu:1", "table_bytes": 320, "lookup_seconds": 0.125, "rows": 702},
     ]
-    requests = {(each["reason"], each["priority"]): each["count"] for each in status["requests"]}
+    requests = {
+        (request["reason"], request["priority"]): request["count"] for request in status["requests"]
+    }
     assert len(requests) == 30
     assert requests["", "interactive"] == 40
     assert requests["abandoned", "background"] == 17

@@ -36,4 +36,4 @@ def our_outputs(channel):
         "/embershard.v1.Predictor/Predict",
         request_serializer=pb.PredictRequest.SerializeToString,
     )
-    return lambda asked: outputs_of(predict(named(asked), timeout=60))
+    return lambda request: outputs_of(predict(named(request), timeout=60))

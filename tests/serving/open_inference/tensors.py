@@ -35,8 +35,8 @@ def in_arrays(message: pb.PredictRequest) -> Iterator[tuple[str, np.ndarray]]:
     yield "WEIGHTS", np.frombuffer(inputs.weights, "<f4")
 
 
-def arrays_of(asked: Asked, *, is_packed: bool) -> Arrays:
-    message = packed(asked, 0) if is_packed else named(asked)
+def arrays_of(request: Asked, *, is_packed: bool) -> Arrays:
+    message = packed(request, 0) if is_packed else named(request)
     return dict(in_arrays(message) if is_packed else by_name(message))
 
 

@@ -27,8 +27,8 @@ MERGED = 1e-6
 
 
 def good(seed: int = 0, examples: int = 12, *, is_packed: bool = True):
-    asked = random_request(examples, seed=seed)
-    return asked, infer_inputs(arrays_of(asked, is_packed=is_packed))
+    request = random_request(examples, seed=seed)
+    return request, infer_inputs(arrays_of(request, is_packed=is_packed))
 
 
 def assert_equal(
@@ -104,9 +104,9 @@ def test_the_configuration_agrees_with_the_metadata(client):
 @FORMS
 @pytest.mark.parametrize("version", ["", "1"])
 def test_infer_gives_what_our_own_protocol_gives(client, our_outputs, is_packed, version):
-    asked, inputs = good(is_packed=is_packed)
+    request, inputs = good(is_packed=is_packed)
     result = client.infer("ranker", inputs, model_version=version, request_id="mine")
-    assert_equal(result, our_outputs(asked))
+    assert_equal(result, our_outputs(request))
     answer = result.get_response()
     assert (answer.model_name, answer.model_version, answer.id) == ("ranker", "1", "mine")
 
@@ -119,9 +119,9 @@ def test_unknown_ids_are_counted(client, our_outputs):
 
 def test_async_infer_gives_the_same(client, our_outputs):
     answers: queue.Queue = queue.Queue()
-    asked = {}
+    request = {}
     for seed in range(8):
-        asked[str(seed)], inputs = good(seed)
+        request[str(seed)], inputs = good(seed)
         client.async_infer(
             "ranker",
             inputs,
@@ -132,17 +132,17 @@ def test_async_infer_gives_the_same(client, our_outputs):
     for _ in range(8):
         result, error = answers.get(timeout=60)
         assert error is None
-        expected = our_outputs(asked.pop(result.get_response().id))
+        expected = our_outputs(request.pop(result.get_response().id))
         assert_equal(result, expected, tolerance=MERGED)
-    assert asked == {}
+    assert request == {}
 
 
 def test_stream_infer_gives_the_same_and_a_bad_request_fails_alone(client, our_outputs):
     answers: queue.Queue = queue.Queue()
-    asked = {}
+    request = {}
     client.start_stream(lambda result, error: answers.put((result, error)), stream_timeout=60)
     for seed in range(6):
-        asked[str(seed)], inputs = good(seed)
+        request[str(seed)], inputs = good(seed)
         client.async_stream_infer("ranker", inputs, request_id=str(seed))
         if seed == 3:
             client.async_stream_infer("ranker", inputs[:-1], request_id="bad")
@@ -152,37 +152,39 @@ def test_stream_infer_gives_the_same_and_a_bad_request_fails_alone(client, our_o
         if error is not None:
             failed.append(error.message())
             continue
-        expected = our_outputs(asked.pop(result.get_response().id))
+        expected = our_outputs(request.pop(result.get_response().id))
         assert_equal(result, expected, tolerance=MERGED)
         assert result.get_response().parameters["triton_final_response"].bool_param
     client.stop_stream()
-    assert asked == {}
+    assert request == {}
     assert len(failed) == 1
     assert failed[0].startswith("tensor 'WEIGHTS': expected ")
 
 
 def test_outputs_can_be_chosen(client, our_outputs):
-    asked, inputs = good()
+    request, inputs = good()
     wanted = [triton.InferRequestedOutput("parts")]
-    expected = {"parts": our_outputs(asked)["parts"]}
+    expected = {"parts": our_outputs(request)["parts"]}
     assert_equal(client.infer("ranker", inputs, outputs=wanted), expected)
 
 
 def test_a_user_alone_needs_no_examples(client, our_outputs):
-    asked, _ = good()
+    request, _ = good()
     arrays = {
         name: array
-        for name, array in arrays_of(asked, is_packed=False).items()
+        for name, array in arrays_of(request, is_packed=False).items()
         if name.split(".")[0] in ("age", "hour", "user", "history", "query", "topics")
     }
     wanted = [triton.InferRequestedOutput("user_vector")]
     result = client.infer("ranker", infer_inputs(arrays), outputs=wanted)
-    assert_equal(result, {"user_vector": our_outputs(asked)["user_vector"]})
+    assert_equal(result, {"user_vector": our_outputs(request)["user_vector"]})
 
 
 def test_priorities_and_timeouts_are_heard(client, our_outputs):
-    asked, inputs = good()
-    assert_equal(client.infer("ranker", inputs, priority=2, timeout=60_000_000), our_outputs(asked))
+    request, inputs = good()
+    assert_equal(
+        client.infer("ranker", inputs, priority=2, timeout=60_000_000), our_outputs(request)
+    )
     with pytest.raises(InferenceServerException) as caught:
         client.infer("ranker", inputs, priority=3)
     assert caught.value.message() == "priority: expected 0..2, got 3"
@@ -224,7 +226,9 @@ def test_statistics_count_requests_and_their_examples(client):
 
 
 def test_statistics_of_all_models(client):
-    assert [each.name for each in client.get_inference_statistics().model_stats] == ["ranker"]
+    assert [model_stat.name for model_stat in client.get_inference_statistics().model_stats] == [
+        "ranker"
+    ]
 
 
 def test_the_index_lists_what_is_served(client):

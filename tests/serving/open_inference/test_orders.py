@@ -53,8 +53,8 @@ def infer(client, **how):
 
 def index(client, **how):
     return {
-        each.version: (each.state, each.reason)
-        for each in client.get_model_repository_index(**how).models
+        model.version: (model.state, model.reason)
+        for model in client.get_model_repository_index(**how).models
     }
 
 
@@ -140,9 +140,9 @@ def test_loads_at_once_are_all_carried_out_while_requests_are_answered(published
     with Server(repository, options=TAKEN) as server, client_of(server) as client:
         copy(published, repository, 2)
         callers = [threading.Thread(target=load, args=(server,)) for _ in range(CALLERS)]
-        for each in callers:
-            each.start()
-        while any(each.is_alive() for each in callers):
+        for caller in callers:
+            caller.start()
+        while any(item.is_alive() for item in callers):
             assert infer(client) in (1, 2)
         assert infer(client) == 2
     assert failed == []
@@ -168,10 +168,13 @@ def test_orders_need_the_token_that_every_call_needs(repository, tmp_path):
     options = ServerOptions(**OPTIONS, model_control=True, token_file=str(token))
     headers = {"authorization": f"Bearer {TOKEN}"}
     with Server(repository, options=options) as server, client_of(server) as client:
-        for given in (None, {"authorization": f"Bearer {TOKEN}x"}):
+        for arguments in (None, {"authorization": f"Bearer {TOKEN}x"}):
             for order in (client.load_model, client.unload_model):
-                assert refused(order, "ranker", headers=given)[0] == "UNAUTHENTICATED"
-            assert refused(client.get_model_repository_index, headers=given)[0] == "UNAUTHENTICATED"
+                assert refused(order, "ranker", headers=arguments)[0] == "UNAUTHENTICATED"
+            assert (
+                refused(client.get_model_repository_index, headers=arguments)[0]
+                == "UNAUTHENTICATED"
+            )
         assert infer(client, headers=headers) == 1
         client.unload_model("ranker", headers=headers)
         client.load_model("ranker", headers=headers)

@@ -30,8 +30,8 @@ def test_its_calls_in_its_order_are_answered_as_it_needs(stub):
     assert "statistics" in server.extensions
 
     def statistics():
-        asked = service_pb2.ModelStatisticsRequest(**named)
-        (model,) = stub.ModelStatistics(asked, timeout=60).model_stats
+        requests = service_pb2.ModelStatisticsRequest(**named)
+        (model,) = stub.ModelStatistics(requests, timeout=60).model_stats
         return model.inference_stats
 
     before = statistics()

@@ -40,11 +40,11 @@ def message(refused, *, is_packed, fingerprint):
         message_of(refused, is_packed=is_packed, fingerprint=fingerprint)
     )
     tensors = list(in_arrays(spoilt) if is_packed else by_name(spoilt))
-    asked = infer_request(tensors, spoilt.model or "ranker")
-    asked.parameters["num_examples"].int64_param = spoilt.num_examples
+    request = infer_request(tensors, spoilt.model or "ranker")
+    request.parameters["num_examples"].int64_param = spoilt.num_examples
     for name in spoilt.outputs:
-        asked.outputs.add(name=name)
-    return asked
+        request.outputs.add(name=name)
+    return request
 
 
 @pytest.mark.parametrize(("refused", "is_packed"), SHARED)
@@ -72,12 +72,12 @@ def first(message):
 
 
 def tensor(message, name):
-    return next(each for each in message.inputs if each.name == name)
+    return next(item for item in message.inputs if item.name == name)
 
 
 def without_tensor(name):
     def spoil(message):
-        position = [each.name for each in message.inputs].index(name)
+        position = [item.name for item in message.inputs].index(name)
         del message.inputs[position], message.raw_input_contents[position]
 
     return spoil

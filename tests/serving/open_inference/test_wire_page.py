@@ -30,7 +30,7 @@ def test_the_example_for_tritonclient_runs(server, capsys):
 def test_the_request_for_grpcurl_is_a_good_one(infer):
     document = found(r"grpcurl -plaintext -d '(\{\s+\"model_name\".*?)' 127")
     answer = infer(json_format.Parse(document, service_pb2.ModelInferRequest()))
-    assert [(each.name, list(each.shape)) for each in answer.outputs] == [("score", [2])]
+    assert [(output.name, list(output.shape)) for output in answer.outputs] == [("score", [2])]
 
 
 def test_the_data_for_perf_analyzer_is_a_good_request(client):

@@ -125,10 +125,10 @@ def test_lines_beyond_the_queue_are_dropped_and_counted_in_the_next_that_finds_r
         os.sched_yield()
     log.write("after", {})
     log.close(WAIT_SECONDS)
-    found = [line.split(" ", 1)[1] for line in stream.getvalue().decode().splitlines()]
-    assert found[0] == "first"
-    assert found[1:-1] == [f"queued number={number}" for number in range(logs.LINES_MAX)]
-    assert found[-1] == "after lines_lost=5"
+    results = [line.split(" ", 1)[1] for line in stream.getvalue().decode().splitlines()]
+    assert results[0] == "first"
+    assert results[1:-1] == [f"queued number={number}" for number in range(logs.LINES_MAX)]
+    assert results[-1] == "after lines_lost=5"
 
 
 def test_closing_waits_no_longer_than_it_is_told_for_a_blocked_reader():
@@ -148,11 +148,11 @@ def test_a_descriptor_gets_lines_whole_also_where_it_does_not_wait():
         os.set_blocking(writing, False)
         writer = threading.Thread(target=DescriptorStream(writing).write, args=(b"x" * 9000,))
         writer.start()
-        found = b""
-        while len(found) < PIPE_BYTES + 9000:
-            found += os.read(reading, 65536)
+        result = b""
+        while len(result) < PIPE_BYTES + 9000:
+            result += os.read(reading, 65536)
         writer.join(WAIT_SECONDS)
-    assert found == b"." * PIPE_BYTES + b"x" * 9000
+    assert result == b"." * PIPE_BYTES + b"x" * 9000
 
 
 def test_what_libraries_log_becomes_events():
@@ -192,7 +192,7 @@ def libraries_report_as_before():
     yield
     logging.captureWarnings(False)
     threading.excepthook = hook
-    ours = [each for each in logging.root.handlers if isinstance(each, LogRecords)]
+    ours = [handler for handler in logging.root.handlers if isinstance(handler, LogRecords)]
     for handler in ours:
         logging.root.removeHandler(handler)
 

@@ -65,16 +65,16 @@ def test_a_slow_request_is_one_line_with_all_that_is_known():
 
 
 def test_more_than_fifty_a_second_are_counted_and_left_out():
-    found = slow_lines([SLOW] * 256, [SLOW] * 9, monotonic=lambda: 0.0)
-    assert [line["event"] for line in found[:-1]] == ["slow_request"] * SLOW_LINES_PER_SECOND
-    assert found[-1]["event"] == "slow_requests_left_out"
-    assert found[-1]["count"] == 265 - SLOW_LINES_PER_SECOND
+    lines = slow_lines([SLOW] * 256, [SLOW] * 9, monotonic=lambda: 0.0)
+    assert [line["event"] for line in lines[:-1]] == ["slow_request"] * SLOW_LINES_PER_SECOND
+    assert lines[-1]["event"] == "slow_requests_left_out"
+    assert lines[-1]["count"] == 265 - SLOW_LINES_PER_SECOND
 
 
 def test_each_second_has_fifty_of_its_own():
     times = iter([number / 60 for number in range(10_000)])
-    found = [line["event"] for line in slow_lines([SLOW] * 150, monotonic=lambda: next(times))]
-    assert found.count("slow_request") >= 2 * SLOW_LINES_PER_SECOND
-    first = found.index("slow_requests_left_out")
-    assert found[:first] == ["slow_request"] * SLOW_LINES_PER_SECOND
-    assert "slow_request" in found[first:]
+    results = [line["event"] for line in slow_lines([SLOW] * 150, monotonic=lambda: next(times))]
+    assert results.count("slow_request") >= 2 * SLOW_LINES_PER_SECOND
+    first = results.index("slow_requests_left_out")
+    assert results[:first] == ["slow_request"] * SLOW_LINES_PER_SECOND
+    assert "slow_request" in results[first:]

@@ -12,18 +12,18 @@ def one(arrays: Arrays) -> Arrays:
     return {name: array[np.newaxis] for name, array in arrays.items()}
 
 
-def inputs_of(asked: Asked, *, is_packed: bool = False) -> list[InferInput]:
-    return infer_inputs(one(arrays_of(asked, is_packed=is_packed)))
+def inputs_of(request: Asked, *, is_packed: bool = False) -> list[InferInput]:
+    return infer_inputs(one(arrays_of(request, is_packed=is_packed)))
 
 
 def outputs_of(result: InferResult) -> dict[str, np.ndarray]:
     """Outputs by name, without that 1."""
-    found = {}
+    results = {}
     for output in result.get_response().outputs:
         values = result.as_numpy(output.name)
         assert values.shape[0] == 1, values.shape
-        found[output.name] = values[0]
-    return found
+        results[output.name] = values[0]
+    return results
 
 
 def wanted(*names: str) -> list[InferRequestedOutput]:

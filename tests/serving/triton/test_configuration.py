@@ -48,15 +48,15 @@ def test_tensors_are_those_of_our_own_server(config, server):
     with triton.InferenceServerClient(server.address) as client:
         said = client.get_model_metadata("ranker")
     for ours, theirs in ((config.input, said.inputs), (config.output, said.outputs)):
-        assert [(each.name, type_name(each), list(each.dims)) for each in ours] == [
-            (each.name, TYPES[each.datatype], list(each.shape)) for each in theirs
+        assert [(our.name, type_name(our), list(our.dims)) for our in ours] == [
+            (their.name, TYPES[their.datatype], list(their.shape)) for their in theirs
         ]
 
 
 def test_every_input_may_be_left_out_and_those_of_any_size_may_differ(config):
-    assert all(each.optional for each in config.input)
-    ragged = {each.name for each in config.input if each.allow_ragged_batch}
-    assert ragged == {each.name for each in config.input if -1 in each.dims}
+    assert all(item.optional for item in config.input)
+    ragged = {item.name for item in config.input if item.allow_ragged_batch}
+    assert ragged == {item.name for item in config.input if -1 in item.dims}
     assert {"price", "item.values", "DENSE", "VALUES"} <= ragged
     assert "age" not in ragged
 
@@ -164,7 +164,7 @@ def test_options_are_said(package):
         default_timeout_ms=0,
     )
     config = parsed(model_config(Package.open(package), options))
-    assert {name: each.string_value for name, each in config.parameters.items()} == {
+    assert {name: parameter.string_value for name, parameter in config.parameters.items()} == {
         "plan": "2xcpu",
         "dense_program": "cpu",
         "tables": "resident",
@@ -189,7 +189,7 @@ def test_options_are_said(package):
         ({"kind": "tpu"}, "kind: expected cpu or gpu, got 'tpu'"),
         ({"tables": "ram"}, "tables: expected mmap or resident, got 'ram'"),
     ],
-    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_an_option_out_of_range_is_refused(option, words):
     with pytest.raises(ConfigError) as caught:
@@ -234,10 +234,10 @@ def test_any_name_is_read_back(tmp_path):
     )
     out = export_model(Plain(), schema, tmp_path / "plain" / "1")
     config = parsed(model_config(Package.open(out)))
-    assert [each.name for each in config.input] == [
+    assert [item.name for item in config.input] == [
         *NAMES, "item.values", "item.lengths", "DENSE", "LENGTHS", "VALUES",
     ]  # fmt: skip
-    assert [each.name for each in config.output] == NAMES
+    assert [item.name for item in config.output] == NAMES
 
 
 def test_the_example_is_the_golden_package_with_its_configuration():

@@ -49,7 +49,7 @@ def calling(tmp_path_factory):
 def test_the_configuration_names_the_folder(calling):
     file, _ = write_model_config(calling)
     config = text_format.Parse(file.read_text(), model_config_pb2.ModelConfig())
-    said = {name: each.string_value for name, each in config.parameters.items()}
+    said = {name: parameter.string_value for name, parameter in config.parameters.items()}
     assert said == {"fbgemm": str(fbgemm_folder())}
 
 

@@ -24,11 +24,11 @@ EDGES = [0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**63 - 1, -(2**63), 2**40]
 @pytest.fixture(autouse=True)
 def still_answers(served, triton_client):
     """Before and after: the same process, the same scores."""
-    asked = random_request(7)
-    before = outputs_of(triton_client.infer("ranker", inputs_of(asked)))
+    request = random_request(7)
+    before = outputs_of(triton_client.infer("ranker", inputs_of(request)))
     yield
     assert served.process.poll() is None, "".join(served.log)
-    after = outputs_of(triton_client.infer("ranker", inputs_of(asked)))
+    after = outputs_of(triton_client.infer("ranker", inputs_of(request)))
     for name, values in before.items():
         np.testing.assert_array_equal(after[name], values, strict=True)
 
@@ -53,11 +53,11 @@ def spoilt(random, message: bytes) -> bytes:
 @pytest.mark.parametrize("is_packed", [False, True], ids=["by-name", "packed"])
 def test_messages_with_bytes_changed(served, is_packed):
     random = np.random.default_rng(17)
-    asked = infer_request(list(one(arrays_of(GOOD, is_packed=is_packed)).items()))
-    good = asked.SerializeToString()
+    request = infer_request(list(one(arrays_of(GOOD, is_packed=is_packed)).items()))
+    good = request.SerializeToString()
     with grpc.insecure_channel(served.grpc) as channel:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(asked, timeout=60)
+        service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=60)
         refused = Counter()
         for _ in range(MESSAGES):
             try:

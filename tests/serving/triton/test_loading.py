@@ -54,7 +54,7 @@ def ranker(package, loading_repository, client):
 
 
 def is_there(client):
-    states = {each.state for each in client.get_model_repository_index().models}
+    states = {model.state for model in client.get_model_repository_index().models}
     return bool(states - {"UNAVAILABLE", ""})
 
 
@@ -63,9 +63,9 @@ def load(client):
 
 
 def assert_it_answers(client, local):
-    asked = random_request(6)
-    expected = our_outputs_of(local.answers([named(asked).SerializeToString()])[0])
-    got = outputs_of(client.infer("ranker", inputs_of(asked), client_timeout=WAIT_SECONDS))
+    request = random_request(6)
+    expected = our_outputs_of(local.answers([named(request).SerializeToString()])[0])
+    got = outputs_of(client.infer("ranker", inputs_of(request), client_timeout=WAIT_SECONDS))
     for name, values in expected.items():
         np.testing.assert_allclose(got[name], values, rtol=0, atol=1e-6, strict=True)
 
@@ -231,8 +231,8 @@ def growing(client, loading_repository):
 def test_a_version_with_another_input_needs_a_new_configuration(client, growing):
     def answer(*names):
         arrays = {name: np.array([[1.5, -2]], np.float32) for name in names}
-        given = client.infer("sum", infer_inputs(arrays), client_timeout=WAIT_SECONDS)
-        return given.get_response().model_version, outputs_of(given)["score"].tolist()
+        value = client.infer("sum", infer_inputs(arrays), client_timeout=WAIT_SECONDS)
+        return value.get_response().model_version, outputs_of(value)["score"].tolist()
 
     write_model_config(growing(1, "price"))
     client.load_model("sum", client_timeout=WAIT_SECONDS)

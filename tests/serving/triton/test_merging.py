@@ -38,11 +38,12 @@ def gathering(triton_repository, tmp_path_factory):
 @pytest.fixture(scope="module")
 def requests(local):
     """Ragged ones, as Triton takes them, and what the model answers to each alone."""
-    asked = [random_request(size, seed=seed) for seed, size in enumerate(SIZES)]
+    requests = [random_request(size, seed=seed) for seed, size in enumerate(SIZES)]
     expected = [
-        our_outputs_of(local.answers([named(each).SerializeToString()])[0]) for each in asked
+        our_outputs_of(local.answers([named(request).SerializeToString()])[0])
+        for request in requests
     ]
-    return [inputs_of(each, is_packed=True) for each in asked], expected
+    return [inputs_of(request, is_packed=True) for request in requests], expected
 
 
 def counted(client):
@@ -53,7 +54,10 @@ def counted(client):
 def examples_in(statistics):
     """The backend reports the examples of each batch as its size; what Triton sums up itself are
     the requests' first dimensions, which are 1."""
-    return sum(each.batch_size * each.compute_infer.count for each in statistics.batch_stats)
+    return sum(
+        batch_stat.batch_size * batch_stat.compute_infer.count
+        for batch_stat in statistics.batch_stats
+    )
 
 
 def test_64_clients_are_merged_and_counted(gathering, requests):
@@ -108,4 +112,7 @@ def test_every_batch_has_its_examples(gathering, requests):
         until(lambda: counted(client).execution_count - before.execution_count == 3)
         after = counted(client)
     assert examples_in(after) - examples_in(before) == 1 + 5 + 20
-    assert sum(each.compute_infer.count for each in after.batch_stats) == after.execution_count
+    assert (
+        sum(batch_stat.compute_infer.count for batch_stat in after.batch_stats)
+        == after.execution_count
+    )

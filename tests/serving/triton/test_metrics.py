@@ -23,12 +23,12 @@ def families(served):
 
 def of_the_model(served) -> dict[str, float]:
     """Samples of the ranker, those of one name added up."""
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for family in families(served):
         for sample in family.samples:
             if MODEL.items() <= sample.labels.items():
-                found[sample.name] = found.get(sample.name, 0) + sample.value
-    return found
+                results[sample.name] = results.get(sample.name, 0) + sample.value
+    return results
 
 
 def test_requests_and_batches_are_counted(served, triton_client):

@@ -85,7 +85,7 @@ def test_the_manuals_json_request_over_http_is_answered_as_printed():
 def test_a_refusal_over_http_has_the_words_of_the_grpc_error():
     tensors = [("item.values", "INT64", [9999]), ("item.lengths", "INT32", [1]),
                ("age", "FP32", [0.5]), ("price", "FP32", [0.25])]  # fmt: skip
-    asked = {
+    request = {
         "inputs": [
             {"name": name, "datatype": datatype, "shape": [1, 1], "data": data}
             for name, datatype, data in tensors
@@ -94,7 +94,7 @@ def test_a_refusal_over_http_has_the_words_of_the_grpc_error():
     with serving(README.parent, "tiny") as served:
         url = f"http://{served.http}/v2/models/tiny/infer"
         with pytest.raises(HTTPError) as caught:
-            urlopen(url, data=json.dumps(asked).encode(), timeout=60)
+            urlopen(url, data=json.dumps(request).encode(), timeout=60)
     assert caught.value.code == 400
     assert json.load(caught.value)["error"].startswith("feature 'item': id 9999 at example 0")
 

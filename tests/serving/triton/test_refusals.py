@@ -38,20 +38,20 @@ def infer(served):
     """ModelInfer, with Triton's messages."""
     with grpc.insecure_channel(served.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        yield lambda asked: stub.ModelInfer(asked, timeout=60)
+        yield lambda request: stub.ModelInfer(request, timeout=60)
 
 
-def with_first_dimension(asked):
-    for tensor in asked.inputs:
+def with_first_dimension(request):
+    for tensor in request.inputs:
         tensor.shape.insert(0, 1)
-    return asked
+    return request
 
 
 @pytest.mark.parametrize(("refused", "is_packed"), SHARED)
 def test_is_refused(infer, fingerprint, refused, is_packed):
-    asked = message(refused, is_packed=is_packed, fingerprint=fingerprint)
+    request = message(refused, is_packed=is_packed, fingerprint=fingerprint)
     with pytest.raises(grpc.RpcError) as caught:
-        infer(with_first_dimension(asked))
+        infer(with_first_dimension(request))
     code, words = caught.value.code(), caught.value.details()
     if refused.name in TRITONS_OWN:
         expected, pattern = TRITONS_OWN[refused.name]
@@ -71,7 +71,7 @@ def test_most_cases_are_the_backends():
 
 
 @cases(
-    ("asked", "words"),
+    ("options", "words"),
     {
         "a-sequence": (
             {"sequence_id": 5},
@@ -88,12 +88,12 @@ def test_most_cases_are_the_backends():
     },
 )
 def test_what_triton_reads_itself_is_refused_as_by_our_own_server(
-    triton_client, server, asked, words
+    triton_client, server, options, words
 ):
     with triton.InferenceServerClient(server.address) as ours:
         for client in (triton_client, ours):
             with pytest.raises(InferenceServerException) as caught:
-                client.infer("ranker", inputs_of(GOOD), **asked)
+                client.infer("ranker", inputs_of(GOOD), **options)
             assert caught.value.message() == words
             assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
 

@@ -36,7 +36,7 @@ class Traffic:
         self.over = threading.Event()
         self.answers: Counter[tuple[str, str]] = Counter()
         self.failures: list[Exception] = []
-        self.threads = [threading.Thread(target=self._ask, args=(each,)) for each in 2 * models]
+        self.threads = [threading.Thread(target=self._ask, args=(model,)) for model in 2 * models]
 
     def __enter__(self) -> "Traffic":
         for thread in self.threads:

@@ -25,7 +25,7 @@ FORMS = cases(
 
 @pytest.fixture
 def our_outputs(local):
-    return lambda asked: our_outputs_of(local.answers([named(asked).SerializeToString()])[0])
+    return lambda request: our_outputs_of(local.answers([named(request).SerializeToString()])[0])
 
 
 def assert_same(got, expected):
@@ -37,19 +37,21 @@ def assert_same(got, expected):
 @FORMS
 @pytest.mark.parametrize("examples", [1, 2, 12, 300])
 def test_answers_are_those_of_our_own_server(triton_client, our_outputs, is_packed, examples):
-    asked = random_request(examples, seed=examples)
-    result = triton_client.infer("ranker", inputs_of(asked, is_packed=is_packed), request_id="mine")
-    assert_same(outputs_of(result), our_outputs(asked))
+    request = random_request(examples, seed=examples)
+    result = triton_client.infer(
+        "ranker", inputs_of(request, is_packed=is_packed), request_id="mine"
+    )
+    assert_same(outputs_of(result), our_outputs(request))
     answer = result.get_response()
     assert (answer.model_name, answer.model_version, answer.id) == ("ranker", "1", "mine")
 
 
 def test_the_same_tensors_go_to_both(triton_client, server, our_outputs):
-    asked = random_request(5)
+    request = random_request(5)
     with triton.InferenceServerClient(server.address) as ours:
-        for each in (ours, triton_client):
-            answer = each.infer("ranker", inputs_of(asked))
-            assert_same(outputs_of(answer), our_outputs(asked))
+        for item in (ours, triton_client):
+            answer = item.infer("ranker", inputs_of(request))
+            assert_same(outputs_of(answer), our_outputs(request))
 
 
 def test_inputs_may_be_left_out(triton_client, our_outputs):
@@ -58,20 +60,20 @@ def test_inputs_may_be_left_out(triton_client, our_outputs):
 
 
 def test_outputs_can_be_chosen(triton_client, our_outputs):
-    asked = random_request(4)
-    result = triton_client.infer("ranker", inputs_of(asked), outputs=wanted("parts"))
-    assert_same(outputs_of(result), {"parts": our_outputs(asked)["parts"]})
+    request = random_request(4)
+    result = triton_client.infer("ranker", inputs_of(request), outputs=wanted("parts"))
+    assert_same(outputs_of(result), {"parts": our_outputs(request)["parts"]})
 
 
 def test_a_user_alone_needs_no_examples(triton_client, our_outputs):
-    asked = random_request(4)
+    request = random_request(4)
     arrays = {
         name: array
-        for name, array in arrays_of(asked, is_packed=False).items()
+        for name, array in arrays_of(request, is_packed=False).items()
         if name.split(".")[0] in ("age", "hour", "user", "history", "query", "topics")
     }
     result = triton_client.infer("ranker", infer_inputs(one(arrays)), outputs=wanted("user_vector"))
-    assert_same(outputs_of(result), {"user_vector": our_outputs(asked)["user_vector"]})
+    assert_same(outputs_of(result), {"user_vector": our_outputs(request)["user_vector"]})
 
 
 def test_unknown_ids_are_counted(triton_client):
@@ -81,17 +83,17 @@ def test_unknown_ids_are_counted(triton_client):
 
 
 def test_priorities_are_taken(triton_client, our_outputs):
-    asked = random_request(4)
+    request = random_request(4)
     for priority in (1, 2):
-        result = triton_client.infer("ranker", inputs_of(asked), priority=priority)
-        assert_same(outputs_of(result), our_outputs(asked))
+        result = triton_client.infer("ranker", inputs_of(request), priority=priority)
+        assert_same(outputs_of(result), our_outputs(request))
 
 
 def test_a_request_beyond_the_budget_is_answered_whole(triton_client, our_outputs):
-    asked = random_request(4096)
+    request = random_request(4096)
     np.testing.assert_allclose(
-        outputs_of(triton_client.infer("ranker", inputs_of(asked)))["score"],
-        our_outputs(asked)["score"],
+        outputs_of(triton_client.infer("ranker", inputs_of(request)))["score"],
+        our_outputs(request)["score"],
         rtol=0,
         atol=1e-6,
         strict=True,

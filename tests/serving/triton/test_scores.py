@@ -67,18 +67,18 @@ def close(got, expected):
 
 def test_alone(both, inputs):
     ours, theirs = both
-    for each in inputs:
-        close(score(theirs.infer("movielens", each)), score(ours.infer("movielens", each)))
+    for item in inputs:
+        close(score(theirs.infer("movielens", item)), score(ours.infer("movielens", item)))
 
 
 def test_merged(both, inputs):
     ours, theirs = both
     before = executions(theirs)
     answers = queue.Queue()
-    for number, each in enumerate(inputs):
+    for number, item in enumerate(inputs):
         theirs.async_infer(
             "movielens",
-            each,
+            item,
             lambda result, error: answers.put((result, error)),
             request_id=str(number),
             client_timeout=WAIT_SECONDS,

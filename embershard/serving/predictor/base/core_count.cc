@@ -125,8 +125,8 @@ std::set<std::string> ProcessorFlags(const std::filesystem::path& file) {
 }
 
 std::set<std::string> UsableFlags(std::set<std::string> flags) {
-  const char* const given = std::getenv("EMBERSHARD_ISA");
-  const std::string_view widest = given != nullptr ? given : "";
+  const char* const requested = std::getenv("EMBERSHARD_ISA");
+  const std::string_view widest = requested != nullptr ? requested : "";
   if (widest != "avx2" && widest != "avx512") return flags;
   std::erase_if(flags, [&](const std::string& flag) {
     const bool newer = flag == "avx512_bf16" || flag == "avx512_fp16";

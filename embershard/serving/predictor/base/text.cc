@@ -71,8 +71,9 @@ std::string PrintableAscii(std::string_view text, size_t chars_max) {
 }
 
 std::string EscapeControls(std::string text) {
-  const auto may_begin_one = [](char each) {
-    return (each >= 0 && each < ' ') || each == '\x7F' || each == '\xC2' || each == '\xE2';
+  const auto may_begin_one = [](char character) {
+    return (character >= 0 && character < ' ') || character == '\x7F' || character == '\xC2' ||
+           character == '\xE2';
   };
   if (std::ranges::none_of(text, may_begin_one)) return text;
   std::string escaped;

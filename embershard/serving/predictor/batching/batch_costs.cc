@@ -32,9 +32,9 @@ void BatchCosts::Learn(const BatchSize& size, std::chrono::nanoseconds took,
   const size_t examples = BucketOf(size.examples, kExamples);
   const size_t ids = BucketOf(size.ids, kIds);
   const size_t requests = BucketOf(size.requests, kRequests);
-  for (Estimate* each :
+  for (Estimate* estimate :
        {&of_size_[requests][examples][ids], &of_examples_[examples], &of_ids_[ids]}) {
-    each->Learn(nanoseconds, kGrows, kShrinks, now);
+    estimate->Learn(nanoseconds, kGrows, kShrinks, now);
   }
   const float per_example = nanoseconds / static_cast<float>(std::max<uint64_t>(size.examples, 1));
   per_example_[examples].Learn(per_example, kMedianStep, 1 / kMedianStep, now);

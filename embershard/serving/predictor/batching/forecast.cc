@@ -43,22 +43,22 @@ size_t Forecast::PartsWithin(std::chrono::nanoseconds time, const BatchSize& wor
                              size_t most_examples, Clock::time_point now) const {
   size_t parts = std::max<size_t>(DivideUp(work.examples, most_examples), 1);
   auto took = static_cast<double>(OfBatch(PartOf(work, parts)).count());
-  float each = costs_.PerExample(work.examples / parts);
+  float per_example = costs_.PerExample(work.examples / parts);
   while (took > static_cast<double>(time.count()) && 2 * parts <= work.examples) {
     const float half = costs_.PerExample(work.examples / (2 * parts), now - BatchCosts::kMemory);
-    if (half > each * kMostPerExample) break;
+    if (half > per_example * kMostPerExample) break;
     parts *= 2;
     if (half == 0) break;
-    took *= half / each / 2;
-    each = half;
+    took *= half / per_example / 2;
+    per_example = half;
   }
   return parts;
 }
 
 Clock::time_point Forecast::FirstEnd(Clock::time_point now) const {
   Clock::time_point first = Clock::time_point::max();
-  for (const Running& each : running_) {
-    if (IsRun(each)) first = std::min(first, EndOfRun(each, now - BatchCosts::kMemory));
+  for (const Running& batch : running_) {
+    if (IsRun(batch)) first = std::min(first, EndOfRun(batch, now - BatchCosts::kMemory));
   }
   return first;
 }
@@ -77,14 +77,14 @@ Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) 
   Clock::time_point end = now;
   bool in_rounds = false;
   for (uint64_t left = batches.count; left > 0; --left) {
-    if (!in_rounds && free_.front() + batches.each >= last) {
+    if (!in_rounds && free_.front() + batches.duration >= last) {
       in_rounds = true;  // From here on the slots take turns.
       const uint64_t rounds = (left - 1) / free_.size();
-      for (Clock::time_point& free : free_) free += static_cast<int64_t>(rounds) * batches.each;
+      for (Clock::time_point& free : free_) free += static_cast<int64_t>(rounds) * batches.duration;
       left -= rounds * free_.size();
     }
     std::ranges::pop_heap(free_, std::greater());
-    end = free_.back() += batches.each;
+    end = free_.back() += batches.duration;
     std::ranges::push_heap(free_, std::greater());
   }
   return end;
@@ -94,7 +94,7 @@ Forecast::Batches Forecast::BatchesOf(const BatchSize& work, Clock::time_point o
   const uint64_t count =
       DivideUp(work.requests, std::min(Fit(work.requests, work.examples, options_.merge_examples),
                                        Fit(work.requests, work.ids, options_.max_batch_ids)));
-  return {.count = count, .each = costs_.Predict(PartOf(work, count), of_late)};
+  return {.count = count, .duration = costs_.Predict(PartOf(work, count), of_late)};
 }
 
 void Forecast::FindFree(Clock::time_point now, Clock::time_point of_late) const {

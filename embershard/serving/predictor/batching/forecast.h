@@ -57,7 +57,7 @@ class Forecast {
   static bool IsRun(const Running& running) { return running.size.requests > 0; }
   struct Batches {
     uint64_t count = 0;
-    std::chrono::nanoseconds each{0};
+    std::chrono::nanoseconds duration{0};
   };
 
   // Number and time of the batches that `work` becomes.

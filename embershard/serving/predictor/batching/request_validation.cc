@@ -64,8 +64,8 @@ size_t FindKept(const SparseInput& input, const SparseView& view, Find find) {
   for (size_t list = 0; list < view.lengths.size(); ++list) {
     const auto length = static_cast<size_t>(view.lengths[list]);
     const IdRange kept = Truncate(input, length);
-    const size_t found = find(begin + kept.first, kept.count);
-    if (found < kept.count) return begin + kept.first + found;
+    const size_t position = find(begin + kept.first, kept.count);
+    if (position < kept.count) return begin + kept.first + position;
     begin += length;
   }
   return view.values.size();

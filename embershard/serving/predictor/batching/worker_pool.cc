@@ -88,8 +88,8 @@ void WorkerPool::WakeWorker() {
 void WorkerPool::WakeForOthers(const PooledQueue* own) {
   mutex_.AssertHeld();
   if (free_.empty()) return;
-  const auto has_some = [own](const Entry& each) {
-    return each.queue != own && each.queue->CanRun();
+  const auto has_some = [own](const Entry& entry) {
+    return entry.queue != own && entry.queue->CanRun();
   };
   if (std::ranges::any_of(queues_, has_some)) WakeWorker();
 }
@@ -129,13 +129,13 @@ double WorkerPool::ShareOf(const PooledQueue* queue) const {
 
 PooledQueue* WorkerPool::NextQueue() const {
   const Entry* next = nullptr;
-  for (const Entry& each : queues_) {
-    if (!each.queue->CanRun()) continue;
+  for (const Entry& entry : queues_) {
+    if (!entry.queue->CanRun()) continue;
     const bool first =
         next == nullptr ||
-        (each.model == next->model ? each.queue->next_deadline() < next->queue->next_deadline()
-                                   : shares_.IsBefore(*each.model, *next->model));
-    if (first) next = &each;
+        (entry.model == next->model ? entry.queue->next_deadline() < next->queue->next_deadline()
+                                    : shares_.IsBefore(*entry.model, *next->model));
+    if (first) next = &entry;
   }
   return next == nullptr ? nullptr : next->queue;
 }
@@ -216,13 +216,13 @@ void WorkerPool::Time() {
     Clock::time_point next = std::min(Clock::now() + kLongestSleep, NextStuck());
     bool again = false;
     bool can_run = false;
-    for (const Entry& each : queues_) {
-      timed_ = each.queue;
-      again = each.queue->AnswerOneEarly();  // May change queues_, since it releases the mutex.
+    for (const Entry& entry : queues_) {
+      timed_ = entry.queue;
+      again = entry.queue->AnswerOneEarly();  // May change queues_, since it releases the mutex.
       if (again) break;
       next = std::min(
-          next, Clock::now() + std::min<Clock::duration>(each.queue->NextLook(), kLongestSleep));
-      can_run = can_run || each.queue->CanRun();
+          next, Clock::now() + std::min<Clock::duration>(entry.queue->NextLook(), kLongestSleep));
+      can_run = can_run || entry.queue->CanRun();
     }
     timed_ = nullptr;
     looked_.NotifyAll();

@@ -48,10 +48,10 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Start(std::unique_ptr<Model> m
                                                         const LoadContext& context) {
   if (model == nullptr) return InvalidArgument("model: expected one, got none");
   RETURN_IF_ERROR(CheckTolerance(sample_tolerance));
-  BatchingOptions asked = batching;
-  asked.slots = model->slots();
+  BatchingOptions options = batching;
+  options.slots = model->slots();
   ASSIGN_OR_RETURN(const BatchingOptions complete,
-                   CompleteOptions(asked, model->manifest().limits));
+                   CompleteOptions(options, model->manifest().limits));
   std::unique_ptr<ModelRunner> runner(new ModelRunner(std::move(model), complete, threads));
   Status status = runner->WarmUp(sample_tolerance, context);
   if (status.ok()) return runner;
@@ -102,7 +102,8 @@ Status ModelRunner::WarmUp(float tolerance, const LoadContext& context) {
   OnThreads(statuses.size(), [&](size_t thread) {
     if (thread > 0) statuses[thread] = run_full_batch(buffers_[thread].get());
   });
-  const auto bad = std::ranges::find_if(statuses, [](const Status& each) { return !each.ok(); });
+  const auto bad =
+      std::ranges::find_if(statuses, [](const Status& status) { return !status.ok(); });
   return bad == statuses.end() ? Status() : *bad;
 }
 

@@ -26,9 +26,9 @@ Status Exhausted(const std::string& what) {
 }  // namespace
 
 struct LoadRunner::Job {
-  Job(const LoadTask& task, Work given, Background* background)
+  Job(const LoadTask& task, Work work_to_do, Background* background)
       : control(task.in_background ? task.bytes_per_second : 0),
-        work(std::move(given)),
+        work(std::move(work_to_do)),
         context({.background = task.in_background ? background : nullptr, .control = &control}) {}
 
   ReadControl control;
@@ -98,7 +98,7 @@ void LoadRunner::Stop() {
 size_t LoadRunner::hung() const {
   const MutexLock lock(mutex_);
   return static_cast<size_t>(
-      std::ranges::count_if(hung_, [](const Hung& each) { return !each.worker.expired(); }));
+      std::ranges::count_if(hung_, [](const Hung& hung) { return !hung.worker.expired(); }));
 }
 
 bool LoadRunner::is_stopped() const {
@@ -109,14 +109,14 @@ bool LoadRunner::is_stopped() const {
 Status LoadRunner::Refusal(const LoadTask& task) {
   const MutexLock lock(mutex_);
   if (stopped_) return LoadingStopped();
-  std::erase_if(hung_, [](const Hung& each) { return each.worker.expired(); });
+  std::erase_if(hung_, [](const Hung& hung) { return hung.worker.expired(); });
   std::string names;
-  for (const Hung& each : hung_) {
-    if (each.name == task.name) {
+  for (const Hung& hung : hung_) {
+    if (hung.name == task.name) {
       return Exhausted(
           "expected an earlier load of it, which was given up, to end first; it hangs");
     }
-    names += (names.empty() ? "" : ", ") + each.name;
+    names += (names.empty() ? "" : ", ") + hung.name;
   }
   if (hung_.size() < hung_max_) return {};
   return Exhausted("expected fewer than " + std::to_string(hung_max_) +

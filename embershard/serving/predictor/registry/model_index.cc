@@ -97,11 +97,11 @@ Result<std::vector<ServedVersion>> ModelLoader::Index() const {
         index.emplace(VersionKey(model, version), std::move(entry));
       }
     }
-    for (ServedVersion& each : served) {
-      const VersionKey key(each.model, each.version);
+    for (ServedVersion& version : served) {
+      const VersionKey key(version.model, version.version);
       const auto difference = differences_.find(key);
-      if (difference != differences_.end()) each.reason = difference->second;
-      index.insert_or_assign(key, std::move(each));
+      if (difference != differences_.end()) version.reason = difference->second;
+      index.insert_or_assign(key, std::move(version));
     }
   }
   std::vector<ServedVersion> listed;

@@ -84,9 +84,9 @@ Status ModelLoader::LoadNamed(const std::string& model, int64_t version, Swap sw
                               double* unserved_seconds) {
   const Result<RepositoryModels> models = ListModels();
   if (!models.ok()) return Failed(model, version, models.status());
-  const auto found = models->find(model);
-  if (found == models->end()) return Missing(model, 0);
-  const ListedVersions& there = found->second;
+  const auto entry = models->find(model);
+  if (entry == models->end()) return Missing(model, 0);
+  const ListedVersions& there = entry->second;
   if (version != 0) {
     if (!there.ok()) return Failed(model, version, there.status());
     if (std::ranges::find(*there, version) == there->end()) return Missing(model, version);
@@ -136,7 +136,7 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
     served_->Serve(std::move(changed));
     Versions& held = held_[model];
     std::set<int64_t> kept;
-    for (const auto& [number, each] : held) {
+    for (const auto& [number, engine] : held) {
       if (number != version) kept.insert(number);
     }
     UnloadExcept(model, kept, &held);
@@ -154,8 +154,8 @@ Result<VersionChoice> ModelLoader::Choose(const std::string& model, const Listed
     return Status(status.code(), "model '" + model + "': " + status.message(), status.reason());
   }
   const Labels& labels = *read;
-  const auto found = also_.find(model);
-  const std::set<int64_t> also = found != also_.end() ? found->second : std::set<int64_t>();
+  const auto entry = also_.find(model);
+  const std::set<int64_t> also = entry != also_.end() ? entry->second : std::set<int64_t>();
   Result<VersionChoice> choice = ChooseVersions(model, options_.rule, *there, labels, also);
   if (choice.ok()) return choice;
   // Read after the labels, because versions are published before their labels.
@@ -203,20 +203,20 @@ Status ModelLoader::Replace(const std::string& model, int64_t version, const Lis
   UnloadAndWait(model, kept);
   Versions versions = held_[model];
   Status status = LoadMissing(model, *choice, /*gently=*/false, &versions);
-  VersionChoice found = *choice;
-  if (!versions.contains(found.default_version) && default_before != 0) {
+  VersionChoice published = *choice;
+  if (!versions.contains(published.default_version) && default_before != 0) {
     // Load the earlier default again, unless that is the version that just failed.
-    found.default_version = default_before;
+    published.default_version = default_before;
     if (!versions.contains(default_before) && !choice->versions.contains(default_before)) {
       Result<LoadedVersion> old = LoadOne(model, default_before, /*gently=*/false);
       if (old.ok()) versions.emplace(default_before, std::move(*old));
     }
   }
-  Publish(model, found, std::move(versions));
+  Publish(model, published, std::move(versions));
   *unserved_seconds = SecondsSince(start);
   options_.report({.what = "replaced",
                    .model = model,
-                   .version = found.default_version,
+                   .version = published.default_version,
                    .seconds = *unserved_seconds,
                    .message = status.message()});
   return status;

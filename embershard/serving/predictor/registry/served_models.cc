@@ -46,8 +46,8 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
     }
     version = labelled->second;
   }
-  const auto found = model.versions.find(version == 0 ? model.default_version : version);
-  if (found != model.versions.end()) return found->second;
+  const auto entry = model.versions.find(version == 0 ? model.default_version : version);
+  if (entry != model.versions.end()) return entry->second;
   if (version == 0) {
     return Status(StatusCode::kUnavailable,
                   "model '" + model.name + "': the default version " +
@@ -62,16 +62,16 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
 std::shared_ptr<Engine> FindSplitVersion(const ServedModel& model, std::string_view label) {
   const auto labelled = model.labels.find(label);
   if (labelled == model.labels.end() || labelled->second == model.default_version) return nullptr;
-  const auto found = model.versions.find(labelled->second);
-  if (found == model.versions.end()) return nullptr;
-  const bool same_schema = found->second->manifest().schema.fingerprint == model.default_schema;
-  return same_schema ? found->second : nullptr;
+  const auto entry = model.versions.find(labelled->second);
+  if (entry == model.versions.end()) return nullptr;
+  const bool same_schema = entry->second->manifest().schema.fingerprint == model.default_schema;
+  return same_schema ? entry->second : nullptr;
 }
 
 void SetDefaultSchema(ServedModel* model) {
-  const auto found = model->versions.find(model->default_version);
-  if (found == model->versions.end()) return;
-  model->default_schema = found->second->manifest().schema.fingerprint;
+  const auto entry = model->versions.find(model->default_version);
+  if (entry == model->versions.end()) return;
+  model->default_schema = entry->second->manifest().schema.fingerprint;
 }
 
 // The next version below the default that is neither canary nor shadow; 0 if there is none.
@@ -159,9 +159,9 @@ void ServedModels::WithdrawFailed(const Engine* engine, Withdrawal why) {
   const int64_t version = engine->manifest().version;
   const MutexLock lock(changing_);
   auto models = std::make_shared<Models>(*Now());
-  const auto found = models->find(name);
-  if (found != models->end()) {
-    ServedModel& model = found->second;
+  const auto entry = models->find(name);
+  if (entry != models->end()) {
+    ServedModel& model = entry->second;
     const auto held = model.versions.find(version);
     if (held != model.versions.end() && held->second.get() == engine) {
       withdrawn_[name].insert(version);
@@ -238,36 +238,36 @@ void ServedModels::Exchange(std::shared_ptr<const Models> models) {
 Result<std::shared_ptr<Engine>> ServedModels::Find(std::string_view model, int64_t version,
                                                    std::string_view label) const {
   const std::shared_ptr<const Models> models = Now();
-  const Result<const ServedModel*> found = FindModel(*models, model);
-  return found.ok() ? FindVersion(**found, version, label) : found.status();
+  const Result<const ServedModel*> served_model = FindModel(*models, model);
+  return served_model.ok() ? FindVersion(**served_model, version, label) : served_model.status();
 }
 
 Result<std::shared_ptr<Engine>> ServedModels::Route(std::string_view model, int64_t version,
                                                     std::string_view label,
                                                     std::string_view traffic_key) const {
   const std::shared_ptr<const Models> models = Now();
-  ASSIGN_OR_RETURN(const ServedModel* found, FindModel(*models, model));
+  ASSIGN_OR_RETURN(const ServedModel* served_model, FindModel(*models, model));
   if (version == 0 && label.empty() && !traffic_.label().empty()) {
-    std::shared_ptr<Engine> split = FindSplitVersion(*found, traffic_.label());
-    if (split != nullptr && traffic_.Takes(found->name, traffic_key)) return split;
+    std::shared_ptr<Engine> split = FindSplitVersion(*served_model, traffic_.label());
+    if (split != nullptr && traffic_.Takes(served_model->name, traffic_key)) return split;
   }
-  return FindVersion(*found, version, label);
+  return FindVersion(*served_model, version, label);
 }
 
 Result<const ServedModel*> ServedModels::FindModel(const Models& models, std::string_view model) {
   if (models.empty()) return NotFound("no model is served here now");
   if (model.empty() && models.size() == 1) return &models.begin()->second;
   if (model.empty()) return NotFound("no model is named, expected one of ", ModelsText(models));
-  const auto found = models.find(model);
-  if (found != models.end()) return &found->second;
+  const auto entry = models.find(model);
+  if (entry != models.end()) return &entry->second;
   return NotFound("model '", model, "' is not served here, expected ", ModelsText(models));
 }
 
 ShadowVersion ServedModels::FindShadow(std::string_view model) const {
   const std::shared_ptr<const Models> models = Now();
-  const auto found = models->find(model);
-  if (found == models->end()) return {};
-  const ServedModel& served = found->second;
+  const auto entry = models->find(model);
+  if (entry == models->end()) return {};
+  const ServedModel& served = entry->second;
   const auto labelled = served.labels.find(kShadowLabel);
   if (labelled == served.labels.end()) return {};
   const int64_t version = labelled->second;
@@ -279,9 +279,9 @@ ShadowVersion ServedModels::FindShadow(std::string_view model) const {
 
 std::optional<ServedModel> ServedModels::Model(std::string_view name) const {
   const std::shared_ptr<const Models> models = Now();
-  const auto found = models->find(name);
-  if (found == models->end()) return std::nullopt;
-  return found->second;
+  const auto entry = models->find(name);
+  if (entry == models->end()) return std::nullopt;
+  return entry->second;
 }
 
 std::vector<ServedVersion> ServedModels::List() const {

@@ -151,7 +151,7 @@ void Shadow::Executor::Loop() {
     RefuseOthers(&taken);
     if (!taken.empty() && Clock::now() >= next) next = RunFirst(&taken);
   }
-  for (const Waiting& each : taken) Refuse(each.copy, ShuttingDown());
+  for (const Waiting& waiting : taken) Refuse(waiting.copy, ShuttingDown());
 }
 
 bool Shadow::Executor::Take(Clock::time_point next, std::list<Waiting>* taken) {
@@ -164,12 +164,12 @@ bool Shadow::Executor::Take(Clock::time_point next, std::list<Waiting>* taken) {
 }
 
 void Shadow::Executor::RefuseOthers(std::list<Waiting>* taken) {
-  const Engine* asked = nullptr;
+  const Engine* last_engine = nullptr;
   bool is_shadow = false;
-  std::erase_if(*taken, [&](const Waiting& each) {
-    if (each.engine.get() != asked) is_shadow = IsOnlyShadow(*served_, *each.engine);
-    asked = each.engine.get();
-    if (!is_shadow) Refuse(each.copy, NoShadow());
+  std::erase_if(*taken, [&](const Waiting& waiting) {
+    if (waiting.engine.get() != last_engine) is_shadow = IsOnlyShadow(*served_, *waiting.engine);
+    last_engine = waiting.engine.get();
+    if (!is_shadow) Refuse(waiting.copy, NoShadow());
     return !is_shadow;
   });
 }
@@ -230,14 +230,14 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
   Copy& operator=(const Copy&) = delete;
 
   // Keeps the client's answer. Returns false if there is no room or memory for another copy.
-  bool Begin(const std::vector<ResponseOutput>& given) noexcept {
+  bool Begin(const std::vector<ResponseOutput>& outputs) noexcept {
     if (const std::optional<ShadowDrop> drop = executor_->Reserve(bytes_)) {
       shadow_.engine->telemetry().CountShadowDropped(*drop);
       return false;
     }
     begun_ = true;
     try {
-      given_ = given;
+      given_ = outputs;
       return true;
     } catch (const std::exception&) {  // Out of memory.
       return false;
@@ -303,8 +303,8 @@ void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
 
 ShadowVersion Shadow::Find(const Engine& engine) {
   if (!Sampled()) return {};
-  ShadowVersion found = served_->FindShadow(engine.manifest().model);
-  return found.engine.get() == &engine ? ShadowVersion() : found;
+  ShadowVersion shadow = served_->FindShadow(engine.manifest().model);
+  return shadow.engine.get() == &engine ? ShadowVersion() : shadow;
 }
 
 bool Shadow::Sampled() {

@@ -91,7 +91,7 @@ class TritonInstance {
       Run(all);
     } catch (const std::exception&) {  // Out of memory: the rest is answered below.
     }
-    for (TritonRequest& asked : all) asked.Answer(OutOfMemory(), {}, {});
+    for (TritonRequest& triton_request : all) triton_request.Answer(OutOfMemory(), {}, {});
     return {};
   }
 
@@ -104,8 +104,8 @@ class TritonInstance {
     Batch batch;
     Batch larger;
     BatchBudget budget(shared_->budget());
-    for (TritonRequest& asked : all) {
-      std::unique_ptr<Request> request = Admit(&asked);
+    for (TritonRequest& triton_request : all) {
+      std::unique_ptr<Request> request = Admit(&triton_request);
       if (request == nullptr) continue;
       if (IsLarger(*request, shared_->budget())) {
         larger.push_back(std::move(request));
@@ -123,14 +123,14 @@ class TritonInstance {
   }
 
   // Reads and validates a request. Null if it was refused and answered.
-  std::unique_ptr<Request> Admit(TritonRequest* asked) {
+  std::unique_ptr<Request> Admit(TritonRequest* triton_request) {
     auto request = std::make_unique<Request>();
     request->arrival = Clock::now();
-    request->abandoned = [asked] { return asked->IsCancelled(); };
-    request->answer = [this, asked](Status status, Response response) {
-      asked->Answer(status, response, moments_);
+    request->abandoned = [triton_request] { return triton_request->IsCancelled(); };
+    request->answer = [this, triton_request](Status status, Response response) {
+      triton_request->Answer(status, response, moments_);
     };
-    Status status = asked->Read(request.get());
+    Status status = triton_request->Read(request.get());
     if (status.ok()) status = CheckRequest(shared_->model(), shared_->limits(), request.get());
     if (status.ok()) return request;
     request->answer(std::move(status), {});

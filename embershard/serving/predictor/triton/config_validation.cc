@@ -79,8 +79,8 @@ Status CheckRequired(const json& inputs, const Schema& schema) {
 const json& Member(const json& object, const char* key) {
   static const json kNull;
   if (!object.is_object()) return kNull;
-  const auto found = object.find(key);
-  return found != object.end() ? *found : kNull;
+  const auto member = object.find(key);
+  return member != object.end() ? *member : kNull;
 }
 
 std::string TextOf(const json& value) { return value.is_string() ? value.get<std::string>() : ""; }

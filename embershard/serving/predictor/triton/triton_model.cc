@@ -179,9 +179,9 @@ struct DeleteMessage {
 using Message = std::unique_ptr<TRITONSERVER_Message, DeleteMessage>;
 
 Result<std::string> ReadConfigText(TRITONBACKEND_Model* model) {
-  TRITONSERVER_Message* given = nullptr;
-  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelConfig(model, kConfigVersion, &given)));
-  const Message message(given);
+  TRITONSERVER_Message* config_message = nullptr;
+  RETURN_IF_ERROR(FromTriton(TRITONBACKEND_ModelConfig(model, kConfigVersion, &config_message)));
+  const Message message(config_message);
   const char* json = nullptr;
   size_t bytes = 0;
   RETURN_IF_ERROR(FromTriton(TRITONSERVER_MessageSerializeToJson(message.get(), &json, &bytes)));
@@ -190,9 +190,9 @@ Result<std::string> ReadConfigText(TRITONBACKEND_Model* model) {
 
 // Adds the model's tensors to a configuration without tensors, if Triton asks for it.
 Status Complete(TRITONBACKEND_Model* model, const Schema& schema, const ModelConfig& config) {
-  bool asked = false;
-  Status status = FromTriton(TRITONBACKEND_ModelAutoCompleteConfig(model, &asked));
-  if (!status.ok() || !asked) return status;
+  bool auto_completes = false;
+  Status status = FromTriton(TRITONBACKEND_ModelAutoCompleteConfig(model, &auto_completes));
+  if (!status.ok() || !auto_completes) return status;
   const std::string complete = CompleteModelConfig(config.document, schema);
   if (complete.empty()) return {};
   TRITONSERVER_Message* made = nullptr;

@@ -51,15 +51,15 @@ TEST(BatchingOptions, WithSeveralSlotsABatchHoldsNoMoreThanIsMerged) {
 }
 
 TEST(BatchingOptions, KeepWhatWasAskedFor) {
-  const BatchingOptions asked = {.max_request_examples = 7,
-                                 .max_request_ids = 8,
-                                 .max_batch_examples = 10,
-                                 .max_batch_ids = 11,
-                                 .merge_examples = 9,
-                                 .max_queued_examples = 12,
-                                 .max_queued_ids = 13,
-                                 .max_queued_bytes = 14};
-  const auto options = CompleteOptions(asked, kLargePackage);
+  const BatchingOptions requested = {.max_request_examples = 7,
+                                     .max_request_ids = 8,
+                                     .max_batch_examples = 10,
+                                     .max_batch_ids = 11,
+                                     .merge_examples = 9,
+                                     .max_queued_examples = 12,
+                                     .max_queued_ids = 13,
+                                     .max_queued_bytes = 14};
+  const auto options = CompleteOptions(requested, kLargePackage);
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->max_request_examples, 7U);
   EXPECT_EQ(options->max_request_ids, 8U);

@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 // Which of the models with work runs next, one batch at a time.
 FairShare::Model* Next(const FairShare& shares, const std::vector<FairShare::Model*>& ready) {
   FairShare::Model* next = nullptr;
-  for (FairShare::Model* const each : ready) {
-    if (next == nullptr || shares.IsBefore(*each, *next)) next = each;
+  for (FairShare::Model* const model : ready) {
+    if (next == nullptr || shares.IsBefore(*model, *next)) next = model;
   }
   return next;
 }

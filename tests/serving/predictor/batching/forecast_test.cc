@@ -130,26 +130,26 @@ TEST(Forecast, GivesEachBatchToTheSlotThatIsFreeFirst) {
 TEST(Forecast, ManyBatchesEndWhenTheyDoCountedOneByOne) {
   BatchingOptions options = SmallBatches();
   options.slots = 3;
-  for (const int64_t each : {0, 1, 7, 50}) {
+  for (const int64_t running_ms : {0, 1, 7, 50}) {
     for (const uint64_t count : {1U, 2U, 3U, 4U, 10U, 100U, 1001U}) {
       Forecast forecast(options);
       Teach(&forecast, {1, 8, 0}, milliseconds(40));
       forecast.RunBegins(0, {1, 8, 0}, kStart);
       forecast.RunBegins(1, {1, 8, 0}, kStart - milliseconds(27));
-      if (each > 0) {  // Known of batches of 4 requests.
-        forecast.RunBegins(2, {4, 10, 0}, kStart - milliseconds(each));
+      if (running_ms > 0) {  // Known of batches of 4 requests.
+        forecast.RunBegins(2, {4, 10, 0}, kStart - milliseconds(running_ms));
         forecast.RunEnds(2, kStart);
       }
       std::array<int64_t, 3> free = {40, 13, 0};
-      const int64_t takes = each > 0 ? each : 40;
+      const int64_t takes = running_ms > 0 ? running_ms : 40;
       int64_t expected = 0;
       for (uint64_t i = 0; i < count; ++i) {
         expected = *std::ranges::min_element(free) += takes;
       }
       const BatchSize work =
-          each > 0 ? BatchSize{4 * count, 10 * count, 0} : BatchSize{count, 8 * count, 0};
+          running_ms > 0 ? BatchSize{4 * count, 10 * count, 0} : BatchSize{count, 8 * count, 0};
       EXPECT_EQ(forecast.EndOf(work, kStart), kStart + milliseconds(expected))
-          << count << " of " << each;
+          << count << " of " << running_ms;
     }
   }
 }

@@ -338,9 +338,9 @@ class SharedSlot {
   // One batch of the model whose turn it is. False: nothing waits.
   bool RunOne() {
     Queue* next = nullptr;
-    for (const auto& each : queues_) {
-      if (!each->former.can_take()) continue;
-      if (next == nullptr || shares_.IsBefore(*each->share, *next->share)) next = each.get();
+    for (const auto& queue : queues_) {
+      if (!queue->former.can_take()) continue;
+      if (next == nullptr || shares_.IsBefore(*queue->share, *next->share)) next = queue.get();
     }
     if (next == nullptr) return false;
     const bool shared = shares_.ShareOf(*next->share, now_) < 1;

@@ -301,8 +301,8 @@ TEST(Slots, StopWaitsForAllOfThem) {
 TEST(Slots, DeadlinesHoldInEachOfThem) {
   Held held;
   std::atomic<int> late = 0;
-  const auto complete_early = [&late](const EarlyCompletion& each) {
-    EXPECT_TRUE(each.runs);
+  const auto complete_early = [&late](const EarlyCompletion& completion) {
+    EXPECT_TRUE(completion.runs);
     ++late;
   };
   BatchingQueue queue(Small(1, 100, 2), held.run(), complete_early, held.now());

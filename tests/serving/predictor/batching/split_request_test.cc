@@ -22,9 +22,9 @@ class Whole {
     const Status status = CheckRequest(model_, model_.manifest().limits, whole_.get());
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(IsLarger(*whole_, budget));
-    whole_->answer = [this](Status given, Response response) {
+    whole_->answer = [this](Status status, Response response) {
       ++answers_;
-      status_ = std::move(given);
+      status_ = std::move(status);
       response_ = std::move(response);
     };
     split_ =

@@ -216,8 +216,8 @@ TEST(WorkerPool, ReplacesAWorkerWhoseBatchDoesNotEndAndWithdrawsItsQueue) {
     end.wait();
     queue->EndRun(due.lease);
   };
-  const auto count = [&early](const EarlyCompletion& each) {
-    EXPECT_TRUE(each.withdrawn);
+  const auto count = [&early](const EarlyCompletion& completion) {
+    EXPECT_TRUE(completion.withdrawn);
     ++early;
   };
   BatchingQueue looping(OneByOne(1), stand, count, Clock::now, pool,

@@ -222,8 +222,8 @@ TEST_F(Strangers, WaitInTheirOrderIfTheirNetworkFloods) {
   EXPECT_TRUE(WaitFor([&] { return num_taken() == 4; }));
   open_.Stop();
   std::vector<int> later;
-  for (const Taken& each : taken_) {
-    if (each.thread != std::this_thread::get_id()) later.push_back(each.connection.descriptor());
+  for (const Taken& taken : taken_) {
+    if (taken.thread != std::this_thread::get_id()) later.push_back(taken.connection.descriptor());
   }
   EXPECT_EQ(later, (std::vector<int>{first_number, second_number}));
   EXPECT_FALSE(IsClosed(second));
@@ -266,9 +266,10 @@ TEST_F(Strangers, WaitNoLongerIfTheirNetworkHasGoodClients) {
   open_.SetAuthenticated(PeerName(good));
   Flood();
   Admit(&last);
-  for (Connected& each : others) {  // Each takes a look, of which 10 last as long as the pause.
+  for (Connected& connection :
+       others) {  // Each takes a look, of which 10 last as long as the pause.
     if (num_taken() == 3) break;
-    FloodWaiting(&each);
+    FloodWaiting(&connection);
   }
   EXPECT_EQ(num_taken(), 3U);
 }
@@ -288,7 +289,7 @@ TEST_F(Strangers, ThatWaitAreClosedByStop) {
   std::vector<Connected> waiting;
   for (int i = 0; i < 20; ++i) waiting.push_back(NewConnection());
   Flood();
-  for (Connected& each : waiting) Admit(&each);
+  for (Connected& connection : waiting) Admit(&connection);
   open_.Stop();
   const auto closed = std::count_if(waiting.begin(), waiting.end(), IsClosed);
   EXPECT_EQ(num_taken() + static_cast<size_t>(closed), 1 + waiting.size());

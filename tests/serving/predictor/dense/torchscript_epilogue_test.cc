@@ -38,9 +38,9 @@ TEST(FuseEpilogues, KeepsWhatTheProgramComputes) {
   torch::jit::Module before = Packed();
   torch::jit::Module after = Fused();
   for (const int64_t rows : {0, 1, 2, 33, 600}) {
-    const at::Tensor given = Rows(rows);
-    const at::Tensor expected = Score(before, given);
-    const at::Tensor score = Score(after, given);
+    const at::Tensor input = Rows(rows);
+    const at::Tensor expected = Score(before, input);
+    const at::Tensor score = Score(after, input);
     // What is rounded once instead of twice may meet a neighbour in the next layer, 1/256 away.
     EXPECT_TRUE(at::allclose(score, expected, 2e-2, 2e-2)) << rows;
     const at::Tensor difference = at::sub(score, expected).abs().sum();
@@ -51,16 +51,16 @@ TEST(FuseEpilogues, KeepsWhatTheProgramComputes) {
 TEST(FuseEpilogues, TakesRowsThatAreNotContiguous) {
   torch::jit::Module before = Packed();
   torch::jit::Module after = Fused();
-  const at::Tensor given = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();
-  EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 4e-3));
+  const at::Tensor input = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();
+  EXPECT_TRUE(at::allclose(Score(after, input), Score(before, input), 8e-3, 4e-3));
 }
 
 TEST(FuseEpilogues, NaNStaysInItsRow) {
   torch::jit::Module after = Fused();
-  const at::Tensor given = Rows(21);
-  const at::Tensor expected = Score(after, given);
-  given[3].fill_(std::nan(""));
-  const at::Tensor score = Score(after, given);
+  const at::Tensor input = Rows(21);
+  const at::Tensor expected = Score(after, input);
+  input[3].fill_(std::nan(""));
+  const at::Tensor score = Score(after, input);
   EXPECT_TRUE(score[3].isnan().all().item<bool>());
   EXPECT_TRUE(score.narrow(0, 0, 3).equal(expected.narrow(0, 0, 3)));
   EXPECT_TRUE(score.narrow(0, 4, 17).equal(expected.narrow(0, 4, 17)));

@@ -60,10 +60,10 @@ TEST_P(PackLinearsTest, KeepsWhatTheProgramComputes) {
   torch::jit::Module before = Program("linears");
   torch::jit::Module after = Packed("linears");
   for (const int64_t rows : {0, 1, 2, 5, 16, 17, 203, 1030}) {
-    const at::Tensor given = Rows(rows);
+    const at::Tensor input = Rows(rows);
     for (const char* name : {"score", "top"}) {
-      const at::Tensor expected = Score(before, given, name);
-      EXPECT_TRUE(at::allclose(Score(after, given, name), expected, /*rtol=*/1e-5, /*atol=*/1e-6))
+      const at::Tensor expected = Score(before, input, name);
+      EXPECT_TRUE(at::allclose(Score(after, input, name), expected, /*rtol=*/1e-5, /*atol=*/1e-6))
           << name << " of " << rows;
     }
   }
@@ -87,10 +87,10 @@ TEST_P(PackLinearsTest, AReluInALoopStaysThere) {
 TEST_P(PackLinearsTest, ARowGivesTheSameBitsInAnyBatch) {
   if (!UsesOwnKernels()) GTEST_SKIP() << "EMBERSHARD_ISA=avx2 runs it";
   torch::jit::Module module = Packed("bfloat16_linears", /*float32=*/true);
-  const at::Tensor given = Rows(603);
-  const at::Tensor together = Score(module, given);
+  const at::Tensor input = Rows(603);
+  const at::Tensor together = Score(module, input);
   for (const int64_t rows : {1, 2, 5, 96, 602}) {
-    const at::Tensor fewer = Score(module, given.narrow(0, 603 - rows, rows));
+    const at::Tensor fewer = Score(module, input.narrow(0, 603 - rows, rows));
     EXPECT_TRUE(fewer.equal(together.narrow(0, 603 - rows, rows))) << rows;
   }
 }
@@ -98,12 +98,12 @@ TEST_P(PackLinearsTest, ARowGivesTheSameBitsInAnyBatch) {
 TEST_P(PackLinearsTest, ARowGivesTheSameBitsInAnyPlaceOfAnyFewRows) {
   if (!UsesOwnKernels()) GTEST_SKIP() << "EMBERSHARD_ISA=avx2 runs it";
   torch::jit::Module module = Packed("linears");
-  const at::Tensor given = Rows(66);
+  const at::Tensor input = Rows(66);
   for (const char* name : {"score", "top"}) {
-    const at::Tensor together = Score(module, given, name);
+    const at::Tensor together = Score(module, input, name);
     for (int64_t rows = 1; rows <= 33; ++rows) {
       for (int64_t first = 0; first < 33; ++first) {
-        const at::Tensor fewer = Score(module, given.narrow(0, first, rows), name);
+        const at::Tensor fewer = Score(module, input.narrow(0, first, rows), name);
         ASSERT_TRUE(fewer.equal(together.narrow(0, first, rows))) << first << ", " << rows;
       }
     }
@@ -112,10 +112,10 @@ TEST_P(PackLinearsTest, ARowGivesTheSameBitsInAnyPlaceOfAnyFewRows) {
 
 TEST_P(PackLinearsTest, NaNStaysInItsRow) {
   torch::jit::Module after = Packed("linears");
-  const at::Tensor given = Rows(21);
-  const at::Tensor expected = Score(after, given);
-  given[3].fill_(std::nan(""));
-  const at::Tensor score = Score(after, given);
+  const at::Tensor input = Rows(21);
+  const at::Tensor expected = Score(after, input);
+  input[3].fill_(std::nan(""));
+  const at::Tensor score = Score(after, input);
   EXPECT_TRUE(score[3].isnan().all().item<bool>());
   EXPECT_TRUE(score.narrow(0, 0, 3).equal(expected.narrow(0, 0, 3)));
   EXPECT_TRUE(score.narrow(0, 4, 17).equal(expected.narrow(0, 4, 17)));
@@ -123,18 +123,18 @@ TEST_P(PackLinearsTest, NaNStaysInItsRow) {
 
 TEST_P(PackLinearsTest, WhatLiesBehindItsRowsInMemoryDoesNotMatter) {
   torch::jit::Module after = Packed("linears");
-  const at::Tensor given = Rows(24);
-  const at::Tensor expected = Score(after, given.narrow(0, 0, 21).clone());
-  given.narrow(0, 21, 3).fill_(std::nan(""));
-  EXPECT_TRUE(Score(after, given.narrow(0, 0, 21)).equal(expected));
-  EXPECT_TRUE(given.narrow(0, 21, 3).isnan().all().item<bool>());
+  const at::Tensor input = Rows(24);
+  const at::Tensor expected = Score(after, input.narrow(0, 0, 21).clone());
+  input.narrow(0, 21, 3).fill_(std::nan(""));
+  EXPECT_TRUE(Score(after, input.narrow(0, 0, 21)).equal(expected));
+  EXPECT_TRUE(input.narrow(0, 21, 3).isnan().all().item<bool>());
 }
 
 TEST_P(PackLinearsTest, TakesRowsThatAreNotContiguous) {
   torch::jit::Module before = Program("linears");
   torch::jit::Module after = Packed("linears");
-  const at::Tensor given = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();
-  EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 1e-5, 1e-6));
+  const at::Tensor input = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();
+  EXPECT_TRUE(at::allclose(Score(after, input), Score(before, input), 1e-5, 1e-6));
 }
 
 TEST_P(PackLinearsTest, InBfloat16LayersRunInFloat32IfOneDnnIsSwitchedOff) {
@@ -160,9 +160,9 @@ TEST_P(PackLinearsTest, InBfloat16ScoresAreThoseOfTheRoundedProgram) {
   torch::jit::Module before = Program("bfloat16_linears");
   torch::jit::Module after = Packed("bfloat16_linears");
   for (const int64_t rows : {0, 1, 5, 43, 200, 600}) {
-    const at::Tensor given = Rows(rows);
+    const at::Tensor input = Rows(rows);
     // Sums in another order may round to a neighbour, 1/256 away.
-    EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 4e-3)) << rows;
+    EXPECT_TRUE(at::allclose(Score(after, input), Score(before, input), 8e-3, 4e-3)) << rows;
   }
 }
 
@@ -174,8 +174,8 @@ TEST_P(PackLinearsTest, InFloat32RoundingsOfLayersOfBfloat16WeightsGo) {
   EXPECT_EQ(Count(after, "embershard::linear"), UsesOwnKernels() ? 2 : 3);  // The first two: one.
   EXPECT_EQ(Count(after, "aten::relu"), 0);
   for (const int64_t rows : {0, 1, 43, 600}) {
-    const at::Tensor given = Rows(rows);
-    EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 8e-3)) << rows;
+    const at::Tensor input = Rows(rows);
+    EXPECT_TRUE(at::allclose(Score(after, input), Score(before, input), 8e-3, 8e-3)) << rows;
   }
 }
 

@@ -37,8 +37,8 @@ struct Access {
     return begin < other.end && other.begin < end && (writes || other.writes);
   }
   bool IsBefore(const StreamClock& clock) const {
-    const auto found = clock.find(stream);
-    return found != clock.end() && found->second >= time;
+    const auto entry = clock.find(stream);
+    return entry != clock.end() && entry->second >= time;
   }
 };
 

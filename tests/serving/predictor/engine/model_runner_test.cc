@@ -46,8 +46,8 @@ class Merging {
                           const std::vector<size_t>& outputs_wanted = {0, 1}) {
     std::vector<std::unique_ptr<Request>> requests;
     std::vector<std::future<Answer>> answers;
-    for (const uint32_t each : examples) {
-      auto [request, answer] = Ask(LargeInputs(each));
+    for (const uint32_t count : examples) {
+      auto [request, answer] = Ask(LargeInputs(count));
       request->outputs_wanted = outputs_wanted;
       requests.push_back(std::move(request));
       answers.push_back(std::move(answer));

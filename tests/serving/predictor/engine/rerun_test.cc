@@ -129,11 +129,11 @@ TEST(Rerun, EndsWhereTooManyAreGuilty) {
   engine->PredictMerged(std::move(batch));
   size_t good = 0;
   for (auto& answer : answers) {
-    const Answer given = answer.get();
-    if (given.status.ok()) {
+    const Answer answered = answer.get();
+    if (answered.status.ok()) {
       ++good;
     } else {
-      EXPECT_EQ(given.status.message(), "broken");
+      EXPECT_EQ(answered.status.message(), "broken");
     }
   }
   EXPECT_GT(good, 0U);

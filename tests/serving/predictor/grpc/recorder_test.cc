@@ -66,22 +66,22 @@ TEST_F(RecorderTest, WritesWhatWasAskedAndAnsweredInOrder) {
   recorder->Offer(RequestOf(9), InvalidArgument("no \xff text"), Answer(), At(5));
   recorder->Close();
 
-  const Recording found = Read(options_.path);
-  EXPECT_EQ(found.header.magic(), "embershard recording");
-  EXPECT_EQ(found.header.format(), 2U);
-  EXPECT_EQ(found.header.model(), "ranker");
-  EXPECT_EQ(found.header.version(), 3);
-  EXPECT_EQ(found.header.schema(), 0xabcdefU);
-  EXPECT_EQ(found.header.share(), 1.0);
-  ASSERT_EQ(found.calls.size(), 2U);
-  EXPECT_EQ(found.calls[0].arrival_unix_us(), 1'700'000'000'000'001);
-  EXPECT_EQ(found.calls[0].request(), good.SerializeAsString());
-  EXPECT_EQ(found.calls[0].code(), 0);
-  EXPECT_EQ(found.calls[0].response(), Answer().SerializeAsString());
-  EXPECT_EQ(found.calls[1].request(), RequestOf(9).SerializeAsString());
-  EXPECT_EQ(found.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(found.calls[1].message(), "no \xff text");
-  EXPECT_EQ(found.calls[1].response(), "");
+  const Recording recording = Read(options_.path);
+  EXPECT_EQ(recording.header.magic(), "embershard recording");
+  EXPECT_EQ(recording.header.format(), 2U);
+  EXPECT_EQ(recording.header.model(), "ranker");
+  EXPECT_EQ(recording.header.version(), 3);
+  EXPECT_EQ(recording.header.schema(), 0xabcdefU);
+  EXPECT_EQ(recording.header.share(), 1.0);
+  ASSERT_EQ(recording.calls.size(), 2U);
+  EXPECT_EQ(recording.calls[0].arrival_unix_us(), 1'700'000'000'000'001);
+  EXPECT_EQ(recording.calls[0].request(), good.SerializeAsString());
+  EXPECT_EQ(recording.calls[0].code(), 0);
+  EXPECT_EQ(recording.calls[0].response(), Answer().SerializeAsString());
+  EXPECT_EQ(recording.calls[1].request(), RequestOf(9).SerializeAsString());
+  EXPECT_EQ(recording.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(recording.calls[1].message(), "no \xff text");
+  EXPECT_EQ(recording.calls[1].response(), "");
 }
 
 TEST_F(RecorderTest, CountsWhatIsInTheFile) {
@@ -148,13 +148,13 @@ TEST_F(RecorderTest, TakesTheShareThatWasAskedOfAllCalls) {
   const auto recorder = Open();
   for (int i = 0; i < 4000; ++i) recorder->Offer(RequestOf(1), Status(), Answer(), At(i));
   recorder->Close();
-  const Recording found = Read(options_.path);
-  EXPECT_NEAR(static_cast<double>(found.calls.size()), 1000, 110);  // Four deviations.
-  EXPECT_EQ(found.header.share(), 0.25);
+  const Recording recording = Read(options_.path);
+  EXPECT_NEAR(static_cast<double>(recording.calls.size()), 1000, 110);  // Four deviations.
+  EXPECT_EQ(recording.header.share(), 0.25);
   // From all of the run.
-  ASSERT_FALSE(found.calls.empty());
-  EXPECT_LT(found.calls.front().arrival_unix_us(), 100);
-  EXPECT_GT(found.calls.back().arrival_unix_us(), 3900);
+  ASSERT_FALSE(recording.calls.empty());
+  EXPECT_LT(recording.calls.front().arrival_unix_us(), 100);
+  EXPECT_GT(recording.calls.back().arrival_unix_us(), 3900);
 }
 
 TEST_F(RecorderTest, LeavesOutWhatFindsNoMemory) {
@@ -163,9 +163,9 @@ TEST_F(RecorderTest, LeavesOutWhatFindsNoMemory) {
   recorder->Offer(RequestOf(2000), Status(), Answer(), At(1));
   recorder->Offer(RequestOf(1), Status(), Answer(), At(2));
   recorder->Close();
-  const Recording found = Read(options_.path);
-  ASSERT_EQ(found.calls.size(), 1U);
-  EXPECT_EQ(found.calls[0].arrival_unix_us(), 2);
+  const Recording recording = Read(options_.path);
+  ASSERT_EQ(recording.calls.size(), 1U);
+  EXPECT_EQ(recording.calls[0].arrival_unix_us(), 2);
   EXPECT_EQ(recorder->counts().dropped, 1U);
 }
 
@@ -188,7 +188,7 @@ TEST_F(RecorderTest, WritesEachCallOnceFromManyThreads) {
         }
       });
     }
-    for (std::thread& each : threads) each.join();
+    for (std::thread& thread : threads) thread.join();
   }
   std::vector<bool> seen(2000);
   for (const v1::RecordedCall& call : Read(options_.path).calls) {

@@ -47,23 +47,23 @@ TEST_F(RecordingServerTest, RecordsRequestsAsTheyCameAndAnswersAsTheyWent) {
   v1::PredictRequest bad = NamedMessage();
   bad.set_num_examples(0);
   const system_clock::time_point before = system_clock::now();
-  const Recording found = RecordedBy([&](Serving* serving) {
+  const Recording recording = RecordedBy([&](Serving* serving) {
     ASSERT_TRUE(serving->Predict(NamedMessage(), &response).ok());
     v1::PredictResponse none;
     EXPECT_FALSE(serving->Predict(bad, &none).ok());
   });
-  EXPECT_EQ(found.header.model(), "fake");
-  EXPECT_EQ(found.header.version(), 3);
-  EXPECT_EQ(found.header.schema(), FakeManifest().schema.fingerprint);
-  ASSERT_EQ(found.calls.size(), 2U);
-  EXPECT_EQ(found.calls[0].request(), NamedMessage().SerializeAsString());
-  EXPECT_EQ(found.calls[0].response(), response.SerializeAsString());
-  EXPECT_EQ(found.calls[1].request(), bad.SerializeAsString());
-  EXPECT_EQ(found.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(found.calls[1].message(),
+  EXPECT_EQ(recording.header.model(), "fake");
+  EXPECT_EQ(recording.header.version(), 3);
+  EXPECT_EQ(recording.header.schema(), FakeManifest().schema.fingerprint);
+  ASSERT_EQ(recording.calls.size(), 2U);
+  EXPECT_EQ(recording.calls[0].request(), NamedMessage().SerializeAsString());
+  EXPECT_EQ(recording.calls[0].response(), response.SerializeAsString());
+  EXPECT_EQ(recording.calls[1].request(), bad.SerializeAsString());
+  EXPECT_EQ(recording.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(recording.calls[1].message(),
             "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
             "scope: 'profile'");
-  for (const v1::RecordedCall& call : found.calls) {
+  for (const v1::RecordedCall& call : recording.calls) {
     EXPECT_GE(At(call.arrival_unix_us() + 1), before);  // It is cut to whole microseconds.
     EXPECT_LE(At(call.arrival_unix_us()), system_clock::now());
   }
@@ -74,7 +74,7 @@ TEST_F(RecordingServerTest, RecordsRequestsOfAStreamAsThoseOfCalls) {
   v1::PredictResponse response;
   v1::PredictRequest bad = NamedMessage();
   bad.set_num_examples(0);
-  const Recording found = RecordedBy([&](Serving* serving) {
+  const Recording recording = RecordedBy([&](Serving* serving) {
     grpc::ClientContext context;
     context.set_deadline(system_clock::now() + std::chrono::seconds(30));
     const auto stream = serving->stub()->PredictStream(&context);
@@ -89,15 +89,15 @@ TEST_F(RecordingServerTest, RecordsRequestsOfAStreamAsThoseOfCalls) {
     stream->WritesDone();
     EXPECT_TRUE(stream->Finish().ok());
   });
-  ASSERT_EQ(found.calls.size(), 2U);
-  EXPECT_EQ(found.calls[0].request(), NamedMessage().SerializeAsString());
-  EXPECT_EQ(found.calls[0].response(), response.SerializeAsString());
-  EXPECT_EQ(found.calls[1].request(), bad.SerializeAsString());
-  EXPECT_EQ(found.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(found.calls[1].message(),
+  ASSERT_EQ(recording.calls.size(), 2U);
+  EXPECT_EQ(recording.calls[0].request(), NamedMessage().SerializeAsString());
+  EXPECT_EQ(recording.calls[0].response(), response.SerializeAsString());
+  EXPECT_EQ(recording.calls[1].request(), bad.SerializeAsString());
+  EXPECT_EQ(recording.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(recording.calls[1].message(),
             "num_examples: expected 1..8, got 0; without examples, name only outputs in request "
             "scope: 'profile'");
-  EXPECT_EQ(found.calls[1].response(), "");
+  EXPECT_EQ(recording.calls[1].response(), "");
 }
 
 TEST_F(RecordingServerTest, ServesOnWhenTheDiskIsFull) {

@@ -29,11 +29,11 @@ std::vector<Occurrence> RandomOccurrences(size_t count, uint32_t rows, uint32_t 
 TEST(RowSort, OrdersByRowAndKeepsTheOrderOfEachRow) {
   for (const uint32_t rows : {1u, 2u, 2048u, 2049u, 70'000u, 4'294'967'295u}) {
     for (const size_t count : {0u, 1u, 1000u}) {
-      std::vector<Occurrence> given = RandomOccurrences(count, rows, rows), spare(count);
-      std::vector<Occurrence> expected = given;
+      std::vector<Occurrence> occurrences = RandomOccurrences(count, rows, rows), spare(count);
+      std::vector<Occurrence> expected = occurrences;
       std::stable_sort(expected.begin(), expected.end(),
                        [](const auto& one, const auto& other) { return one.row < other.row; });
-      const auto sorted = SortByRow(given, spare, rows);
+      const auto sorted = SortByRow(occurrences, spare, rows);
       EXPECT_TRUE(std::equal(sorted.begin(), sorted.end(), expected.begin(), expected.end(),
                              [](const auto& one, const auto& other) {
                                return one.row == other.row && one.place == other.place;
@@ -65,9 +65,9 @@ std::tuple<Bytes, std::vector<float>> After(UpdateRows update, Optimizer optimiz
   }
   std::vector<float> state(kRows * dim), gradients;
   std::vector<Occurrence> sorted = RandomOccurrences(200, kRows, 3), spare(200);
-  for (Occurrence& each : sorted) {
-    each.weight = each.place % 3 == 0 ? 1.0f : uniform(random);
-    each.place *= static_cast<uint32_t>(dim / 4);
+  for (Occurrence& occurrence : sorted) {
+    occurrence.weight = occurrence.place % 3 == 0 ? 1.0f : uniform(random);
+    occurrence.place *= static_cast<uint32_t>(dim / 4);
   }
   for (int64_t value = 0; value < 200 * dim; ++value) gradients.push_back(uniform(random));
   update({weights.data(), state.data(), dim, is_half}, {optimizer, 0.1f, 1e-8f}, gradients.data(),

@@ -190,12 +190,12 @@ TEST(ShardedPlans, PartsOfRowsAreAddedInTheOrderOfRowsWhicheverDeviceIsFirst) {
   builder.AddOutput("score", Scope::kExample, {});
   for (const auto& [first, second, third] :
        {std::tuple(0U, 1U, 2U), std::tuple(2U, 1U, 0U), std::tuple(1U, 2U, 0U)}) {
-    PackageBuilder each = builder;
-    each.AddPlanOfShards(
+    PackageBuilder copy = builder;
+    copy.AddPlanOfShards(
         "cut", {"cpu:0", "cpu:1", "cpu:2"},
         {ShardOf("table", 2, 3, 0, 4, {third}), ShardOf("table", 0, 1, 0, 4, {first}),
          ShardOf("table", 1, 2, 0, 4, {second})});
-    const OpenLookup lookup(each, {}, {.threads = 3, .alone_bytes = 0});
+    const OpenLookup lookup(copy, {}, {.threads = 3, .alone_bytes = 0});
     const Bag bag{.rows = {2, 1, 0}, .weights = {partial[2], partial[1], partial[0]}};
     const Pooled pooled = lookup.Run({.requests = 0, .examples = 1, .inputs = {{bag}}});
     EXPECT_EQ(pooled.example, std::vector<float>(4, 0.0F));

@@ -59,11 +59,11 @@ long Faults() {
 __attribute__((no_sanitize("address"), no_sanitize("thread"))) size_t
 CountFirst(const std::byte* base, size_t pages, std::byte byte) {
   const size_t page_bytes = PageBytes();
-  size_t found = 0;
+  size_t count = 0;
   for (size_t page = 0; page < pages; ++page) {
-    if (base[page * page_bytes] == byte) ++found;
+    if (base[page * page_bytes] == byte) ++count;
   }
-  return found;
+  return count;
 }
 
 TEST(AddressRange, WhoReadsPopulatedPagesWaitsForNone) {
@@ -78,8 +78,8 @@ TEST(AddressRange, WhoReadsPopulatedPagesWaitsForNone) {
   if (madvise(range->base(), PageBytes(), MADV_POPULATE_READ) != 0) GTEST_SKIP() << "an old Linux";
   range->Populate(0, kPages * PageBytes());
   const long populated = Faults();
-  const size_t found = CountFirst(range->base(), kPages, std::byte{'x'});
-  EXPECT_EQ(found, kPages);
+  const size_t count = CountFirst(range->base(), kPages, std::byte{'x'});
+  EXPECT_EQ(count, kPages);
   EXPECT_LT(Faults() - populated, 5);  // The code itself may have to be paged in.
 }
 

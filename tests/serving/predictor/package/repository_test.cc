@@ -36,8 +36,8 @@ class RepositoryTest : public ::testing::Test {
 
   std::string Refusal(const std::string& model) {
     const auto models = ListRepository(folder_.path());
-    const auto found = models->find(model);
-    return found != models->end() ? found->second.status().message() : "not listed";
+    const auto entry = models->find(model);
+    return entry != models->end() ? entry->second.status().message() : "not listed";
   }
 
   testing::ScratchFolder folder_;

@@ -50,13 +50,13 @@ class FakeSource final : public ModelSource {
     if (listed == there.end() || std::ranges::count(listed->second, version) == 0) {
       return NotFound("manifest.sha256: missing file");
     }
-    const auto found = digests.find(version);
-    return found != digests.end() ? found->second : std::string();
+    const auto entry = digests.find(version);
+    return entry != digests.end() ? entry->second : std::string();
   }
   Result<Labels> ReadLabels(const std::string& model) const override {
     if (labels_are_broken) return BadPackage("labels.json: expected a number, got text");
-    const auto found = labels.find(model);
-    return found != labels.end() ? found->second : Labels();
+    const auto entry = labels.find(model);
+    return entry != labels.end() ? entry->second : Labels();
   }
   Result<VersionOutline> ReadOutline(const std::string&, int64_t version) const override {
     const auto parts = memory.find(version);

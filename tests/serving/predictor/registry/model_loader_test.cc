@@ -37,8 +37,8 @@ class ModelLoaderTest : public ::testing::Test {
 
   // The version that answers, 0 where none does.
   int64_t Found(const char* model, int64_t version = 0, const char* label = "") {
-    const auto found = served_.Find(model, version, label);
-    return found.ok() ? (*found)->manifest().version : 0;
+    const auto engine = served_.Find(model, version, label);
+    return engine.ok() ? (*engine)->manifest().version : 0;
   }
 
   ServedModels served_;

@@ -41,9 +41,9 @@ ServedModel Of(ServedModels* served, const std::string& model,
 // "ranker 2", or why nothing was found.
 std::string Found(const ServedModels& served, const char* model, int64_t version,
                   const char* label) {
-  const auto found = served.Find(model, version, label);
-  if (!found.ok()) return found.status().message();
-  const Manifest& manifest = (*found)->manifest();
+  const auto engine = served.Find(model, version, label);
+  if (!engine.ok()) return engine.status().message();
+  const Manifest& manifest = (*engine)->manifest();
   return manifest.model + " " + std::to_string(manifest.version);
 }
 
@@ -83,9 +83,9 @@ std::map<int64_t, int> Routed(const ServedModels& served, int64_t version = 0,
                               const char* label = "") {
   std::map<int64_t, int> routed;
   for (int user = 0; user < 100; ++user) {
-    const auto found = served.Route("ranker", version, label, "user-" + std::to_string(user));
-    EXPECT_TRUE(found.ok()) << found.status().message();
-    if (found.ok()) ++routed[(*found)->manifest().version];
+    const auto engine = served.Route("ranker", version, label, "user-" + std::to_string(user));
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    if (engine.ok()) ++routed[(*engine)->manifest().version];
   }
   return routed;
 }
@@ -284,9 +284,9 @@ class Looping {
   }
   // Sends a request to the version, which is answered when the version is withdrawn.
   void Withdraw() {
-    const auto found = served.Find("ranker", options_.looping, "");
-    ASSERT_TRUE(found.ok());
-    EXPECT_EQ(Predict(found->get(), GoodInputs()).get().status.code(), StatusCode::kUnavailable);
+    const auto engine = served.Find("ranker", options_.looping, "");
+    ASSERT_TRUE(engine.ok());
+    EXPECT_EQ(Predict(engine->get(), GoodInputs()).get().status.code(), StatusCode::kUnavailable);
     EXPECT_TRUE(WaitFor([&] { return served.withdrawn()["ranker"].contains(options_.looping); }));
     served.Watch(nullptr);  // `told` is whole now.
   }
@@ -347,9 +347,9 @@ TEST(ServedModels, WithdrawnDefaultVersionIsReplacedByThePreviousStableVersion) 
 TEST(ServedModels, WithdrawnDefaultVersionSendsNoRequestToTheCanary) {
   Looping ranker({.looping = 1});
   ranker.Withdraw();
-  const auto found = ranker.served.Find("ranker", 0, "");
-  EXPECT_EQ(found.status().code(), StatusCode::kUnavailable);
-  EXPECT_EQ(found.status().message(),
+  const auto engine = ranker.served.Find("ranker", 0, "");
+  EXPECT_EQ(engine.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(engine.status().message(),
             "model 'ranker': the default version 1 was withdrawn as failed, and no stable version "
             "is left");
   EXPECT_FALSE(ranker.told.at("ranker"));
@@ -382,8 +382,8 @@ TEST(ServedModels, ALostDeviceFailsItsBatchAndTheHealthOfAll) {
   });
   EXPECT_FALSE(served.device_lost());
   lost = true;
-  const auto found = served.Find(name, 0, "");
-  const Answer answer = Predict(found->get(), GoodInputs()).get();
+  const auto current = served.Find(name, 0, "");
+  const Answer answer = Predict(current->get(), GoodInputs()).get();
   EXPECT_EQ(answer.status.reason(), StatusReason::kDeviceLost);
   EXPECT_TRUE(WaitFor([&] { return served.device_lost() && told; }));
   EXPECT_TRUE(served.exhausted());

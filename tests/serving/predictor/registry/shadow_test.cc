@@ -200,15 +200,15 @@ std::unique_ptr<FakeModel> ModelBehind(std::latch* open) {
 TEST(Shadow, OneThatStandsStillHoldsNoAnswerBackAndABoundedNumberOfRequests) {
   std::latch open(1);
   Shadowing shadowing(ModelBehind(&open));
-  const size_t asked = 2 * Shadow::kUnderWayMax;
-  for (size_t i = 0; i < asked; ++i) {
+  const size_t calls = 2 * Shadow::kUnderWayMax;
+  for (size_t i = 0; i < calls; ++i) {
     const Answer answer = shadowing.Ask();
     ASSERT_TRUE(answer.status.ok()) << answer.status.message();
     ASSERT_EQ(answer.response.outputs[0].values, kGoodScores);
   }
-  EXPECT_TRUE(shadowing.WaitForSampled(asked));
+  EXPECT_TRUE(shadowing.WaitForSampled(calls));
   EXPECT_EQ(shadowing.Counted().shadow_sent, Shadow::kUnderWayMax);
-  EXPECT_EQ(shadowing.Dropped(ShadowDrop::kCopiesUnderWay), asked - Shadow::kUnderWayMax);
+  EXPECT_EQ(shadowing.Dropped(ShadowDrop::kCopiesUnderWay), calls - Shadow::kUnderWayMax);
   open.count_down();
 }
 

@@ -45,11 +45,11 @@ const Case kCases[] = {
 
 TEST(Outcome, IsAPairOfCodeAndReasonForEveryStatus) {
   std::set<Outcome> seen;
-  for (const Case& each : kCases) {
-    const Outcome outcome = OutcomeOf(Status(each.code, "", each.reason));
-    EXPECT_STREQ(NameOf(outcome).code, each.name_of_code);
-    EXPECT_STREQ(NameOf(outcome).reason, each.name_of_reason);
-    EXPECT_STREQ(NameOf(outcome).triton, each.triton);
+  for (const Case& test_case : kCases) {
+    const Outcome outcome = OutcomeOf(Status(test_case.code, "", test_case.reason));
+    EXPECT_STREQ(NameOf(outcome).code, test_case.name_of_code);
+    EXPECT_STREQ(NameOf(outcome).reason, test_case.name_of_reason);
+    EXPECT_STREQ(NameOf(outcome).triton, test_case.triton);
     seen.insert(outcome);
   }
   EXPECT_EQ(seen.size(), kOutcomes);

@@ -17,8 +17,8 @@ using std::chrono::nanoseconds;
 using Counts = std::vector<uint64_t>;
 
 HistogramSnapshot Histogram(const TelemetrySnapshot& read, const std::string& name) {
-  for (const NamedHistogram& each : read.histograms) {
-    if (each.name == name) return each.values;
+  for (const NamedHistogram& histogram : read.histograms) {
+    if (histogram.name == name) return histogram.values;
   }
   ADD_FAILURE() << "no histogram " << name;
   return {};
@@ -44,7 +44,7 @@ TEST(Telemetry, BeginsWithNothingButTheTime) {
   for (const uint64_t calls : read.background_calls) EXPECT_EQ(calls, 0U);
   EXPECT_EQ(read.unknown_ids, (Counts{0, 0}));
   EXPECT_EQ(read.histograms.size(), 10U);
-  for (const NamedHistogram& each : read.histograms) EXPECT_EQ(SizeOf(each.values), 0U);
+  for (const NamedHistogram& histogram : read.histograms) EXPECT_EQ(SizeOf(histogram.values), 0U);
   EXPECT_EQ(read.in_flight + read.open_streams + read.examples + read.batches +
                 read.bytes_received + read.bytes_sent + read.slow_seen + read.slow_dropped,
             0U);

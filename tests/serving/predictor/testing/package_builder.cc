@@ -76,7 +76,7 @@ void PackageBuilder::AddSparse(const std::string& name, Scope scope, bool weight
                                const std::vector<TestLookup>& lookups) {
   const auto table = std::find_if(
       tables_.begin(), tables_.end(),
-      [&lookups](const TestTable& each) { return each.name == lookups.front().table; });
+      [&lookups](const TestTable& table) { return table.name == lookups.front().table; });
   json specs = json::array();
   for (const TestLookup& lookup : lookups) {
     specs.push_back({{"table", lookup.table},

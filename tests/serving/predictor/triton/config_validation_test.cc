@@ -15,10 +15,10 @@ struct Case {
   const char* message;  // Behind "config.pbtxt: ". Empty: it passes.
 };
 
-void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
+void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }
 
-std::string Expected(const Case& each) {
-  return *each.message == 0 ? "" : std::string("config.pbtxt: ") + each.message;
+std::string Expected(const Case& test_case) {
+  return *test_case.message == 0 ? "" : std::string("config.pbtxt: ") + test_case.message;
 }
 
 class TensorsTest : public ::testing::TestWithParam<Case> {};

@@ -22,10 +22,10 @@ constexpr std::string_view kScheme = "Bearer ";
 constexpr std::string_view kSpace = " \t\r\n";
 
 // True for the characters that RFC 6750 allows.
-bool MayStandInToken(char each) {
-  return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') ||
-         (each >= '0' && each <= '9') ||
-         std::string_view("-._~+/=").find(each) != std::string::npos;
+bool MayStandInToken(char character) {
+  return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z') ||
+         (character >= '0' && character <= '9') ||
+         std::string_view("-._~+/=").find(character) != std::string::npos;
 }
 
 std::string_view Stripped(std::string_view text) {
@@ -95,8 +95,8 @@ bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
       next_look_ = now + kBetweenLooks;
       looked = LookLocked();
     }
-    for (const std::string& each : digests_) {
-      is_token |= CRYPTO_memcmp(digest.data(), each.data(), each.size()) == 0;
+    for (const std::string& expected : digests_) {
+      is_token |= CRYPTO_memcmp(digest.data(), expected.data(), expected.size()) == 0;
     }
   }
   // Without the lock, since a report may take long and every call comes here.

@@ -31,21 +31,21 @@ Addresses Resolve(const std::string& host, int port, std::string* error) {
   addrinfo hints = {};
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
+  addrinfo* addresses = nullptr;
+  const int failed = getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &addresses);
   if (failed != 0) *error = gai_strerror(failed);
-  return Addresses(found);
+  return Addresses(addresses);
 }
 
 // Removes duplicates: a name may resolve to an address twice.
 std::vector<addrinfo*> Distinct(addrinfo* addresses) {
   std::vector<addrinfo*> distinct;
-  for (addrinfo* each = addresses; each != nullptr; each = each->ai_next) {
-    const auto same = [each](const addrinfo* other) {
-      return other->ai_addrlen == each->ai_addrlen &&
-             std::memcmp(other->ai_addr, each->ai_addr, each->ai_addrlen) == 0;
+  for (addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
+    const auto same = [address](const addrinfo* other) {
+      return other->ai_addrlen == address->ai_addrlen &&
+             std::memcmp(other->ai_addr, address->ai_addr, address->ai_addrlen) == 0;
     };
-    if (std::none_of(distinct.begin(), distinct.end(), same)) distinct.push_back(each);
+    if (std::none_of(distinct.begin(), distinct.end(), same)) distinct.push_back(address);
   }
   return distinct;
 }
@@ -101,9 +101,9 @@ Result<std::unique_ptr<Listener>> Listener::Open(const std::string& host, int po
   listener->port_ = port;
   std::string error;
   const Addresses addresses = Resolve(host, port, &error);
-  for (const addrinfo* each : Distinct(addresses.get())) {
-    SetPort(each->ai_addr, listener->port_);
-    File socket = ListenOn(*each);
+  for (const addrinfo* address : Distinct(addresses.get())) {
+    SetPort(address->ai_addr, listener->port_);
+    File socket = ListenOn(*address);
     if (!socket.is_open()) {
       const int reason = errno;
       if (error.empty()) error = ReasonText(reason);

@@ -88,10 +88,11 @@ bool OpenConnections::Add(const File& connection, Clock::time_point now) {
 }
 
 void OpenConnections::Sweep() {
-  for (auto each = connections_.begin(); each != connections_.end();) {
-    const bool is_open = each->second.socket.IsOpen();
-    if (!is_open && each->second.state == State::kStranger) SetState(&each->second, State::kReset);
-    each = is_open ? std::next(each) : connections_.erase(each);
+  for (auto entry = connections_.begin(); entry != connections_.end();) {
+    const bool is_open = entry->second.socket.IsOpen();
+    if (!is_open && entry->second.state == State::kStranger)
+      SetState(&entry->second, State::kReset);
+    entry = is_open ? std::next(entry) : connections_.erase(entry);
   }
   open_after_sweep_ = connections_.size();
 }
@@ -125,8 +126,8 @@ void OpenConnections::SetState(Connection* stranger, State state) {
   stranger->state = state;
   charged_ -= stranger->charge;
   const auto [first, last] = strangers_.equal_range(stranger->peer.name);
-  strangers_.erase(std::find_if(first, last, [&](const auto& each) REQUIRES(mutex_) {
-    return &connections_.at(each.second) == stranger;
+  strangers_.erase(std::find_if(first, last, [&](const auto& entry) REQUIRES(mutex_) {
+    return &connections_.at(entry.second) == stranger;
   }));
   if (!stranger->socket.IsOpen()) return;
   epoll_ctl(arrivals_.descriptor(), EPOLL_CTL_DEL, stranger->socket.descriptor, nullptr);
@@ -144,9 +145,9 @@ void OpenConnections::SetAuthenticated(const std::string& peer) {
   MutexLock lock(mutex_);
   // Two connections may come from one port, to different addresses of the server; only one of them
   // made the call.
-  for (auto found = strangers_.find(name); found != strangers_.end();
-       found = strangers_.find(name)) {
-    SetState(&connections_.at(found->second), State::kAuthenticated);
+  for (auto entry = strangers_.find(name); entry != strangers_.end();
+       entry = strangers_.find(name)) {
+    SetState(&connections_.at(entry->second), State::kAuthenticated);
     if (expected_ > 0) --expected_;
   }
 }
@@ -196,9 +197,9 @@ uint64_t OpenConnections::Look(std::set<uint64_t>* numbers, Clock::time_point no
   {
     MutexLock lock(mutex_);
     std::erase_if(*numbers, [this](uint64_t number) REQUIRES(mutex_) {
-      const auto found = connections_.find(number);
-      return found == connections_.end() || found->second.state != State::kStranger ||
-             Charge(&found->second);
+      const auto entry = connections_.find(number);
+      return entry == connections_.end() || entry->second.state != State::kStranger ||
+             Charge(&entry->second);
     });
     const uint64_t before = charged_;
     beyond = BeyondBudget(now);
@@ -212,7 +213,7 @@ uint64_t OpenConnections::Look(std::set<uint64_t>* numbers, Clock::time_point no
     MutexLock lock(mutex_);
     admitted = Admitted(now);
   }
-  for (Waiting& each : admitted) take_(each.listening, std::move(each.connection));
+  for (Waiting& waiting : admitted) take_(waiting.listening, std::move(waiting.connection));
   return freed;
 }
 
@@ -239,25 +240,25 @@ std::vector<File> OpenConnections::BeyondBudget(Clock::time_point now) {
   if (expected_ > 0 || (!is_beyond && flooding_.empty())) return beyond;
   Sweep();
   std::unordered_set<std::string> shared;  // Networks of good clients.
-  for (const auto& [_, each] : connections_) {
-    if (each.state == State::kAuthenticated) shared.insert(each.peer.network);
+  for (const auto& [_, connection] : connections_) {
+    if (connection.state == State::kAuthenticated) shared.insert(connection.peer.network);
   }
   const auto reset_if = [&](auto is_due) REQUIRES(mutex_) {
-    for (auto& [_, each] : connections_) {
-      if (each.state != State::kStranger || !is_due(each)) continue;
-      File same = each.socket.Duplicate();
-      SetState(&each, State::kReset);
+    for (auto& [_, connection] : connections_) {
+      if (connection.state != State::kStranger || !is_due(connection)) continue;
+      File same = connection.socket.Duplicate();
+      SetState(&connection, State::kReset);
       if (!same.is_open()) continue;
       beyond.push_back(std::move(same));
-      SlowDown(each.peer.network, shared.contains(each.peer.network), now);
+      SlowDown(connection.peer.network, shared.contains(connection.peer.network), now);
     }
   };
-  reset_if([this](const Connection& each) REQUIRES(mutex_) {
-    return each.received > kSmallBytes && flooding_.contains(each.peer.network);
+  reset_if([this](const Connection& connection) REQUIRES(mutex_) {
+    return connection.received > kSmallBytes && flooding_.contains(connection.peer.network);
   });
   for (const uint64_t least : {kSmallBytes, uint64_t{0}}) {
-    reset_if([&, this](const Connection& each) REQUIRES(mutex_) {
-      return is_beyond && charged_ > kStrangerBytes && each.charge > least;
+    reset_if([&, this](const Connection& connection) REQUIRES(mutex_) {
+      return is_beyond && charged_ > kStrangerBytes && connection.charge > least;
     });
   }
   return beyond;
@@ -276,23 +277,23 @@ void OpenConnections::SlowDown(const std::string& network, bool is_shared, Clock
 }
 
 std::vector<OpenConnections::Waiting> OpenConnections::Admitted(Clock::time_point now) {
-  std::erase_if(waiting_, [](const Waiting& each) {  // Not open: memory ran out as it was moved.
-    return !each.connection.is_open() || IsClosedByPeer(each.connection.descriptor());
+  std::erase_if(waiting_, [](const Waiting& waiting) {  // Not open: memory ran out as it was moved.
+    return !waiting.connection.is_open() || IsClosedByPeer(waiting.connection.descriptor());
   });
   for (auto& [_, network] : flooding_) network.waiting = 0;
   std::vector<Waiting> admitted;
   std::deque<Waiting> waiting;
-  for (Waiting& each : waiting_) {
-    if (const auto found = flooding_.find(each.network); found != flooding_.end()) {
-      Network& network = found->second;
+  for (Waiting& candidate : waiting_) {
+    if (const auto entry = flooding_.find(candidate.network); entry != flooding_.end()) {
+      Network& network = entry->second;
       if (now < network.last_admission + network.admission_period) {
         ++network.waiting;
-        waiting.push_back(std::move(each));
+        waiting.push_back(std::move(candidate));
         continue;
       }
       network.last_admission = now;
     }
-    admitted.push_back(std::move(each));
+    admitted.push_back(std::move(candidate));
   }
   waiting_ = std::move(waiting);
   return admitted;
@@ -304,8 +305,8 @@ void OpenConnections::CalmDown(Clock::time_point now) {
     network.last_change = now;
     network.admission_period = std::max(network.admission_period / 2, kBetweenLooks);
   }
-  std::erase_if(flooding_, [](const auto& each) {
-    return each.second.admission_period < kAdmissionPeriodMin && each.second.waiting == 0;
+  std::erase_if(flooding_, [](const auto& entry) {
+    return entry.second.admission_period < kAdmissionPeriodMin && entry.second.waiting == 0;
   });
 }
 

@@ -128,18 +128,18 @@ Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Req
   return ParseSparse(engine, message, request);
 }
 
-void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
+void FillResponse(const Manifest& manifest, const v1::PredictRequest& request,
                   const Response& response, v1::PredictResponse* message) {
   const Schema& schema = manifest.schema;
   message->set_model(manifest.model);
   message->set_version(manifest.version);
-  message->set_request_id(asked.request_id());
+  message->set_request_id(request.request_id());
   for (const ResponseOutput& output : response.outputs) {
     const OutputSpec& spec = schema.outputs[output.output];
     v1::Output* const filled = message->add_outputs();
     filled->set_name(spec.name);
     filled->set_values(output.values.data(), output.values.size() * sizeof(float));
-    filled->add_shape(spec.scope == Scope::kRequest ? 1 : asked.num_examples());
+    filled->add_shape(spec.scope == Scope::kRequest ? 1 : request.num_examples());
     for (const int64_t size : spec.shape) filled->add_shape(size);
   }
   for (const UnknownIdCount& unknown : response.unknown_ids) {

@@ -25,7 +25,7 @@ inline constexpr size_t kRequestIdBytesMax = 1024;
 Status ParseRequest(const Engine& engine, const v1::PredictRequest& message, Request* request);
 
 // Fills the answer to the message `asked`.
-void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
+void FillResponse(const Manifest& manifest, const v1::PredictRequest& request,
                   const Response& response, v1::PredictResponse* message);
 
 void DescribeModel(const Manifest& manifest, const Limits& limits, uint64_t max_message_bytes,

@@ -161,9 +161,9 @@ class HealthService::Call final : public StreamReactor {
   }
 
   ServingStatus StatusOf(const std::string& service) const REQUIRES(health_.mutex_) {
-    const auto found = health_.serving_.find(service);
-    if (found == health_.serving_.end()) return HealthCheckResponse::SERVICE_UNKNOWN;
-    return found->second && !health_.none_serving_ ? HealthCheckResponse::SERVING
+    const auto entry = health_.serving_.find(service);
+    if (entry == health_.serving_.end()) return HealthCheckResponse::SERVICE_UNKNOWN;
+    return entry->second && !health_.none_serving_ ? HealthCheckResponse::SERVING
                                                    : HealthCheckResponse::NOT_SERVING;
   }
 

@@ -41,17 +41,17 @@ Result<RequestParameters> ReadParameters(const OipParameterMap& parameters) {
 // The parameter "timeout" in microseconds. 0: none, or an invalid one, which ReadParameters()
 // refuses.
 std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters) {
-  const auto found = parameters.find("timeout");
-  if (found == parameters.end()) return {};
-  const int64_t microseconds = WholeNumber(ValueOf(found->second)).value_or(0);
+  const auto parameter = parameters.find("timeout");
+  if (parameter == parameters.end()) return {};
+  const int64_t microseconds = WholeNumber(ValueOf(parameter->second)).value_or(0);
   return std::chrono::microseconds(std::clamp<int64_t>(microseconds, 0, kTimeoutMaxUs));
 }
 
 // The parameter "traffic_key", a view into `parameters`. Empty: none, or an invalid one.
 std::string_view TrafficKeyOf(const OipParameterMap& parameters) {
-  const auto found = parameters.find("traffic_key");
-  if (found == parameters.end() || !found->second.has_string_param()) return {};
-  return found->second.string_param();
+  const auto parameter = parameters.find("traffic_key");
+  if (parameter == parameters.end() || !parameter->second.has_string_param()) return {};
+  return parameter->second.string_param();
 }
 
 // Refuses all parameters of an input or output: shared memory and classification are not supported.
@@ -69,9 +69,9 @@ Status CheckNone(const char* what, const std::string& name, const OipParameterMa
 // Marks a stream's answer as the last one for its request.
 constexpr char kFinal[] = "triton_final_response";
 
-Result<std::vector<std::string_view>> OutputNames(const inference::ModelInferRequest& asked) {
+Result<std::vector<std::string_view>> OutputNames(const inference::ModelInferRequest& request) {
   std::vector<std::string_view> names;
-  for (const auto& output : asked.outputs()) {
+  for (const auto& output : request.outputs()) {
     RETURN_IF_ERROR(CheckNone("output", output.name(), output.parameters()));
     names.push_back(output.name());
   }
@@ -171,11 +171,11 @@ Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_
 }
 
 Result<std::shared_ptr<Engine>> OipMessages::Find(const ServedModels& served) const {
-  const inference::ModelInferRequest& asked = messages_.asked();
-  if (asked.model_version().empty()) {
-    return served.Route(asked.model_name(), 0, "", TrafficKeyOf(asked.parameters()));
+  const inference::ModelInferRequest& request = messages_.asked();
+  if (request.model_version().empty()) {
+    return served.Route(request.model_name(), 0, "", TrafficKeyOf(request.parameters()));
   }
-  return FindOip(served, asked.model_name(), asked.model_version());
+  return FindOip(served, request.model_name(), request.model_version());
 }
 
 std::chrono::nanoseconds OipMessages::timeout() const {
@@ -183,13 +183,13 @@ std::chrono::nanoseconds OipMessages::timeout() const {
 }
 
 Status OipMessages::Parse(const Engine& engine, Request* request) {
-  const inference::ModelInferRequest& asked = messages_.asked();
+  const inference::ModelInferRequest& request = messages_.asked();
   request->held_bytes = messages_.held_bytes();
-  ASSIGN_OR_RETURN(const RequestParameters parameters, ReadParameters(asked.parameters()));
-  ASSIGN_OR_RETURN(const std::vector<std::string_view> outputs, OutputNames(asked));
+  ASSIGN_OR_RETURN(const RequestParameters parameters, ReadParameters(request.parameters()));
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> outputs, OutputNames(request));
   std::vector<InputTensor> inputs;
   std::vector<std::string_view> bytes;
-  RETURN_IF_ERROR(ReadInputs(asked, &inputs, &bytes));
+  RETURN_IF_ERROR(ReadInputs(request, &inputs, &bytes));
   is_batch_of_one_ = engine.tensors().IsBatchOfOne(inputs);
   const Status status = engine.tensors().Parse({.inputs = inputs,
                                                 .outputs = outputs,

@@ -83,8 +83,8 @@ void OipService::AddQuestions() {
       });
   AddQuestion<inference::ModelReadyRequest, inference::ModelReadyResponse>(
       "ModelReady", [this](const auto& request, auto* response) {
-        const bool found = FindOip(*served_, request.name(), request.version()).ok();
-        response->set_ready(found && !calls_.refuses());
+        const bool is_served = FindOip(*served_, request.name(), request.version()).ok();
+        response->set_ready(is_served && !calls_.refuses());
         return Status();
       });
   AddQuestion<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(

@@ -27,9 +27,9 @@ constexpr size_t kSlowLogChars = 128;  // Most characters of a client's own text
 // Value of a header; empty if the client did not send it.
 std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char* key) {
   const auto& headers = context.client_metadata();
-  const auto found = headers.find(key);
-  if (found == headers.end()) return {};
-  return {found->second.data(), found->second.size()};
+  const auto entry = headers.find(key);
+  if (entry == headers.end()) return {};
+  return {entry->second.data(), entry->second.size()};
 }
 
 // True if the client probably cancelled because of its deadline: its clock started before ours.
@@ -69,9 +69,9 @@ void PredictHandler::Arrive(Exchange* exchange, Clock::time_point call_deadline)
     exchange->deadline = exchange->arrival + default_timeout_;
   }
   exchange->refused = Guarded(kCallFailed, [&] {
-    auto found = exchange->messages->Find(*served_);
-    if (found.ok()) exchange->engine = std::move(*found);
-    return found.status();
+    auto engine = exchange->messages->Find(*served_);
+    if (engine.ok()) exchange->engine = std::move(*engine);
+    return engine.status();
   });
   TelemetryOf(*exchange).CountArrival();
 }

@@ -172,9 +172,9 @@ class PredictService::Streams {
     handler_->telemetry().CountStreamEnd();
     std::shared_ptr<PredictStream> last;  // Destroyed after the lock is released.
     MutexLock lock(mutex_);
-    const auto found = open_.find(stream);
-    last = std::move(found->second);
-    open_.erase(found);
+    const auto entry = open_.find(stream);
+    last = std::move(entry->second);
+    open_.erase(entry);
     changed_.NotifyAll();
   }
 
