@@ -1,9 +1,10 @@
 """docs/configuration.md, from the classes that read a training run's TOML file."""
 
+import inspect
 import json
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -18,7 +19,7 @@ from embershard.data.parquet_config import (
 )
 from embershard.data.registry import DataConfig
 from embershard.data.tasks import TaskConfig
-from embershard.models import MODEL_CONFIGS, ClassConfig
+from embershard.models import MODEL_CONFIGS, ClassConfig, DLRMConfig
 from embershard.training.config import (
     CheckpointConfig,
     ShardingConfig,
@@ -29,10 +30,13 @@ from embershard.training.config import (
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration of a training run
 
-Generated from the classes that read it by `make docs`. The file is
-TOML and is read by [`embershard train`](cli.md#embershard-train);
-[movielens.toml](../examples/movielens/movielens.toml) is an example. An unknown key, a missing one
-or a value of another type is an error with its line.
+The TOML file that [`embershard train`](cli.md#embershard-train) reads, such as
+[movielens.toml](../examples/movielens/movielens.toml). `make docs` generates this page. A wrong
+file is an error with its line.
+"""
+MODELS = """[Built-in models](models.md#built-in-models) says what each model is. All
+models have the keys that name none.
+
 """
 TASKS = """One section for each task, in the order of the model's logits. NAME is the output of the
 package. Without any section the model has one task `score` with the loss `bce`.
@@ -47,8 +51,7 @@ def configuration_page() -> str:
     """The page: a table of keys for each section and model."""
     parts = [HEAD, *_data()]
     parts += _section("`[tasks.NAME]`", TaskConfig, note=TASKS)
-    for name, model in MODEL_CONFIGS.items():
-        parts += _section(f"`[model]` with `name = {json.dumps(name)}`", model)
+    parts += _models()
     parts += _section("`[model]` with `class`", ClassConfig)
     parts += _section("`[training]`", TrainingConfig)
     parts += _section("`[checkpoint]`", CheckpointConfig)
@@ -66,19 +69,43 @@ def _data() -> Iterator[str]:
     yield from _section("`[data.sparse.NAME]`", SparseColumn, note=_note(SparseColumn))
 
 
+def _models() -> Iterator[str]:
+    yield f"## `[model]` with `name`\n\n{MODELS}| key | models | type | default | meaning |"
+    yield "|---|---|---|---|---|"
+    names = ", ".join(f"`{name}`" for name in MODEL_CONFIGS)
+    yield f"| `name` | | {names} | `{json.dumps(DLRMConfig().name)}` | Name of the model. |"
+    models = dict[tuple[str, ...], list[str]]()
+    for name, config in MODEL_CONFIGS.items():
+        for cells in _rows(config):
+            models.setdefault(cells, []).append(f"`{name}`")
+    for (key, *others), owners in models.items():
+        if key != "`name`":
+            owner = "" if len(owners) == len(MODEL_CONFIGS) else ", ".join(owners)
+            yield _line([key, owner, *others])
+    yield ""
+
+
 def _note(section: type[BaseModel]) -> str:
-    return f"{section.__doc__}\n\n"
+    return f"{inspect.getdoc(section)}\n\n"
 
 
 def _section(title: str, section: type[BaseModel], *, note: str = "") -> Iterator[str]:
     yield f"## {title}\n\n{note}| key | type | default | meaning |\n|---|---|---|---|"
+    yield from map(_line, _rows(section))
+    yield ""
+
+
+def _rows(section: type[BaseModel]) -> Iterator[tuple[str, ...]]:
+    """Key, type, default and meaning of each key."""
     for name, field in section.model_fields.items():
         if _is_section(field.annotation):
             continue
         meaning = " ".join((field.description or "").split()).replace("``", "`")
-        cells = (f"`{field.alias or name}`", _type(field), _default(field), meaning)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-    yield ""
+        yield f"`{field.alias or name}`", _type(field), _default(field), meaning
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _is_section(annotation: object) -> bool:
@@ -94,6 +121,8 @@ def _type(field: FieldInfo) -> str:
         for each in field.metadata
         if isinstance(each, kind)
     ]
+    if [bound.rpartition(" ")[0] for bound in bounds] == ["at least", "at most"]:
+        bounds = [" to ".join(bound.rpartition(" ")[2] for bound in bounds)]
     return ", ".join([_type_name(field.annotation), *bounds])
 
 

@@ -120,8 +120,8 @@ class SplitConfig(Section):
     """``time`` and ``hash``: the share of rows in the test split."""
 
     valid_files: Files = ()
-    """``files``: files of the validation split, given as in ``data.files``. They do not train the
-    model even if they are in ``data.files``."""
+    """``files``: files of the validation split, as in ``data.files``. They do not train the model
+    even if ``data.files`` has them."""
 
     test_files: Files = ()
     """``files``: files of the test split."""
@@ -159,7 +159,7 @@ class DenseColumn(Section):
     bool (0 and 1)."""
 
     scope: Scope = "example"
-    """``request``: all candidates of a request share the value. ``example``: each has its own."""
+    """``request``: candidates of a request share the value. ``example``: each has its own."""
 
     null: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """The value that replaces null, also in requests that leave the input out. Without it a null
@@ -179,7 +179,7 @@ class SparseColumn(Section):
     of them in each row."""
 
     scope: Scope = "example"
-    """``request``: all candidates of a request share the list. ``example``: each has its own."""
+    """``request``: candidates of a request share the list. ``example``: each has its own."""
 
     ids: Literal["vocabulary", "hash", "identity"] = "vocabulary"
     """``vocabulary``: each id of the training split has a row, and all others share one. ``hash``:
@@ -201,7 +201,7 @@ class SparseColumn(Section):
 
     max_size: Annotated[int, Field(ge=1)] | None = None
     """With ``ids = "vocabulary"``: largest number of ids with a row of their own, the most
-    frequent ones. Without it there is no limit."""
+    frequent ones."""
 
     null: Literal["empty", "error"] = "empty"
     """``empty``: a null stands for no id, also in a list. ``error``: it is an error."""
@@ -213,8 +213,8 @@ class SparseColumn(Section):
     """The end of a longer list that counts, ``first`` or ``last``. ``reject``: it is an error."""
 
     table: InputName | None = None
-    """The table that the ids are looked up in; without it a table with the input's name. Inputs
-    that name one table share its rows."""
+    """The table of the ids; without it one with the input's name. Inputs that name one table share
+    its rows."""
 
     pooling: Literal["sum", "mean"] | None = None
     """How the vectors of a list become one. Without it ``mean`` for a table with a column of

@@ -41,8 +41,7 @@ class DataConfig(Section):
     """``movielens``, ``criteo``, ``yambda``, ``synthetic`` or ``synthetic_criteo``."""
 
     path: Annotated[Path, Field(strict=False)] | None = None
-    """movielens: the folder that holds it; a relative path counts from the current folder. Without
-    it a copy in the folder that the variable ``EMBERSHARD_CACHE`` names (unset:
+    """movielens: its folder. Without it a copy in the folder ``$EMBERSHARD_CACHE`` (unset:
     ``~/.cache/embershard``), fetched if needed. criteo: a file of tab-separated lines, or a folder
     of them, maybe compressed by gzip. yambda: the folder with ``listens.parquet``."""
 
@@ -56,7 +55,7 @@ class DataConfig(Section):
     """criteo, yambda: share of rows in the validation split. Without it 0.1."""
 
     test: Share | None = None
-    """criteo, yambda: share of rows in the test split, which has the last ones. Without it 0.1."""
+    """criteo, yambda: share of rows in the test split, the last ones. Without it 0.1."""
 
     min_count: Annotated[int, Field(ge=1)] | None = None
     """criteo, yambda: ids that the training split has less often share a row. Without it 1."""

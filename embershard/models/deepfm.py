@@ -122,7 +122,7 @@ class DeepFMConfig(NamedConfig):
     """Name of the model."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Widths of the layers of the deep part. The last is 1, the width of each task's logit."""
+    """Widths of the layers of the deep part. The last is 1."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

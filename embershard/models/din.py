@@ -152,7 +152,7 @@ class DINConfig(HistoryConfig):
     """Hidden layers of the attention, at least one."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Widths of the layers over everything. The last is 1, the width of each task's logit."""
+    """Widths of the layers over everything. The last is 1."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

@@ -160,8 +160,7 @@ class DLRMBaseConfig(NamedConfig):
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
 
     over_layers: Layers = (64, 32, 1)
-    """Widths of the layers over the interactions, at least two. The last is 1, the width of each
-    task's logit."""
+    """Widths of the layers over the interactions, at least two. The last is 1."""
 
     @field_validator("dense_layers")
     @classmethod

@@ -168,7 +168,7 @@ class MaskNetConfig(NamedConfig):
     """true: every block reads the features. false: each block reads the block before it."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Widths of the layers above the blocks. The last is 1, the width of each task's logit."""
+    """Widths of the layers above the blocks. The last is 1."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

@@ -169,7 +169,7 @@ class SASRecConfig(HistoryConfig):
     """Blocks of self-attention over the history, whose length is the input's ``max_ids``."""
 
     over_layers: LogitLayers = (64, 32, 1)
-    """Widths of the layers over everything else. The last is 1, the width of each task's logit."""
+    """Widths of the layers over everything else. The last is 1."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema
