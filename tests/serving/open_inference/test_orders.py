@@ -121,7 +121,7 @@ def test_what_cannot_be_ordered_is_refused(repository):
     with Server(repository, options=TAKEN) as server, client_of(server) as client:
         words = "model 'finder' is not in the repository"
         assert refused(client.load_model, "finder") == ("NOT_FOUND", words)
-        words = "parameter 'config': expected none, since the package says all of a model"
+        words = "parameter 'config': expected none, since a model's package holds its configuration"
         assert refused(client.load_model, "ranker", config="{}") == ("INVALID_ARGUMENT", words)
         assert infer(client) == 1
 

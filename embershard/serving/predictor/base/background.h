@@ -35,7 +35,7 @@ class Background {
   Status Run(const std::function<Status()>& work);
 
  private:
-  Mutex turn_;  // Held by whose work runs.
+  Mutex turn_;  // Held by the caller whose work runs.
   // Both handed over by the thread's Start() and Wait().
   const std::function<Status()>* work_ = nullptr;
   Status ended_;                                          // What the work gave.

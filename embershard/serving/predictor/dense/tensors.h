@@ -30,9 +30,9 @@ at::Tensor RequestOfExample(const DenseProgramInputs& inputs, at::Device device 
 Status CheckOutputs(const Schema& schema, std::span<const at::Tensor> results,
                     const DenseProgramInputs& inputs);
 
-// Copies a program's results into `outputs`. `results` are in the order of Schema::outputs. A
-// result is undefined if the program has no such output. Fails with kInternal if they do not match
-// the schema.
+// Copies a program's results into `outputs`. `results` are in the order of Schema::outputs; a
+// tensor that is not defined() stands for an output that the program lacks. Fails with kInternal if
+// they do not match the schema.
 Status CopyOutputs(const Schema& schema, std::span<const at::Tensor> results,
                    const DenseProgramInputs& inputs, std::vector<std::vector<float>>* outputs);
 

@@ -16,9 +16,9 @@ namespace embershard {
 // signature in docs/format.md. Throws torch's exceptions.
 Result<torch::jit::Module> LoadModule(ProgramBytes program, at::Device device);
 
-// Calls forward() with inputs in the memory of `device`. Returns its results in the order of
-// Schema::outputs. A result is undefined if the program has no such output. Throws torch's
-// exceptions.
+// Calls forward() with inputs in the memory of `device`. Returns as many tensors as the
+// program has results, in the order of Schema::outputs. If the program lacks an output, its tensor
+// is not defined(); CheckOutputs() reports that. Throws torch's exceptions.
 std::vector<at::Tensor> CallForward(torch::jit::Method* forward, const Schema& schema,
                                     const DenseProgramInputs& inputs, at::Device device);
 

@@ -78,8 +78,8 @@ class ExactSums {
     }
   }
 
-  // Sums a group with scales that the unit does not fit. Chooses another unit, and sums the rows
-  // that it does not fit either as floats.
+  // Sums a group in which some scale is not a multiple of the unit. Chooses another unit by the
+  // largest scale. Rows whose scale is no multiple of that one are added in floating point.
   void SumMixedScales(int64_t begin, int64_t end, bool first, float* to) {
     const std::byte* const* const at = rows_.at(begin);
     const auto size = static_cast<size_t>(end - begin);

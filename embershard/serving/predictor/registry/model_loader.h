@@ -180,7 +180,7 @@ class ModelLoader {
   std::map<std::string, std::set<int64_t>> also_;       // Versions loaded by request.
   std::set<std::string> unloaded_;                      // Models unloaded by request.
   std::map<std::string, std::set<int64_t>> withdrawn_;  // Loaded again only by request.
-  std::map<std::string, int64_t> serving_;              // Default versions, as last reported.
+  std::map<std::string, int64_t> serving_;              // Default versions, as last logged.
 
   mutable Mutex listed_mutex_;
   // States of the versions that are not served, with reasons.

@@ -110,9 +110,10 @@ json Describe(const std::vector<TensorSpec>& specs, bool inputs) {
   return tensors;
 }
 
-// Parses the configuration. kInvalidArgument names the bad parameter; those that begin with TRITON_
-// belong to Triton. There is a slot per instance. By default Triton starts one instance per core
-// (TRITONBACKEND_GetBackendAttribute), and the instances share the cores.
+// Parses config.pbtxt. kInvalidArgument names the parameter that is bad. Parameters that begin with
+// TRITON_ are for Triton itself and are skipped. Each instance of the model gets one slot. If the
+// configuration has no number of instances, Triton starts one for each core, as this backend
+// suggests in TRITONBACKEND_GetBackendAttribute(). All instances share the cores.
 Result<ModelConfig> ReadModelConfig(std::string_view text) {
   ModelConfig config;
   RETURN_IF_ERROR(ParseJson(text, kConfigFile, &config.document));

@@ -180,7 +180,7 @@ TEST_F(OipModelControlTest, OneThatFailsIsToldWhyInTheLoadersWords) {
 
 TEST_F(OipModelControlTest, WhatAnOrderCannotSayIsRefused) {
   EXPECT_EQ(Load("ranker", "config").error_message(),
-            "parameter 'config': expected none, since the package says all of a model");
+            "parameter 'config': expected none, since a model's package holds its configuration");
   EXPECT_EQ(Unload("ranker", "config").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   inference::RepositoryModelLoadRequest request;
   inference::RepositoryModelLoadResponse response;

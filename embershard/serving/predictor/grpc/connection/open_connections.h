@@ -50,7 +50,8 @@ class OpenConnections {
   // Budget: bytes that gRPC may read from all strangers together.
   static constexpr uint64_t kStrangerBytes = 256 << 10;
 
-  // A TLS handshake with client certificates needs 3 to 5 KiB, a health probe 300 bytes.
+  // Strangers that sent more than this are reset first. Good clients send less before their first
+  // call: a TLS handshake with client certificates takes 3 to 5 KiB, a health probe 300 bytes.
   static constexpr uint64_t kSmallBytes = 8 << 10;
 
   // After a stranger has shown a token, none is reset for at most this time.

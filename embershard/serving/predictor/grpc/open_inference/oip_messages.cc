@@ -183,13 +183,13 @@ std::chrono::nanoseconds OipMessages::timeout() const {
 }
 
 Status OipMessages::Parse(const Engine& engine, Request* request) {
-  const inference::ModelInferRequest& request = messages_.asked();
+  const inference::ModelInferRequest& message = messages_.asked();
   request->held_bytes = messages_.held_bytes();
-  ASSIGN_OR_RETURN(const RequestParameters parameters, ReadParameters(request.parameters()));
-  ASSIGN_OR_RETURN(const std::vector<std::string_view> outputs, OutputNames(request));
+  ASSIGN_OR_RETURN(const RequestParameters parameters, ReadParameters(message.parameters()));
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> outputs, OutputNames(message));
   std::vector<InputTensor> inputs;
   std::vector<std::string_view> bytes;
-  RETURN_IF_ERROR(ReadInputs(request, &inputs, &bytes));
+  RETURN_IF_ERROR(ReadInputs(message, &inputs, &bytes));
   is_batch_of_one_ = engine.tensors().IsBatchOfOne(inputs);
   const Status status = engine.tensors().Parse({.inputs = inputs,
                                                 .outputs = outputs,

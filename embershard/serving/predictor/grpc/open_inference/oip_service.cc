@@ -47,8 +47,10 @@ Status Check(const Request& request, const std::string& known) {
   RETURN_IF_ERROR(CheckRepository(request.repository_name()));
   for (const auto& [key, value] : request.parameters()) {
     if (key == known) continue;
+    if (!known.empty())
+      return InvalidArgument("parameter '", key, "': expected only '", known, "'");
     return InvalidArgument("parameter '", key,
-                           "': expected none, since the package says all of a model");
+                           "': expected none, since a model's package holds its configuration");
   }
   return {};
 }
