@@ -1,3 +1,3 @@
-"""Ratios between two ways of doing one thing, each from one interleaved run."""
+"""Benchmarks that compare two ways to do the same work in one interleaved run."""
 
 __all__: list[str] = []

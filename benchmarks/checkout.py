@@ -1,7 +1,7 @@
-"""A checkout of embershard that is measured: its Python, its programs, its packages.
+"""A measured checkout of embershard: its Python, its programs and its packages.
 
-The load tool and the harness always come from the checkout that holds this file. Servers, exports
-and in-process predictors run with the measured checkout's own ``.venv``.
+The load tool and the harness always come from the checkout with this file. Servers, exports and
+in-process predictors run in the ``.venv`` of the measured checkout.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ PEER_PYTHON: Final = ROOT / ".venv-peers" / "bin" / "python"
 
 
 class Command(NamedTuple):
-    """What to start, and where."""
-
     arguments: tuple[str, ...]
     folder: Path = ROOT
 
     def output(self) -> str:
-        """What it prints. `CalledProcessError`: it failed."""
+        """Run it and return its standard output. Raises CalledProcessError if it fails."""
         done = subprocess.run(
             self.arguments, cwd=self.folder, stdout=subprocess.PIPE, text=True, check=True
         )
@@ -46,7 +44,6 @@ class Checkout:
 
     @staticmethod
     def at(path: Path) -> Checkout:
-        """The checkout in a folder."""
         root = path.resolve()
         if not (root / ".venv" / "bin" / "python").exists():
             raise ConfigError(f"{path}: expected a checkout with .venv; run `make install` there")
@@ -57,8 +54,8 @@ class Checkout:
         return sys.executable if self.root == ROOT else str(self.root / ".venv" / "bin" / "python")
 
     def module(self, module: str, *arguments: object) -> Command:
-        """``python -m module`` with this checkout's Python and embershard. A module of the
-        benchmarks is this checkout's own where it has one of that name, else ours."""
+        """``python -m module`` with this checkout's Python and embershard. If the checkout has no
+        such module of the benchmarks, the one beside this file is used."""
         own = self.root / Path(*module.split(".")).with_suffix(".py")
         home = self.root if module == "embershard" or own.exists() else ROOT
         return Command((self.python, "-m", module, *map(str, arguments)), home)
@@ -68,29 +65,29 @@ class Checkout:
         return self.module("embershard", "serve", repository, "--port", 0, *flags)
 
     def program(self, name: str, *arguments: object) -> Command:
-        """A compiled program."""
         path = self.root / "build" / "benchmarks" / "programs" / name
         if not path.exists():
-            raise ConfigError(f"{path}: no such program; run `make benchmark-programs` there")
+            raise ConfigError(
+                f"{path}: expected a program, found none; run `make benchmark-programs` there"
+            )
         return Command((str(path), *map(str, arguments)), self.root)
 
     def package(self, spec: PackageSpec) -> Path:
-        """The folder of a package that this checkout's exporter wrote."""
+        """Folder of the package, as this checkout's exporter writes it."""
         return _package(self, spec)
 
     def commit(self) -> str:
-        """The commit that is checked out, with ``+`` if tracked files differ from it."""
+        """The current commit, with ``+`` if tracked files differ from it."""
         command = ["git", "-C", str(self.root), "describe", "--always", "--exclude=*", "--dirty=+"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout.strip() or "unknown"
 
 
 THIS: Final = Checkout()
-"""The checkout that holds this file."""
 
 
 def peer(module: str, *arguments: object) -> Command:
-    """A module of ``peers/``, in ``.venv-peers``."""
+    """``python -m benchmarks.peers.<module>`` in ``.venv-peers``."""
     start = (str(PEER_PYTHON), "-W", "ignore", "-m", f"benchmarks.peers.{module}")
     return Command((*start, *map(str, arguments)))
 

@@ -1,7 +1,7 @@
-"""The line protocol of a side in a process of its own, and its memory; needs nothing but Python.
+"""The line protocol of a side that runs in a child process. Only needs Python's standard library.
 
-The child writes ``ready`` when its setup is done, then answers each line ``run SECONDS`` with one
-line of JSON: the figures of that block. It ends when its input ends.
+The child writes ``ready`` after its setup. It answers each line ``run SECONDS`` with one line of
+JSON, the figures of that block. It ends at the end of its input.
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 
 
 def answer(unit: str, run: Callable[[], float]) -> None:
-    """Serves blocks of two figures, ``<unit>_per_second`` and ``<unit>_per_cpu_second``. ``run``
-    does some of the work and returns the units done."""
+    """Answer blocks with the figures ``<unit>_per_second`` and ``<unit>_per_cpu_second``. ``run``
+    does some of the work and returns the number of finished units."""
 
     def block(seconds: float) -> Mapping[str, float]:
         done, started, cpu = 0.0, time.perf_counter(), time.process_time()
@@ -26,7 +26,8 @@ def answer(unit: str, run: Callable[[], float]) -> None:
 
 
 def serve_blocks(block: Callable[[float], Mapping[str, float]]) -> None:
-    """Serves blocks. ``block`` works for about the given seconds and returns its figures."""
+    """Answer blocks until the input ends. ``block`` works for about its argument in seconds and
+    returns its figures."""
     print("ready", flush=True)
     for line in sys.stdin:
         word, seconds = line.split()
@@ -36,6 +37,6 @@ def serve_blocks(block: Callable[[float], Mapping[str, float]]) -> None:
 
 
 def memory_bytes(process: int | str, name: str = "VmRSS") -> int:
-    """Of a line of /proc/PROCESS/status: ``VmRSS``, resident now; ``VmHWM``, at the peak."""
+    """Resident memory of a process: ``VmRSS`` is the current size, ``VmHWM`` the largest."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:"))) << 10

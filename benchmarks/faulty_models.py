@@ -1,4 +1,4 @@
-"""The model of *small* with a fault that some requests trigger, for shadow versions."""
+"""The model *small* with a fault that some requests trigger, for shadow versions."""
 
 from dataclasses import replace
 from typing import Final
@@ -13,11 +13,11 @@ from embershard.package import SampleRequest
 KINDS: Final = ("shadow_good", "shadow_slow", "shadow_throws", "shadow_nan")
 
 TRIGGER: Final = 1000.0
-"""First dense input of a request that triggers the fault. Samples of a package do not."""
+"""Value of the first dense input that triggers the fault. Samples of a package do not have it."""
 
 
 class FaultyModel(nn.Module):
-    """One of ``KINDS``: no fault, 40 ms and more a batch, an exception, or NaN scores."""
+    """A model of one of ``KINDS``: no fault, at least 40 ms per batch, an exception, or NaN."""
 
     zeros: Tensor
 
@@ -41,7 +41,6 @@ class FaultyModel(nn.Module):
 
 
 def trigger(request: SampleRequest) -> SampleRequest:
-    """The request, such that it triggers the fault."""
     dense = request.example_dense.copy()
     dense[:, 0] = TRIGGER
     return replace(request, example_dense=dense)

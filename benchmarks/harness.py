@@ -1,7 +1,7 @@
-"""Compares sides in interleaved blocks: two ways of doing one thing, or two checkouts.
+"""Compares sides in interleaved blocks. Sides are ways to do the same work, or checkouts.
 
-Blocks of the sides alternate A B C, C B A, so that drift of the machine hits all of them. The
-ratio of two sides is the median of the ratios of their neighbouring blocks.
+Blocks alternate, A B C, C B A, ..., so that a change in the machine's speed affects all sides. The
+ratio of two sides is the median ratio of their neighbouring blocks.
 """
 
 from __future__ import annotations
@@ -28,52 +28,47 @@ from benchmarks.statistics import (
 )
 
 AGAINST_BOUND: Final = 0.97
-"""A row fails if a rate of this checkout is wholly below so much of the other's."""
+"""A row fails if the interval of the ratio to the other checkout's rate is below this."""
 
 OTHER: Final = ", other checkout"
-"""Behind the name of a side of the other checkout."""
+"""Suffix of the names of the other checkout's sides."""
 
 T = TypeVar("T")
 
 Figures = Mapping[str, float]
-"""What one block measured, by name, such as ``requests_per_second`` or ``p99_us``."""
+"""Measurements of one block by name, such as ``requests_per_second`` or ``p99_us``."""
 
 Block = Callable[[float | None], Figures]
-"""Runs one block. Its argument is the seconds to take; None: the side's own choice."""
+"""Runs one block. The argument is its length in seconds, or None for the side's default."""
 
 Measured = dict[str, dict[str, Values]]
-"""Values by side and figure."""
 
 
 class Side(Protocol):
-    """One way of doing it, as a row declares it."""
-
     @property
     def is_peer(self) -> bool:
-        """Whether it is nothing of embershard's, and the same for every checkout."""
+        """True if it does not depend on embershard, so that it is the same for every checkout."""
 
     def start(self, session: Session, checkout: Checkout) -> Block:
-        """Starts what blocks need. The session ends it."""
+        """Start what blocks need. The session ends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A row: a figure of our side, alone or divided by that of another side."""
+    """Declares a row: a figure of our side, alone or divided by another side's figure."""
 
     name: str
     figure: str
     ours: str
     theirs: str = ""
     their_figure: str = ""
-    """Empty: the same figure."""
+    """Figure of the other side. Empty if it is the same."""
 
     bound: Bound = NO_BOUND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the results."""
-
     name: str
     """``<benchmark>/<row>``."""
 
@@ -85,7 +80,7 @@ class Row:
     their_values: Values | None = None
     bound: Bound = NO_BOUND
     notes: Mapping[str, float] = field(default_factory=dict)
-    """Medians of the other figures of our side."""
+    """Medians of our side's other figures."""
 
     @property
     def estimate(self) -> Estimate | None:
@@ -93,7 +88,7 @@ class Row:
 
     @property
     def judged(self) -> bool:
-        """Whether there is an interval to judge the bound by."""
+        """True if there are enough blocks for an interval."""
         return len(self.values) >= INTERVAL_PAIRS
 
     @property
@@ -103,18 +98,16 @@ class Row:
 
 
 class Session(ExitStack):
-    """What one comparison started, until it is over."""
-
     def __init__(self) -> None:
         super().__init__()
         self._running: dict[Hashable, Any] = {}
 
     def folder(self, name: str) -> Path:
-        """A new, empty folder."""
         return Path(self.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}-")))
 
     def shared(self, key: Hashable, start: Callable[[], AbstractContextManager[T]]) -> T:
-        """The same for the same key: equal declarations of a server share one process."""
+        """Start something, or return what was started with this key. Equal declarations of a
+        server share one process."""
         if key not in self._running:
             self._running[key] = self.enter_context(start())
         running: T = self._running[key]
@@ -123,18 +116,16 @@ class Session(ExitStack):
 
 @dataclass
 class Bench:
-    """Runs the comparisons of one benchmark and keeps their rows."""
-
     name: str
 
     other: Checkout | None = None
-    """The checkout to compare this one with. None: sides are compared with each other."""
+    """The checkout to compare with. If it is None, sides are compared with each other."""
 
     blocks: int | None = None
-    """Of every comparison. None: what rows declare."""
+    """Number of blocks of every side. If it is None, rows set it."""
 
     seconds: float | None = None
-    """Of every block. None: what sides declare."""
+    """Length of every block. If it is None, sides set it."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -148,24 +139,24 @@ class Bench:
         derived: Mapping[str, Callable[[Measured], dict[str, Values]]] | None = None,
         warm_up: bool = True,
     ) -> Measured:
-        """Runs the sides interleaved and adds a row for each ratio.
+        """Run the sides interleaved and add a row for each ratio.
 
-        With another checkout only those sides run that a row is about and that are embershard's,
-        once of each checkout, and each row compares the two.
+        With another checkout, each of our sides runs in both checkouts, and rows compare these two.
+        Peers and sides without a row do not run.
 
         Args:
-            what: the workload, in words.
-            sides: by name.
+            what: description of the workload.
+            sides: sides by name.
             ratios: the rows.
-            blocks: of each side.
-            derived: further sides, computed block by block from those that ran.
-            warm_up: whether each side first runs a block that does not count.
+            blocks: number of blocks of each side.
+            derived: further sides, which are computed from the measured ones for each block.
+            warm_up: run a block of each side first that is not counted.
 
         Returns:
-            What was measured. Sides of the other checkout have ``OTHER`` behind their names.
+            The measurements. Sides of the other checkout have the suffix ``OTHER``.
         """
         if self.other is not None:
-            ours = {each.ours for each in ratios}
+            ours = {ratio.ours for ratio in ratios}
             sides = {name: s for name, s in sides.items() if name in ours and not s.is_peer}
             ratios, derived = _against(ratios, sides), {}
         with Session() as session:
@@ -179,11 +170,11 @@ class Bench:
             measured = interleave(running, self.blocks or blocks, self.seconds)
         for name, derive in (derived or {}).items():
             measured[name] = derive(measured)
-        self.rows += [self._row(what, each, measured) for each in ratios]
+        self.rows += [self._row(what, ratio, measured) for ratio in ratios]
         return measured
 
     def once(self, side: Side) -> Figures:
-        """One block of a side of this checkout, after a warm-up block."""
+        """Run one block of a side of this checkout, after a warm-up block."""
         with Session() as session:
             block = side.start(session, THIS)
             block(self.seconds)
@@ -211,32 +202,30 @@ class Bench:
 
 
 def _against(ratios: Sequence[Ratio], sides: Mapping[str, Side]) -> list[Ratio]:
-    """Each figure of each of the sides once, beside that of the other checkout."""
-    found: dict[tuple[str, str], Ratio] = {}
-    for each in ratios:
-        if each.ours in sides:
-            less = lower_is_better(each.figure)
+    """Ratios that compare each figure of the sides with the other checkout, without duplicates."""
+    compared: dict[tuple[str, str], Ratio] = {}
+    for ratio in ratios:
+        if ratio.ours in sides:
+            less = lower_is_better(ratio.figure)
             bound = Bound(at_most=1 / AGAINST_BOUND) if less else Bound(at_least=AGAINST_BOUND)
-            against = replace(each, theirs=each.ours + OTHER, their_figure="", bound=bound)
-            found.setdefault((each.ours, each.figure), against)
-    return list(found.values())
+            against = replace(ratio, theirs=ratio.ours + OTHER, their_figure="", bound=bound)
+            compared.setdefault((ratio.ours, ratio.figure), against)
+    return list(compared.values())
 
 
 def interleave(running: Mapping[str, Block], blocks: int, seconds: float | None) -> Measured:
-    """A B C, C B A, A B C, ...: so many blocks of each."""
-    found: dict[str, list[Figures]] = {name: [] for name in running}
+    """Run blocks of each side in the order A B C, C B A, A B C, ..."""
+    measured: dict[str, list[Figures]] = {name: [] for name in running}
     for number in range(blocks):
         for name in list(running)[:: -1 if number % 2 else 1]:
-            found[name].append(running[name](seconds))
+            measured[name].append(running[name](seconds))
     return {
-        name: {figure: np.array([each[figure] for each in figures]) for figure in figures[0]}
-        for name, figures in found.items()
+        name: {figure: np.array([block[figure] for block in figures]) for figure in figures[0]}
+        for name, figures in measured.items()
     }
 
 
 class Benchmark(Protocol):
-    """Runs its comparisons."""
-
     __name__: str
 
     def __call__(self, bench: Bench) -> None: ...
@@ -244,23 +233,19 @@ class Benchmark(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A benchmark, and when it runs."""
-
     measure: Benchmark
     peers: bool
-    """It needs ``.venv-peers``."""
 
     by_name_only: bool
 
 
 BENCHMARKS: Final[dict[str, Declared]] = {}
-"""By name, once `load_benchmarks` has run."""
 
 
 def benchmark(
     *, peers: bool = False, by_name_only: bool = False
 ) -> Callable[[Benchmark], Benchmark]:
-    """Declares the benchmark of a function's name."""
+    """Declare a benchmark, which has the name of the function."""
 
     def declare(measure: Benchmark) -> Benchmark:
         BENCHMARKS[measure.__name__] = Declared(measure, peers, by_name_only)
@@ -270,7 +255,6 @@ def benchmark(
 
 
 def load_benchmarks() -> dict[str, Declared]:
-    """Those of ``rows/``."""
     for file in sorted((Path(__file__).parent / "rows").glob("[a-z]*.py")):
         importlib.import_module(f"benchmarks.rows.{file.stem}")
     return BENCHMARKS

@@ -36,32 +36,31 @@ CAPACITY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Requests to a server: a closed loop of ``in_flight`` requests, or an open loop at ``rate``
-    with Poisson arrivals, other ones in each block."""
+    """Requests to a server: a closed loop with ``in_flight`` requests, or an open loop at ``rate``
+    with Poisson arrivals, which differ in each block."""
 
     server: Server
     requests: Requests
     in_flight: int | None = None
     rate: float | None = None
-    """Requests per second."""
 
     seconds: float = 0.6
     warmup_seconds: float = 0.1
-    """Of each block: the load tool connects anew."""
+    """Time before each measurement, since the load tool connects again for each block."""
 
     streams: int = 0
-    """That carry the requests. 0: each is a call."""
+    """Number of streams that carry the requests. 0: each request is a call."""
 
     protocol: Protocol = "embershard"
     first_dimension: bool = False
-    """Whether each tensor has a 1 before its shape, as Triton wants it."""
+    """True if each tensor's shape begins with an additional 1, as Triton requires."""
 
     all_ok: bool = True
-    """Whether every answer must be OK."""
+    """True if an answer other than OK is an error."""
 
     swap_seconds: float | None = None
-    """Versions 1 and 2 of a `ServeModels` become the default in turn: from the begin of one swap to
-    the begin of the next. 0: without a pause. None: no swaps."""
+    """Time from one swap to the next. A swap makes the other one of versions 1 and 2 of a
+    `ServeModels` the default. 0: no pause between swaps. None: no swaps."""
 
     @property
     def is_peer(self) -> bool:
@@ -70,7 +69,7 @@ class Load:
     def start(self, session: Session, checkout: Checkout) -> Block:
         send, running = self.started(session, checkout), self.running(session, checkout)
         pool = self.requests.drawn(checkout.package(self.requests.package))
-        message_bytes = sum(len(each.message) for each in pool) / len(pool)
+        message_bytes = sum(len(request.message) for request in pool) / len(pool)
         seeds = count()
 
         def block(seconds: float | None) -> Figures:
@@ -86,12 +85,10 @@ class Load:
         return block
 
     def running(self, session: Session, checkout: Checkout) -> Running:
-        """The server."""
         key = (checkout, self.server)
         return session.shared(key, lambda: self.server.start(session, checkout))
 
     def started(self, session: Session, checkout: Checkout) -> Callable[[LoadOptions], RunResult]:
-        """One run of the load tool on the server, with its CPU time."""
         running, folder = self.running(session, checkout), checkout.package(self.requests.package)
         pool = in_protocol(
             self.protocol,
@@ -105,14 +102,13 @@ class Load:
             result = run_load(running.target, pool, options, server_processes=processes)
             if self.all_ok and (result.ok == 0 or result.ok < result.requests):
                 raise RuntimeError(
-                    f"expected answers OK, got {dict(result.by_code)}: {dict(result.messages)}"
+                    f"load: expected only OK, got {dict(result.by_code)}: {dict(result.messages)}"
                 )
             return result
 
         return send
 
     def options(self, seconds: float | None = None) -> LoadOptions:
-        """As the load tool takes them."""
         return LoadOptions(
             rate=self.rate,
             in_flight=self.in_flight,
@@ -126,7 +122,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """Several loads at once. Figures are named ``<load>_<figure>``."""
+    """Several loads at the same time. Figures are named ``<load>_<figure>``."""
 
     loads: tuple[tuple[str, Load], ...]
     is_peer: bool = False
@@ -147,13 +143,13 @@ class Together:
 
 
 def at_share_of_capacity(bench: Bench, load: Load, share: float) -> Load:
-    """The load as an open loop, at a share of the rate that a closed loop reaches."""
+    """Make an open loop at a share of the rate that the load reaches as a closed loop."""
     closed = replace(load, in_flight=CAPACITY_IN_FLIGHT, rate=None, seconds=CAPACITY_SECONDS)
     return replace(load, rate=share * bench.once(closed)["requests_per_second"])
 
 
 def figures_of(result: RunResult) -> dict[str, float]:
-    """What a run measured. A request that failed took as long as its client would have waited."""
+    """Figures of a run. A failed request counts with the latency of its timeout."""
     p50, p99 = (
         min(result.percentile_of_all_seconds(percent), result.options.timeout_seconds)
         for percent in (50, 99)
@@ -176,35 +172,35 @@ def figures_of(result: RunResult) -> dict[str, float]:
 
 @contextmanager
 def _swapping(running: Running, period_seconds: float | None) -> Iterator[dict[str, float]]:
-    """Swaps versions until the context ends, which sets the figures ``swaps`` and ``swap_ms``."""
+    """Swap versions until the context ends. It then sets the figures ``swaps`` and ``swap_ms``."""
     figures, over = dict[str, float](), threading.Event()
     if period_seconds is None:
         yield figures
         return
     assert running.folder is not None
     with ThreadPoolExecutor(1) as thread:
-        took = thread.submit(_swap, running.folder, period_seconds, over)
+        seconds = thread.submit(_swap, running.folder, period_seconds, over)
         try:
             yield figures
         finally:
             over.set()
-    figures |= {"swaps": len(took.result()), "swap_ms": 1e3 * median(took.result())}
+    figures |= {"swaps": len(seconds.result()), "swap_ms": 1e3 * median(seconds.result())}
 
 
 def _swap(folder: Path, period_seconds: float, over: threading.Event) -> list[float]:
-    """The seconds of each swap until ``over``."""
-    [model] = (each for each in (folder / "repository").iterdir() if each.is_dir())
-    due, took = time.monotonic(), list[float]()
-    while not took or not over.wait(max(0.0, due - time.monotonic())):
+    """Swap versions until ``over`` is set. Returns the seconds of each swap."""
+    [model] = (path for path in (folder / "repository").iterdir() if path.is_dir())
+    due, seconds = time.monotonic(), list[float]()
+    while not seconds or not over.wait(max(0.0, due - time.monotonic())):
         due += period_seconds
         now = json.loads((model / "labels.json").read_text())["stable"]
         write_label(model.parent, model.name, "stable", 3 - now)
-        took.append(order(folder / "control", {"order": "refresh"})["seconds"])
-    return took
+        seconds.append(order(folder / "control", {"order": "refresh"})["seconds"])
+    return seconds
 
 
 def _batches(running: Running) -> list[float]:
-    """Requests that were in batches, and batches, so far; nothing without a metrics port."""
+    """Numbers of batched requests and of batches so far. Empty without a metrics port."""
     if not running.metrics:
         return []
     with urllib.request.urlopen(running.metrics, timeout=PATIENCE_SECONDS) as answer:

@@ -1,4 +1,4 @@
-"""Sides in processes of their own: the model in process, ranks of sharded training, peers."""
+"""Sides that run in child processes: `LocalPredictor`, ranks of sharded training, and peers."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,47 +12,43 @@ from benchmarks.packages import PackageSpec, Requests
 from benchmarks.processes import CHILD_SECONDS, child_process
 
 MERGE_EXAMPLES: Final = 256
-"""Up to which a server merges requests by default."""
+"""Number of examples up to which a server merges requests by default."""
 
 TUNED: Final = {"THP_MEM_ALLOC_ENABLE": "1"}
-"""Environment of tuned FBGEMM: huge pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """`LocalPredictor` in its own process, one call after the other."""
+    """`LocalPredictor` in a child process, called sequentially."""
 
     package: PackageSpec
     requests: Requests
     threads: int = 1
     tables: str = "mmap"
     on_each_core: bool = False
-    """One predictor on each core at once, instead of one in all."""
+    """Run one predictor for each core at the same time, instead of a single one."""
 
     merge_examples: int = 0
-    """Requests of a call are merged up to so many examples. 0: no limit."""
+    """Most examples of a call with several requests. 0: no limit."""
 
     merge_requests: int = 1
     """Most requests of a call. 0: no limit."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     pause_us: float = 0.0
-    """Before each call."""
 
     cores: tuple[int, ...] = ()
-    """That it runs on. Empty: all."""
 
     scores: Path | None = None
-    """File for the scores of the first request."""
 
     seconds: float = CHILD_SECONDS
     is_peer: bool = False
 
     def start(self, session: Session, checkout: Checkout) -> Block:
-        given = asdict(self)
-        given |= {"folder": str(checkout.package(self.package)), "scores": str(self.scores or "")}
+        options = asdict(self)
+        options |= {"folder": str(checkout.package(self.package)), "scores": str(self.scores or "")}
         return Child(
-            command=lambda _: checkout.module("benchmarks.workers.local", json.dumps(given)),
+            command=lambda _: checkout.module("benchmarks.workers.local", json.dumps(options)),
             cores=self.cores,
             environment=self.environment,
             seconds=self.seconds,
@@ -61,11 +57,10 @@ class Local:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """A program that speaks the lines of `benchmarks.child`."""
+    """A program with the line protocol of `benchmarks.child`."""
 
     command: Callable[[Checkout], Command]
     cores: tuple[int, ...] = (0,)
-    """Empty: all."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     seconds: float = CHILD_SECONDS
@@ -85,8 +80,8 @@ class Child:
 def ranks(
     count: int, worker: str, *arguments: object, is_peer: bool = False, seconds: float = 1.5
 ) -> Child:
-    """Ranks of sharded training under ``torchrun``, one thread each. Rank 0 answers for all, or for
-    itself. A peer's run in ``.venv-peers``."""
+    """Ranks of sharded training under ``torchrun``, with one thread each. Rank 0 answers the
+    blocks. Ranks of a peer run in ``.venv-peers``."""
 
     def command(checkout: Checkout) -> Command:
         python, folder = (str(PEER_PYTHON), ROOT) if is_peer else (checkout.python, checkout.root)
@@ -99,6 +94,6 @@ def ranks(
 
 
 def torchrun(ranks: int) -> list[str]:
-    """Arguments of Python that start a module on several ranks."""
-    started = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node {ranks} -m"
-    return started.split()
+    """Arguments of Python that run a module on several ranks. The module's name follows them."""
+    arguments = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node {ranks} -m"
+    return arguments.split()

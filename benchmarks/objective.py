@@ -1,4 +1,4 @@
-"""Rows about a latency objective: the highest rate that keeps it."""
+"""Rows about the highest rate that meets a latency objective."""
 
 from dataclasses import dataclass, replace
 from itertools import count
@@ -14,20 +14,20 @@ from embershard.bench import Objective, RunResult
 from embershard.bench.slo import bisect_rates
 
 NEXT_START: Final = 0.9
-"""The next search starts at this share of the rate that the last one found."""
+"""A search starts at this share of the rate that the last search found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
-    """Blocks that search for the highest open-loop rate that holds an objective, by bisection over
-    whole runs.
+    """Searches the highest open-loop rate that meets an objective, by bisection over whole runs.
 
-    Figures: ``requests_per_second``, ``examples_per_second`` and ``p99_us`` of the run at the
-    highest rate that held, or of the run at the lowest rate tried if none held; ``held``, 1 or 0.
+    Figures are ``requests_per_second``, ``examples_per_second`` and ``p99_us`` of the run at the
+    highest rate that met the objective, and ``held`` 1. If none did, they are those of the lowest
+    tried rate, and ``held`` is 0.
     """
 
     load: Load
-    """Its rate is chosen by the search; its seconds are those of each run."""
+    """The search sets its rate. Its seconds are the length of each run."""
 
     objective: Objective
     is_peer: bool = False
@@ -64,25 +64,29 @@ class HighestRate:
 def measure_objective(
     bench: Bench, what: str, search: HighestRate, *, searches: int, seconds: float, pairs: int
 ) -> None:
-    """Rows ``rate``, ``served``, ``p99`` and ``of_offline`` at the highest rate at which the
-    objective holds. ``seconds``: of blocks at that rate, a quarter of it in process."""
+    """Add the row ``rate``, and at that rate the rows ``served``, ``p99`` and ``of_offline``.
+
+    ``seconds`` is the length of blocks at that rate. Blocks in process take a quarter of it.
+    """
     load = search.load
-    found = bench.compare(
+    measured = bench.compare(
         f"{what}; highest rate at which {search.objective}",
         {"served": search},
         [Ratio("rate", "examples_per_second", "served")],
         blocks=searches,
         warm_up=False,
     )
-    rate = lowest_rate(found)
+    rate = lowest_rate(measured)
     requests = load.requests
-    one = Local(package=requests.package, requests=requests, seconds=seconds / 4)
-    all_cores = replace(one, on_each_core=True, merge_examples=MERGE_EXAMPLES, merge_requests=0)
+    one_thread = Local(package=requests.package, requests=requests, seconds=seconds / 4)
+    all_cores = replace(
+        one_thread, on_each_core=True, merge_examples=MERGE_EXAMPLES, merge_requests=0
+    )
     bench.compare(
         f"{what}; at {rate:.0f} requests/s",
         {
             "served": replace(load, rate=rate, seconds=seconds),
-            "in process, 1 thread": one,
+            "in process, 1 thread": one_thread,
             "in process, all cores": all_cores,
         },
         [
@@ -95,8 +99,8 @@ def measure_objective(
     )
 
 
-def lowest_rate(found: Measured) -> float:
-    """The lowest rate that held, in every checkout; the lowest one tried if none held."""
-    rates = np.concatenate([each["requests_per_second"] for each in found.values()])
-    held = np.concatenate([each["held"] for each in found.values()]) > 0
+def lowest_rate(measured: Measured) -> float:
+    """The lowest rate among all checkouts that met the objective. If none did, the lowest rate."""
+    rates = np.concatenate([side["requests_per_second"] for side in measured.values()])
+    held = np.concatenate([side["held"] for side in measured.values()]) > 0
     return float(rates[held].min() if held.any() else rates.min())

@@ -1,4 +1,4 @@
-"""Packages and requests of the workloads, as rows declare them."""
+"""Packages and requests of the workloads."""
 
 import fcntl
 import hashlib
@@ -25,25 +25,21 @@ from embershard.export import export_model
 from embershard.package import Package, SampleRequest
 
 SOURCES: Final = ("models", "modules", "export", "package")
-"""Folders of embershard whose changes may change a package."""
+"""Folders of embershard in which a change may change the exported packages."""
 
 OLD_SECONDS: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageSpec:
-    """A package of a workload's model."""
-
     workload: str = "small"
     weights: Literal["int8", "int4"] = "int8"
-    """Of its tables."""
 
     dense_dtype: str = "fp32"
     devices: str = "1xcpu"
-    """Of the plan, one thread of lookups each."""
+    """Devices of the plan. Each has one thread for lookups."""
 
     seed: int = 0
-    """Of the weights and tables."""
 
     variant: str = ""
     """``request_scope_off``, or one of ``faulty_models.KINDS``."""
@@ -54,31 +50,31 @@ SMALL: Final = PackageSpec()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Requests drawn from a seed, the same in every run: without request scope if the package has
-    none, and such that they trigger the fault of a faulty one."""
+    """Requests for a package that are drawn from a seed. They have no request scope if the package
+    has none, and trigger the fault of a faulty model."""
 
     package: PackageSpec = SMALL
     examples: int = 1
-    """Of each. 0: MLPerf's sizes."""
+    """Examples of each request. 0: sizes from MLPerf."""
 
     count: int = 1000
     model: str = ""
-    """That requests name. Empty: none."""
 
     seed: int = 2
 
     def drawn(self, folder: Path) -> list[PooledRequest]:
-        """Serialized, for the package in a folder."""
+        """Serialized requests for the package in a folder."""
         fingerprint = int(Package.open(folder).manifest.fingerprint, 16)
         return [
             PooledRequest(
-                message(each, fingerprint, model=self.model), each.num_examples, len(each.values)
+                message(request, fingerprint, model=self.model),
+                request.num_examples,
+                len(request.values),
             )
-            for each in self.arrays()
+            for request in self.arrays()
         ]
 
     def arrays(self) -> tuple[SampleRequest, ...]:
-        """The same as arrays."""
         return _drawn(self)
 
 
@@ -88,7 +84,7 @@ def _drawn(requests: Requests) -> tuple[SampleRequest, ...]:
     workload, sizes = WORKLOADS[spec.workload], [requests.examples] * requests.count
     if requests.examples == 0:
         places = np.random.default_rng(0).integers(len(MLPERF_EXAMPLES), size=requests.count)
-        sizes = [MLPERF_EXAMPLES[each][0] for each in places]
+        sizes = [MLPERF_EXAMPLES[place][0] for place in places]
     drawn: Iterable[SampleRequest] = (workload.request(random, size) for size in sizes)
     if spec.variant == "request_scope_off":
         drawn = map(workload.request_without_scope, drawn)
@@ -98,7 +94,6 @@ def _drawn(requests: Requests) -> tuple[SampleRequest, ...]:
 
 
 def message(request: SampleRequest, fingerprint: int, *, model: str = "") -> bytes:
-    """A request serialized as ``PredictRequest``."""
     packed = pb.Packed(
         schema=fingerprint,
         request_dense=request.request_dense.tobytes(),
@@ -111,12 +106,12 @@ def message(request: SampleRequest, fingerprint: int, *, model: str = "") -> byt
 
 
 def export(spec: PackageSpec) -> Path:
-    """The package's folder, exported once by this embershard and kept in the cache folder.
+    """Export a package to the cache folder, if it is not there. Returns its folder.
 
-    Packages are kept by the digest of the sources that write them. Those of other sources are
-    deleted a day after their last use.
+    Packages are kept by the digest of the exporter's sources. Packages of other sources are deleted
+    a day after their last use.
     """
-    name = "_".join(str(each) for each in astuple(spec) if each)
+    name = "_".join(str(value) for value in astuple(spec) if value)
     kept, digest = DEFAULT_CACHE.expanduser() / "benchmarks" / name, _digest()
     out = kept / digest / WORKLOADS[spec.workload].name / "1"
     kept.mkdir(parents=True, exist_ok=True)

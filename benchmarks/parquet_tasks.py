@@ -1,4 +1,4 @@
-"""Data sets and runs that the rows of Parquet files read, made when they are first needed."""
+"""Data sets and training runs for the benchmarks of Parquet files, made when they are needed."""
 
 from __future__ import annotations
 
@@ -20,26 +20,24 @@ from benchmarks.local import Child
 
 CLICKS: Final = "clicks"
 EXAMPLES: Final = 400_000
-"""Examples of the files of request rows."""
 
 SHARED_IDS, OWN_IDS, DENSE, HISTORY = 4, 4, 12, 50
 MODELS: Final = {"dlrm": "dense_layers = [64, 32]\n", "two_tower": ""}
-"""Models that train on request rows, and the lines of their layers."""
+"""Models that train on request rows, with TOML lines for their layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSide:
-    """A worker in the folder of a task, which the sides of a comparison share."""
+    """A worker in a task's folder. Sides of a comparison share the folder."""
 
     worker: str
     arguments: tuple[str, ...]
     task: str | int = CLICKS
-    """``clicks``: the five commands of README. A number: candidates of each request."""
+    """``clicks`` for the five commands of README, or the number of candidates of each request."""
 
     is_peer: bool = False
 
     def start(self, session: Session, checkout: Checkout) -> Block:
-        """Starts the worker."""
         make = clicks if self.task == CLICKS else requests
         folder = session.shared((self.task, checkout), lambda: make(checkout, self.task))
         command = checkout.module(f"benchmarks.workers.{self.worker}", folder, *self.arguments)
@@ -48,7 +46,7 @@ class ParquetSide:
 
 @contextmanager
 def clicks(checkout: Checkout, _: object) -> Iterator[Path]:
-    """A folder with ``clicks/``, ``ranker.toml`` and the package ``repository/ranker/1``."""
+    """Make a folder with ``clicks/``, ``ranker.toml`` and the package ``repository/ranker/1``."""
     with TemporaryDirectory(prefix="clicks-") as name:
         folder = Path(name)
         make = ROOT / "examples" / "clicks" / "make_clicks.py"
@@ -65,8 +63,8 @@ def clicks(checkout: Checkout, _: object) -> Iterator[Path]:
 
 @contextmanager
 def requests(_: Checkout, candidates: str | int) -> Iterator[Path]:
-    """A folder with the same examples as request rows and as impression rows, and a configuration
-    of each and of two models."""
+    """Make a folder with the same examples as request rows and as impression rows, and for each a
+    configuration of two models."""
     with TemporaryDirectory(prefix="requests-") as name:
         folder = Path(name)
         for rows, table in _tables(int(candidates)).items():

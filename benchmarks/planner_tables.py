@@ -1,6 +1,6 @@
-"""The tables that row ``planner`` plans, drawn from the published reuse table of a production batch
-(facebookresearch/dlrm_datasets, 2021, 65,536 examples): 887 million lookups, a mean of 15.8 ids a
-bag, and by reuse of a row the share of the lookups and of the rows that are looked up.
+"""Tables for the row ``planner``, drawn from the published statistics of a production batch
+(facebookresearch/dlrm_datasets, 2021, 65,536 examples): 887 million lookups, 15.8 ids per bag on
+average, and the share of lookups by how often their row is reused in the batch.
 """
 
 from typing import NamedTuple
@@ -18,11 +18,11 @@ LOOKUP_SHARE = np.array(
     ]
 )
 HOT_REUSE = 64
-"""Rows that are looked up so often in a batch lie in the cache."""
+"""Number of lookups in a batch from which on a row is assumed to be in the cache."""
 
 
 class DrawnTable(NamedTuple):
-    """A table, its mean ids a bag, and the share of lookups whose row lies in the cache."""
+    """A table, its mean number of ids per bag, and the share of lookups from the cache."""
 
     name: str
     rows: int
@@ -32,8 +32,7 @@ class DrawnTable(NamedTuple):
 
 
 def reuse_tables(count: int = 856) -> list[DrawnTable]:
-    """Tables whose lookups together have the published shares by reuse. Equal calls draw the same
-    tables."""
+    """Draw tables whose lookups together have the published shares. Always the same tables."""
     generator = np.random.default_rng(0)
     pooling = generator.lognormal(0.0, 1.6, count)
     pooling *= MEAN_POOLING / pooling.mean()
@@ -43,7 +42,7 @@ def reuse_tables(count: int = 856) -> list[DrawnTable]:
         mixture = generator.dirichlet(shares * 12 + 0.02)
         lookups = pooling[at] * EXAMPLES
         unique = lookups * float((mixture / REUSE).sum())
-        # A batch touches a part of a table's rows.
+        # A batch looks up only a part of a table's rows.
         rows = int(max(100, unique * generator.uniform(1, 8)))
         tables.append(
             DrawnTable(

@@ -1,15 +1,16 @@
-"""Each built-in model beside a DLRM, on data of a teacher planted with the structure it is for.
+"""Compares each built-in model with a DLRM, on synthetic data with the structure it is made for.
 
     python -m benchmarks.planted_teachers                             every model, 4 seeds
     python -m benchmarks.planted_teachers --models sasrec --seeds 2
 
-Every seed draws a new teacher, its examples and the initial weights. Both models get the same
-width of tables, upper layers, optimizers and batches. Each counts as it is after its best epoch on
-the validation split. The table shows the loss on the test split, relative to that of the best
-constant and averaged over tasks, and the gain with its standard error over seeds.
+Every seed draws a new teacher, which is the function that labels the examples, and new initial
+weights. Both models have the same table width, upper layers, optimizers and batches. Each is
+evaluated after its best epoch on the validation split. The table shows the loss on the test split,
+relative to the best constant and averaged over tasks, and the gain with its standard error over
+seeds.
 
-two_tower stands beside popularity, items in the order of their training frequency. Its loss is the
-share of test rows whose item is not among the first 10 of all items.
+two_tower is compared with popularity, the order of items by training frequency. The loss is the
+share of test rows whose item is not among the first 10.
 """
 
 import argparse
@@ -42,31 +43,28 @@ Ids = NDArray[np.int64]
 
 @dataclass
 class Planted:
-    """Examples of one teacher."""
-
     ids: Mapping[str, Ids]
-    """By input: ``[N]``, or ``[N, L]`` of lists."""
+    """Ids by input: ``[N]``, or ``[N, L]`` for an input with lists."""
 
     rows: Mapping[str, int]
-    """Number of ids of each input."""
+    """Number of different ids by input."""
 
     logits: Floats
-    """``[N]`` or ``[N, T]``; of an mse task the label's expectation."""
+    """``[N]`` or ``[N, T]``. For an mse task, the expected label."""
 
     dense: Floats
     """``[N, n]``."""
 
     losses: Mapping[str, Loss] = field(default_factory=lambda: {"score": "bce"})
-    """Of each task."""
 
 
-def _unit(values: Floats, spread: float) -> Floats:
+def _scaled(values: Floats, spread: float) -> Floats:
     scaled: Floats = spread * (values - values.mean(0)) / values.std(0)
     return scaled
 
 
 def _sum_of_weights(rng: np.random.Generator, fields: Iterable[Ids], width: int) -> Floats:
-    """A new weight vector of each id, summed over fields: ``[N, width]``."""
+    """Draw a vector for each id, and sum the vectors of all fields: ``[N, width]``."""
     weights = [rng.normal(size=(rows.max() + 1, width))[rows] for rows in fields]
     total: Floats = np.sum(weights, axis=0)
     return total
@@ -77,42 +75,42 @@ def _fields(rng: np.random.Generator, count: int, fields: int, ids: int) -> dict
 
 
 def factors(rng: np.random.Generator, count: int) -> Planted:
-    """DeepFM: a weight of each id, and a product of each pair of fields' vectors."""
+    """For DeepFM: a weight of each id, and the product of the vectors of each pair of fields."""
     ids = _fields(rng, count, 16, 20)
     vectors = np.stack([rng.normal(size=(20, 4))[rows] for rows in ids.values()])
     first_order = _sum_of_weights(rng, ids.values(), 1)[:, 0]
     pairs = vectors.sum(0) ** 2 - (vectors**2).sum(0)
-    logits = _unit(first_order, 1.5) + _unit(pairs.sum(1), 1.5)
+    logits = _scaled(first_order, 1.5) + _scaled(pairs.sum(1), 1.5)
     return Planted(ids, dict.fromkeys(ids, 20), logits, rng.normal(size=(count, 2)))
 
 
 def field_pairs(rng: np.random.Generator, count: int) -> Planted:
-    """DLRM_DCN: every pair of fields has vectors of its own."""
+    """For DLRM_DCN: the same product, but each pair of fields has separate vectors."""
     ids = _fields(rng, count, 5, 20)
     total = np.zeros(count)
     for left, right in combinations(ids.values(), 2):
         u, v = rng.normal(size=(2, 20, 2))
         total += (u[left] * v[right]).sum(1)
-    return Planted(ids, dict.fromkeys(ids, 20), _unit(total, 2.5), rng.normal(size=(count, 2)))
+    return Planted(ids, dict.fromkeys(ids, 20), _scaled(total, 2.5), rng.normal(size=(count, 2)))
 
 
 def gates(rng: np.random.Generator, count: int) -> Planted:
-    """MaskNet: a sum over three fields says which column of the other fields' vectors counts."""
+    """For MaskNet: a sum over three fields selects the column of the other fields' vectors."""
     ids = _fields(rng, count, 7, 20)
     first, others = list(ids.values())[:3], list(ids.values())[3:]
-    total = _unit(_sum_of_weights(rng, first, 1)[:, 0], 1.0)
+    total = _scaled(_sum_of_weights(rng, first, 1)[:, 0], 1.0)
     column = np.digitize(total, [-0.67, 0.0, 0.67])  # Quarters.
     vectors = _sum_of_weights(rng, others, 4)
     logits = np.take_along_axis(vectors, column[:, None], axis=1)[:, 0]
-    return Planted(ids, dict.fromkeys(ids, 20), _unit(logits, 2.5), rng.normal(size=(count, 2)))
+    return Planted(ids, dict.fromkeys(ids, 20), _scaled(logits, 2.5), rng.normal(size=(count, 2)))
 
 
 def conflict(rng: np.random.Generator, count: int) -> Planted:
-    """PLE: a click and a noisy amount, which bend the same sums of features in unlike ways."""
+    """For PLE: a click and a noisy amount, different nonlinear functions of the same sums."""
     ids = _fields(rng, count, 4, 50)
     dense = rng.normal(size=(count, 6))
     sums = dense @ rng.normal(size=(6, 2)) + _sum_of_weights(rng, ids.values(), 2)
-    sums = _unit(sums, 1.0)
+    sums = _scaled(sums, 1.0)
     click = 2.5 * np.sin(3 * sums[:, 0]) + sums[:, 1]
     amount = 3 * np.abs(sums[:, 0] - sums[:, 1]) + np.cos(3 * sums[:, 1])
     logits = np.stack([click, amount], axis=1)
@@ -120,7 +118,7 @@ def conflict(rng: np.random.Generator, count: int) -> Planted:
 
 
 def interests(rng: np.random.Generator, count: int) -> Planted:
-    """DIN: only the items of the candidate's group bear on it; there are many groups."""
+    """For DIN: only those items of the history count that are in the candidate's group."""
     groups, items, length = 40, 400, 12
     item = rng.integers(0, items, count)
     history = rng.integers(0, items, (count, length))
@@ -130,11 +128,13 @@ def interests(rng: np.random.Generator, count: int) -> Planted:
     same = (history - item[:, None]) % groups == 0
     logits = (same * (1.0 + quality[history])).sum(1)
     ids = {"history": history, "item": item}
-    return Planted(ids, dict.fromkeys(ids, items), _unit(logits, 2.5), rng.normal(size=(count, 2)))
+    return Planted(
+        ids, dict.fromkeys(ids, items), _scaled(logits, 2.5), rng.normal(size=(count, 2))
+    )
 
 
 def order(rng: np.random.Generator, count: int) -> Planted:
-    """SASRec: a candidate is wanted if its group is that of the last item or of the one before."""
+    """For SASRec: the candidate's group should be the group of the last or second last item."""
     groups, items, length = 10, 100, 10
     history = rng.integers(0, items, (count, length))
     item = rng.integers(0, items, count)
@@ -142,23 +142,26 @@ def order(rng: np.random.Generator, count: int) -> Planted:
     same = group[history] == group[item][:, None]
     logits = 2.0 * same[:, -1] + same[:, -2] + 0.3 * rng.normal(size=items)[item]
     ids = {"history": history, "item": item}
-    return Planted(ids, dict.fromkeys(ids, items), _unit(logits, 2.5), rng.normal(size=(count, 2)))
+    return Planted(
+        ids, dict.fromkeys(ids, items), _scaled(logits, 2.5), rng.normal(size=(count, 2))
+    )
 
 
 def clans(rng: np.random.Generator, count: int) -> Planted:
-    """dmt: groups of fields have a number each, a product of sums; groups act by products."""
+    """For DMT: each group of fields has a number, a product of sums. Numbers are multiplied."""
     ids = _fields(rng, count, 12, 20)
     fields = list(ids.values())
     numbers = []
     for first in range(0, 12, 3):
-        sums = _unit(_sum_of_weights(rng, fields[first : first + 3], 2), 1.0)
-        numbers.append(_unit(sums[:, 0] * sums[:, 1], 1.0))
+        sums = _scaled(_sum_of_weights(rng, fields[first : first + 3], 2), 1.0)
+        numbers.append(_scaled(sums[:, 0] * sums[:, 1], 1.0))
     total = numbers[0] * numbers[1] + numbers[2] * numbers[3] + sum(numbers)
-    return Planted(ids, dict.fromkeys(ids, 20), _unit(total, 2.5), rng.normal(size=(count, 2)))
+    return Planted(ids, dict.fromkeys(ids, 20), _scaled(total, 2.5), rng.normal(size=(count, 2)))
 
 
 def tastes(rng: np.random.Generator, count: int) -> Planted:
-    """two_tower: users choose items by popularity times e to the product of their vectors."""
+    """For TwoTower: users choose items with a probability proportional to the popularity times
+    ``exp(user's vector * item's vector)``."""
     users, items = 500, 1000
     vectors = rng.normal(size=(users, 4)) @ rng.normal(size=(4, items))
     popularity = 1 / rng.permutation(np.arange(10, 10 + items))
@@ -193,7 +196,7 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 def _splits(planted: Planted, rng: np.random.Generator) -> tuple[Schema, list[Any]]:
-    """Rows of training, validation and test."""
+    """Draw labels. Returns the schema, and training, validation and test rows."""
     logits = planted.logits.reshape(len(planted.dense), -1)
     labels = np.empty(logits.shape, np.float32)
     for column, loss in enumerate(planted.losses.values()):
@@ -227,7 +230,6 @@ def _splits(planted: Planted, rng: np.random.Generator) -> tuple[Schema, list[An
 
 
 def _losses(logits: Tensor, labels: Tensor, kinds: Mapping[str, Loss]) -> list[Tensor]:
-    """Mean loss of each task."""
     pairs = zip(logits.unbind(1), labels.reshape(logits.shape).unbind(1), strict=True)
     return [
         nn.functional.binary_cross_entropy_with_logits(logit, label)
@@ -238,7 +240,7 @@ def _losses(logits: Tensor, labels: Tensor, kinds: Mapping[str, Loss]) -> list[T
 
 
 def _held_out(model: nn.Module, rows: Any, kinds: Mapping[str, Loss]) -> float:
-    """Loss relative to that of each task's best constant, averaged over tasks."""
+    """Loss relative to the loss of each task's best constant, averaged over tasks."""
     with torch.no_grad():
         [batch] = batches(rows, batch_size=len(rows))
         losses = _losses(model(batch.dense, batch.sparse), batch.labels, kinds)
@@ -252,7 +254,7 @@ def _held_out(model: nn.Module, rows: Any, kinds: Mapping[str, Loss]) -> float:
 
 
 def _missed(model: nn.Module, rows: Any, kinds: Mapping[str, Loss]) -> float:
-    """Share of rows whose item is not among the ``TOP`` that two towers find for the user."""
+    """Share of rows whose item is not among the ``TOP`` items that the model ranks highest."""
     assert isinstance(model, TwoTower)
     assert model.in_batch is not None
     count = len(model.in_batch.counts)
@@ -274,14 +276,13 @@ def _share_missed(best: Tensor, chosen: Tensor) -> float:
 
 
 def _popular(planted: Planted) -> float:
-    """``_missed`` of the items that training has most often, for every user."""
+    """`_missed` for a model that always ranks the most frequent training items highest."""
     chosen = torch.from_numpy(planted.ids["item"])
     best = torch.bincount(chosen[:TRAIN]).topk(TOP).indices
     return _share_missed(best, chosen[-HELD_OUT:])
 
 
-def _trained(name: str, section: Mapping[str, Any], planted: Planted, seed: int) -> float:
-    """The test loss of a new model after its best epoch."""
+def _train(name: str, section: Mapping[str, Any], planted: Planted, seed: int) -> float:
     schema, (train, valid, test) = _splits(planted, np.random.default_rng([seed, 1]))
     tables = [
         EmbeddingBagConfig(
@@ -318,7 +319,6 @@ def _trained(name: str, section: Mapping[str, Any], planted: Planted, seed: int)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=TEACHERS, default=list(TEACHERS))
     parser.add_argument("--seeds", type=int, default=4)
@@ -333,8 +333,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if name == "two_tower":
                 other = _popular(planted)
             else:
-                other = _trained("dlrm", DLRM, planted, seed)
-            pairs.append((other, _trained(name, section, planted, seed)))
+                other = _train("dlrm", DLRM, planted, seed)
+            pairs.append((other, _train(name, section, planted, seed)))
         gains = [other - own for other, own in pairs]
         error = statistics.stdev(gains) / len(gains) ** 0.5
         other, own = (statistics.mean(side) for side in zip(*pairs, strict=True))

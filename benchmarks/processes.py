@@ -1,4 +1,4 @@
-"""Processes of a comparison: sides that speak the line protocol of ``child``, and servers."""
+"""Child processes of a comparison: sides with the line protocol of ``child``, and servers."""
 
 import json
 import os
@@ -16,7 +16,6 @@ from embershard.bench.target import Target, find_target
 
 SERVING: Final = re.compile(r"^serving .*?\bon (?P<address>[^ ,]+:\d+)")
 CHILD_SECONDS: Final = 0.4
-"""Of a block, unless it is given."""
 
 END_SECONDS: Final = 10.0
 
@@ -27,19 +26,16 @@ class ChildEndedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that answers."""
-
     target: Target
     process: int
 
     metrics: str = ""
-    """URL of its metrics, if it has a metrics port."""
 
     folder: Path | None = None
-    """Of its ``repository`` and ``control`` socket, if it has one."""
+    """Folder with ``repository`` and the socket ``control``, or None."""
 
     others: tuple[int, ...] = ()
-    """Further processes whose CPU time counts as the server's."""
+    """Ids of further processes that belong to the server."""
 
 
 @contextmanager
@@ -50,25 +46,32 @@ def child_process(
     environment: Mapping[str, str] | None = None,
     seconds: float = CHILD_SECONDS,
 ) -> Iterator[Block]:
-    """A block of a child process that speaks the lines of ``child``; it ends with the context.
-    ``cores``: empty: all. ``environment`` is added to this process's. ``seconds``: of a block,
-    unless the block is told."""
+    """Start a child process with the line protocol of ``child``, and yield its block. The process
+    ends with the context.
+
+    Args:
+        cores: cores of the process. Empty: all.
+        environment: added to the environment of this process.
+        seconds: default length of a block.
+    """
     with _started(command, cores, environment, stdin=subprocess.PIPE) as process:
         stdin, stdout = _pipe(process.stdin), _pipe(process.stdout)
 
         def read_line() -> str:
             if line := stdout.readline():
                 return line.strip()
-            raise ChildEndedError(f"{command}: ended with {process.wait()}, expected an answer")
+            raise ChildEndedError(
+                f"{command}: expected an answer, but it ended with exit code {process.wait()}"
+            )
 
-        def block(asked_seconds: float | None) -> Figures:
-            with suppress(BrokenPipeError):  # It has ended: nothing is read then.
-                stdin.write(f"run {asked_seconds or seconds}\n")
+        def block(block_seconds: float | None) -> Figures:
+            with suppress(BrokenPipeError):  # The child has ended, which `read_line` reports.
+                stdin.write(f"run {block_seconds or seconds}\n")
                 stdin.flush()
             figures: Figures = json.loads(read_line())
             return figures
 
-        while read_line() != "ready":  # Libraries may print as they load.
+        while read_line() != "ready":  # Libraries may print other lines before.
             pass
         yield block
 
@@ -77,8 +80,8 @@ def child_process(
 def server_process(
     command: Command, *, cores: tuple[int, ...] = (), metrics: bool = False
 ) -> Iterator[Running]:
-    """A server that prints ``serving ... on HOST:PORT``, and then, with ``metrics``, the URL of its
-    metrics port; it ends with the context. ``cores``: empty: all."""
+    """Start a server, which ends with the context. It must print ``serving ... on HOST:PORT`` and,
+    with ``metrics``, a second line with the URL of its metrics port. No ``cores`` means all."""
     with _started(command, cores) as process:
         stdout = _pipe(process.stdout)
         line = stdout.readline()
@@ -97,7 +100,6 @@ def _started(
     *,
     stdin: int | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Ends with the context: with the end of its input, or else by SIGTERM."""
     with subprocess.Popen(
         command.arguments,
         cwd=command.folder,
@@ -115,11 +117,11 @@ def _started(
 
 
 def end(process: subprocess.Popen[str], seconds: float) -> None:
-    """Tells a process to end, by the end of its input if that is ours, and kills it later."""
+    """End a process by closing its input, or by SIGTERM if it has none. Kill it after a timeout."""
     if process.stdin is None:
         process.terminate()
     else:
-        with suppress(BrokenPipeError):  # It has ended.
+        with suppress(BrokenPipeError):  # The process has ended.
             process.stdin.close()
     try:
         process.wait(timeout=seconds)

@@ -1,4 +1,4 @@
-"""The results of a run: a table to read, and the raw values of every block as JSON."""
+"""Formats the results of a run as a table, and writes the values of all blocks as JSON."""
 
 import json
 import os
@@ -23,11 +23,9 @@ HEAD: Final = ("row", "what", "figure", "ours", "against", "ratio (95 %)", "boun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Where rows come from."""
-
     machine: Mapping[str, str]
     commits: Sequence[str]
-    """Of this checkout, then of the one that it is compared with."""
+    """Commit of this checkout, then of the other one if there is one."""
 
     command: str
     date: str
@@ -35,9 +33,8 @@ class Run:
 
 
 def machine() -> dict[str, str]:
-    """The processors, memory and versions that figures belong to."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    found = {
+    details = {
         "cpu": f"{os.cpu_count()} x {processor_name()}",
         "memory": f"{memory / 2**30:.0f} GiB",
         "kernel": platform.release(),
@@ -45,14 +42,14 @@ def machine() -> dict[str, str]:
     }
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            details[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "absent"
-    return found
+            details[package] = "absent"
+    return details
 
 
 def write(folder: Path, name: str, run: Run, rows: Sequence[Row]) -> Path:
-    """Writes ``<name>-<date>.json`` with every block of every row, and returns its path."""
+    """Write ``<name>-<date>.json`` with all blocks of all rows. Returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{''.join(filter(str.isdigit, run.date))}.json"
     written = [
@@ -70,15 +67,15 @@ def write(folder: Path, name: str, run: Run, rows: Sequence[Row]) -> Path:
 
 
 def table(run: Run, rows: Sequence[Row]) -> str:
-    """Markdown: medians of the blocks, `±` their interquartile range, ratios with intervals."""
+    """A Markdown table of medians ± interquartile ranges, and of ratios with their intervals."""
     about = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     source = f"{' against '.join(run.commits)}, {run.date}, `{run.command}`"
     return "\n".join([*table_lines(HEAD, map(_cells, rows)), "", f"{source}: {about}", ""])
 
 
 def verdict(row: Row) -> str:
-    """``not judged`` with a bound and too few pairs, ``FAILED`` if the bound is missed, else
-    nothing."""
+    """``FAILED`` if the bound is missed, ``not judged`` if there are too few pairs for a bound,
+    else empty."""
     if str(row.bound) and not row.judged:
         return "not judged"
     return "FAILED" if row.failed else ""
@@ -104,7 +101,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _cores(notes: Mapping[str, float]) -> str:
-    """Cores that server and load tool used, and whether the tool was the limit."""
+    """Text about the cores that server and load tool used, if they were measured."""
     if "server_cores" not in notes:
         return ""
     text = f"; cores used: server {notes['server_cores']:.2f}, tool {notes['tool_cores']:.2f}"

@@ -1,4 +1,4 @@
-"""Servers as rows declare them. Equal declarations share one process within a comparison."""
+"""Servers that rows declare. In a comparison, equal declarations share one process."""
 
 import json
 import os
@@ -22,24 +22,20 @@ ONE_THREAD: Final = ("--threads", "1")
 
 
 class Server(Protocol):
-    """A server that a row declares."""
-
     @property
     def is_peer(self) -> bool:
-        """Whether it is nothing of embershard's."""
+        """True if it does not depend on embershard."""
 
     def start(self, session: Session, checkout: Checkout) -> AbstractContextManager[Running]:
-        """Starts it."""
+        """Start it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serve:
-    """`embershard serve` over one package."""
-
     package: PackageSpec = SMALL
     flags: tuple[str, ...] = ()
     one_core: bool = False
-    """Pinned to the last core."""
+    """Run only on the last core."""
 
     metrics: bool = False
     is_peer: bool = False
@@ -55,8 +51,8 @@ class Serve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeModels:
-    """`embershard serve` over a repository of models, each with versions 1, 2, ... Version 1 is
-    labelled stable. With a control socket."""
+    """`embershard serve` with a control socket and a repository of models, each with versions 1, 2,
+    and so on. Version 1 is labelled stable."""
 
     models: tuple[tuple[str, tuple[PackageSpec, ...]], ...]
     labels: tuple[tuple[str, str, int], ...] = ()
@@ -64,7 +60,7 @@ class ServeModels:
 
     flags: tuple[str, ...] = ONE_THREAD
     name: str = ""
-    """Tells two servers apart that are declared alike."""
+    """Distinguishes two servers with equal declarations, so that they share no process."""
 
     is_peer: bool = False
 
@@ -84,7 +80,7 @@ class ServeModels:
 
 
 def copy_package(package: Path, out: Path) -> None:
-    """The same package under another model's name and version; tables are linked."""
+    """Copy a package, with another model name and version. Files are linked."""
 
     def link(file: str, to: str) -> None:
         link_or_copy(Path(file), Path(to))
@@ -96,8 +92,6 @@ def copy_package(package: Path, out: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoModel:
-    """embershard's server in C++ over *small* as a model that does no work."""
-
     is_peer: bool = False
 
     def start(self, session: Session, checkout: Checkout) -> AbstractContextManager[Running]:
@@ -106,8 +100,8 @@ class NoModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """A server that parses requests of *small* and answers zeros: in C++, or with grpc.aio in
-    Python."""
+    """A server that parses requests of *small* and answers zeros, in C++ or with Python's
+    grpc.aio."""
 
     language: Literal["C++", "Python"] = "C++"
     is_peer: bool = True
@@ -121,5 +115,4 @@ class Echo:
 
 
 def one_model(*packages: PackageSpec) -> tuple[tuple[str, tuple[PackageSpec, ...]], ...]:
-    """The models of `ServeModels`: one, of these versions."""
     return ((packages[0].workload, packages),)

@@ -1,5 +1,5 @@
-"""A training step over several ranks, the same for every library: the batch, what is timed, and
-blocks that all ranks of a ``torchrun`` take together."""
+"""A training step on several ranks, for embershard and TorchRec: the batches, and timed blocks that
+all ranks of a ``torchrun`` run together."""
 
 from __future__ import annotations
 
@@ -25,61 +25,56 @@ SMALL_ROWS: Final = 1000
 BATCHES: Final = 4
 RATE: Final = 0.01
 FIRST_STEPS: Final = 3
-"""Before the blocks: the first steps allocate."""
+"""Steps before the blocks, because the first steps allocate memory."""
 
 PARTS: Final = {
     "step": "a whole DLRM",
-    "pipelined": "the same with the inputs of the next steps on their way",
-    "sparse": "the collection alone, forward and backward",
-    "counted": "the same with access counts",
-    "fp16": "the same with vectors and gradients in fp16 between ranks",
-    "bf16": "the same in bf16",
-    "int8": "the same in int8",
-    "fused": "small tables alone, Adagrad in backward",
-    "dense": "small tables alone, Adagrad of torch",
+    "pipelined": "a whole DLRM, while the inputs of the next steps are exchanged",
+    "sparse": "only the collection, forward and backward",
+    "counted": "sparse, with access counts",
+    "fp16": "sparse, with vectors and gradients in fp16 between ranks",
+    "bf16": "sparse, with vectors and gradients in bf16 between ranks",
+    "int8": "sparse, with vectors and gradients in int8 between ranks",
+    "fused": "only small tables, with Adagrad in their backward pass",
+    "dense": "only small tables, with torch's Adagrad",
 }
 
 
 class Case(NamedTuple):
-    """What a side trains, from its command line."""
+    """The model and sharding that a side trains, from its command line."""
 
     part: str
     """One of ``PARTS``."""
 
     plan: str
-    """``table_wise``, ``row_wise`` or ``column_wise``."""
 
     tables: int
 
     @staticmethod
     def from_arguments() -> Case:
-        """``PART PLAN TABLES``."""
         part, plan, tables = sys.argv[1:]
         assert part in PARTS
         return Case(part, plan, int(tables))
 
     @property
     def is_whole(self) -> bool:
-        """Whether the model is a DLRM."""
         return self.part in ("step", "pipelined")
 
     @property
     def rows(self) -> int:
-        """Of each table."""
         return SMALL_ROWS if self.part in ("fused", "dense") else ROWS
 
     @property
     def names(self) -> list[str]:
-        """Of the features, one to a table."""
         return [f"f{at}" for at in range(self.tables)]
 
     @property
     def cuts(self) -> dict[str, tuple[str, int]]:
-        """By table, its plan and its number."""
+        """Plan and number of each table, by name."""
         return {f"t{at}": (self.plan, at) for at in range(self.tables)}
 
     def batches(self, rank: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Dense values, ids and lengths of a rank; one id a bag."""
+        """Dense values, ids and lengths of a rank's batches, with one id per bag."""
         generator = torch.Generator().manual_seed(rank)
         total = self.tables * EXAMPLES
         return [
@@ -93,13 +88,12 @@ class Case(NamedTuple):
 
 
 def start_rank() -> None:
-    """Join the ranks of ``torchrun``, on one thread."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(minutes=2))
 
 
 class Pooled(nn.Module):
-    """The sparse part alone: pooled vectors of a collection."""
+    """A model with only the sparse part, the pooled vectors of a collection."""
 
     def __init__(self, collection: nn.Module) -> None:
         super().__init__()
@@ -111,22 +105,18 @@ class Pooled(nn.Module):
 
 
 class Library(NamedTuple):
-    """What TorchRec and embershard have by the same names."""
+    """A library's modules. TorchRec and embershard use the same names."""
 
     modules: Any
-    """``EmbeddingBagConfig``, ``EmbeddingBagCollection`` and ``KeyedJaggedTensor``."""
 
     dlrm: Any
-    """``DLRM``."""
 
     plans: Any
-    """``construct_module_sharding_plan`` and its helpers."""
 
     distributed: Any
-    """``DistributedModelParallel``, ``ShardingEnv`` and ``ShardingPlan``."""
 
     def build(self, case: Case) -> tuple[nn.Module, nn.Module]:
-        """The model of a case, on device meta, and the collection in it."""
+        """Make the model of a case on device meta. Returns it and its collection."""
         configs = [
             self.modules.EmbeddingBagConfig(
                 name=f"t{at}", num_embeddings=case.rows, embedding_dim=DIM, feature_names=[name]
@@ -148,8 +138,15 @@ class Library(NamedTuple):
         kernel: str | None = None,
         **options: object,
     ) -> Any:
-        """A model with a collection on all ranks. ``cuts``: by table, its plan and its number.
-        ``kernel``: of whole tables. ``options``: of ``DistributedModelParallel``."""
+        """Shard a model over all ranks.
+
+        Args:
+            tables: the collection in the model.
+            cuts: plan and number of each table, by name.
+            sharder: sharder of the collection.
+            kernel: compute kernel of whole tables.
+            options: arguments of ``DistributedModelParallel``.
+        """
         ranks = dist.get_world_size()
         plan = self.plans.construct_module_sharding_plan(
             tables,
@@ -170,11 +167,9 @@ class Library(NamedTuple):
         )
 
     def jagged(self, keys: list[str], ids: Tensor, lengths: Tensor) -> Any:
-        """Features."""
         return self.modules.KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths)
 
     def _cut(self, plan: str, table: int, ranks: int, kernel: str | None) -> Any:
-        """The helper of a plan, of the table with that number."""
         cuts = {
             "table_wise": self.plans.table_wise(rank=table % ranks, compute_kernel=kernel),
             "row_wise": self.plans.row_wise(),
@@ -191,55 +186,56 @@ def serve_steps(
     step: Callable[[Tensor, object], object] | None = None,
     counted: Callable[[], float] = float,
 ) -> None:
-    """Serves blocks of steps: rank 0 reads the lines of `benchmarks.child` and tells the others
-    how many steps come. The figures are of all ranks.
+    """Answer blocks of steps. Rank 0 reads the lines of `benchmarks.child` and sends the number of
+    steps to the others. Figures are for all ranks together.
 
     Args:
-        case: what is trained.
-        model: sharded; ``(features)`` to vectors for ``sparse``, else ``(dense, features)`` to
-            logits.
-        library: of the model.
-        step: of dense values and features. None: SGD on what is not trained in backward.
-        counted: bytes of vectors that this rank has sent.
+        case: the model and its sharding.
+        model: a sharded model. It maps features to vectors, or if ``case.is_whole`` dense values
+            and features to logits.
+        library: library of the model.
+        step: runs a step with dense values and features. None: a step of SGD on the parameters that
+            are not trained in backward.
+        counted: returns the bytes of vectors that this rank has sent.
     """
     batches = [
         (dense, library.jagged(case.names, ids, lengths))
         for dense, ids, lengths in case.batches(dist.get_rank())
     ]
-    step = step or (sgd_step(model) if case.is_whole else _sparse(case, model))
+    step = step or (sgd_step(model) if case.is_whole else _sparse_step(case, model))
 
     def timed(steps: int) -> dict[str, float]:
         before = counted()
-        found = _timed(lambda number: step(*batches[number % len(batches)]), steps)
-        return {**found, "vector_bytes_a_step": (counted() - before) / steps}
+        figures = _timed(lambda number: step(*batches[number % len(batches)]), steps)
+        return {**figures, "vector_bytes_a_step": (counted() - before) / steps}
 
     timed(FIRST_STEPS)
     last = timed(FIRST_STEPS)
     if dist.get_rank():
-        while steps := told(0):
+        while steps := broadcast_steps(0):
             timed(steps)
         return
 
     def block(seconds: float) -> Mapping[str, float]:
         nonlocal last
-        last = timed(told(max(1, round(seconds / last["seconds_a_step"]))))
+        last = timed(broadcast_steps(max(1, round(seconds / last["seconds_a_step"]))))
         return last
 
     serve_blocks(block)
-    told(0)
+    broadcast_steps(0)
 
 
 def sgd_step(model: nn.Module) -> Callable[[Tensor, object], None]:
-    """A step of SGD on what is not trained in backward.
+    """Make a step of SGD on the parameters that are not trained in backward.
 
     Args:
-        model: dense values, float32 ``(examples, dense)``, and a KeyedJaggedTensor to logits
+        model: maps dense values, float32 ``(examples, dense)``, and a KeyedJaggedTensor to logits,
             ``(examples, 1)``.
     """
     trained = [
-        each
-        for each in model.parameters()
-        if each.requires_grad and not hasattr(each, "_in_backward_optimizers")
+        parameter
+        for parameter in model.parameters()
+        if parameter.requires_grad and not hasattr(parameter, "_in_backward_optimizers")
     ]
     optimizer = torch.optim.SGD(trained, lr=RATE)
 
@@ -254,7 +250,7 @@ def sgd_step(model: nn.Module) -> Callable[[Tensor, object], None]:
     return step
 
 
-def _sparse(case: Case, model: nn.Module) -> Callable[[Tensor, object], None]:
+def _sparse_step(case: Case, model: nn.Module) -> Callable[[Tensor, object], None]:
     gradient = torch.full((EXAMPLES, case.tables * DIM), 1e-3)
 
     def step(_: Tensor, features: object) -> None:
@@ -263,11 +259,11 @@ def _sparse(case: Case, model: nn.Module) -> Callable[[Tensor, object], None]:
     return step
 
 
-def told(steps: int) -> int:
-    """Number of steps that rank 0 tells the other ranks. 0: no more."""
-    said = torch.tensor([steps])
-    dist.broadcast(said, src=0)
-    return int(said)
+def broadcast_steps(steps: int) -> int:
+    """Send the number of steps from rank 0 to all ranks, and return it. 0 ends the blocks."""
+    count = torch.tensor([steps])
+    dist.broadcast(count, src=0)
+    return int(count)
 
 
 def _timed(step: Callable[[int], object], steps: int) -> dict[str, float]:
@@ -276,7 +272,7 @@ def _timed(step: Callable[[int], object], steps: int) -> dict[str, float]:
     for number in range(steps):
         step(number)
     cpu = torch.tensor([time.process_time() - used], dtype=torch.float64)
-    dist.all_reduce(cpu)  # Ends once every rank's steps have.
+    dist.all_reduce(cpu)  # Also waits for the steps of all ranks.
     passed, ranks = time.perf_counter() - started, dist.get_world_size()
     examples = EXAMPLES * ranks * steps
     return {

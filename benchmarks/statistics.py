@@ -1,4 +1,4 @@
-"""Ratios of paired blocks, their intervals, and whether they meet a bound."""
+"""Ratios of paired blocks, with intervals and bounds."""
 
 from typing import Final, NamedTuple
 
@@ -7,24 +7,22 @@ from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
 Values = NDArray[np.float64]
-"""One figure of one side, block by block."""
+"""One figure of one side for each block."""
 
 INTERVAL_PAIRS: Final = 10
-"""With fewer pairs there is no interval: the ends are the least and the largest ratio."""
+"""Least number of pairs for a confidence interval."""
 
 RESAMPLES: Final = 2000
 
 
 class Estimate(NamedTuple):
-    """A ratio with its interval."""
-
     ratio: float
     low: float
     high: float
 
 
 class Bound(NamedTuple):
-    """What a ratio must meet. A row fails if its interval lies wholly outside."""
+    """Range of a ratio. A row fails if its whole interval is outside."""
 
     at_least: float = 0.0
     at_most: float = float("inf")
@@ -42,14 +40,16 @@ NO_BOUND: Final = Bound()
 
 
 def lower_is_better(figure: str) -> bool:
-    """Whether less of a figure is better. Rates have ``_per_`` in their name."""
+    """True unless the figure is a rate. The names of rates contain ``_per_``."""
     return "_per_" not in figure
 
 
 def paired_ratio(ours: Values, theirs: Values) -> Estimate | None:
-    """The median of the ratios of neighbouring blocks, with a paired bootstrap 95 % interval; with
-    fewer than ``INTERVAL_PAIRS`` pairs the least and the largest ratio. The same values give the
-    same interval. None if one of their values is 0 or a value is not finite."""
+    """The median ratio of neighbouring blocks, with a paired bootstrap interval of 95 %.
+
+    With fewer than ``INTERVAL_PAIRS`` pairs, the interval goes from the smallest to the largest
+    ratio. Deterministic. None if a value of ``theirs`` is 0 or any value is not finite.
+    """
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all() and theirs.all()):
         return None
     ratios = ours / theirs
@@ -66,6 +66,6 @@ def paired_ratio(ours: Values, theirs: Values) -> Estimate | None:
 
 
 def spread(values: Values) -> float | None:
-    """Interquartile range over the median. None of a single value, and if the median is 0."""
+    """Interquartile range divided by the median. None for a single value or a median of 0."""
     low, middle, high = np.percentile(values, [25, 50, 75])
     return float((high - low) / middle) if len(values) > 1 and middle else None

@@ -20,15 +20,15 @@ from embershard.package import SampleRequest
 
 
 class Mode(NamedTuple):
-    """How TorchRec's quantized model is run."""
+    """A way to run TorchRec's quantized model."""
 
     title: str
     environment: dict[str, str]
     dense_dtype: str
-    """Of our dense program beside it: best is compared with best."""
+    """Data type of our dense program in the comparison."""
 
     tolerance: float
-    """Largest difference of two scores: what int8 tables and bfloat16 allow."""
+    """Largest difference of two scores, due to int8 tables and bfloat16."""
 
 
 MODES: Final = {
@@ -40,7 +40,7 @@ MODES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchRec:
-    """TorchRec's quantized model over one batch, its scores checked against ours."""
+    """TorchRec's quantized model on one batch. Its scores are compared with ours."""
 
     workload: str
     examples: int
@@ -66,15 +66,17 @@ class TorchRec:
 def check_scores(
     what: str, theirs: np.ndarray, ours: np.ndarray, *, tolerance: float = MODES["eager"].tolerance
 ) -> None:
-    """A peer that scores otherwise does other work: an error."""
+    """Raise an error if a peer has other scores, because it would do other work."""
     difference = float(np.abs(theirs - ours).max())
     if difference > tolerance:
-        raise AssertionError(f"{what}: scores differ by {difference}, expected at most {tolerance}")
+        raise AssertionError(
+            f"{what}: expected scores that differ by at most {tolerance}, got {difference}"
+        )
 
 
 @contextmanager
 def model_files(name: str, examples: int) -> Iterator[Path]:
-    """A folder with the model, the weights and a batch of a workload, as peers read them."""
+    """Make a folder with the model, the weights and a batch of a workload for peers."""
     workload = WORKLOADS[name]
     with TemporaryDirectory() as folder:
         request = workload.request(np.random.default_rng(3), examples)
@@ -83,19 +85,19 @@ def model_files(name: str, examples: int) -> Iterator[Path]:
 
 
 def write_files(workload: Workload, request: SampleRequest, folder: Path) -> None:
-    """``model.json``: tables and layers; ``state.pt``: the state dict; ``batch.npz``: the request,
-    without request scope, which peers do not know."""
+    """Write ``model.json`` (tables and layers), ``state.pt`` (state dict) and ``batch.npz`` (the
+    request with all inputs in example scope, because peers have no request scope)."""
     about = {
-        "keys": [each.name for each in workload.sparse],
+        "keys": [item.name for item in workload.sparse],
         "tables": [
             {
-                "name": each.name,
-                "num_embeddings": each.num_embeddings,
-                "embedding_dim": each.embedding_dim,
-                "feature_names": list(each.feature_names),
-                "pooling": each.pooling.name,
+                "name": table.name,
+                "num_embeddings": table.num_embeddings,
+                "embedding_dim": table.embedding_dim,
+                "feature_names": list(table.feature_names),
+                "pooling": table.pooling.name,
             }
-            for each in workload.tables()
+            for table in workload.tables()
         ],
         "dense_in": workload.request_dense + workload.example_dense,
         "dense_layers": workload.dense_layers,

@@ -1,4 +1,5 @@
-"""*small* in NVIDIA Triton: a package with our backend, TorchRec's with Triton's for Python."""
+"""*small* in NVIDIA Triton: as a package with our backend, and TorchRec's model in Triton's Python
+backend."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -29,13 +30,13 @@ from embershard.bench.target import find_target
 from embershard.serving import LocalPredictor
 
 TIMEOUT_MS: Final = 10_000
-"""Of requests by default: while it starts, Triton may hold requests for a second and more."""
+"""Default timeout of requests. During its start, Triton may delay requests by over a second."""
 
 MODES: Final = {
     "each": "TorchRec in Python, request by request",
     "merged": "TorchRec in Python, TorchScript, requests merged",
 }
-"""As a model for that backend is commonly written, and as well as it can be."""
+"""Titles of two implementations: the usual one for that backend, and an optimized one."""
 
 TORCHREC_CONFIG: Final = """
 name: "small"
@@ -52,7 +53,7 @@ dynamic_batching { }
 parameters { key: "folder" value { string_value: %(folder)s } }
 parameters { key: "mode" value { string_value: %(mode)s } }
 """
-"""The same tensors as those of a package, packed; the same batching."""
+"""The tensors are those of a package in packed form, with the same batching."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class InTriton:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchRecInTriton:
-    """TorchRec's quantized model; its scores are checked against those of the package."""
+    """TorchRec's quantized model. Its scores are compared with the package's."""
 
     mode: str
     is_peer: bool = True
@@ -90,12 +91,12 @@ class TorchRecInTriton:
         version = folder / "repository" / "small" / "1"
         version.mkdir(parents=True)
         (version / "model.py").write_text(_model_in_python())
-        given = {
+        settings = {
             "dense": WORKLOADS["small"].example_dense,
             "folder": json.dumps(str(files)),
             "mode": json.dumps(self.mode),
         }
-        (version.parent / "config.pbtxt").write_text(TORCHREC_CONFIG % given)
+        (version.parent / "config.pbtxt").write_text(TORCHREC_CONFIG % settings)
         with tritonserver(
             folder / "repository",
             ["small"],
@@ -110,7 +111,7 @@ class TorchRecInTriton:
 
 
 def inferring(servers: Mapping[str, Server], examples: int) -> dict[str, Side]:
-    """ModelInfer with 64 requests in flight to each server."""
+    """Sides that call ModelInfer with 64 requests in flight, one for each server."""
     return {
         name: Load(
             server=server,
@@ -125,7 +126,6 @@ def inferring(servers: Mapping[str, Server], examples: int) -> dict[str, Side]:
 
 
 def _scores(running: Running, requests: Requests, package: Path) -> NDArray[np.float32]:
-    """Of the one request."""
     model, drawn = packaged_model(package, ""), requests.drawn(package)
     [sent] = in_protocol("oip", model, drawn, first_dimension=True)
     with grpc.insecure_channel(running.target.name) as channel:
@@ -140,7 +140,7 @@ def _running(triton: Triton) -> Running:
 
 
 def _children(process: int) -> Iterator[int]:
-    """Those of a process, and theirs: a model in Python has one of its own."""
+    """All descendants of a process. A model of the Python backend runs in a child."""
     for task in Path(f"/proc/{process}/task").iterdir():
         for child in map(int, (task / "children").read_text().split()):
             yield child
@@ -148,11 +148,11 @@ def _children(process: int) -> Iterator[int]:
 
 
 def _python_backend(folder: Path) -> Path:
-    """Triton's backend for Python, with the stub for this version of Python beside it."""
+    """Link Triton's Python backend, and its stub for the peers' version of Python."""
     wheel = wheel_folder()
     if wheel is None:
         raise FileNotFoundError(
-            "Triton's backend for Python; `scripts/install.sh triton` installs it"
+            "expected Triton's Python backend, found none; run `scripts/install.sh triton`"
         )
     backend = folder / "python"
     backend.mkdir(parents=True)
@@ -166,7 +166,7 @@ def _python_backend(folder: Path) -> Path:
 
 
 def _model_in_python() -> str:
-    """The stub ignores PYTHONPATH, so the model sets its own search path."""
+    """Source of the model. It sets its search path, because the stub ignores PYTHONPATH."""
     [site] = PEER_PYTHON.parents[1].glob("lib/python*/site-packages")
     return f"""import sys
 

@@ -1,7 +1,6 @@
-"""The real tritonserver, in a process of its own, on free ports of 127.0.0.1. For benchmarks, and
-for the tests of the backend.
+"""Runs tritonserver on free ports of 127.0.0.1, for benchmarks and for tests of the backend.
 
-It is the one on the PATH, else that of the wheel nvidia-pytriton (`scripts/install.sh triton`).
+The program is taken from PATH, else from the wheel nvidia-pytriton (`scripts/install.sh triton`).
 """
 
 import importlib.util
@@ -28,33 +27,30 @@ LOG_LINES: Final = 2000
 LOOK_SECONDS: Final = 0.02
 
 ENVIRONMENT: Final = {"GOMP_SPINCOUNT": "1000"}
-"""As `embershard serve` has it: threads of the dense program spin briefly for each other."""
+"""Limits how long threads of the dense program spin, as `embershard serve` does."""
 
 
 class TritonEndedError(RuntimeError):
-    """It ended before it was ready, or was not ready in time. The message is the end of its log."""
+    """It ended before it was ready, or was not ready in time. The message has its last lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Triton:
-    """A tritonserver that is ready."""
-
     process: subprocess.Popen[str]
     grpc: str
-    """HOST:PORT, as are the others."""
+    """HOST:PORT, like the other addresses."""
 
     http: str
     metrics: str
     log: deque[str]
-    """The last lines that it wrote, each with its end."""
+    """The last lines of its output, with line ends."""
 
     def resident_bytes(self) -> int:
-        """Memory that it has now."""
         return memory_bytes(self.process.pid)
 
 
 def wheel_folder() -> Path | None:
-    """``tritonserver`` of the wheel: its program, and the backend for Python. None: not there."""
+    """Folder of the wheel with the program and the Python backend. None if it is not installed."""
     spec = importlib.util.find_spec("pytriton")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -62,12 +58,11 @@ def wheel_folder() -> Path | None:
 
 
 def find_tritonserver() -> Path | None:
-    """The program. None where there is none."""
-    if found := shutil.which("tritonserver"):
-        return Path(found)
+    if program := shutil.which("tritonserver"):
+        return Path(program)
     folder = wheel_folder()
-    program = folder / "bin" / "tritonserver" if folder else None
-    return program if program and program.is_file() else None
+    file = folder / "bin" / "tritonserver" if folder else None
+    return file if file and file.is_file() else None
 
 
 @contextmanager
@@ -79,17 +74,19 @@ def tritonserver(
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Triton]:
-    """Serves models of a repository, others when told to; ends when the block does.
+    """Serve models of a repository until the block ends.
 
     Args:
-        models: loaded at the start.
-        backends: the folder of backends.
-        options: further ones of the program.
-        environment: added to this process's.
+        models: models to load at the start. Others can be loaded later.
+        backends: folder of backends.
+        options: further options of the program.
+        environment: added to the environment of this process.
     """
     program = find_tritonserver()
     if program is None:
-        raise FileNotFoundError("no tritonserver; `scripts/install.sh triton` installs one")
+        raise FileNotFoundError(
+            "expected tritonserver, found none; run `scripts/install.sh triton`"
+        )
     ports = dict(zip(("grpc", "http", "metrics"), _free_ports(3), strict=True))
     command = [
         str(program),
@@ -115,7 +112,7 @@ def tritonserver(
     reader.start()
     addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     try:
-        if not _gets_ready(process, addresses):
+        if not _wait_until_ready(process, addresses):
             raise TritonEndedError("".join(log))
         yield Triton(process=process, log=log, **addresses)
     finally:
@@ -126,8 +123,9 @@ def tritonserver(
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago: it takes numbers, and does not say which it chose. None
-    that the system gives to others meanwhile (net.ipv4.ip_local_port_range)."""
+    """Ports that are free now. tritonserver needs their numbers, because it does not report a port
+    that it chose. They are outside the range that the system assigns to other programs
+    (net.ipv4.ip_local_port_range)."""
     free = list[int]()
     with ExitStack() as stack:
         while len(free) < count:
@@ -139,14 +137,14 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _read(process: subprocess.Popen[str], log: deque[str]) -> None:
-    """Reads its output, so that it never blocks on a full pipe."""
+    """Read the output, so that the process never blocks on a full pipe."""
     assert process.stdout is not None
     for line in process.stdout:
         log.append(line)
 
 
-def _gets_ready(process: subprocess.Popen[str], addresses: Mapping[str, str]) -> bool:
-    """Whether it is ready, and its metrics can be read, before it ends and in time."""
+def _wait_until_ready(process: subprocess.Popen[str], addresses: Mapping[str, str]) -> bool:
+    """Wait until it is ready and its metrics can be read. False if it ended, or after a timeout."""
     pause = threading.Event()
     urls = [f"http://{addresses['http']}/v2/health/ready", f"http://{addresses['metrics']}/metrics"]
     for _ in range(int(START_SECONDS / LOOK_SECONDS)):
@@ -162,5 +160,5 @@ def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=START_SECONDS) as answer:
             return bool(answer.status == 200)
-    except OSError:  # Not yet.
+    except OSError:
         return False

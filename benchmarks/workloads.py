@@ -1,4 +1,4 @@
-"""The models and requests of the benchmarks, built from seeds; nothing is trained.
+"""Untrained models and requests of the benchmarks, made from seeds.
 
     ============  =========================================================================
     ranking       1 user: 20 features, a history of 300 items; 200 candidates: 40 features;
@@ -12,7 +12,7 @@
 
 Sources: dlrm_v2: mlcommons/inference, recommendation/dlrm_v2 (cardinalities, multi-hot sizes,
 layers); RM2: harvard-acc/DeepRecSys, models/configs (rows divided by 10), where the first number
-of a stack of layers is the width of its input. Ids are uniform: no cache is helped by them.
+of a stack of layers is the width of its input. Ids are uniform, so that caches help least.
 """
 
 from __future__ import annotations
@@ -37,28 +37,27 @@ ROW_BOUND = 0.125
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadInput:
-    """A sparse input: every one of its lists has the same number of ids."""
+    """A sparse input whose lists all have the same length."""
 
     name: str
     table: str
     rows: int
-    """Of the table; ids are 0 .. rows - 1."""
+    """Rows of the table. Ids are 0 .. rows - 1."""
 
     ids: int = 1
+
     scope: Scope = "example"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model with the requests that it is asked."""
-
     name: str
     examples: int
-    """Of the request that the workload is about."""
+    """Default number of examples of a request."""
 
     dim: int
     sparse: tuple[WorkloadInput, ...]
-    """Inputs of one table have its rows all."""
+    """Inputs of the same table must have the same ``rows``."""
 
     request_dense: int = 0
     example_dense: int
@@ -70,35 +69,34 @@ class Workload:
     pooling: PoolingType = PoolingType.SUM
 
     def schema(self) -> Schema:
-        """Dense inputs of the request scope, then of the example scope, then the sparse ones."""
         return Schema(
             dense=[
                 *(DenseInput(f"user_{at}", "request") for at in range(self.request_dense)),
                 *(DenseInput(f"dense_{at}") for at in range(self.example_dense)),
             ],
             sparse=[
-                SparseInput(each.name, each.scope, ids=Identity(each.rows)) for each in self.sparse
+                SparseInput(item.name, item.scope, ids=Identity(item.rows)) for item in self.sparse
             ],
         )
 
     def tables(self) -> list[EmbeddingBagConfig]:
-        """In the order of their first input."""
+        """Tables in the order of their first input."""
         return [
             EmbeddingBagConfig(
                 name=table,
                 num_embeddings=rows,
                 embedding_dim=self.dim,
-                feature_names=[each.name for each in self.sparse if each.table == table],
+                feature_names=[item.name for item in self.sparse if item.table == table],
                 pooling=self.pooling,
                 weight_init_min=-ROW_BOUND,
                 weight_init_max=ROW_BOUND,
             )
-            for table, rows in dict.fromkeys((each.table, each.rows) for each in self.sparse)
+            for table, rows in dict.fromkeys((item.table, item.rows) for item in self.sparse)
         ]
 
     def model(self, *, seed: int = 0) -> LogitModel:
-        """With fp32 tables. The same seed gives the same weights; torch's own generator is left
-        as it was."""
+        """Make the model with fp32 tables. Weights depend only on the seed. The state of torch's
+        generator is not changed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             embeddings = EmbeddingBagCollection(self.tables())
@@ -109,13 +107,13 @@ class Workload:
             return DLRM_DCN(embeddings, dense, self.dense_layers, self.over_layers, layers, rank)
 
     def request(self, random: np.random.Generator, examples: int | None = None) -> SampleRequest:
-        """Draw one request, without outputs: dense values standard normal, ids uniform.
-        ``examples``: None: as many as the workload is about."""
+        """Draw one request without outputs. Dense values are standard normal, ids uniform.
+        ``examples`` None takes the default number."""
         count = self.examples if examples is None else examples
-        bags = [count if each.scope == "example" else 1 for each in self.sparse]
+        bags = [count if item.scope == "example" else 1 for item in self.sparse]
         lists = [
-            SampleLists(np.full(bag, each.ids), random.integers(0, each.rows, bag * each.ids), None)
-            for each, bag in zip(self.sparse, bags, strict=True)
+            SampleLists(np.full(bag, item.ids), random.integers(0, item.rows, bag * item.ids), None)
+            for item, bag in zip(self.sparse, bags, strict=True)
         ]
         return SampleRequest.of_lists(
             random.standard_normal(self.request_dense, np.float32),
@@ -124,23 +122,23 @@ class Workload:
         )
 
     def without_scope(self) -> Workload:
-        """The same model and weights with every input in example scope."""
+        """This workload with the same model and weights, but all inputs in example scope."""
         return replace(
             self,
             name=f"{self.name}_request_scope_off",
-            sparse=tuple(replace(each, scope="example") for each in self.sparse),
+            sparse=tuple(replace(item, scope="example") for item in self.sparse),
             request_dense=0,
             example_dense=self.request_dense + self.example_dense,
         )
 
     def request_without_scope(self, request: SampleRequest) -> SampleRequest:
-        """A request of this workload as one of `without_scope`: with the user's inputs once per
-        candidate."""
+        """Convert a request to one of `without_scope`, by repeating request-scope inputs for each
+        example."""
         count, start = request.num_examples, 0
         values = list[NDArray[np.int64]]()
-        for each in self.sparse:
-            repeats = 1 if each.scope == "example" else count
-            end = start + each.ids * count // repeats
+        for item in self.sparse:
+            repeats = 1 if item.scope == "example" else count
+            end = start + item.ids * count // repeats
             values.append(np.tile(request.values[start:end], repeats))
             start = end
         user = np.tile(request.request_dense, (count, 1))
@@ -148,7 +146,7 @@ class Workload:
             request,
             request_dense=request.request_dense[:0],
             example_dense=np.concatenate([user, request.example_dense], axis=1),
-            lengths=np.repeat([each.ids for each in self.sparse], count).astype(np.int32),
+            lengths=np.repeat([item.ids for item in self.sparse], count).astype(np.int32),
             values=np.concatenate(values),
         )
 
@@ -156,7 +154,7 @@ class Workload:
 def _inputs(
     prefix: str, tables: Iterable[tuple[int, int]], scope: Scope = "example"
 ) -> tuple[WorkloadInput, ...]:
-    """One of each table, of its rows and ids a list."""
+    """Make an input for each of ``tables``, which are pairs of rows and ids per list."""
     return tuple(
         WorkloadInput(
             name=f"{prefix}_{at}", table=f"{prefix}_{at}", rows=rows, ids=ids, scope=scope
@@ -244,8 +242,8 @@ RM2_10 = Workload(
 
 WORKLOADS = MappingProxyType(
     {
-        each.name: each
-        for each in (
+        workload.name: workload
+        for workload in (
             RANKING,
             SMALL,
             DLRM_V2_100,

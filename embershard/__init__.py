@@ -1,7 +1,7 @@
 """Train, export, serve and ask recommendation models with large embedding tables.
 
-Names resolve when they are first used, so that a program which only asks a server
-(:class:`Client`) pays for neither torch nor fbgemm.
+Names are imported when they are first used. A program that only uses :class:`Client` therefore
+imports neither torch nor FBGEMM.
 """
 
 from importlib import import_module
@@ -147,7 +147,7 @@ _HOMES = {
     "embershard.training": ("load_checkpoint",),
 }
 
-if not TYPE_CHECKING:  # A type checker would take it for a promise of every name.
+if not TYPE_CHECKING:  # With this function, a type checker would accept any name.
 
     def __getattr__(name: str) -> object:
         for home, names in _HOMES.items():

@@ -5,10 +5,10 @@ import sys
 
 
 def main() -> int:
-    """The command line, and a quiet end of what is interrupted before it is there."""
+    """Run the command line. Ctrl-C during its imports prints no traceback."""
     if sys.argv[1:2] == ["serve"]:
-        # Before the imports: a reload right after the start would end the server. The signal waits
-        # until the server takes it, as a request to rescan.
+        # A SIGHUP during the imports would end the process. Blocked here, it is delivered to the
+        # server, which reads its repository again.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         from embershard.cli import main as run

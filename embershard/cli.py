@@ -1,9 +1,9 @@
-"""The command line: `embershard data | train | calibrate | export | plan | fetch | inspect |
+"""The command line `embershard data | train | calibrate | export | plan | fetch | inspect |
 verify | sign | triton-config | serve | label | load | unload | predict | score | vectors |
 skew | explain | bench`.
 
-Flags are read only here and in `commands/`, and so is the environment, with two exceptions: ranks
-read what torchrun set, and data reads ``EMBERSHARD_CACHE``. All else is an argument of the library.
+Only this module and `commands/` read flags. The library takes all settings as arguments, except a
+few environment variables: those of torchrun, ``EMBERSHARD_CACHE`` and ``EMBERSHARD_ISA``.
 """
 
 import argparse
@@ -36,86 +36,90 @@ from embershard.errors import EmbershardError, InputError
 from embershard.version import __version__
 
 INSTRUCTION_SETS = ("avx2", "avx512")
-"""What EMBERSHARD_ISA may name: the widest that is used."""
+"""Values of EMBERSHARD_ISA, which limits the instructions that kernels use."""
 
 PRINT_RESULTS = {"bench", "explain", "inspect", "plan", "predict", "skew", "verify"}
-"""Commands whose result is what they print."""
+"""Commands that write their result to standard output."""
 
 EXTRAS = {"fbgemm_gpu": "cpu", "torchmetrics": "cpu", "pyarrow": "parquet"}
-"""Modules that a server is installed without, and the extra that installs each."""
+"""Optional Python packages, and the extra of embershard that installs each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: without the program's name. None: those of the process.
+        arguments: without the program's name. None takes those of the process.
 
     Returns:
         0; 1 if the command failed with a message on standard error; 3 if `bench --slo` found no
         rate that meets the objective, or `skew --fail-above` a larger drift; 130 after Ctrl-C, 143
         after SIGTERM, 129 after SIGHUP; 141 if the reader closed standard output, as `head` does.
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # What gRPC logs, our messages say.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Our own errors replace gRPC's log.
     args = parser().parse_args(arguments)
     signals = StopSignals()
     try:
         _check_instruction_set(os.environ.get("EMBERSHARD_ISA", ""))
         _check_output(args.command)
-        args.signals = signals  # `train` ends itself after SIGTERM.
+        args.signals = signals  # `train` saves a checkpoint before it ends.
         with signals:
             status = args.run(args) or 0
-        print(end="", flush=True)  # What fails at exit would be a traceback.
+        print(end="", flush=True)  # If this failed at exit, Python would print a traceback.
     except BrokenPipeError:
         _drop_output()
         return 141
     except KeyboardInterrupt as interrupt:
-        return _failed(args, interrupt, str(interrupt) or signals.words, signals.exit_code)
+        return _report_failure(args, interrupt, str(interrupt) or signals.words, signals.exit_code)
     except Exception as error:
         if signals.received is not None:
-            return _failed(args, error, signals.words, signals.exit_code)
+            return _report_failure(args, error, signals.words, signals.exit_code)
         if isinstance(error, ModuleNotFoundError):
             missing = (error.name or "").partition(".")[0]
             if missing not in EXTRAS:
                 raise
             extra = EXTRAS[missing]
-            said = f"it needs {missing}, which is not installed: pip install 'embershard[{extra}]'"
+            install = f"pip install 'embershard[{extra}]'"
+            message = f"expected the Python package {missing}, which is not installed: {install}"
         elif isinstance(error, EmbershardError | OSError | MemoryError):
-            said = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {error}"
         else:
             raise
-        return _failed(args, error, said, 1)
+        return _report_failure(args, error, message, 1)
     return _end(args, status)
 
 
 def _check_instruction_set(name: str) -> None:
-    """`InputError`: a mistyped one, with which everything would be used."""
+    """Refuse a mistyped name, which would silently set no limit."""
     if name and name not in INSTRUCTION_SETS:
         expected = " or ".join(INSTRUCTION_SETS)
         raise InputError(f"EMBERSHARD_ISA: expected {expected}, got {name!r}")
 
 
 def _check_output(command: str) -> None:
-    """`InputError`: standard output is closed, of which Python drops all that is printed."""
+    """Refuse a closed standard output, because Python would silently drop the result."""
     if command in PRINT_RESULTS and sys.stdout is None:
         raise InputError("standard output: expected a file, a pipe or /dev/null, got a closed one")
 
 
-def _failed(args: argparse.Namespace, error: BaseException, said: str, status: int) -> int:
-    """Says why a command ends; of several ranks once."""
+def _report_failure(
+    args: argparse.Namespace, error: BaseException, message: str, status: int
+) -> int:
+    """Print why a command failed. If several ranks fail, one of them prints for all."""
     _drop_output()
     if _is_rank(args):
-        for number in (signal.SIGINT, signal.SIGTERM):  # torchrun ends all ranks once one has.
+        # torchrun sends these to all ranks as soon as one has ended.
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        said = args.ranks.final_message(error, said)
-    if said:
-        print(f"embershard {args.command}: {said}", file=sys.stderr)
+        message = args.ranks.final_message(error, message)
+    if message:
+        print(f"embershard {args.command}: {message}", file=sys.stderr)
     return _end(args, status)
 
 
 def _end(args: argparse.Namespace, status: int) -> int:
-    """The exit status. A rank of several ends here: an interpreter that winds up would wait for
-    collectives that never end, or be aborted by their threads."""
+    """Return the exit status. A rank of torchrun ends immediately instead, because a normal exit
+    would wait for collectives that never end, or be aborted by their threads."""
     if _is_rank(args):
         sys.stderr.flush()
         os._exit(status)
@@ -128,7 +132,7 @@ def _is_rank(args: argparse.Namespace) -> bool:
 
 
 def _drop_output() -> None:
-    """Drops what standard output does not take, which Python would try again at exit."""
+    """Discard buffered output that cannot be written. Python would try again at exit."""
     try:
         print(end="", flush=True)
     except OSError:
@@ -136,36 +140,37 @@ def _drop_output() -> None:
 
 
 class _Command(Parser):
-    """Takes options before, between and behind the others, where argparse wants these together.
-    What it does not know it refuses itself, by its own name."""
+    """Allows options before, between and after positional arguments. argparse requires positional
+    arguments to stand together. Unknown arguments are reported under the command's name."""
 
     _inside = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # `parse_known_intermixed_args` calls this method, and takes no commands of commands.
+        # `parse_known_intermixed_args` calls this method again, and refuses nested commands.
         if self._inside or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         self._inside = True
         try:
-            given, unknown = self.parse_known_intermixed_args(args, namespace)
+            parsed, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._inside = False
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
-        return given, unknown
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._suggestion(unknown)}")
+        return parsed, unknown
 
-    def _meant(self, unknown: Sequence[str]) -> str:
-        """The flags that are most like the unknown ones."""
-        names = [each.partition("=")[0] for each in unknown if each.startswith("--")]
-        close = [get_close_matches(each, self._option_string_actions, n=1) for each in names]
-        found = " ".join(each[0] for each in close if each)
-        return found and f"; did you mean {found}?"
+    def _suggestion(self, unknown: Sequence[str]) -> str:
+        """A hint with the known flags closest to the unknown ones, or an empty text."""
+        names = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+        close = [get_close_matches(name, self._option_string_actions, n=1) for name in names]
+        flags = " ".join(matches[0] for matches in close if matches)
+        return flags and f"; did you mean {flags}?"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every command and flag, each command with the function that runs it as ``run``."""
+    """The parser of all commands. Each command sets ``run``, the function that runs it."""
     program = Parser(
-        prog="embershard", description="Train, export, serve and ask recommendation models."
+        prog="embershard",
+        description="Train, export and serve recommendation models, and request predictions.",
     )
     program.add_argument("--version", action="version", version=f"embershard {__version__}")
     commands = program.add_subparsers(

@@ -1,7 +1,7 @@
-"""``collective``: the error of a collective that fails names this rank and those that are missing.
+"""Errors of failed collectives that name this rank and the ranks that did not take part.
 
-gloo says neither. So the ranks whose collective fails say so in the store of torch.distributed:
-those that do not have ended, or never entered it.
+gloo's errors name no rank. Therefore every rank whose collective fails reports it in the store of
+torch.distributed. A rank without a report has ended or has not entered the collective.
 """
 
 import re
@@ -19,21 +19,23 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from embershard.errors import LostRankError
 
-OF_GLOO = ("gloo", "Wait timeout", "Application timeout caused pair closure")
+GLOO_TEXTS = ("gloo", "Wait timeout", "Application timeout caused pair closure")
+"""Parts of gloo's error messages, which no other library has."""
 TIMED_OUT = "time"
-"""In the message of a timeout, ``Timed out`` and ``timeout`` alike, but in no other."""
+"""Part of gloo's messages about a timeout: "Timed out" or "timeout"."""
 TIMEOUT_SECONDS, CLOSED_SECONDS = 3.0, 0.05
-"""How long the messages of other ranks are waited for: after a timeout, and after a connection
-that was closed, as torchrun ends all ranks soon after one."""
+"""How long to wait for the reports of other ranks, after a timeout and after a closed connection.
+The latter is short because torchrun ends all ranks soon after one has ended."""
 POLL_SECONDS = 0.005
 _NAMING = SimpleNamespace(waits=True)
 _THREAD = threading.local()
-"""``has_failed``: whether the last collective of this thread did, and said so in the store."""
+"""``has_failed``: True if this thread's last collective failed and was reported in the store."""
 
 
 @contextmanager
 def named_by_caller() -> Iterator[None]:
-    """A block whose caller names lost ranks: errors of its collectives do not, and come at once."""
+    """In this block, errors of collectives are raised immediately and name no ranks. The caller
+    finds the lost ranks itself."""
     before, _NAMING.waits = _NAMING.waits, False
     try:
         yield
@@ -43,14 +45,15 @@ def named_by_caller() -> Iterator[None]:
 
 @contextmanager
 def collective(group: Any, *, only_starts: bool = False) -> Iterator[None]:
-    """A block of collectives of a group. After one that failed, one that ends takes back what this
-    rank said of it.
+    """A block that runs collectives of a group. If it succeeds, it withdraws this rank's report of
+    an earlier failure.
 
     Args:
-        only_starts: whether the collectives are asynchronous, and another block waits for them.
+        only_starts: True if the block only starts asynchronous collectives, for which another block
+            waits.
 
     Raises:
-        LostRankError: one of them failed.
+        LostRankError: a collective failed.
     """
     try:
         yield
@@ -68,16 +71,16 @@ def collective(group: Any, *, only_starts: bool = False) -> Iterator[None]:
 def all_to_all(
     outgoing: Tensor, received: Sequence[int], sent: Sequence[int], *, group: Any
 ) -> tuple[Tensor, Any]:
-    """Start an all-to-all of a group, in a block of ``collective``.
+    """Start an all-to-all of a group. Call it in a block of ``collective``.
 
     Args:
-        outgoing: ``(sum(sent),)``: the values for each rank, rank after rank.
-        received: how many come from each rank.
-        sent: how many go to each rank.
+        outgoing: the values for each rank, in the order of ranks, ``(sum(sent),)``.
+        received: number of values from each rank.
+        sent: number of values for each rank.
 
     Returns:
-        ``(sum(received),)``: the values from each rank, and the work whose ``wait`` ends when they
-        are there. A rank alone sends nothing: its own values, and None.
+        The values from each rank, ``(sum(received),)``, and the work to wait for before they are
+        read. In a group of one rank: ``outgoing`` and None.
     """
     if len(sent) == 1:
         return outgoing, None
@@ -89,14 +92,10 @@ def all_to_all(
 
 
 def lost_rank(error: RuntimeError, group: Any = None) -> LostRankError | None:
-    """The error in place of gloo's.
-
-    Args:
-        error: of a collective, or another.
-        group: of the collective. None: the default group.
+    """Convert gloo's error of a failed collective. ``group`` None is the default group.
 
     Returns:
-        None: ``error`` is another library's, or names the rank already.
+        None if ``error`` does not come from gloo, or is a LostRankError already.
     """
     cause = cause_of(error)
     if cause is None:
@@ -113,27 +112,25 @@ def lost_rank(error: RuntimeError, group: Any = None) -> LostRankError | None:
 
 
 def cause_of(error: RuntimeError) -> str | None:
-    """What gloo says, in short. None: the error is not gloo's."""
-    said = str(error)
-    if isinstance(error, LostRankError) or not any(each in said for each in OF_GLOO):
+    """The first sentence of gloo's message. None if the error does not come from gloo."""
+    message = str(error)
+    if isinstance(error, LostRankError) or not any(text in message for text in GLOO_TEXTS):
         return None
-    return re.sub(r"^\[[^]]*\] ", "", said).partition(". ")[0]
+    return re.sub(r"^\[[^]]*\] ", "", message).partition(". ")[0]
 
 
 def missing_ranks(store: Store, rank: int, ranks: Sequence[int], cause: str) -> list[int]:
-    """Those of ``ranks`` whose last collective has not failed; this one's has.
-
-    It waits for the others: up to 3 s if that of some rank timed out.
-    """
-    keys = {each: _key(each) for each in ranks}
+    """Report that a collective of ``rank`` failed with ``cause``. Returns those of ``ranks`` that
+    have reported no failure after a wait, which takes up to 3 s if any rank reported a timeout."""
+    keys = {other: _key(other) for other in ranks}
     store.set(keys[rank], cause)
     begin = time.monotonic()
     while True:
-        given = given_texts(store, keys)
-        timed_out = any(TIMED_OUT in text.lower() for text in given.values())
+        reports = given_texts(store, keys)
+        timed_out = any(TIMED_OUT in text.lower() for text in reports.values())
         limit = TIMEOUT_SECONDS if timed_out else CLOSED_SECONDS
-        if len(given) == len(keys) or time.monotonic() - begin > limit:
-            return [each for each in ranks if each not in given]
+        if len(reports) == len(keys) or time.monotonic() - begin > limit:
+            return [other for other in ranks if other not in reports]
         time.sleep(POLL_SECONDS)
 
 
@@ -142,16 +139,17 @@ def _key(rank: int) -> str:
 
 
 def given_texts(store: Store, keys: Mapping[int, str]) -> dict[int, str]:
-    """The texts that are there, each under the key of its rank."""
+    """The texts in the store, by rank. ``keys``: each rank's key. Ranks without a text are left
+    out."""
     return {rank: store.get(key).decode() for rank, key in keys.items() if store.check([key])}
 
 
 def failed_message(failed: Sequence[int], missing: Sequence[int], cause: str) -> str:
-    """That a collective failed on some ranks, and which others did not take part."""
+    """The error message for a collective that failed on some ranks and that others missed."""
     which = f"; {named_ranks(missing)} ended or did not enter it" if missing else ""
     return f"{named_ranks(failed)}: a collective failed{which}: {cause}"
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
-    """``rank 1``, or ``ranks 0, 2``."""
+    """Format as ``rank 1`` or ``ranks 0, 2``."""
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

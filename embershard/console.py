@@ -1,6 +1,6 @@
-"""Progress bars for people: on a terminal they move, elsewhere only the last line is printed.
+"""Progress bars on standard error. If it is no terminal, only the last line is printed.
 
-A bar whose work fails leaves nothing behind: the message speaks alone.
+If the work fails, its bar is erased, so that only the error message remains.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-if TYPE_CHECKING:  # `embershard verify` shows a bar, too, and needs no torch.
+if TYPE_CHECKING:  # Both import torch, which `embershard verify` does not need.
     from embershard.export import ExportProgress
     from embershard.training import TrainingProgress
 
-# Where a line has room; in 80 columns bars are shorter.
 BAR_COLUMNS = 24
+"""Largest width. On a narrow terminal bars are shorter."""
 
 
 @contextmanager
 def training_bar(title: str) -> Iterator[Callable[[TrainingProgress], None]]:
-    """Step, loss, best validation AUC, examples/s and time left of a run, on standard error."""
+    """Show step, loss, best validation AUC, examples/s and remaining time of a training run."""
     with _bar("training", title) as (progress, task):
 
         def show(now: TrainingProgress) -> None:
@@ -43,7 +43,6 @@ def training_bar(title: str) -> Iterator[Callable[[TrainingProgress], None]]:
 
 @contextmanager
 def export_bar(title: str) -> Iterator[Callable[[ExportProgress], None]]:
-    """Rows written, on standard error."""
     with _bar("exporting", title) as (progress, task):
 
         def show(now: ExportProgress) -> None:
@@ -60,7 +59,7 @@ def export_bar(title: str) -> Iterator[Callable[[ExportProgress], None]]:
 
 @contextmanager
 def bytes_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
-    """Bytes that were read or are here, on standard error."""
+    """Show the number of bytes that were read or fetched."""
     with _bar(verb, title) as (progress, task):
 
         def show(done_bytes: int, total_bytes: int) -> None:
@@ -78,7 +77,6 @@ def bytes_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def rows_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
-    """Rows that are done, on standard error."""
     with _bar(verb, title) as (progress, task):
 
         def show(done: int, total: int) -> None:
@@ -92,8 +90,8 @@ def rows_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def data_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Step of a data set's preparation, and its share that is done, on standard error. Nothing is
-    shown before the first report: data that was prepared earlier has none."""
+    """Show the current step of a data set's preparation and its progress. No bar appears before the
+    first report, because data that was prepared earlier sends none."""
     with ExitStack() as stack:
         bar: tuple[Progress, TaskID] | None = None
 
@@ -121,9 +119,9 @@ def _bar(verb: str, title: str) -> Iterator[tuple[Progress, TaskID]]:
         try:
             yield progress, progress.add_task(f"{verb:9} {title}", total=None, share="", detail="")
         except BaseException:
-            progress.live.transient = True  # Erased, or on no terminal never printed.
+            progress.live.transient = True  # Erases the bar when it stops.
             progress.live.stop()
-            progress.disable = True  # Else it ends its line, which is not there.
+            progress.disable = True  # Otherwise an empty line would be printed.
             raise
 
 
@@ -132,7 +130,7 @@ def _percent(done: int, total: int) -> str:
 
 
 def _short(number: float) -> str:
-    """In at most four characters up to a thousand million: 950, 41k, 1.2M, 36M."""
+    """Format a number such as 950, 41k, 1.2M or 36M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if number >= size:
             digits = 1 if number < 9.95 * size and letter == "M" else 0

@@ -1,48 +1,49 @@
-"""Every error this library raises on purpose, sorted by what the caller can do about it:
-docs/protocols.md, "Errors", has them as a tree.
+"""The errors of this library, sorted by what the caller can do. docs/protocols.md, "Errors", shows
+them as a tree.
 """
 
 from embershard.formatting import printable
 
 
 class EmbershardError(Exception):
-    """Base of every error raised on purpose."""
+    """Base of all errors of this library."""
 
     def __init__(self, message: str = "") -> None:
         """
         Args:
-            message: what, where, expected and got. It may quote names that somebody else chose, and
-                ends on terminals: but for line feeds and tabs, control characters are escaped.
+            message: where the error is, what was expected and what was received. Control characters
+                except line feeds and tabs are escaped, because a quoted name may come from
+                somebody else and the message is printed on terminals.
         """
         super().__init__(printable(message, keep="\n\t"))
 
 
 class InputError(EmbershardError, ValueError):
-    """The caller passed something that contradicts itself or what is known."""
+    """An argument is invalid, or contradicts another argument or existing data."""
 
 
 class MissingKeyError(InputError, KeyError):
     """A jagged or keyed tensor has no such key."""
 
     def __str__(self) -> str:
-        # KeyError's would quote the message.
+        # KeyError would add quotes.
         return str(self.args[0])
 
 
 class ConfigError(InputError):
-    """A configuration file says something that cannot be used."""
+    """A configuration file or an option has an invalid value."""
 
 
 class DataError(InputError):
-    """A data file holds something that cannot be read."""
+    """A data file is missing, damaged, or has values that cannot be used."""
 
 
 class ExportError(InputError):
-    """A module cannot be exported as it is written."""
+    """A module cannot be exported without a change of its code."""
 
 
 class NotFoundError(InputError):
-    """The model, version, label or output asked for is not there."""
+    """The requested model, version, label or output does not exist."""
 
 
 class RequestError(InputError):
@@ -50,51 +51,51 @@ class RequestError(InputError):
 
 
 class UnauthenticatedError(InputError):
-    """The server asks for a token, and none or another came."""
+    """The server requires a token, and the call had none or a wrong one."""
 
 
 class PackageError(EmbershardError, ValueError):
-    """A package on disk is damaged, incomplete or of a version that cannot be read."""
+    """A package is damaged, incomplete or of a format version that cannot be read."""
 
 
 class PlanError(PackageError):
-    """A package's plan puts tables on devices that are not served here: take another plan."""
+    """A package's plan needs devices that this machine does not have. Choose another plan."""
 
 
 class RetryError(EmbershardError):
-    """Nothing is wrong with the request; trying again later can succeed."""
+    """The request is valid and may succeed later."""
 
 
 class DeadlineError(RetryError):
-    """The deadline passed before the answer came."""
+    """The deadline passed before the answer arrived."""
 
 
 class OverloadedError(RetryError):
-    """Refused at once, to protect the requests already accepted."""
+    """The server refused the request because it has too many others."""
 
     def __init__(self, message: str = "", *, retry_after_seconds: float | None = None) -> None:
         """
         Args:
             message: what was refused, and why.
-            retry_after_seconds: after how long the server asks to be tried again. None: it does
-                not say.
+            retry_after_seconds: time after which the server wants the request again. None if the
+                server does not say.
         """
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
 
 
 class UnavailableError(RetryError):
-    """No server answers there, or the one that does is shutting down."""
+    """No server answers at the address, or the server is shutting down."""
 
 
 class LostRankError(EmbershardError, RuntimeError):
-    """A collective failed, most likely because another rank has ended or never entered it."""
+    """A collective failed, probably because another rank has ended or did not enter it."""
 
     def __init__(self, message: str = "", *, cause: str = "") -> None:
         """
         Args:
-            message: this rank, those that are missing, and the cause.
-            cause: what torch.distributed says.
+            message: names this rank, the missing ranks, and the cause.
+            cause: the message of torch.distributed.
         """
         super().__init__(message)
         self.cause = cause

@@ -5,25 +5,25 @@ import math
 from collections.abc import Iterable, Sequence
 
 
-def count_text(number: int, one: str) -> str:
-    """With its noun, whose plural ends in s: 1 table, 1,200 tables."""
-    return f"{number:,} {one if number == 1 else one + 's'}"
+def count_text(number: int, noun: str) -> str:
+    """Format as ``1 table`` or ``1,200 tables``. The plural of the noun must end in s."""
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
 def devices_text(devices: Sequence[str], *, shown: int) -> str:
-    """Their names; of more than ``shown`` the number."""
+    """The names, or only the number of devices if there are more than ``shown``."""
     return ", ".join(devices) if len(devices) <= shown else f"{len(devices)} devices"
 
 
 def names_text(names: Iterable[str], *, shown: int = 20) -> str:
-    """The first of them in order, and how many more there are."""
-    found = sorted(names)
-    more = [f"{len(found) - shown:,} more"] if len(found) > shown else []
-    return ", ".join(found[:shown] + more)
+    """The first ``shown`` names in alphabetical order, and the number of the others."""
+    in_order = sorted(names)
+    more = [f"{len(in_order) - shown:,} more"] if len(in_order) > shown else []
+    return ", ".join(in_order[:shown] + more)
 
 
 def duration_text(seconds: float) -> str:
-    """With three digits and the unit that fits: 0.00123 is 1.23 ms, infinity never."""
+    """Format with three digits and a unit: 0.00123 is ``1.23 ms``, infinity is ``never``."""
     if math.isinf(seconds):
         return "never"
     value, unit = _with_unit(seconds)
@@ -31,44 +31,41 @@ def duration_text(seconds: float) -> str:
 
 
 def round_duration_text(seconds: float) -> str:
-    """Of a number that a person chose: 0.01 is 10 ms."""
+    """Format a duration that a person chose, without trailing zeros: 0.01 is ``10 ms``."""
     value, unit = _with_unit(seconds)
     return f"{value:.6g} {unit}"
 
 
 def ms_text(seconds: float) -> str:
-    """Without the unit: 1.234, and below 10 us 0.001234."""
+    """Format as milliseconds without the unit: ``1.234``, or ``0.001234`` below 10 us."""
     return f"{seconds * 1e3:.{6 if 0 < seconds < 1e-5 else 3}f}"
 
 
 def megabytes_text(count: float) -> str:
-    """Of bytes, in 10**6, without the unit: 1,234 or 12.3 or 0.456."""
+    """Format a number of bytes as megabytes (10**6) without the unit: ``1,234`` or ``0.456``."""
     megabytes = count / 1e6
     digits = 0 if megabytes >= 100 else 1 if megabytes >= 10 else 3
     return f"{megabytes:,.{digits}f}"
 
 
 def row_text(cells: Iterable[object]) -> str:
-    """A row of a Markdown table."""
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def table_lines(head: Sequence[str], rows: Iterable[Iterable[object]] = ()) -> list[str]:
-    """Those of a Markdown table."""
     return [row_text(head), "|---" * len(head) + "|", *map(row_text, rows)]
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with every character that does not print, unless in ``keep``, escaped as JSON
-    escapes it: control characters, line separators, marks of direction, halves of surrogate pairs.
-    """
+    """Escape unprintable characters as JSON does, except those in ``keep``: control characters,
+    line separators, marks of text direction and halves of surrogate pairs."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each in keep else _escape(each) for each in text)
+    return "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)
 
 
 def rate_text(rate: float) -> str:
-    """Of a rate per second, without the unit: 1,234 or 12.3."""
+    """Format a rate per second without the unit: ``1,234`` or ``12.3``."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
 
 
@@ -77,7 +74,7 @@ def _escape(character: str) -> str:
 
 
 def _with_unit(seconds: float) -> tuple[float, str]:
-    # 0.001 as it comes out of arithmetic, a little less, is a millisecond too.
+    # The tolerance makes a rounded 0.000999... a millisecond.
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size * (1 - 1e-9):
             return seconds / size, unit

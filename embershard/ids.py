@@ -1,4 +1,4 @@
-"""Ids as 64-bit numbers: of clients, of data and of vocabularies."""
+"""Converts the ids of requests, data sets and vocabularies to 64-bit numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -12,31 +12,29 @@ from embershard.errors import InputError
 _MASK = (1 << 64) - 1
 
 _SECRET = 0x1CAD_21F7_2C81_017C ^ 0xDB97_9083_E96D_D4DE
-"""Bytes 8 to 24 of XXH3's secret, combined as for inputs of four to eight bytes."""
+"""Bytes 8 to 24 of XXH3's secret, both halves combined by xor, for inputs of 4 to 8 bytes."""
 
 _PRIME = np.uint64(0x9FB2_1C65_1E98_DF25)
 
 
 @runtime_checkable
 class _Column(Protocol):
-    """An array of numpy, Arrow, pandas or torch."""
-
     def __array__(self) -> NDArray[Any]: ...
 
 
 def hash_string(text: str) -> int:
-    """The id that a string stands for: the XXH3-64 of its UTF-8 bytes, as a signed int64."""
+    """The id of a string: the XXH3-64 of its UTF-8 bytes, as a signed int64."""
     return int(_hashes("id", [text], InputError)[0])
 
 
 def hash_utf8(texts: Iterable[bytes]) -> NDArray[np.int64]:
-    """The ids of strings that are UTF-8 already, int64 ``[N]``."""
+    """The ids of strings in UTF-8, int64 ``[N]``."""
     return np.array(list(map(xxhash.xxh3_64_intdigest, texts)), dtype=np.uint64).view(np.int64)
 
 
 def hash_ids(ids: NDArray[np.int64], seed: int = 0) -> NDArray[np.uint64]:
-    """The XXH3-64 of each id's eight little-endian bytes, in the shape of ``ids``: the case of
-    eight bytes of the algorithm's specification, for all ids at once."""
+    """The XXH3-64 of each id's eight little-endian bytes, in the shape of ``ids``. Computed for all
+    ids together by the specification's formula for inputs of eight bytes."""
     swapped = int.from_bytes((seed & 0xFFFF_FFFF).to_bytes(4, "little"), "big")
     flip = np.uint64((_SECRET - (seed ^ swapped << 32)) & _MASK)
     hashes = ids.view(np.uint64)
@@ -51,7 +49,8 @@ def _rotated(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
 
 
 def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArray[np.int64]:
-    """Numbers of -2**63 .. 2**64 - 1, or strings, not both, as int64 ``[N]``, a copy."""
+    """Convert numbers in -2**63 .. 2**64 - 1, or strings, but not a mixture. Returns a copy, int64
+    ``[N]``."""
     if isinstance(ids, str | bytes):
         raise InputError(f"ids: expected a list of ids, got {type(ids).__name__} {ids!r}")
     if isinstance(ids, set | frozenset | Mapping):
@@ -65,8 +64,13 @@ def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArra
 def ids_of(
     what: str, values: Sequence[Any] | NDArray[Any], error: type[InputError] = InputError
 ) -> NDArray[np.int64]:
-    """Ids ``(n,)`` as 64 bits: integers as they are (unsigned ones keep their bits), strings
-    hashed. ``what``: of whom an ``error`` speaks."""
+    """Convert integers or strings to int64 ``(n,)``. Unsigned integers keep their bits; strings are
+    hashed.
+
+    Args:
+        what: the subject of error messages, such as ``feature 'user'``.
+        error: class of the errors to raise.
+    """
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iu":
             kind = np.uint64 if values.dtype.kind == "u" else np.int64
@@ -90,14 +94,14 @@ def ids_of(
                 f"{what}: expected ids that are integers of 64 bits or strings, "
                 f"got {type(value).__name__} ({value!r:.40})"
             )
-    raise error(f"{what}: expected all ids to be strings or none, got both")
+    raise error(f"{what}: expected only integers or only strings, got both")
 
 
 def _integers(what: str, values: Sequence[int], error: type[InputError]) -> NDArray[np.int64]:
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:
-        pass  # Some are from 2**63 up, or not of 64 bits at all.
+        pass  # Some ids are 2**63 or larger, or do not fit 64 bits.
     for value in values:
         if not -(1 << 63) <= value <= _MASK:
             raise error(f"{what}: expected ids of 64 bits, got {value}")
@@ -110,5 +114,5 @@ def _hashes(what: str, values: Sequence[str], error: type[InputError]) -> NDArra
     except UnicodeEncodeError as unwritable:
         text, reason = unwritable.object, unwritable.reason
         raise error(
-            f"{what}: expected text that UTF-8 can hold, got {text!r:.40}: {reason}"
+            f"{what}: expected text that UTF-8 can encode, got {text!r:.40}: {reason}"
         ) from unwritable

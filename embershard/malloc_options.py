@@ -1,4 +1,4 @@
-"""``set_malloc_options``: for a process that does nothing but serve, or train."""
+"""Options of glibc's malloc for processes that serve or train."""
 
 import ctypes
 from collections.abc import Mapping
@@ -10,16 +10,18 @@ MALLOC_OPTIONS: Final = {
     -3: "MALLOC_MMAP_THRESHOLD_",
     -8: "MALLOC_ARENA_MAX",
 }
-"""Parameters of ``mallopt``, each with the variable by which glibc takes it."""
+"""Parameters of ``mallopt``, with the environment variables that set them as well."""
 
 
 def set_malloc_options(environment: Mapping[str, str]) -> None:
-    """Has glibc's malloc keep memory for the next batch, since the system clears every page
-    again, and give each new thread an arena of its own: by default threads beyond eight for each
-    core share one, with a lock that a thread of idle priority may hold for milliseconds.
+    """Make glibc's malloc keep freed memory, and give each thread its own arena.
 
-    What the environment says holds as said. Does nothing with another C library. To be called
-    before many threads have allocated, since glibc looks at its limit of arenas once.
+    Freed memory serves the next batch. From the system it would come as pages to be cleared. By
+    default, threads beyond eight per core share arenas, and a thread with idle priority may hold an
+    arena's lock for milliseconds.
+
+    Variables in ``environment`` take precedence. Does nothing with another C library. Call it
+    early, since glibc reads its limit of arenas only once.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for parameter, name in MALLOC_OPTIONS.items():

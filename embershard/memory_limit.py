@@ -1,4 +1,4 @@
-"""How much memory this process may use."""
+"""Finds the memory that this process may use."""
 
 import os
 import resource
@@ -10,8 +10,8 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def memory_limit(*, cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
-    """Bytes of memory that this process may use: the machine's, or less where its cgroup, one above
-    it (versions 1 and 2), or its address space is bounded (``ulimit -v``)."""
+    """Number of bytes that this process may use: the smallest of the machine's memory, the limits
+    of its cgroup and of the parent cgroups (versions 1 and 2), and ``ulimit -v``."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
@@ -27,8 +27,8 @@ def memory_limit(*, cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> i
 
 
 def _memory_limit_files(cgroups: Path, own_cgroup: Path) -> Iterator[Path]:
-    """Those of the process's own cgroup and of each one above it. In a container the folder is
-    often the container's own, while the name is the machine's: some of them do not exist."""
+    """Files with the limits of the process's cgroup and its parents. Some may not exist, because a
+    container's cgroup often has the host's name but sees only its own part of ``cgroups``."""
     try:
         lines = own_cgroup.read_text().splitlines()
     except OSError:

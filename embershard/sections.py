@@ -1,4 +1,4 @@
-"""Sections of files that pydantic reads, and the problems that it finds in them."""
+"""Base class of the sections of TOML and JSON files, and messages for their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Section(BaseModel):
-    """Base of every section. An unknown key is an error, and values are read once."""
+    """Base of every section. Unknown keys are errors, and sections are immutable."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
@@ -20,12 +20,13 @@ class Section(BaseModel):
 
 
 def as_tuple(value: object) -> object:
-    """A tuple for a list of TOML or JSON, since nothing changes a section."""
+    """Convert a list of TOML or JSON to a tuple, because sections are immutable."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def problem_of(error: ErrorDetails, role: str = "") -> str:
-    """ "expected ..., got ..." from an error of pydantic. ``role`` follows what was expected."""
+    """Convert an error of pydantic to "expected ..., got ...". ``role`` is added after the expected
+    value."""
     if error["type"] == "missing":
         return f"expected a value{role}, got none"
     got = error["input"]

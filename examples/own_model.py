@@ -1,4 +1,4 @@
-"""A model of your own, the whole way: schema, training, export, serving, asking.
+"""Your own model from the schema to predictions: training, export, serving.
 
 .venv/bin/python examples/own_model.py [REPOSITORY]
 """
@@ -20,9 +20,9 @@ ITEMS = list(range(1000, 1300))
 SCHEMA = es.Schema(
     dense=[es.DenseInput("hour", scope="request"), es.DenseInput("price")],
     sparse=[
-        # Strings, by hash: no list of users to keep. Given once per request.
+        # Strings that are hashed, so that no list of users is kept. Sent once per request.
         es.SparseInput("user", scope="request", ids=es.Hash(buckets=1000)),
-        # A new item gets the row of all new items: one row more than there are ids.
+        # All unknown items share an additional row.
         es.SparseInput(
             "history",
             scope="request",
@@ -36,11 +36,11 @@ SCHEMA = es.Schema(
 
 
 class Ranker(torch.nn.Module):
-    """Forward takes dense inputs and rows, and must trace with torch.fx."""
+    """A model whose forward takes dense inputs and rows. torch.fx must be able to trace it."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Backward trains the rows of the batch alone; torch's optimizers read whole tables.
+        # Backward updates only the rows of the batch. torch's optimizers would read whole tables.
         self.embeddings = es.FusedEmbeddingBagCollection(
             [
                 es.EmbeddingBagConfig(
@@ -64,13 +64,13 @@ class Ranker(torch.nn.Module):
         """Probabilities, float32 ``(B,)``."""
         pooled = self.embeddings(sparse)
         user = torch.cat([dense[:, :1], pooled["user"], pooled["history"]], dim=1)
-        user = es.to_examples(self.user_side(user))  # Served: once per request up to here.
+        user = es.to_examples(self.user_side(user))  # A server runs this part once per request.
         x = torch.cat([dense[:, 1:], user, pooled["item"]], dim=1)
         return torch.sigmoid(self.over(x)).squeeze(1)
 
 
 def examples(count: int) -> Examples:
-    """Clicks made up: users like items whose number has their own parity, and low prices."""
+    """Make up clicks. Users like low prices, and items whose number has their own parity."""
     random = np.random.default_rng(0)
     users = random.integers(0, len(USERS), count)
     items = random.choice(ITEMS, count)
@@ -91,8 +91,8 @@ def examples(count: int) -> Examples:
 
 
 def train(model: Ranker, data: Examples) -> float:
-    """One pass; the mean loss of the last batches, in nats."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)  # Of the MLPs.
+    """Train for one epoch. Returns the mean loss of the last batches."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)  # Has only the MLPs' parameters.
     losses = []
     for batch in batches(data, batch_size=256, shuffle_seed=0):
         loss = torch.nn.functional.binary_cross_entropy(
@@ -106,21 +106,20 @@ def train(model: Ranker, data: Examples) -> float:
 
 
 def main() -> None:
-    """Train, export, serve from there, ask once."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("repository", nargs="?", help="to keep the package (default: a temporary)")
-    given = parser.parse_args()
+    parser.add_argument("repository", nargs="?", help="folder for the package (default: temporary)")
+    args = parser.parse_args()
     torch.manual_seed(0)
     model = Ranker()
     print(f"loss {train(model, examples(20_000)):.3f}")
     with tempfile.TemporaryDirectory() as temporary:
-        repository = Path(given.repository or temporary)
+        repository = Path(args.repository or temporary)
         names = [folder.name for folder in repository.glob("ranker/*")]
         versions = [int(name) for name in names if name.isdecimal()]
         es.export_model(
             model,
             SCHEMA,
-            repository / "ranker" / str(1 + max(versions, default=0)),  # None is ever replaced.
+            repository / "ranker" / str(1 + max(versions, default=0)),  # The next version.
             weights={"users": "int8", "items": "int4"},
         )
         options = es.ServerOptions(port=0)

@@ -1,10 +1,10 @@
-"""Scores Parquet files with a package on a Ray cluster: Parquet to Parquet, a scorer on each node.
+"""Scores Parquet files with a package on a Ray cluster, and writes Parquet files.
 
 pip install 'ray[data]', then
 python examples/score_on_ray.py repository/ranker/1 --data candidates/ --out scores --workers 2
 
-The package, the data and the output lie on storage that all nodes mount, or the data and the output
-are URLs. Rows keep their columns but not their order: carry a key along.
+The package must be on storage that all nodes mount. So must the data and the output, unless they
+are URLs. Rows keep their columns but not their order, so the data should have a key column.
 """
 
 import argparse
@@ -20,7 +20,7 @@ BATCHES_PER_BLOCK = 16
 
 
 class Scorer:
-    """A `BatchScorer` that also takes batches without rows."""
+    """A `BatchScorer` that also accepts batches without rows."""
 
     def __init__(self, package: str, threads: int) -> None:
         self._scorer = BatchScorer(package, threads=threads)
@@ -38,14 +38,14 @@ def score(
         package: folder of one version, the same on every node.
         files: files and folders of Parquet files.
         out: folder to write Parquet files to.
-        workers: processes that score, each with the package in memory.
+        workers: number of processes that score. Each has the package in memory.
         cores: cores of each worker.
-        batch_rows: rows of one call of a worker.
+        batch_rows: rows of a worker's call.
 
     Returns:
-        Number of rows that were written.
+        Number of written rows.
     """
-    # Ray joins small files to one block, which one worker would score.
+    # Ray would join small files to one block for a single worker.
     blocks = ray.data.read_parquet(list(files)).repartition(
         target_num_rows_per_block=BATCHES_PER_BLOCK * batch_rows
     )

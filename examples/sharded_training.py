@@ -1,4 +1,4 @@
-"""A model of one's own with its tables on two processes: plan, training, resuming, export, serving.
+"""Your own model with its tables on two processes: plan, training, resuming, export, serving.
 
 torchrun --standalone --nproc-per-node 2 examples/sharded_training.py
 """
@@ -59,7 +59,7 @@ SCHEMA = Schema(
 
 
 class Ranker(nn.Module):
-    """Plain PyTorch. On device meta no process builds a whole table."""
+    """A plain PyTorch model. With device meta, no process builds a whole table."""
 
     def __init__(self, device: str = "meta") -> None:
         super().__init__()
@@ -67,18 +67,18 @@ class Ranker(nn.Module):
         self.over = nn.Linear(1 + 2 * 16, 1)
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
-        """Probabilities, ``(B,)``."""
+        """Returns probabilities, ``(B,)``."""
         pooled = self.sparse(sparse).values()
         return torch.sigmoid(self.over(torch.cat([dense, pooled], dim=1))).squeeze(1)
 
 
 def make() -> tuple[nn.Module, Schema]:
-    """For the export."""
+    """The factory that the export calls."""
     return Ranker(), SCHEMA
 
 
 class Batch(NamedTuple):
-    """Of one rank."""
+    """A batch of one rank."""
 
     dense: Tensor
     sparse: KeyedJaggedTensor
@@ -86,30 +86,30 @@ class Batch(NamedTuple):
 
 
 def batches(first: int) -> Iterator[Batch]:
-    """Those of this rank from step ``first`` on: clicks made up, of users by parity."""
+    """Make up this rank's batches from step ``first`` on. Users with an odd number click."""
     for step in range(first, first + STEPS):
         random = torch.Generator().manual_seed(step * dist.get_world_size() + dist.get_rank())
         users = torch.randint(200, (BATCH,), generator=random)
-        seen = torch.randint(ITEMS, (3 * BATCH,), generator=random)  # three of each user
+        seen = torch.randint(ITEMS, (3 * BATCH,), generator=random)  # 3 per user
         lengths = torch.tensor([1] * BATCH + [3] * BATCH)
         sparse = KeyedJaggedTensor(["user", "seen"], torch.cat([users, seen]), lengths=lengths)
         yield Batch(torch.rand(BATCH, 1, generator=random), sparse, (users % 2).float())
 
 
 def ranker() -> Ranker:
-    """New, with the optimizer that trains its tables in the backward pass."""
+    """Make a model whose tables are trained in the backward pass."""
     model = Ranker()
     apply_optimizer_in_backward(RowWiseAdagrad, model.sparse.parameters(), {"lr": 0.1})
     return model
 
 
 def planned(model: Ranker, file: Path) -> ShardingPlan:
-    """The planner's plan, the same on every rank. Rank 0 prints its report and saves it."""
+    """Search a plan, which is the same on every rank. Rank 0 prints the report and saves it."""
     planner = EmbeddingShardingPlanner(
-        Topology(dist.get_world_size(), ddr_cap=4 << 30),  # 4 GiB for the tables of a rank
-        batch_size=BATCH,  # of one rank
-        constraints={"items": ParameterConstraints(pooling_factors=[3.0])},  # ids of a bag
-        pipelined=True,  # train() has a pipeline.
+        Topology(dist.get_world_size(), ddr_cap=4 << 30),  # 4 GiB for each rank's tables.
+        batch_size=BATCH,  # For each rank.
+        constraints={"items": ParameterConstraints(pooling_factors=[3.0])},  # Mean ids of a bag.
+        pipelined=True,  # train() uses a pipeline.
     )
     plan = planner.collective_plan(model, get_default_sharders())
     if dist.get_rank() == 0:
@@ -119,7 +119,7 @@ def planned(model: Ranker, file: Path) -> ShardingPlan:
 
 
 def by_rows(model: Ranker) -> ShardingPlan:
-    """A plan by hand: every table in row ranges over all ranks."""
+    """Make a plan by hand that cuts every table by rows over all ranks."""
     cuts = {table.name: row_wise() for table in TABLES}
     return ShardingPlan({"sparse": construct_module_sharding_plan(model.sparse, cuts)})
 
@@ -127,7 +127,7 @@ def by_rows(model: Ranker) -> ShardingPlan:
 def sharded(
     model: Ranker, plan: ShardingPlan
 ) -> tuple[DistributedModelParallel, torch.optim.Optimizer]:
-    """The model on all ranks, and the optimizer of its dense part."""
+    """Shard the model over all ranks. Also returns the optimizer of its dense part."""
     parallel = DistributedModelParallel(model, plan=plan)
     return parallel, torch.optim.Adagrad(parallel.parameters(), lr=0.1)
 
@@ -135,7 +135,7 @@ def sharded(
 def train(
     parallel: DistributedModelParallel, optimizer: torch.optim.Optimizer, data: Iterator[Batch]
 ) -> list[float]:
-    """The loss of each batch of this rank."""
+    """Train on all batches of this rank. Returns the loss of each."""
 
     def forward(batch: Batch) -> tuple[Tensor, float]:
         scores = parallel(batch.dense, batch.sparse)
@@ -154,13 +154,13 @@ def train(
 
 
 def run(folder: Path) -> None:
-    """Train, save, and go on from there under another plan. Every rank calls it."""
+    """Train, save, and continue with another plan. Every rank calls it."""
     model = ranker()
     parallel, optimizer = sharded(model, planned(model, folder / "plan.json"))
     losses = train(parallel, optimizer, batches(first=0))
     save_state(parallel, folder / "25", optimizer=optimizer)
 
-    model = ranker()  # As after a restart.
+    model = ranker()  # A new model, like after a restart.
     parallel, optimizer = sharded(model, by_rows(model))
     reported = load_state(parallel, folder / "25", optimizer=optimizer)
     losses += train(parallel, optimizer, batches(first=STEPS))
@@ -171,7 +171,8 @@ def run(folder: Path) -> None:
 
 
 def serve(folder: Path) -> None:
-    """Export the last checkpoint and ask a server for scores; a process alone."""
+    """Export the last checkpoint, and compare a server's scores with the model's. Only one process
+    calls it."""
     repository = folder / "models"
     export_checkpoint(
         folder / "50", repository / "ranker" / "1", model="sharded_training:make", weights="fp32"
@@ -196,12 +197,11 @@ def serve(folder: Path) -> None:
 
 
 def main() -> None:
-    """The whole way."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     with tempfile.TemporaryDirectory() as own:
         folders = [own]
-        dist.broadcast_object_list(folders)  # That of rank 0, on a disk that all ranks share.
+        dist.broadcast_object_list(folders)  # All ranks use rank 0's folder.
         run(Path(folders[0]))
         dist.destroy_process_group()
         if rank == 0:

@@ -1,4 +1,4 @@
-"""Rewrite the documents that code generates; check that every link in a document leads somewhere.
+"""Generate documents from the code, and check the links of all documents.
 
 python -m scripts.check_docs
 """
@@ -23,21 +23,22 @@ HEADING = re.compile(r"^#+\s+(?P<title>.+?)\s*$", re.MULTILINE)
 
 
 def broken_links(root: Path) -> list[str]:
-    """Links of the Markdown files in ``root`` and ``root/docs`` that lead nowhere, but to other
-    sites: ``<file>: <link>: <what is missing>`` for each, in order."""
-    found = []
+    """Find broken links in the Markdown files of ``root`` and ``root/docs``. Links to other sites
+    are not checked. Returns ``<file>: <link>: <what is missing>`` for each."""
+    problems = []
     for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
         prose = CODE.sub("", FENCE.sub("", page.read_text()))
         for target in (link["target"] for link in LINK.finditer(prose)):
             if "://" in target or target.startswith("mailto:"):
                 continue
             if missing := missing_part(page, target):
-                found.append(f"{page.relative_to(root)}: {target}: {missing}")
-    return found
+                problems.append(f"{page.relative_to(root)}: {target}: {missing}")
+    return problems
 
 
 def missing_part(page: Path, target: str) -> str:
-    """What a relative link of a page misses: nothing, the file, or the heading."""
+    """Describe what a relative link needs but does not exist, the file or the heading. Empty if
+    the link works."""
     path, _, anchor = target.partition("#")
     file = page.parent / path if path else page
     if not file.exists():
@@ -48,8 +49,7 @@ def missing_part(page: Path, target: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that GitHub gives to the headings of a page."""
-    titles = [found["title"].lower() for found in HEADING.finditer(FENCE.sub("", text))]
+    titles = [match["title"].lower() for match in HEADING.finditer(FENCE.sub("", text))]
     return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
 
 

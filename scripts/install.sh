@@ -1,23 +1,21 @@
 #!/usr/bin/env bash
-# Makes .venv able to run embershard, in stages; each does nothing when it has nothing to do.
+# Installs embershard into .venv, in stages. A stage that is up to date does nothing.
 #
-#   scripts/install.sh python     Python's packages and the generated messages: enough for lint
+#   scripts/install.sh python     Python packages and the generated messages: enough for lint
 #   scripts/install.sh browser    Chromium, for the tests of the status page (120 MB to download)
-#   scripts/install.sh fuzz       Debian's packages for C++, and clang with libFuzzer
-#   scripts/install.sh proxy      HAProxy, for the tests of the deployment behind it, and Prometheus'
-#                                 promtool, for those of its alerts
-#   scripts/install.sh triton     the tritonserver of a wheel, for the tests of the backend (55 MB to
+#   scripts/install.sh fuzz       Debian packages for C++, and clang with libFuzzer
+#   scripts/install.sh proxy      HAProxy and Prometheus' promtool, for the tests of deployments
+#   scripts/install.sh triton     tritonserver from a wheel, for the tests of the backend (55 MB to
 #                                 download)
-#   scripts/install.sh serving    Python's, Debian's packages for C++, and what serving needs of the
-#                                 extension: enough for the demo
-#   scripts/install.sh            the same with all of the extension: the load tool, the Triton
-#                                 backend, and what the C++ tests need
+#   scripts/install.sh serving    the stage python, Debian packages for C++, and the extension
+#                                 without tools: enough for the demo
+#   scripts/install.sh            the same, with the load tool, the Triton backend and the C++ tests
 #   scripts/install.sh torch VERSION
 #                                 the same with another torch, all in build/torch-VERSION
 #
-# PYTHON       the Python to build on; python3 unless set
-# TORCH_INDEX  where pip finds torch, such as PyTorch's CPU-only index; pip's own unless set
-# CUDA         1: torch and FBGEMM for GPUs, 0: FBGEMM for CPU; what the environment has unless set
+# PYTHON       the Python to use (default: python3)
+# TORCH_INDEX  package index for torch, such as PyTorch's CPU-only index (default: pip's)
+# CUDA         1: torch and FBGEMM for GPUs, 0: for CPU (default: as installed, at first 0)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,19 +36,19 @@ triton_wheel=nvidia-pytriton==0.7.0
 say() { printf 'install: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 
-# done_before STAGE KEY: whether the stage ran last for the same inputs.
+# done_before STAGE KEY: succeeds if the stage last ran with the same inputs.
 done_before() { [ "$(cat "$stamps/$1" 2>/dev/null)" = "$2" ]; }
 done_now() { mkdir -p "$stamps" && printf '%s\n' "$2" > "$stamps/$1"; }
 hash_of() { sha256sum "$@" | sha256sum | cut -d' ' -f1; }
 
-# as_root COMMAND...: runs it, or fails where this user may not.
+# as_root COMMAND...: runs the command as root, or fails if this user may not.
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
 is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-# Debian's packages that a stage needs, one a line.
+# Prints the Debian packages that a stage needs, one per line.
 needed_packages() {
   if [ "$1" = browser ]; then
     printf '%s\n' "${browser_packages[@]}"
@@ -75,22 +73,22 @@ needed_packages() {
   "$python" -c "$headers" 2>/dev/null || printf '%s\n' python3-dev
 }
 
-# Installs what is missing, or says what it is and stops.
+# Installs missing packages. Without permission it prints their names and fails.
 system_stage() {
   local name missing=()
   for name in $(needed_packages "$1"); do
     is_installed "$name" || missing+=("$name")
   done
   if [ ${#missing[@]} != 0 ] && ! as_root true 2>/dev/null; then
-    fail "these packages are missing, and this user may not install them. Run this, then try again:
+    fail "expected Debian packages that are missing and that this user may not install; first run:
   sudo apt-get install ${missing[*]}"
   fi
-  # ccache only makes it faster: worth installing, not worth stopping for.
+  # ccache makes builds faster, but is optional.
   if [[ $1 =~ ^(all|serving)$ ]] && ! is_installed ccache && as_root true 2>/dev/null; then
     missing+=(ccache)
   fi
   [ ${#missing[@]} != 0 ] || return 0
-  command -v apt-get >/dev/null || fail "this is neither Debian nor Ubuntu; needed: ${missing[*]}"
+  command -v apt-get >/dev/null || fail "expected Debian or Ubuntu; install: ${missing[*]}"
   say "Debian packages: ${missing[*]}"
   as_root apt-get update -qq
   as_root env DEBIAN_FRONTEND=noninteractive \
@@ -99,10 +97,10 @@ system_stage() {
 
 python_stage() {
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    fail "needs Python 3.11 or later, got $("$python" --version); set PYTHON to another"
+    fail "expected Python 3.11 or later, got $("$python" --version); set PYTHON to another"
 
-  # A virtual environment holds its own path, and what was built is for one Python. The two builds
-  # of FBGEMM have the same files, so that one is never installed over the other.
+  # A virtual environment contains its own path, and builds are for one Python. Both builds of
+  # FBGEMM have the same files, so one cannot be installed over the other. Start anew if any differs.
   local key cuda fbgemm=cpu
   cuda=${CUDA:-$(cat "$stamps/cuda" 2>/dev/null || echo 0)}
   [[ $cuda =~ ^[01]$ ]] || fail "CUDA: expected 1 or 0, got '$cuda'"
@@ -113,7 +111,7 @@ python_stage() {
     other_pins+=(--expression="s/^fbgemm-gpu-cpu==/fbgemm-gpu==/")
   fi
   if [ -e $venv ] && [ ! -e $stamps ]; then
-    fail "$PWD/$venv was not made by this script; move it away"
+    fail "$PWD/$venv: expected a folder that this script made, got another; move it away"
   fi
   if ! done_before venv "$key" || [ ! -x $venv/bin/pip ]; then
     rm -rf $venv $build
@@ -124,7 +122,7 @@ python_stage() {
 
   key=$(hash_of constraints.txt pyproject.toml scripts/install.sh)
   if ! done_before python "$key"; then
-    say "Python packages, torch among them: minutes the first time"
+    say "Python packages, including torch; takes minutes the first time"
     sed --expression='' "${other_pins[@]}" constraints.txt > $venv/constraints.txt
     local pip=($venv/bin/pip install --quiet --disable-pip-version-check -c $venv/constraints.txt)
     "${pip[@]}" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
@@ -152,14 +150,15 @@ PYTHON
   fi
 }
 
-# extension_stage PARTS: all, or serving, for which an extension with all parts is good as well.
+# extension_stage PARTS: builds all parts of the extension, or those for serving, which are included
+# in all.
 extension_stage() {
   local sources key tools=ON
   mapfile -t sources < <(find embershard/serving/predictor embershard/kernels/cpp proto CMakeLists.txt -type f | sort)
   key=$(hash_of "${sources[@]}" pyproject.toml constraints.txt)
   [ "$1" = all ] || tools=OFF
   if ! done_before extension "$1 $key" && ! done_before extension "all $key"; then
-    say "the extension, compiled: minutes the first time"
+    say "compiling the extension; takes minutes the first time"
     CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) $venv/bin/pip install --quiet --disable-pip-version-check \
       --no-deps --no-build-isolation --config-settings=build-dir=$build \
       --config-settings=cmake.define.EMBERSHARD_TOOLS=$tools \
@@ -168,18 +167,18 @@ extension_stage() {
   fi
 }
 
-# use_torch VERSION: sets what the stages install, and where, to that torch and its FBGEMM.
+# use_torch VERSION: makes the stages install this torch and its FBGEMM into a folder of their own.
 use_torch() {
   [[ $1 =~ ^2\.([0-9]+)\.[0-9]+$ ]] || fail "expected a version of torch such as 2.14.1, got '$1'"
   build=build/torch-$1
   venv=$build/venv
   stamps=$venv/stamps
-  # FBGEMM 1.6 pairs with torch 2.11, 1.7 with 2.12, and so on. Torch 2.11 needs setuptools below 82.
+  # FBGEMM 1.6 belongs to torch 2.11, 1.7 to 2.12, and so on. Torch 2.11 needs setuptools below 82.
   other_pins=(--expression="s/^torch==.*/torch==$1/" --expression="/^setuptools==/d"
     --expression="s/^fbgemm-gpu-cpu==.*/fbgemm-gpu-cpu==1.$((BASH_REMATCH[1] - 5)).*/")
 }
 
-# The wheel holds the libraries of the program, which needs nothing of what the wheel requires.
+# The wheel contains the program with its libraries. It does not need the wheel's requirements.
 triton_stage() {
   if ! done_before triton "$triton_wheel"; then
     say "tritonserver, of $triton_wheel"
@@ -214,5 +213,5 @@ case ${1:-all} in
     python_stage
     extension_stage all
     ;;
-  *) fail "unknown stage '$1'; known: python, serving, browser, fuzz, proxy, triton, torch, all" ;;
+  *) fail "expected python, serving, browser, fuzz, proxy, triton, torch or all, got '$1'" ;;
 esac

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# What runs embershard and builds nothing: what the images of docker/ hold. After scripts/install.sh.
+# Makes the parts of the images in docker/, which run embershard without a compiler. Run
+# scripts/install.sh first.
 #
-#   scripts/runtime.sh packages KIND        Debian's packages that it needs to run
-#   scripts/runtime.sh wheel                a wheel of embershard, in build/wheel
-#   scripts/runtime.sh build KIND FOLDER    a virtual environment with that wheel
+#   scripts/runtime.sh packages KIND        installs the Debian packages that it needs to run
+#   scripts/runtime.sh wheel                builds a wheel of embershard in build/wheel
+#   scripts/runtime.sh build KIND FOLDER    makes a virtual environment with that wheel
 #
 # KIND         serving; training, which also exports; triton, with a tritonserver
-# PYTHON       the Python to build on; python3 unless set
-# TORCH_INDEX  where pip finds torch, such as PyTorch's CPU-only index; pip's own unless set
-# CUDA         1: with FBGEMM for GPUs, which serving needs there
+# PYTHON       the Python to use (default: python3)
+# TORCH_INDEX  package index for torch, such as PyTorch's CPU-only index (default: pip's)
+# CUDA         1: with FBGEMM for GPUs, which serving on GPUs needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Debian 12's names. Those that the extension links to, and what embershard fetch needs for https.
+# Names of Debian 12: libraries of the extension, and certificates for embershard fetch over https.
 serving_packages=(ca-certificates libgrpc++1.51 libprotobuf32 libssl3 libxxhash0 python3)
 training_packages=("${serving_packages[@]}")
 triton_packages=("${serving_packages[@]}")
@@ -20,7 +21,7 @@ triton_packages=("${serving_packages[@]}")
 say() { printf 'runtime: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 
-# The extras of pyproject.toml that a kind has.
+# extras_of KIND: prints the extras of pyproject.toml to install.
 extras_of() {
   local fbgemm=cpu serving=fetch,sign
   if [ "${CUDA:-0}" = 1 ]; then
@@ -30,7 +31,7 @@ extras_of() {
   case $1 in
     serving | triton) echo $serving ;;
     training) echo $fbgemm,fetch,sign ;;
-    *) fail "unknown kind '$1'; known: serving, training, triton" ;;
+    *) fail "expected serving, training or triton, got '$1'" ;;
   esac
 }
 
@@ -41,11 +42,11 @@ packages() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${names[@]}"
 }
 
-# Writes build/wheel/embershard-*.whl for the Python and the torch of .venv. It compiles in a build
-# folder of its own.
+# Writes build/wheel/embershard-*.whl for the Python and the torch of .venv. It has its own build
+# folder.
 build_wheel() {
-  [ -x .venv/bin/pip ] || fail "there is no .venv; scripts/install.sh makes it"
-  say "a wheel of embershard: minutes the first time"
+  [ -x .venv/bin/pip ] || fail "expected .venv, got none; run scripts/install.sh"
+  say "building a wheel of embershard; takes minutes the first time"
   rm -rf build/wheel
   CCACHE_BASEDIR=$PWD CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
     .venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
@@ -57,7 +58,7 @@ build() {
   extras=$(extras_of "$1")
   build_wheel
   wheel=$(echo build/wheel/embershard-*.whl)
-  say "$2: Python packages, torch among them"
+  say "$2: Python packages, including torch"
   "${PYTHON:-python3}" -m venv --without-pip --clear "$2"
   pip=(.venv/bin/pip --python "$2/bin/python" install --quiet --disable-pip-version-check
     -c constraints.txt)
@@ -66,8 +67,7 @@ build() {
   [ "$1" != triton ] || add_triton "$2"
 }
 
-# add_triton FOLDER: a tritonserver, of whose requirements none is needed to run it, and where the
-# backend lies.
+# add_triton FOLDER: adds tritonserver without its wheel's requirements, and a link to the backend.
 add_triton() {
   local site wheel
   wheel=$(grep -oP '^triton_wheel=\K\S+' scripts/install.sh)

@@ -1,7 +1,7 @@
-"""A plugin of scikit-build-core: wheels require the torch that they were compiled against.
+"""A plugin of scikit-build-core that makes wheels require the torch they were compiled against.
 
-libtorch promises no ABI across minor versions, so the extension is used only with the one that it
-was compiled against. pyproject.toml gives the range of versions to compile against.
+libtorch has no stable ABI across minor versions, so the extension works only with the version that
+it was compiled against. pyproject.toml has the range of versions to compile against.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Provider:
-    """Adds requirements to a wheel. The sdist keeps those of pyproject.toml."""
+    """Adds requirements to wheels, but not to source distributions."""
 
     def build_state(self, build_state: str) -> None:
         self._is_sdist = build_state == "sdist"
@@ -27,10 +27,8 @@ class Provider:
 
 
 def requirements(torch: str) -> dict[str, Any]:
-    """What a wheel requires in addition to pyproject.toml, given the torch it is compiled against.
-
-    FBGEMM 1.6 pairs with torch 2.11, 1.7 with 2.12, and so on.
-    """
+    """Requirements of a wheel, in addition to pyproject.toml. ``torch`` is the version that it is
+    compiled against. FBGEMM 1.6 belongs to torch 2.11, 1.7 to 2.12, and so on."""
     major, minor = torch.split(".")[:2]
     fbgemm = f"1.{int(minor) - 5}"
     return {

@@ -1,4 +1,4 @@
-"""docs/cli.md, from the parser of the command line."""
+"""Generates docs/cli.md from the parser of the command line."""
 
 import argparse
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ HEAD = """# Command line
 
 Generated from the parser by `make docs`. Every command also has `--help`.
 
-Exit codes: 0; 1 after an error, which is one line on standard error; 2 if the command line cannot
-be parsed; 3 if `bench --slo` met its objective at no rate, or if `skew --fail-above` found a larger
-drift; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. The parser refuses an unknown command
-or option, a missing argument, two options that exclude each other in the usage line, text in place
-of a number, an empty value, what is none of the choices, and an option of `serve` that is given
-twice: its line names `--help`. Any other value that is refused, such as a number out of range, ends
-with 1.
-[Deployment](deployment.md#kubernetes) lists those of `serve`.
+| exit code | meaning |
+|---|---|
+| 0 | success |
+| 1 | an error, with one line on standard error; also a value that is out of range |
+| 2 | the command line cannot be parsed; the line names `--help` |
+| 3 | `bench --slo`: no rate met the objective; `skew --fail-above`: a drift was larger |
+| 129, 130, 143 | ended by SIGHUP, Ctrl-C or SIGTERM |
+
+[Deployment](deployment.md#kubernetes) lists the exit codes of `serve`.
 """
 
 
 def cli_page() -> str:
-    """The page: a section for each command, a table for each group of its arguments."""
     commands = dict(commands_of(parser()))
     parts = [HEAD, "| command | what it does |\n|---|---|"]
     for name, (_, summary) in commands.items():
@@ -38,10 +38,10 @@ def cli_page() -> str:
 def commands_of(
     program: argparse.ArgumentParser, prefix: str = ""
 ) -> Iterator[tuple[str, tuple[argparse.ArgumentParser, str]]]:
-    """Every command that does something, such as ``train`` and ``data init``, with its summary."""
-    (found,) = (a for a in program._actions if isinstance(a, argparse._SubParsersAction))
-    summary = {choice.dest: choice.help or "" for choice in found._choices_actions}
-    for name, command in found.choices.items():
+    """Yield commands such as ``train`` and ``data init``, each with its parser and summary."""
+    (commands,) = (a for a in program._actions if isinstance(a, argparse._SubParsersAction))
+    summary = {choice.dest: choice.help or "" for choice in commands._choices_actions}
+    for name, command in commands.choices.items():
         if command._subparsers is None:
             yield prefix + name, (command, summary[name])
         else:
@@ -54,11 +54,11 @@ def _group(command: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> 
         yield f"\n| {(group.title or '').removeprefix('positional ')} | meaning |\n|---|---|"
         for action in shown:
             text = command._get_formatter()._expand_help(action).replace("|", "\\|")
-            yield f"| `{_spelled(action)}` | {' '.join(text.split())} |"
+            yield f"| `{_usage(action)}` | {' '.join(text.split())} |"
 
 
-def _spelled(action: argparse.Action) -> str:
-    """Flags and the value, as a user types them; `\\|` is a `|` inside a table."""
+def _usage(action: argparse.Action) -> str:
+    """The flags and the value of an argument as a user types them, with ``|`` escaped."""
     value = action.metavar or (action.choices and "{" + ",".join(map(str, action.choices)) + "}")
     if not action.option_strings:
         return str(value or action.dest)
@@ -69,5 +69,5 @@ def _spelled(action: argparse.Action) -> str:
 
 
 def _sentence(text: str | None) -> str:
-    said = " ".join((text or "").split())
-    return said[:1].upper() + said[1:] + ("" if said.endswith(".") else ".")
+    words = " ".join((text or "").split())
+    return words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")

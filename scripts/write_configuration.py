@@ -1,4 +1,4 @@
-"""docs/configuration.md, from the classes that read a training run's TOML file."""
+"""Generates docs/configuration.md from the classes that read a training run's TOML file."""
 
 import inspect
 import json
@@ -31,15 +31,15 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration of a training run
 
 The TOML file that [`embershard train`](cli.md#embershard-train) reads, such as
-[movielens.toml](../examples/movielens/movielens.toml). `make docs` generates this page. A wrong
-file is an error with its line.
+[movielens.toml](../examples/movielens/movielens.toml). `make docs` generates this page. An error
+in the file names its line.
 """
-MODELS = """[Built-in models](models.md#built-in-models) says what each model is. All
-models have the keys that name none.
+MODELS = """[Built-in models](models.md#built-in-models) says what each model is. A
+key without models is for all models.
 
 """
-TASKS = """One section for each task, in the order of the model's logits. NAME is the output of the
-package. Without any section the model has one task `score` with the loss `bce`.
+TASKS = """One section for each task, in the order of the model's logits. NAME is the name of the
+package's output. Without a section the model has one task `score` with the loss `bce`.
 [Several tasks](training.md#several-tasks) says how they are trained and evaluated.
 
 """
@@ -48,7 +48,6 @@ BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt
 
 
 def configuration_page() -> str:
-    """The page: a table of keys for each section and model."""
     parts = [HEAD, *_data()]
     parts += _section("`[tasks.NAME]`", TaskConfig, note=TASKS)
     parts += _models()
@@ -109,17 +108,17 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _is_section(annotation: object) -> bool:
-    """True for keys that have tables of their own on the page."""
+    """True for keys that have their own table on the page."""
     kind = typing.get_args(annotation)[1] if typing.get_origin(annotation) is dict else annotation
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _type(field: FieldInfo) -> str:
     bounds = [
-        f"{words} {getattr(each, attribute):,}"
+        f"{words} {getattr(bound, attribute):,}"
         for kind, (attribute, words) in BOUNDS.items()
-        for each in field.metadata
-        if isinstance(each, kind)
+        for bound in field.metadata
+        if isinstance(bound, kind)
     ]
     if [bound.rpartition(" ")[0] for bound in bounds] == ["at least", "at most"]:
         bounds = [" to ".join(bound.rpartition(" ")[2] for bound in bounds)]
@@ -131,9 +130,9 @@ def _type_name(annotation: object) -> str:
     if origin is typing.Annotated:
         return _type_name(arguments[0])
     if origin is typing.Literal:
-        return ", ".join(f"`{json.dumps(each)}`" for each in arguments)
+        return ", ".join(f"`{json.dumps(value)}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
-        return _type_name(next(each for each in arguments if each is not types.NoneType))
+        return _type_name(next(kind for kind in arguments if kind is not types.NoneType))
     if origin is tuple:
         return f"list, each {_type_name(arguments[0])}"
     if origin is dict:

@@ -1,7 +1,7 @@
-"""docs/python.md, from the docstrings of what model authors and users of the client call.
+"""Generates docs/python.md from the docstrings of the public API.
 
-Code in a docstring becomes a block of Python. Those of the model authors' part are one program:
-`tests/export/test_python_page.py` runs them in the order of the page.
+Code in a docstring becomes a block of Python. The blocks for model authors form one program, which
+`tests/export/test_python_page.py` runs in the order of the page.
 """
 
 import ast
@@ -19,19 +19,18 @@ from embershard import client, data, export, serving, training
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
 HEAD = """# Python
 
-Generated from docstrings by `make docs`. Every error is an `EmbershardError`;
-[errors](protocols.md#errors) says which are raised when.
+Generated from docstrings by `make docs`. Every error is an `EmbershardError`, see
+[errors](protocols.md#errors).
 
 | reader | part |
 |---|---|
 | trains and exports a model | [model authors](#model-authors) |
-| asks a server for scores | [client authors](#client-authors) |
+| sends requests to a server | [client authors](#client-authors) |
 
 ## Model authors
 
-From a schema to scores, in the order of use. The examples are one program.
-[Models](models.md) explains the steps. [From plain PyTorch](from_pytorch.md) takes a model with
-`nn.Embedding` through them.
+From a schema to scores, in the order of use. The examples form one program. [Models](models.md)
+explains the steps. [From plain PyTorch](from_pytorch.md) starts from a model with `nn.Embedding`.
 """
 CLIENTS_HEAD = """## Client authors
 
@@ -47,13 +46,13 @@ with Client("127.0.0.1:50051") as client:
     print(answer["score"], answer.timing.total_us)
 ```
 
-`AsyncClient` has the same arguments and methods, to be awaited, and belongs to the event loop in
-which it is made. Its `stream.predict` gives the answer, no future: `asyncio.gather` sends many at
-once. `Lists` and all others are in `embershard.client`. [From gRPC](protocols.md#from-grpc) says
-what is sent again.
+`AsyncClient` has the same methods as coroutines. It works only in the event loop in which it is
+made. Its `stream.predict` returns the answer instead of a future; send many with `asyncio.gather`.
+All classes are in `embershard.client`. [From gRPC](protocols.md#from-grpc) says which calls are
+retried.
 """
 Documented: TypeAlias = Mapping[Callable[..., Any], tuple[str, ...]]
-"""Classes with their methods, and functions, in the order of the page."""
+"""Classes with the methods to show, and functions, in the order of the page."""
 
 AUTHORS: Documented = {
     es.Schema: (),
@@ -102,7 +101,6 @@ SECTIONS = {"Args": "argument", "Returns": "", "Raises": "raises"}
 
 
 def python_page() -> str:
-    """The page: a part for each kind of reader, with a section for each class and function."""
     parts = [HEAD, *_sections(AUTHORS), CLIENTS_HEAD, *_sections(CLIENTS)]
     return "\n".join(parts).replace("\n\n\n", "\n\n").rstrip("\n") + "\n"
 
@@ -128,7 +126,7 @@ def _sections(documented: Documented) -> Iterator[str]:
 
 
 def _call(name: str, of: Callable[..., Any]) -> str:
-    """A signature, which is not run: without a language."""
+    """A signature. The block has no language, so that tests do not run it."""
     return f"```\n{name}{_signature(of)}\n```\n"
 
 
@@ -145,14 +143,14 @@ def _tables(sections: Mapping[str, str]) -> Iterator[str]:
 
 
 def _parts(of: Any) -> tuple[str, dict[str, str]]:
-    """The docstring before its sections, and these by name, without their indentation."""
-    text, *found = re.split(rf"^({'|'.join(SECTIONS)}):\n", inspect.getdoc(of) or "", flags=re.M)
-    bodies = [textwrap.dedent(body).strip() for body in found[1::2]]
-    return text.strip(), dict(zip(found[::2], bodies, strict=True))
+    """Split a docstring into the text before its sections, and the sections by name."""
+    text, *rest = re.split(rf"^({'|'.join(SECTIONS)}):\n", inspect.getdoc(of) or "", flags=re.M)
+    bodies = [textwrap.dedent(body).strip() for body in rest[1::2]]
+    return text.strip(), dict(zip(rest[::2], bodies, strict=True))
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Text, and what is indented below it: code if the text ends with ``::``, else a drawing."""
+    """Convert paragraphs. An indented block is code after ``::``, else a drawing."""
     for block in re.split(r"\n\n(?=\S)", text):
         words, _, indented = block.partition("\n\n")
         is_code = words.endswith("::")
@@ -168,33 +166,32 @@ def _plain(text: str) -> str:
 
 
 def _signature(of: Callable[..., Any]) -> str:
-    """Names and defaults."""
     of_a_metaclass = isinstance(of, type) and type(of) is not type
     signature = inspect.signature(of.__init__ if of_a_metaclass else of)
     bare = [
-        each.replace(annotation=inspect.Parameter.empty)
-        for each in signature.parameters.values()
-        if each.name not in ("self", "cls")
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "cls")
     ]
     text = str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
     return re.sub(r"<(\w+\.\w+): '\w+'>", r"\1", text)  # A member of an enumeration.
 
 
 def _fields(of: type) -> Iterator[str]:
-    """Annotated fields, with the text below each."""
-    (made,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
-    assert isinstance(made, ast.ClassDef)
-    fields = [each for each in made.body if isinstance(each, ast.AnnAssign)]
+    """A table of annotated fields with the docstring after each."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    assert isinstance(tree, ast.ClassDef)
+    fields = [node for node in tree.body if isinstance(node, ast.AnnAssign)]
     if not fields:
         return
     yield "| field | type | meaning |\n|---|---|---|"
-    for each in fields:
-        below = made.body[made.body.index(each) + 1 :][:1]
-        match below:
-            case [ast.Expr(value=ast.Constant(value=str(said)))]:
-                meaning = _plain(said)
+    for field in fields:
+        next_node = tree.body[tree.body.index(field) + 1 :][:1]
+        match next_node:
+            case [ast.Expr(value=ast.Constant(value=str(docstring)))]:
+                meaning = _plain(docstring)
             case _:
                 meaning = ""
-        kind = _plain(ast.unparse(each.annotation))
-        yield f"| `{ast.unparse(each.target)}` | `{kind}` | {meaning} |"
+        kind = _plain(ast.unparse(field.annotation))
+        yield f"| `{ast.unparse(field.target)}` | `{kind}` | {meaning} |"
     yield ""

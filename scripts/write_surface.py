@@ -1,12 +1,12 @@
-"""Writes the public surface as text, one file a part, into tests/surface.
+"""Writes the public surface as text into tests/surface.
 
 python -m scripts.write_surface
 
-    names.txt    what each package exports: ``package.Name``
-    metrics.txt  every metric, of servers and of watches: name, kind, labels
+    names.txt    exported names of each package: ``package.Name``
+    metrics.txt  metrics of servers and of `embershard fetch --watch`: name, kind, labels
 
-A test compares the files with the code: the surface changes only in a commit that shows it. That of
-commands, with the options of a server, is docs/cli.md; that of messages is proto/embershard.
+A test compares the files with the code, so that a commit shows each change of the surface. The
+surface of commands is docs/cli.md, that of messages proto/embershard.
 """
 
 import importlib
@@ -21,7 +21,7 @@ FOLDER = ROOT / "tests" / "surface"
 
 
 def names() -> Iterator[str]:
-    """``package.Name`` of every package below ``embershard``."""
+    """Yield ``package.Name`` for all exported names."""
     for init in sorted((ROOT / "embershard").rglob("__init__.py")):
         parts = init.parent.relative_to(ROOT).parts
         if "_proto" not in parts and "predictor" not in parts:
@@ -30,7 +30,7 @@ def names() -> Iterator[str]:
 
 
 def metrics() -> Iterator[str]:
-    """``name kind {labels}``."""
+    """Yield ``name kind {labels}`` for all metrics."""
     watch = WatchStatus(interval_seconds=30)
     watch.want({"": 1}, "ranker")
     watch.serve([])
@@ -44,7 +44,6 @@ SURFACE = {
     "names.txt": names,
     "metrics.txt": metrics,
 }
-"""File in `FOLDER` -> its lines."""
 
 if __name__ == "__main__":
     for file_name, lines in SURFACE.items():

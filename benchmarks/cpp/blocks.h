@@ -1,4 +1,4 @@
-// A program as one side of a comparison: the lines of benchmarks/child.py.
+// The line protocol of benchmarks/child.py, for a program that is one side of a comparison.
 
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace embershard::benchmarks {
 
-// Answers each line `run SECONDS` with the figure <unit>_per_second, the sum over the threads,
-// until the input ends. `run(thread)` does some of the work and returns its units.
+// Answers each line `run SECONDS` with the figure <unit>_per_second, summed over the threads, until
+// the input ends. `run(thread)` does some of the work and returns the number of units.
 inline void AnswerBlocks(const std::string& unit, size_t threads,
                          const std::function<double(size_t thread)>& run) {
   using Clock = std::chrono::steady_clock;

@@ -1,11 +1,10 @@
-// The least a C++ gRPC server can do with our messages: parses each PredictRequest and
-// answers a PredictResponse as large as ours, of zeros.
+// The minimal C++ gRPC server. It parses each PredictRequest and answers zeros in a PredictResponse
+// of the same size as ours.
 //
 //   echo_server MODEL OUTPUT...
 //
-// The async API: one completion queue and one thread a core. MODEL: the model that answers name.
-// OUTPUT: names of the outputs in an answer, one value an example each. Serves until SIGTERM or
-// SIGINT.
+// Uses the async API with one completion queue and one thread for each core. Answers contain the
+// model's name MODEL and each OUTPUT with one value per example. Serves until SIGTERM or SIGINT.
 
 #include <grpcpp/grpcpp.h>
 
@@ -23,10 +22,10 @@
 namespace embershard::benchmarks {
 namespace {
 
-// Calls that wait on each completion queue for a client.
+// Calls of each completion queue that wait for a client.
 constexpr int kCallsPerQueue = 256;
 
-// What answers are made of.
+// The model and the outputs that answers name.
 struct AnswerFields {
   std::string model;
   std::vector<std::string> outputs;
@@ -44,13 +43,13 @@ void FillAnswer(const v1::PredictRequest& request, const AnswerFields& fields,
     output->add_shape(request.num_examples());
   }
   v1::Timing* const timing = response->mutable_timing();
-  timing->set_queue_us(100);  // As many bytes as times of ours take.
+  timing->set_queue_us(100);  // Typical times, which determine the number of bytes.
   timing->set_lookup_us(100);
   timing->set_dense_us(100);
   timing->set_total_us(300);
 }
 
-// One call of the async API, used again for the next client when it is over.
+// One call of the async API. It is reused for the next client.
 class AsyncCall {
  public:
   AsyncCall(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
@@ -59,17 +58,17 @@ class AsyncCall {
     Await();
   }
 
-  // The queue's event: whether the last operation succeeded.
+  // Handles an event of the queue. `ok` is true if the last operation succeeded.
   void Proceed(bool ok) {
     if (answering_) return Await();
-    if (!ok) return;  // The server shuts down: no client comes.
+    if (!ok) return;  // The server shuts down.
     answering_ = true;
     FillAnswer(state_->request, *fields_, &state_->response);
     state_->writer.Finish(state_->response, grpc::Status::OK, this);
   }
 
  private:
-  // Of one client's call; gRPC wants it fresh for each.
+  // State of a client's call, since gRPC needs a new one for each.
   struct State {
     grpc::ServerContext context;
     v1::PredictRequest request;
@@ -121,8 +120,7 @@ int Run(const StopSignals& stop, const AnswerFields& fields) {
     threads.emplace_back(ServeQueue, &service, queue.get(), &fields);
   }
   stop.ServeUntilOne(port);
-  // Calls that wait for a client go down with the process: ending them one by one would
-  // race with threads that request the next.
+  // Exit without ending the waiting calls, which would race with threads that request the next one.
   std::fflush(stdout);
   std::_Exit(EXIT_SUCCESS);
 }

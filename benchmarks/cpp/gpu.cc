@@ -1,13 +1,13 @@
-// A package on a device, without a server:
+// Measures a package on a device, without a server:
 //
 //   gpu <package> <plan> [<slots>]
 //
-// prints Markdown rows: examples a second and the latency of a batch for several batch sizes, with
-// each of 1 .. `slots` batches at once (default: 3), and the share of the time that copies to and
-// from the device would take at the rate that one large copy reaches. Ids are drawn at random.
-// Lists are as long as those of the package's first sample.
+// Prints a Markdown table for several batch sizes and 1 .. `slots` concurrent batches (default: 3):
+// examples per second, latency of a batch, and the share of time that copies to and from the device
+// would take at the rate of one large copy. Ids are random. Lists are as long as in the package's
+// first sample.
 //
-// It links no gRPC: it runs on a machine that has torch and FBGEMM but not the rest.
+// It does not link gRPC, so that it runs on a machine with only torch and FBGEMM.
 
 #include <algorithm>
 #include <atomic>
@@ -45,9 +45,9 @@ T ValueOrFail(Result<T> result) {
   return std::move(*result);
 }
 
-// The length of an input's lists, for each input.
+// The length of each input's lists.
 std::vector<size_t> ListLengths(const Model& model) {
-  if (model.samples().empty()) Fail("expected a package with samples, got one without");
+  if (model.samples().empty()) Fail("package: expected samples, got none");
   const SampleRequest& sample = model.samples().front();
   std::vector<size_t> lengths;
   size_t list = 0;
@@ -58,7 +58,7 @@ std::vector<size_t> ListLengths(const Model& model) {
   return lengths;
 }
 
-// One request of `examples` examples.
+// Draws a batch of one request with `examples` examples.
 Slot DrawBatch(const Model& model, size_t slot_number, size_t examples, std::mt19937_64* random) {
   const Manifest& manifest = model.manifest();
   const Schema& schema = manifest.schema;
@@ -90,7 +90,7 @@ struct Measured {
   double examples_per_second = 0;
   double p50_ms = 0;
   double p99_ms = 0;
-  uint64_t copied_bytes = 0;  // By one batch.
+  uint64_t copied_bytes = 0;  // Per batch.
 };
 
 uint64_t CopiedBytes(const Model& model) {
@@ -104,7 +104,7 @@ void RunOrFail(Model* model, Slot* batch) {
   if (!status.ok()) Fail(status.message());
 }
 
-// kBatches for each slot, which have warmed up.
+// Draws kBatches for each slot, and runs some of them to warm up.
 std::vector<std::vector<Slot>> DrawBatches(Model* model, size_t slots, size_t examples) {
   std::vector<std::vector<Slot>> batches(slots);
   for (size_t number = 0; number < slots; ++number) {
@@ -136,7 +136,7 @@ Measured Measure(Model* model, size_t threads, std::vector<std::vector<Slot>>& b
   for (std::thread& thread : running) thread.join();
   const double passed = std::chrono::duration<double>(Clock::now() - start).count();
   std::vector<double> all;
-  for (const std::vector<double>& some : seconds) all.insert(all.end(), some.begin(), some.end());
+  for (const auto& of_thread : seconds) all.insert(all.end(), of_thread.begin(), of_thread.end());
   std::ranges::sort(all);
   const size_t examples = all.size() * batches[0][0].examples;
   return {.examples_per_second = static_cast<double>(examples) / passed,
@@ -145,7 +145,7 @@ Measured Measure(Model* model, size_t threads, std::vector<std::vector<Slot>>& b
           .copied_bytes = (CopiedBytes(*model) - copied_before) / all.size()};
 }
 
-// Measures one large copy to the device, in bytes a second.
+// The rate of large copies to the device, in bytes per second.
 double CopyRate(const std::string& device_name) {
   constexpr size_t kBytes = size_t{64} << 20;
   constexpr int kCopies = 16;

@@ -1,10 +1,10 @@
-// What the cores and the memory of this machine can do at best, as a side of a comparison:
+// Measures the limits of this machine's cores and memory, as a side of a comparison:
 //
-//   limits <threads> stream         GB read from memory in order
-//   limits <threads> multiply_add   float32 operations in registers, two a multiply-add
+//   limits <threads> stream         GB read from memory sequentially
+//   limits <threads> multiply_add   float32 operations in registers, two per multiply-add
 //   limits <threads> gather <codes> <rows>
-//                                   rows of 32, 64 or 128 codes drawn at random, made floats,
-//                                   multiplied and added (random_rows.h)
+//                                   random rows of 32, 64 or 128 codes that are summed, see
+//                                   random_rows.h
 //
 // Compiled for the processor that builds it (EMBERSHARD_LIMITS_ARCH).
 
@@ -24,7 +24,7 @@
 namespace embershard::benchmarks {
 namespace {
 
-// Does some of the work of a thread and returns its units.
+// Does some of a thread's work and returns the number of units.
 using Run = std::function<double(size_t thread)>;
 
 double ReadAll(std::span<const std::byte> memory) {
@@ -38,11 +38,11 @@ double ReadAll(std::span<const std::byte> memory) {
   return 1e-9 * static_cast<double>(memory.size());
 }
 
-// GFLOP, in enough chains that no multiply-add waits for the one before it.
+// Returns GFLOP. Has enough independent chains that no multiply-add waits for the previous one.
 double MultiplyAdd(size_t) {
   constexpr size_t kChains = 12, kSteps = size_t{1} << 18;
   Floats sums[kChains] = {};
-  for (Floats& sum : sums) asm volatile("" : "+x"(sum));  // Else equal chains become one.
+  for (Floats& sum : sums) asm volatile("" : "+x"(sum));  // Or the compiler merges equal chains.
   for (size_t step = 0; step < kSteps; ++step) {
     for (Floats& sum : sums) sum = sum * 0.999F + 1e-3F;
   }
@@ -63,7 +63,7 @@ Run Gather(size_t threads, size_t rows) {
   return [all](size_t thread) { return SumFloats<kCodes>(*all, thread); };
 }
 
-// Empty: rows of such a size are not compiled.
+// Empty if rows of this size are not compiled.
 Run Gather(size_t threads, size_t codes, size_t rows) {
   if (codes == 32) return Gather<32>(threads, rows);
   if (codes == 64) return Gather<64>(threads, rows);

@@ -1,15 +1,18 @@
-// Lookups of a package's tables, rows drawn at random, as a side of a comparison:
+// Looks up random rows of a package's tables, as a side of a comparison:
 //
-//   lookup <package> <bags> <rows a bag> <threads> embershard   our kernels, threads share a batch
-//   lookup <package> <bags> <rows a bag> <threads> each         the same, a batch for each thread
-//   lookup <package> <bags> <rows a bag> <threads> fbgemm       FBGEMM's operator, likewise
+//   lookup <package> <bags> <rows a bag> <threads> <side> [<batches>]
 //
-// Both read the same tables (in huge pages where the system gives them), and the same batches: of
-// each thread as many as a further argument says, or enough that the fast caches do not hold their
-// rows. A third cache may: 64 batches of 512 bags of 20 read a quarter of 8 tables of 1 GiB.
-// FBGEMM's operator has one thread. It takes 32-bit row numbers and does not check them; its sums
-// are compared with ours first. Not with THP_MEM_ALLOC_ENABLE=1: it maps sums of over 2 MiB anew in
-// every call, for which 512 bags of 26 tables took seven times as long.
+//   embershard   our kernels; threads share a batch
+//   each         our kernels; each thread has its own batch
+//   fbgemm       FBGEMM's operator; each thread has its own batch
+//
+// All sides read the same tables, in huge pages if possible, and the same batches. <batches> is the
+// number for each thread. By default their rows just exceed the L1 and L2 caches, but may fit the
+// L3 cache: only 64 batches of 512 bags of 20 rows read a quarter of 8 tables of 1 GiB.
+//
+// FBGEMM's operator is called with 32-bit row numbers, which it does not check. Its sums are first
+// compared with ours. Do not set THP_MEM_ALLOC_ENABLE=1: FBGEMM then maps sums of over 2 MiB again
+// in every call, which took seven times as long for 512 bags of 26 tables.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -41,7 +44,7 @@
 namespace embershard {
 namespace {
 
-constexpr size_t kRowsDrawn = size_t{1} << 15;  // Of each table, at least, over all batches.
+constexpr size_t kRowsDrawn = size_t{1} << 15;  // Least rows of each table in all batches together.
 
 [[noreturn]] void Fail(const std::string& message) {
   std::cerr << "lookup: " << message << '\n';
@@ -51,12 +54,12 @@ constexpr size_t kRowsDrawn = size_t{1} << 15;  // Of each table, at least, over
 struct Arguments {
   std::string package;
   size_t bags = 0;
-  size_t length = 0;  // Of each bag.
+  size_t length = 0;  // Rows of each bag.
   size_t threads = 0;
-  size_t batches = 0;  // Of each thread. 0: by kRowsDrawn.
+  size_t batches = 0;  // Batches of each thread. 0: by kRowsDrawn.
 };
 
-// Of each sparse input `bags` lists.
+// `bags` random lists for each sparse input.
 class Batch {
  public:
   Batch(const Package& package, size_t bags, size_t length, std::mt19937_64& random)
@@ -85,7 +88,7 @@ class Batch {
   std::vector<JaggedRows> lists_;
 };
 
-// The same for the same arguments.
+// Draws the same batches for the same arguments.
 std::vector<Batch> DrawBatches(const Package& package, const Arguments& arguments) {
   std::mt19937_64 random(1);
   std::vector<Batch> batches;
@@ -120,24 +123,24 @@ class OurLookup {
 
 using Named = std::map<std::string, c10::IValue>;
 
-// FBGEMM's numbers (SparseType, EmbeddingLocation, PoolingMode).
+// FBGEMM's values of SparseType, EmbeddingLocation and PoolingMode.
 constexpr int64_t kFp32 = 0;
 constexpr int64_t kInt8 = 2;
 constexpr int64_t kInt4 = 3;
 constexpr int32_t kHost = 3;
 constexpr int64_t kSum = 0;
 
-// Those that are the same for every batch, by their names in the operator's schema.
+// Arguments that are the same for every batch, by their names in the operator's schema.
 Named TableArguments(const Package& package) {
   const Manifest& manifest = package.manifest();
   const TableStore& tables = package.tables();
   std::vector<int64_t> offsets, types, dim_offsets = {0};
-  int64_t largest_dims[2] = {};  // Of int8 tables, and of int4 ones.
-  // The operator takes one array of weights: what spans the tables, of which it reads these alone.
+  int64_t largest_dims[2] = {};  // For int8 tables, and for int4 tables.
+  // The operator takes one array of weights, so pass the memory from the first to the last table.
   std::byte* base = nullptr;
   const std::byte* end = nullptr;
   for (size_t i = 0; i < manifest.tables.size(); ++i) {
-    auto* const rows = const_cast<std::byte*>(tables.rows(i));  // It only reads.
+    auto* const rows = const_cast<std::byte*>(tables.rows(i));  // The operator only reads them.
     if (base == nullptr || rows < base) base = rows;
     end = std::max(end, tables.rows(i) + tables.size_bytes(i));
   }
@@ -146,7 +149,7 @@ Named TableArguments(const Package& package) {
     const TableSpec& table = manifest.tables[at];
     const bool is_int4 = table.weights == WeightType::kInt4;
     if (!is_int4 && table.weights != WeightType::kInt8) {
-      Fail("table '" + table.name + "': expected int8 or int4");
+      Fail("table '" + table.name + "': expected int8 or int4, got another type");
     }
     offsets.push_back(tables.rows(at) - base);
     types.push_back(is_int4 ? kInt4 : kInt8);
@@ -173,7 +176,7 @@ Named TableArguments(const Package& package) {
   };
 }
 
-// The batch's concatenated lists, as the operator takes them.
+// The operator's arguments with the concatenated lists of a batch.
 Named BatchArguments(const Batch& batch, size_t bags) {
   std::vector<int32_t> rows, offsets = {0};
   for (const JaggedRows& list : batch.lists()) {
@@ -200,7 +203,7 @@ class FbgemmLookup {
     }
   }
 
-  // Of one batch. Any thread.
+  // Looks up one batch. Thread-safe.
   at::Tensor Run(size_t batch) const {
     const c10::InferenceMode guard;
     std::vector<c10::IValue> stack = calls_[batch];
@@ -224,7 +227,7 @@ class FbgemmLookup {
       } else if (argument.default_value()) {
         ordered.push_back(*argument.default_value());
       } else {
-        Fail("FBGEMM's operator has an argument '" + argument.name() + "', expected none of it");
+        Fail("FBGEMM's operator: expected only known arguments, got '" + argument.name() + "'");
       }
     }
     return ordered;
@@ -236,11 +239,11 @@ class FbgemmLookup {
 
 void CheckSums(std::span<const float> ours, const at::Tensor& theirs) {
   if (theirs.numel() != static_cast<int64_t>(ours.size())) {
-    Fail("expected inputs of examples with one lookup each");
+    Fail("package: expected inputs of example scope with one lookup each, got others");
   }
   const auto* values = theirs.const_data_ptr<float>();
   for (size_t i = 0; i < ours.size(); ++i) {
-    if (!(std::abs(ours[i] - values[i]) <= 1e-4F)) {  // Nor is NaN.
+    if (!(std::abs(ours[i] - values[i]) <= 1e-4F)) {  // Also fails for NaN.
       Fail("sum " + std::to_string(i) + ": expected " + std::to_string(ours[i]) + ", got " +
            std::to_string(values[i]));
     }

@@ -1,10 +1,9 @@
-// The server around a model that does no work: request validation, queue, batch builder and answers
-// are those of embershard, outputs are zeros.
+// embershard's server with a model that does no work. Outputs are zeros.
 //
 //   noop_server PACKAGE
 //
-// PACKAGE: folder of one version, for its schema, limits and id maps. Serves until SIGTERM
-// or SIGINT.
+// PACKAGE is the folder of a version whose schema, limits and id maps are used. Serves until
+// SIGTERM or SIGINT.
 
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +27,7 @@ class NoopModel final : public Model {
 
   const Manifest& manifest() const override { return package_->manifest(); }
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
-  // None: a model that does nothing gives no scores worth a check.
+  // No samples, because zeros cannot be compared with stored scores.
   const std::vector<SampleRequest>& samples() const override { return no_samples_; }
 
   Status Run(Slot& slot) override {

@@ -1,6 +1,7 @@
-// Rows of a table drawn at random, dequantized and summed, 20 a bag: what a lookup cannot pass.
-// Each thread has 32 batches of 512 bags of its own. A row is a 4-byte header, scale and bias, and
-// int8 codes.
+// Sums random rows of a table, 20 in each bag, as fast as possible. This is an upper bound for the
+// speed of lookups. Each thread has its own 32 batches of 512 bags.
+//
+// row   2 bytes scale (bfloat16) | 2 bytes bias (bfloat16) | int8 codes
 
 #pragma once
 
@@ -35,17 +36,17 @@ constexpr size_t kLanes = 4;
 using Floats [[gnu::vector_size(kLanes * 4)]] = float;
 using Integers [[gnu::vector_size(kLanes * 4)]] = int32_t;
 
-// The compiler must take `value` for read.
+// Makes the compiler assume that `value` is read.
 template <typename T>
 void Keep(const T& value) {
   asm volatile("" : : "g"(&value) : "memory");
 }
 
-// In huge pages where the system gives them, every byte 1. Never freed.
+// Allocates memory with all bytes 1, in huge pages if possible. It is never freed.
 inline std::span<std::byte> HugeMemory(size_t bytes) {
   void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) {
-    std::cerr << "limits: no memory for " << bytes << " bytes\n";
+    std::cerr << "limits: expected " << bytes << " bytes of memory, got none\n";
     std::exit(1);
   }
   madvise(start, bytes, MADV_HUGEPAGE);
@@ -69,8 +70,8 @@ inline Floats WidenedCodes(const std::byte* codes) {
 
 constexpr size_t kBagRows = 20;
 constexpr size_t kBags = 512;
-constexpr size_t kRowsDrawn = kBagRows * kBags * 32;  // By each thread.
-constexpr size_t kAhead = 16;                         // Rows asked for before they are summed.
+constexpr size_t kRowsDrawn = kBagRows * kBags * 32;  // For each thread.
+constexpr size_t kAhead = 16;                         // Rows between prefetch and sum.
 constexpr size_t kHeaderBytes = 4;
 constexpr size_t kLineBytes = 64;
 
@@ -89,7 +90,7 @@ class RandomRows {
     }
   }
 
-  // Calls bag(its rows, where its sums go, where those of two bags later go); millions of rows.
+  // Calls bag(rows, sums, sums of the second next bag) for each bag. Returns millions of rows.
   template <class Bag>
   double ForBags(size_t thread, const Bag& bag) {
     const uint32_t* const rows = drawn_[thread].data();
@@ -102,7 +103,7 @@ class RandomRows {
   const std::byte* Header(uint32_t row) const { return rows_ + row * row_bytes_; }
   const std::byte* Codes(uint32_t row) const { return Header(row) + kHeaderBytes; }
 
-  // Asks for all lines of a row.
+  // Prefetches all cache lines of a row.
   template <size_t kCodes>
   void Fetch(uint32_t row) const {
     __builtin_prefetch(Header(row));
@@ -125,14 +126,14 @@ void FetchSums(const float* sums) {
     __builtin_prefetch(sums + at, 1);
 }
 
-// Scale and bias are bfloat16, which every processor widens with a shift.
+// Reads a bfloat16 as a float.
 inline float Widened(const std::byte* at) {
   uint16_t value;
   std::memcpy(&value, at, sizeof(value));
   return std::bit_cast<float>(uint32_t{value} << 16);
 }
 
-// Each code is made a float, multiplied and added.
+// Converts each code to a float, multiplies it by the scale, and adds it.
 template <size_t kCodes>
 double SumFloats(RandomRows& all, size_t thread) {
   constexpr size_t kVectors = std::min<size_t>(kCodes / kLanes, 8);  // Summed in registers at once.

@@ -1,5 +1,4 @@
-// What the servers of the benchmarks have in common: how they say where they listen,
-// and how they are ended.
+// The start message and the stop signals of the benchmarks' servers.
 
 #pragma once
 
@@ -10,8 +9,8 @@
 
 namespace embershard::benchmarks {
 
-// SIGTERM and SIGINT, kept from every thread that begins later.
-// REQUIRES: built before any thread is.
+// Blocks SIGTERM and SIGINT in this thread and in threads that it starts later.
+// REQUIRES: constructed before other threads start.
 class StopSignals {
  public:
   StopSignals() {
@@ -21,8 +20,7 @@ class StopSignals {
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   }
 
-  // Says on standard output that a port of this machine is listened on, and returns when
-  // one of the signals has come.
+  // Prints the address, and waits for one of the signals.
   void ServeUntilOne(int port) const {
     std::printf("serving on 127.0.0.1:%d\n", port);
     std::fflush(stdout);

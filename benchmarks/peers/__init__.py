@@ -1,3 +1,3 @@
-"""The far ends of peers, run as children: ``python -m benchmarks.peers.<name>``."""
+"""Programs that run peers in child processes: ``python -m benchmarks.peers.<name>``."""
 
 __all__: list[str] = []

@@ -1,9 +1,8 @@
-"""The least a Python gRPC server can do with our messages: what a server written with grpc.aio
-begins with. Parses each PredictRequest, answers a PredictResponse as large as ours, of zeros.
+"""The minimal Python server with grpc.aio. It parses each PredictRequest and answers zeros in a
+PredictResponse of the same size as ours.
 
 ``python -m benchmarks.peers.aio_echo MODEL OUTPUT...`` serves on a free port until SIGTERM or
-SIGINT. MODEL: what answers say that they come from. OUTPUT: names of the outputs in an answer, one
-value an example each.
+SIGINT. Answers contain the model's name MODEL and each OUTPUT with one value per example.
 """
 
 import asyncio
@@ -17,7 +16,6 @@ from embershard._proto import predictor_pb2 as pb
 
 
 def answer(request: pb.PredictRequest, model: str, outputs: Sequence[str]) -> pb.PredictResponse:
-    """As large as ours: a float32 of every output for each example."""
     count = request.num_examples
     return pb.PredictResponse(
         model=model,
@@ -29,8 +27,6 @@ def answer(request: pb.PredictRequest, model: str, outputs: Sequence[str]) -> pb
 
 
 async def serve(model: str, outputs: Sequence[str]) -> None:
-    """Until a signal comes."""
-
     async def predict(request: pb.PredictRequest, _: object) -> pb.PredictResponse:
         return answer(request, model, outputs)
 

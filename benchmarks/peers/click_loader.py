@@ -1,5 +1,5 @@
-"""A DataLoader over Parquet files with two workers, as one writes it without embershard: record
-batches of pyarrow, and a collate function without a loop over rows."""
+"""A DataLoader for Parquet files with two workers, as one would write it without embershard: with
+record batches of pyarrow, and a collate function without a loop over rows."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -21,7 +21,7 @@ LABELS = ["click", "buy"]
 
 
 class Clicks(IterableDataset[Batch]):
-    """Batches of the files of each worker, again and again, in the order of the rows."""
+    """Endless batches of each worker's files, in the order of the rows."""
 
     def __init__(self, folder: Path, schema: Schema, batch_size: int) -> None:
         self._files, self._size = sorted(folder.glob("*.parquet")), batch_size
@@ -64,6 +64,5 @@ class Clicks(IterableDataset[Batch]):
 
 
 def click_loader(folder: Path, schema: Schema, batch_size: int) -> DataLoader[Batch]:
-    """Batches of the clicks of `benchmarks.parquet_tasks`, made by processes of their own."""
     clicks = Clicks(folder, schema, batch_size)
     return DataLoader(clicks, batch_size=None, num_workers=WORKERS, prefetch_factor=4)

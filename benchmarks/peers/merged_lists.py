@@ -1,4 +1,4 @@
-"""Lists of several requests as one batch, in numpy; needs nothing else."""
+"""Merges the lists of several requests into one batch. Only needs numpy."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,17 @@ from numpy.typing import NDArray
 def merged_lists(
     lengths: Sequence[NDArray[np.int32]], values: Sequence[NDArray[np.int64]], *, keys: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Feature by feature the lists of the first request, of the second, and so on: their lengths
-    ``[keys * sum of B]`` and values. ``lengths``: of each request, ``[keys * B]``, feature by
-    feature."""
-    feature = np.concatenate([np.repeat(np.arange(keys), len(each) // keys) for each in lengths])
+    """Merge lists so that each feature's lists of all requests follow one another.
+
+    Args:
+        lengths: list lengths of each request with B examples, ``[keys * B]``, feature by feature.
+        values: values of each request, in the same order.
+        keys: number of features.
+
+    Returns:
+        Lengths ``[keys * sum of B]``, and values.
+    """
+    feature = np.concatenate([np.repeat(np.arange(keys), len(part) // keys) for part in lengths])
     order = np.argsort(feature, kind="stable")
     counts = np.concatenate(lengths)
     starts = np.cumsum(counts) - counts

@@ -1,11 +1,13 @@
-"""TorchRec's quantized model as a child, over a model and a batch that lie in a folder.
+"""TorchRec's quantized model, with a model and a batch in a folder of `benchmarks.torchrec`.
 
     python -m benchmarks.peers.torchrec_offline FOLDER eager|script|bf16 THREADS
 
-``eager``: as TorchRec's quantization leaves it. ``script``: int32 ids; traced, scripted and frozen,
-without FBGEMM's bounds check; ``THP_MEM_ALLOC_ENABLE=1`` is the caller's to set. ``bf16``: that,
-with the dense layers and the pooled vectors in bfloat16. Writes the scores to FOLDER/<mode>.npy
-first; units are examples.
+eager    the result of TorchRec's quantization
+script   int32 ids; traced, scripted and frozen, without FBGEMM's bounds check. The caller sets
+         ``THP_MEM_ALLOC_ENABLE=1``
+bf16     like script, with dense layers and pooled vectors in bfloat16
+
+Writes the scores to FOLDER/<mode>.npy, then speaks the line protocol of `benchmarks.child`.
 """
 
 import json
@@ -26,7 +28,6 @@ from benchmarks.child import answer
 
 
 def main() -> None:
-    """Set up, score once, then serve blocks."""
     folder, mode, threads = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     assert mode in ("eager", "script", "bf16")
     torch.set_num_threads(threads)
@@ -59,13 +60,11 @@ def main() -> None:
 
 
 def about_in(folder: Path) -> dict[str, Any]:
-    """Tables, layers and the names of sparse inputs, in the order of the workload."""
     about: dict[str, Any] = json.loads((folder / "model.json").read_text())
     return about
 
 
 def built(folder: Path) -> nn.Module:
-    """The model in float32, with the weights that lie in the folder."""
     about = about_in(folder)
     tables = [
         EmbeddingBagConfig(**{**table, "pooling": PoolingType[table["pooling"]]})
@@ -79,7 +78,6 @@ def built(folder: Path) -> nn.Module:
 
 
 def scripted(model: nn.Module) -> Any:
-    """A quantized model, traced, scripted and frozen, without FBGEMM's bounds check."""
     for module in model.modules():
         if hasattr(module, "bounds_check_mode_int"):
             setattr(module, "bounds_check_mode_int", BoundsCheckMode.NONE.value)  # noqa: B010

@@ -1,7 +1,7 @@
-"""TorchRec's planner: tables as JSON on standard input, its plan, CPU seconds and number of
-proposals as JSON on the last line. After ``seconds_max`` it returns the best of its proposals.
+"""Runs TorchRec's planner, in the peers' environment.
 
-Runs in the peers' environment.
+Reads tables as JSON from standard input. Writes the plan, CPU seconds and number of proposals as
+JSON in the last line. After ``seconds_max`` it takes the best proposal so far.
 """
 
 import json
@@ -23,15 +23,14 @@ from torchrec.distributed.planner.types import ParameterConstraints
 
 
 def model_of(tables: list[dict[str, Any]]) -> torch.nn.Module:
-    """One collection of tables, without weights."""
     configs = [
         EmbeddingBagConfig(
-            name=each["name"],
-            num_embeddings=each["rows"],
-            embedding_dim=each["dim"],
-            feature_names=[each["name"]],
+            name=table["name"],
+            num_embeddings=table["rows"],
+            embedding_dim=table["dim"],
+            feature_names=[table["name"]],
         )
-        for each in tables
+        for table in tables
     ]
     collection = EmbeddingBagCollection(device=torch.device("meta"), tables=configs)
     return torch.nn.ModuleDict({"sparse": collection})
@@ -47,12 +46,12 @@ def main() -> None:
         local_world_size=ranks,
     )
     constraints = {
-        each["name"]: ParameterConstraints(
+        table["name"]: ParameterConstraints(
             sharding_types=["table_wise", "column_wise", "row_wise"],
             compute_kernels=["fused"],
-            pooling_factors=[each["pooling"]],
+            pooling_factors=[table["pooling"]],
         )
-        for each in tables
+        for table in tables
     }
     estimators = [
         EmbeddingPerfEstimator(topology, constraints),
@@ -72,9 +71,9 @@ def main() -> None:
     start = time.process_time()
     plan = planner.plan(model_of(tables), sharders)
     seconds = time.process_time() - start
-    found = {}
+    rectangles = {}
     for name, sharding in plan.plan["sparse"].items():
-        found[name] = [
+        rectangles[name] = [
             [
                 shard.shard_offsets[0],
                 shard.shard_offsets[0] + shard.shard_sizes[0],
@@ -84,7 +83,7 @@ def main() -> None:
             ]
             for shard in sharding.sharding_spec.shards
         ]
-    answer = {"plan": found, "cpu_seconds": seconds, "proposals": planner._num_proposals}
+    answer = {"plan": rectangles, "cpu_seconds": seconds, "proposals": planner._num_proposals}
     print(json.dumps(answer))
 
 

@@ -1,6 +1,6 @@
-"""A rank of TorchRec's sharded training, under ``torchrun``:
-
-python -m benchmarks.peers.torchrec_sharded step|sparse PLAN TABLES
+"""A rank of sharded training with TorchRec. Run it under ``torchrun`` as
+``python -m benchmarks.peers.torchrec_sharded step|sparse PLAN TABLES``, see
+`benchmarks.sharded_step`.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,6 @@ TORCHREC = Library(torchrec, DLRM, plans=sharding_plan, distributed=model_parall
 
 
 def main() -> None:
-    """Joins the ranks, then serves blocks."""
     case = Case.from_arguments()
     start_rank()
     model, tables = TORCHREC.build(case)
@@ -32,7 +31,7 @@ def main() -> None:
 def sharded_model(
     model: nn.Module, tables: nn.Module, cuts: Mapping[str, tuple[str, int]]
 ) -> nn.Module:
-    """A model with a collection on all ranks. ``cuts``: by table, its plan and its number."""
+    """Shard a model over all ranks. ``cuts``: plan and number of each table, by name."""
     sharded: nn.Module = TORCHREC.shard(model, tables, cuts, EmbeddingBagCollectionSharder())
     return sharded
 

@@ -1,9 +1,11 @@
-"""TorchRec's quantized model as a model of Triton's backend for Python, which calls it.
+"""TorchRec's quantized model for Triton's Python backend.
 
-Parameters: ``folder``, which `benchmarks.torchrec` filled; ``mode``, ``each``: request by
-request, ids as they come; ``merged``: one batch of all requests of a call, traced, scripted and
-frozen, with int32 ids. Tensors: DENSE [1, B, F] float32, LENGTHS [1, L] int32, VALUES [1, V] int64,
-feature by feature; score [1, B] float32.
+The parameter ``folder`` is a folder of `benchmarks.torchrec`. With ``mode`` ``each``, requests run
+one by one. With ``merged``, all requests of a call form one batch, and the model is traced,
+scripted and frozen, with int32 ids.
+
+Inputs are DENSE float32 [1, B, F], LENGTHS int32 [1, L] and VALUES int64 [1, V], feature by
+feature. The output is score, float32 [1, B].
 """
 
 import json
@@ -23,32 +25,28 @@ from benchmarks.peers.torchrec_offline import about_in, built, scripted
 
 
 class TritonPythonModel:
-    """What Triton's backend for Python calls."""
-
     def initialize(self, args: dict[str, str]) -> None:
-        """Builds the model, once an instance."""
-        given = json.loads(args["model_config"])["parameters"]
-        folder = Path(given["folder"]["string_value"])
-        self.merges = given["mode"]["string_value"] == "merged"
+        parameters = json.loads(args["model_config"])["parameters"]
+        folder = Path(parameters["folder"]["string_value"])
+        self.merges = parameters["mode"]["string_value"] == "merged"
         self.keys = about_in(folder)["keys"]
         model = quantize_inference_model(built(folder).eval(), output_dtype=torch.float32)
         self.model = scripted(model) if self.merges else model
         self.ids = torch.int32 if self.merges else torch.int64
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Answers all requests of a call."""
         inputs = [
             [_array(request, name) for name in ("DENSE", "LENGTHS", "VALUES")]
             for request in requests
         ]
         if not self.merges:
-            return [_answer(self._scores(*each)) for each in inputs]
-        dense, lengths, values = (list(each) for each in zip(*inputs, strict=True))
+            return [_answer(self._scores(*arrays)) for arrays in inputs]
+        dense, lengths, values = (list(arrays) for arrays in zip(*inputs, strict=True))
         scores = self._scores(
             np.concatenate(dense), *merged_lists(lengths, values, keys=len(self.keys))
         )
-        ends = np.cumsum([len(each) for each in dense])[:-1]
-        return [_answer(each) for each in np.split(scores, ends)]
+        ends = np.cumsum([len(rows) for rows in dense])[:-1]
+        return [_answer(part) for part in np.split(scores, ends)]
 
     def _scores(
         self, dense: NDArray[np.float32], lengths: NDArray[np.int32], values: NDArray[np.int64]
@@ -60,14 +58,14 @@ class TritonPythonModel:
         )
         with torch.inference_mode():
             logits = self.model(torch.from_numpy(dense), features)
-            found: NDArray[np.float32] = torch.sigmoid(logits).squeeze(1).numpy()
-        return found
+            scores: NDArray[np.float32] = torch.sigmoid(logits).squeeze(1).numpy()
+        return scores
 
 
 def _array(request: Any, name: str) -> NDArray[Any]:
-    """A tensor of a request, without the 1 before its shape."""
-    found: NDArray[Any] = pb_utils.get_input_tensor_by_name(request, name).as_numpy()[0]
-    return found
+    """A request's tensor without its first dimension of 1."""
+    array: NDArray[Any] = pb_utils.get_input_tensor_by_name(request, name).as_numpy()[0]
+    return array
 
 
 def _answer(scores: NDArray[np.float32]) -> Any:

@@ -1,3 +1,3 @@
-"""The benchmarks: functions that declare sides, what they are compared by, and the bound."""
+"""The benchmarks. Each declares sides, the figures to compare, and bounds for their ratios."""
 
 __all__: list[str] = []

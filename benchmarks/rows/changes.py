@@ -1,4 +1,4 @@
-"""Latency of a server at a part of its capacity, beside what happens in it meanwhile."""
+"""Latency of a server below its capacity while versions are swapped, shadowed or added."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ QUIET = "no change"
 
 
 def _half_load(bench: Bench, package: PackageSpec = SMALL) -> Load:
-    """Blocks of 4 s at half of what a closed loop reaches, with two versions of a package."""
+    """A load at half of the capacity, in blocks of 4 s, on a server with two versions."""
     load = Load(
         server=ServeModels(models=one_model(package, package), name="quiet"),
         requests=Requests(package=package, examples=16, count=500),
@@ -25,7 +25,6 @@ def _half_load(bench: Bench, package: PackageSpec = SMALL) -> Load:
 
 
 def _shadowed(package: PackageSpec, shadow: PackageSpec) -> ServeModels:
-    """The shadow gets 5 % of the requests."""
     return ServeModels(
         models=one_model(package, shadow),
         labels=(("small", "shadow", 2),),
@@ -36,7 +35,8 @@ def _shadowed(package: PackageSpec, shadow: PackageSpec) -> ServeModels:
 def _compare(
     bench: Bench, quiet: Load, changes: dict[str, tuple[str, Load]], *, blocks: int = 10
 ) -> None:
-    """Rows of p99 beside the load without a change. ``changes``: by row, the side."""
+    """Add rows that compare the p99 with that of the load without changes. ``changes``: title and
+    load of the side, by row."""
     bench.compare(
         f"*small*, 16 examples, {quiet.rate:.0f} requests/s, half of the capacity",
         {**dict(changes.values()), QUIET: quiet},
@@ -47,7 +47,7 @@ def _compare(
 
 @benchmark()
 def swaps(bench: Bench) -> None:
-    """Versions that become the default in turn, and a shadow."""
+    """Swaps of the default version, and a shadow."""
     quiet = _half_load(bench)
     swapped = replace(quiet, server=TWO_VERSIONS)
     other = replace(quiet, server=OTHER_TABLES, swap_seconds=0.0)
@@ -67,7 +67,6 @@ def swaps(bench: Bench) -> None:
 
 @benchmark(by_name_only=True)
 def swaps_200(bench: Bench) -> None:
-    """About 200 swaps, one a second."""
     quiet = _half_load(bench)
     swapped = replace(quiet, server=TWO_VERSIONS, swap_seconds=1.0)
     _compare(bench, quiet, {"p99": ("a swap every 1 s", swapped)}, blocks=40)
@@ -75,7 +74,7 @@ def swaps_200(bench: Bench) -> None:
 
 @benchmark()
 def shadows(bench: Bench) -> None:
-    """Shadows at fault, which get 5 % of the requests."""
+    """Faulty shadows that get 5 % of the requests."""
     good = PackageSpec(variant="shadow_good")
     quiet = _half_load(bench, good)
     titles = {
@@ -98,19 +97,18 @@ def shadows(bench: Bench) -> None:
 
 @benchmark()
 def two_models(bench: Bench) -> None:
-    """Two models in one server, each at 35 % of its capacity."""
     small = Requests(examples=16, count=500)
     for row, second in {"small_small": small, "small_mlperf": MLPERF_REQUESTS}.items():
         requests = {"first": small, "second": second}
         server = ServeModels(
-            models=tuple((name, (each.package,)) for name, each in requests.items()),
+            models=tuple((name, (drawn.package,)) for name, drawn in requests.items()),
             flags=RESIDENT,
         )
         loads = dict[str, Load]()
-        for name, each in requests.items():
+        for name, drawn in requests.items():
             load = Load(
                 server=server,
-                requests=replace(each, model=name),
+                requests=replace(drawn, model=name),
                 seconds=10.0,
                 warmup_seconds=0.5,
                 all_ok=False,

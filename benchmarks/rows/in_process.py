@@ -1,4 +1,4 @@
-"""Models in process: beside TorchRec's, and on other kinds of processors."""
+"""Models in process, compared with TorchRec's, and on older kinds of processors."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +16,11 @@ FORCED = {
     "AVX-512": {"EMBERSHARD_ISA": "avx512", **LIBRARY_ISA["avx512"]},
     "native": {},
 }
-"""Environment by kind. Also of libraries that Python loads before embershard."""
+"""Environment by kind of processor. Includes variables of libraries that are loaded earlier than
+embershard."""
 
 
 def _local(package: PackageSpec, examples: int, threads: int = 1) -> Local:
-    """One request of so many examples, as a batch."""
     return Local(
         package=package,
         requests=Requests(package=package, examples=examples, count=1, seed=3),
@@ -32,7 +32,6 @@ def _local(package: PackageSpec, examples: int, threads: int = 1) -> Local:
 
 @benchmark(peers=True)
 def offline(bench: Bench) -> None:
-    """Beside TorchRec's quantized models."""
     batches = (
         ("dlrm_v2_100", 256), ("rm2_10", 64), ("small", 1), ("small", 512), ("ranking", 200)
     )  # fmt: skip
@@ -77,7 +76,7 @@ def _beside_torchrec(
 
 @benchmark(by_name_only=True)
 def which_machine(bench: Bench) -> None:
-    """Examples a CPU-second in fp32 and bf16, on this processor and on older ones."""
+    """Examples per CPU second in fp32 and bf16, on this processor and as on older ones."""
     batches = (("ranking", 200), ("small", 256), ("rm2_10", 64), ("dlrm_v2_100", 256))
     for workload, examples in batches:
         fp32 = PackageSpec(workload=workload)

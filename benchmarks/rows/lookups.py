@@ -1,4 +1,4 @@
-"""Lookups beside FBGEMM's, and what one thread or two of this machine do at best."""
+"""Lookups compared with FBGEMM, and the limits of one and two threads of this machine."""
 
 from benchmarks.checkout import THIS
 from benchmarks.harness import Bench, Ratio, Side, benchmark
@@ -10,12 +10,12 @@ OURS, EACH = "embershard", "embershard, a batch for each thread"
 THEIRS, LIMIT = "FBGEMM, tuned", "random-row limit"
 ROWS = "million_rows_per_second"
 BATCHES = 64
-"""In turn, of each thread: they read a quarter of tables of 1 GiB, more than third caches hold."""
+"""Batches of each thread. They read a quarter of tables of 1 GiB, more than the L3 cache holds."""
 
 
 @benchmark()
 def lookup(bench: Bench) -> None:
-    """int8 and int4, of tables in the cache and of 1 GiB."""
+    """int8 and int4 tables of 1 GiB, and tables that fit the cache."""
     for weights in ("int8", "int4"):
         for tables in ("d64", "d128", "d64_cached", "d128_cached"):
             package = PackageSpec(workload=f"lookup_{tables}", weights=weights)
@@ -27,7 +27,7 @@ def lookup(bench: Bench) -> None:
 
 @benchmark()
 def lookup_sizes(bench: Bench) -> None:
-    """Tables of *small*, with few and many bags and ids."""
+    """Tables of *small*, with small and large batches and short and long bags."""
     for bags in (1, 64, 512):
         for length in (1, 20):
             _compare(bench, f"{bags}x{length}", SMALL, bags=bags, length=length)
@@ -35,7 +35,7 @@ def lookup_sizes(bench: Bench) -> None:
 
 @benchmark()
 def limits(bench: Bench) -> None:
-    """Memory in order and at random, multiply-adds, and linear layers alone."""
+    """Sequential and random memory reads, multiply-adds, and linear layers."""
     sums = "int8 rows drawn at random, {}, sums of 20"
     probes = {
         "stream": ("memory read in order", "gb_per_second"),
@@ -60,7 +60,7 @@ def limits(bench: Bench) -> None:
 
 
 def _limit(threads: int, *probe: object) -> Child:
-    """Of this checkout's ``cpp/limits.cc``."""
+    """A probe of ``cpp/limits.cc``, always from this checkout."""
     return Child(
         command=lambda _: THIS.program("limits", threads, *probe), cores=tuple(range(threads))
     )
@@ -76,13 +76,20 @@ def _compare(
     threads: int = 1,
     batches: int = 0,
 ) -> None:
-    """Adds rows beside FBGEMM and beside the limit: ``bags`` of each table in a batch, with
-    ``length`` ids each. Threads share our batches; with a batch for each, as FBGEMM's operator and
-    a server's threads have, a row of its own. ``batches`` of each thread come in turn. 0: as few as
-    the fast caches do not hold."""
+    """Add rows that compare with FBGEMM and with the limit.
+
+    Our threads share a batch. With several threads, a further row has a batch for each thread, as
+    FBGEMM's operator and servers do.
+
+    Args:
+        bags: bags of each table in a batch.
+        length: ids of each bag.
+        batches: batches that each thread runs in turn. 0: just enough to exceed the L1 and L2
+            caches.
+    """
     tables = WORKLOADS[package.workload].tables()
-    dim, rows = tables[0].embedding_dim, sum(each.num_embeddings for each in tables)
-    codes = dim if package.weights == "int8" else dim // 2  # Bytes.
+    dim, rows = tables[0].embedding_dim, sum(table.num_embeddings for table in tables)
+    code_bytes = dim if package.weights == "int8" else dim // 2
 
     def side(kernels: str) -> Child:
         return Child(
@@ -96,7 +103,7 @@ def _compare(
     sides: dict[str, Side] = {
         OURS: side("embershard"),
         THEIRS: side("fbgemm"),
-        LIMIT: _limit(threads, "gather", codes, rows),
+        LIMIT: _limit(threads, "gather", code_bytes, rows),
     }
     ratios = [Ratio(name, ROWS, OURS, THEIRS), Ratio(f"{name}_limit", ROWS, OURS, LIMIT)]
     if threads > 1:

@@ -1,4 +1,5 @@
-"""The highest rate that keeps a latency objective, and the server beside the model in process."""
+"""The highest rate that meets a latency objective, and there the server compared with the model in
+process."""
 
 from benchmarks.harness import Bench, benchmark
 from benchmarks.loads import Load
@@ -13,7 +14,7 @@ MLPERF_REQUESTS = Requests(package=MLPERF, examples=0, count=100)
 
 
 def _search(requests: Requests, limit_seconds: float, *, seconds: float) -> HighestRate:
-    """A search for a limit of the p99. ``seconds``: of each run."""
+    """Search for a limit of the p99. ``seconds`` is the length of each run."""
     return HighestRate(
         load=Load(
             server=Serve(package=requests.package, flags=RESIDENT),
@@ -28,7 +29,6 @@ def _search(requests: Requests, limit_seconds: float, *, seconds: float) -> High
 
 @benchmark()
 def headline_bf16(bench: Bench) -> None:
-    """*ranking* at a p99 below 10 ms."""
     requests = Requests(package=RANKING, examples=200, count=200)
     measure_objective(
         bench,
@@ -43,7 +43,6 @@ def headline_bf16(bench: Bench) -> None:
 
 @benchmark()
 def mlperf_bf16(bench: Bench) -> None:
-    """*dlrm_v2_100* at a p99 below 60 ms."""
     measure_objective(
         bench,
         f"*dlrm_v2_100*, bf16: Poisson arrivals, MLPerf's sizes (mean 270); `{' '.join(RESIDENT)}`",

@@ -14,7 +14,7 @@ from benchmarks.statistics import Bound
 
 CAPACITY_SECONDS: Final = 3.0
 RECOVERY_SECONDS: Final = 1.0
-"""From the end of the overload until the rate counts again."""
+"""Time after the overload before the rate is measured again."""
 
 TIMES_CAPACITY: Final = 3.0
 DEADLINE_SECONDS: Final = 0.1
@@ -24,13 +24,19 @@ DEADLINE_SECONDS: Final = 0.1
 class Overload:
     """A closed loop, an open loop at a multiple of its rate, and the closed loop again.
 
-    Figures: ``capacity_per_second`` before, ``ok_per_second`` meanwhile, ``recovered_per_second``;
-    ``memory_growth_mib``, ``late_percent`` of the accepted requests, ``accepted_p99_us`` from the
-    scheduled time, ``refusal_p99_us`` from sending.
+    ==================== ====================================================
+    capacity_per_second  rate of the closed loop before the overload
+    ok_per_second        rate of OK answers during the overload
+    recovered_per_second rate of the closed loop after the overload
+    memory_growth_mib    peak memory minus memory before the overload
+    late_percent         share of accepted requests that missed the deadline
+    accepted_p99_us      latency of accepted requests, from the scheduled time
+    refusal_p99_us       latency of refusals, from the time of sending
+    ==================== ====================================================
     """
 
     load: Load
-    """The closed loop; its seconds are those of the overload."""
+    """The closed loop. Its seconds are the length of the overload."""
 
     is_peer: bool = False
 
@@ -49,7 +55,7 @@ class Overload:
                 timeout_seconds=DEADLINE_SECONDS,
             )
             resident = memory_bytes(process)
-            Path(f"/proc/{process}/clear_refs").write_text("5")  # The peak starts anew.
+            Path(f"/proc/{process}/clear_refs").write_text("5")  # Resets the peak.
             result = send(overload)
             peak = memory_bytes(process, "VmHWM")
             recovered = send(replace(closed, warmup_seconds=RECOVERY_SECONDS))
@@ -72,7 +78,6 @@ class Overload:
 
 @benchmark(by_name_only=True)
 def overload_long(bench: Bench) -> None:
-    """A minute of overload."""
     ranking, side, capacity = PackageSpec(workload="ranking"), "overload", "capacity_per_second"
     load = Load(
         server=Serve(package=ranking),

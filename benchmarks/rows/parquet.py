@@ -1,5 +1,5 @@
-"""Parquet files: scored beside the model in process, read beside training and a DataLoader, and
-request rows beside impression rows."""
+"""Parquet files: scoring compared with the model in process, reading compared with a training step
+and a DataLoader, and request rows compared with impression rows."""
 
 from benchmarks.harness import Bench, Ratio, benchmark
 from benchmarks.parquet_tasks import ParquetSide
@@ -10,7 +10,7 @@ TASK = "the five commands' task: 200,000 rows, 12 dense and 21 sparse inputs, DL
 
 @benchmark()
 def score(bench: Bench) -> None:
-    """`embershard score` beside the predictor with the same rows in memory."""
+    """`embershard score`, and the predictor with the same rows in memory."""
     sides = ("files", "rows", "requests")
     bench.compare(
         TASK,
@@ -25,7 +25,7 @@ def score(bench: Bench) -> None:
 
 @benchmark()
 def parquet_reader(bench: Bench) -> None:
-    """Share of a training step that waits for the reader; the reader beside a DataLoader."""
+    """Share of a training step that waits for the reader, and the reader and a DataLoader."""
     sides = {
         reader: ParquetSide(
             worker="parquet_training",
@@ -47,7 +47,7 @@ def parquet_reader(bench: Bench) -> None:
 
 @benchmark()
 def request_rows(bench: Bench) -> None:
-    """Training on request rows beside impression rows of the same examples."""
+    """Training on request rows, and on impression rows with the same examples."""
     for model in ("dlrm", "two_tower"):
         for candidates in (20, 200):
             sides = {

@@ -1,5 +1,4 @@
-"""The planner: 856 tables drawn after a production batch's published reuse, priced by the costs
-that ship."""
+"""The planner, for 856 tables drawn from a production batch's statistics, with built-in costs."""
 
 from benchmarks.checkout import PEER_PYTHON
 from benchmarks.harness import Bench, Ratio, benchmark
@@ -16,8 +15,8 @@ def _side(*arguments: object, is_peer: bool = False) -> Child:
 
 @benchmark()
 def planner(bench: Bench) -> None:
-    """A step by our plan beside its bound, and CPU seconds of planning; the busiest rank beside
-    that of TorchRec's plan where ``.venv-peers`` exists."""
+    """A step with our plan compared with its lower bound, and CPU seconds of planning. If
+    ``.venv-peers`` exists, also the busiest rank of TorchRec's plan."""
     for ranks in (2, 8, 16, 64):
         bench.compare(
             f"856 tables, {ranks} ranks",
@@ -30,7 +29,7 @@ def planner(bench: Bench) -> None:
         )
     if bench.other is not None or not PEER_PYTHON.exists():
         return
-    # On 64 ranks TorchRec's planner finds no plan: it does not cut the largest table by rows.
+    # TorchRec's planner finds no plan for 64 ranks, because it does not cut the largest table.
     for ranks in (2, 8, 16):
         bench.compare(
             f"856 tables, {ranks} ranks",

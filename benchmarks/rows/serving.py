@@ -1,4 +1,4 @@
-"""One server under a closed loop, beside what does less or more of its work."""
+"""A server under a closed loop, compared with programs that do less or other work."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ EXAMPLES_CPU = "examples_per_cpu_second"
 NO_MODEL = Load(server=NoModel(), requests=Requests(), in_flight=64)
 SERVED = replace(NO_MODEL, server=Serve(flags=ONE_THREAD))
 PAUSE_US = 100
-"""About the round trip of an echo: a server's thread sleeps as long between two requests."""
+"""About the round trip of an echo, for which a server's thread sleeps between two requests."""
 
 PROTOCOLS: dict[Protocol, str] = {
     "embershard": "Predict, packed",
@@ -26,7 +26,7 @@ PROTOCOLS: dict[Protocol, str] = {
 
 @benchmark()
 def front_end(bench: Bench) -> None:
-    """A server without model work: what parsing, checks and threads cost."""
+    """A server without model work, to see the costs of parsing, checks and threads."""
     bench.compare(
         "*small*, 1 example, 64 in flight",
         {
@@ -43,7 +43,7 @@ def front_end(bench: Bench) -> None:
 
 @benchmark()
 def stream(bench: Bench) -> None:
-    """PredictStream beside a call for each request."""
+    """PredictStream, and one call for each request."""
     for row, load in {"front_end": NO_MODEL, "served": SERVED}.items():
         bench.compare(
             f"*small*, 1 example, 64 in flight, {'no' if row == 'front_end' else 'real'} model",
@@ -57,7 +57,7 @@ def stream(bench: Bench) -> None:
 
 @benchmark()
 def protocols(bench: Bench) -> None:
-    """The cost of each protocol: the same requests around a model that does no work."""
+    """The protocols, with the same requests to a model that does no work."""
     ours, *others = PROTOCOLS.values()
     for examples in (1, 100):
         load = replace(NO_MODEL, requests=Requests(examples=examples))
@@ -74,7 +74,7 @@ def protocols(bench: Bench) -> None:
 
 @benchmark()
 def batching(bench: Bench) -> None:
-    """Batching on beside off, over streams, and beside the same batches in process."""
+    """Batching compared with no batching, with streams, and with the same batches in process."""
     for examples, gain in ((1, 4.0), (200, 0.9)):
         requests = Requests(examples=examples, count=1000 // examples + 200)
         on = replace(SERVED, requests=requests, server=Serve(flags=ONE_THREAD, metrics=True))
@@ -83,7 +83,7 @@ def batching(bench: Bench) -> None:
         local = Local(package=SMALL, requests=requests, merge_requests=merged, seconds=0.6)
 
         def least(of: Measured) -> dict[str, Values]:
-            """The CPU time of a batch in process and that of an echo of its messages."""
+            """A lower bound: the CPU time of a batch in process plus that of echoing it."""
             inverse = 1 / of["C++ echo"][EXAMPLES_CPU] + 1 / of["in process"][EXAMPLES_CPU]
             return {EXAMPLES_CPU: 1 / inverse}
 
@@ -112,7 +112,7 @@ def batching(bench: Bench) -> None:
 
 @benchmark()
 def idle(bench: Bench) -> None:
-    """One request at a time: latency of the server beside a direct call and an echo."""
+    """Latency of one request at a time, compared with a direct call and an echo."""
     direct = Local(package=SMALL, requests=Requests())
     served = replace(SERVED, in_flight=1, seconds=0.4)
     sides: dict[str, Side] = {
@@ -143,8 +143,8 @@ def idle(bench: Bench) -> None:
 
 @benchmark()
 def request_scope_bf16(bench: Bench) -> None:
-    """*ranking* against the same model with request scope off, where the user's inputs are sent,
-    looked up and computed once per candidate."""
+    """*ranking* with and without request scope. Without it, the user's inputs are sent, looked up
+    and computed once per candidate."""
 
     def side(variant: str) -> Load:
         package = PackageSpec(workload="ranking", dense_dtype="bf16", variant=variant)

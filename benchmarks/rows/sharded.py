@@ -1,4 +1,5 @@
-"""Sharded training: DLRM, 26 tables of 100,000 x 64, one id a bag, 512 examples a rank, gloo."""
+"""Sharded training of a DLRM with gloo: 26 tables of 100,000 x 64, one id per bag, 512 examples
+per rank."""
 
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ TABLES = 26
 
 @benchmark(peers=True)
 def sharded_training(bench: Bench) -> None:
-    """A step beside TorchRec's, row-wise Adagrad: the whole step, and the sparse part alone."""
+    """A step with row-wise Adagrad, and only its sparse part, compared with TorchRec."""
     ours, theirs, bound = "embershard", "TorchRec", Bound(at_least=1.2)
     for part, what in {"step": "training step", "sparse": "the sparse part of a step"}.items():
         for plan in ("table_wise", "row_wise", "column_wise"):
@@ -30,7 +31,7 @@ def sharded_training(bench: Bench) -> None:
 
 @benchmark()
 def sharded_options(bench: Bench) -> None:
-    """Two ranks beside one; with a pipeline, access counts, and vectors in fewer bits."""
+    """Two ranks compared with one, and with a pipeline, access counts, or smaller vectors."""
 
     def side(part: str, count: int = 2) -> Child:
         return ranks(count, WORKER, part, "row_wise", TABLES)
@@ -50,19 +51,19 @@ def sharded_options(bench: Bench) -> None:
     comms = ("fp16", "bf16", "int8")
     bench.compare(
         "the sparse part of a step, row_wise, 2 ranks",
-        {"fp32": side("sparse"), **{each: side(each) for each in ("counted", *comms)}},
+        {"fp32": side("sparse"), **{kind: side(kind) for kind in ("counted", *comms)}},
         [
             Ratio("access_counts", CPU, "counted", "fp32"),
-            *(Ratio(f"{each}_bytes", "vector_bytes_a_step", each, "fp32") for each in comms),
-            *(Ratio(f"{each}_cpu", CPU, each, "fp32") for each in comms),
+            *(Ratio(f"{kind}_bytes", "vector_bytes_a_step", kind, "fp32") for kind in comms),
+            *(Ratio(f"{kind}_cpu", CPU, kind, "fp32") for kind in comms),
         ],
     )
 
 
 @benchmark()
 def sharded_kernels(bench: Bench) -> None:
-    """Tables that train in backward beside those of the dense kernel, which an optimizer of torch
-    trains: 1,000 rows x 64 each, Adagrad, one rank."""
+    """Tables of 1,000 x 64 on one rank that Adagrad trains in the backward pass, compared with the
+    dense kernel and torch's Adagrad."""
     for count in (10, 100, 1000):
         bench.compare(
             f"the sparse part of a step, {count} tables",
@@ -73,10 +74,10 @@ def sharded_kernels(bench: Bench) -> None:
 
 @benchmark()
 def sharded_state(bench: Bench) -> None:
-    """Peak memory of a rank beside its shards and what the docs state; how long an asynchronous
-    save holds training beside one copy."""
+    """Peak memory of a rank compared with its shards and with the docs' formula, and the pause of
+    training for an asynchronous save compared with one copy."""
     side, rank = "a rank", ranks(2, "benchmarks.workers.sharded_state")
-    # glibc then returns what is freed to the system: buffers are measured, not its heap.
+    # Makes glibc return freed memory to the system, so that only memory in use is measured.
     environment = {**rank.environment, "MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
     bench.compare(
         "a table of 1,600,000 x 64 in row ranges over 2 ranks",

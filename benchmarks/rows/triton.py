@@ -1,4 +1,4 @@
-"""*small* in Triton, 64 requests in flight; CPU time of all the server's processes."""
+"""*small* in Triton with 64 requests in flight. CPU time includes all processes of the server."""
 
 from benchmarks.harness import Bench, Ratio, benchmark
 from benchmarks.servers import Serve, Server
@@ -10,7 +10,7 @@ CPU = "requests_per_cpu_second"
 
 @benchmark()
 def triton(bench: Bench) -> None:
-    """Our server beside our backend, both with their defaults: a slot or an instance a core."""
+    """Our server and our backend with their defaults, a slot or an instance for each core."""
     servers: dict[str, Server] = {"embershard serve": Serve(), "Triton, our backend": InTriton()}
     ours, theirs = servers
     for examples in (1, 20):
@@ -27,7 +27,7 @@ def triton(bench: Bench) -> None:
 
 @benchmark(peers=True)
 def triton_torchrec(bench: Bench) -> None:
-    """Our backend beside TorchRec's model, both in Triton."""
+    """Our backend and TorchRec's model, both in Triton."""
     for mode, title in MODES.items():
         servers: dict[str, Server] = {
             "our backend": InTriton(),

@@ -1,4 +1,3 @@
-"""Processes that run one side of a comparison, with the Python and the embershard of the checkout
-that is measured."""
+"""Programs that run one side of a comparison, with the measured checkout's embershard."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Exports a package with this checkout's exporter, unless it is there, and prints its folder.
+"""Exports a package, unless it exists, and prints its folder.
 
 ``python -m benchmarks.workers.export JSON``, where JSON holds the fields of `PackageSpec`.
 """

@@ -1,6 +1,8 @@
-"""Times the linear layers of a workload's model alone, fp32, on one thread. Their time is a lower
-bound of the time of its dense program. ``python -m benchmarks.workers.layers WORKLOAD EXAMPLES``.
-Blocks as `benchmarks.child` says."""
+"""Runs only the linear layers of a workload's model, in fp32 on one thread. Their time is a lower
+bound for the dense program. Speaks the line protocol of `benchmarks.child`.
+
+``python -m benchmarks.workers.layers WORKLOAD EXAMPLES``
+"""
 
 import sys
 
@@ -11,17 +13,16 @@ from benchmarks.workloads import WORKLOADS
 
 
 def main(name: str, examples: int) -> None:
-    """Serves blocks of batches."""
     torch.set_num_threads(1)
     layers = [
         (
-            torch.randn(examples, each.in_features),
-            each.weight.detach().t().contiguous(),
-            each.bias.detach(),
-            torch.empty(examples, each.out_features),
+            torch.randn(examples, layer.in_features),
+            layer.weight.detach().t().contiguous(),
+            layer.bias.detach(),
+            torch.empty(examples, layer.out_features),
         )
-        for each in WORKLOADS[name].model().modules()
-        if isinstance(each, torch.nn.Linear)
+        for layer in WORKLOADS[name].model().modules()
+        if isinstance(layer, torch.nn.Linear)
     ]
 
     def batch() -> float:

@@ -1,7 +1,8 @@
-"""Runs requests through the model in this process: ``python -m benchmarks.workers.local JSON``.
+"""Runs requests with `LocalPredictor`: ``python -m benchmarks.workers.local JSON``.
 
-The JSON object holds the fields of `benchmarks.local.Local`, and ``folder``, the package's. Writes
-the scores of the first request to ``scores`` if that is given. Blocks as `benchmarks.child` says.
+The JSON object has the fields of `benchmarks.local.Local` and ``folder``, the package's folder. The
+scores of the first request are written to the file ``scores`` if it is not empty. Speaks the line
+protocol of `benchmarks.child`.
 """
 
 import json
@@ -22,35 +23,34 @@ from embershard.package import SampleRequest
 from embershard.serving import LocalPredictor
 
 
-def main(given: dict[str, Any]) -> None:
-    """Serves blocks until the input ends."""
-    package = PackageSpec(**given["requests"].pop("package"))
-    folder = Path(given["folder"])
-    pool = Requests(package=package, **given["requests"]).arrays()
-    runs = len(os.sched_getaffinity(0)) if given["on_each_core"] else 1
+def main(options: dict[str, Any]) -> None:
+    package = PackageSpec(**options["requests"].pop("package"))
+    folder = Path(options["folder"])
+    pool = Requests(package=package, **options["requests"]).arrays()
+    runs = len(os.sched_getaffinity(0)) if options["on_each_core"] else 1
     predictors = [
-        LocalPredictor(folder, threads=given["threads"], tables=given["tables"])
+        LocalPredictor(folder, threads=options["threads"], tables=options["tables"])
         for _ in range(runs)
     ]
-    if given["scores"]:
-        np.save(given["scores"], scores_of(predictors[0], pool[0]))
-    batches = merged(pool, examples=given["merge_examples"], requests=given["merge_requests"])
+    if options["scores"]:
+        np.save(options["scores"], scores_of(predictors[0], pool[0]))
+    batches = merged(pool, examples=options["merge_examples"], requests=options["merge_requests"])
 
     def block(seconds: float) -> dict[str, float]:
         cpu = time.process_time()
         with ThreadPoolExecutor(runs) as threads:
             calls = [
                 threads.submit(
-                    run, each, batches[place:] + batches[:place], seconds, given["pause_us"]
+                    run, predictor, batches[place:] + batches[:place], seconds, options["pause_us"]
                 )
-                for place, each in enumerate(predictors)
+                for place, predictor in enumerate(predictors)
             ]
-            done = [each.result() for each in calls]
+            results = [call.result() for call in calls]
         cpu = time.process_time() - cpu
-        latencies = np.concatenate([each[1] for each in done])
-        examples = sum(each[0] for each in done)
+        latencies = np.concatenate([call_seconds for _, call_seconds, _ in results])
+        examples = sum(count for count, _, _ in results)
         return {
-            "examples_per_second": sum(each[0] / each[2] for each in done),
+            "examples_per_second": sum(count / passed for count, _, passed in results),
             "examples_per_cpu_second": examples / cpu,
             "p50_us": float(np.median(latencies)) * 1e6,
             "cpu_ms": cpu / len(latencies) * 1e3,
@@ -65,8 +65,9 @@ def run(
     seconds: float,
     pause_us: float,
 ) -> tuple[int, NDArray[np.float64], float]:
-    """Batches in turn. Examples, the seconds of each call, and the seconds of all of it."""
-    sizes = [sum(each.num_examples for each in batch) for batch in batches]
+    """Run batches in turn. Returns the number of examples, the seconds of each call, and the
+    seconds of all."""
+    sizes = [sum(request.num_examples for request in batch) for batch in batches]
     examples, latencies, began = 0, list[float](), time.perf_counter()
     while (passed := time.perf_counter() - began) < seconds or not latencies:
         if pause_us:
@@ -84,20 +85,22 @@ def run(
 def merged(
     pool: Sequence[SampleRequest], *, examples: int, requests: int
 ) -> list[list[SampleRequest]]:
-    """Requests in order, in batches of at most so many examples or requests. A larger request is
-    a batch of its own. 0: that number is not limited."""
+    """Divide requests into batches in order, with at most ``examples`` and ``requests`` each, where
+    0 means no limit. A larger request becomes its own batch."""
     batches: list[list[SampleRequest]] = [[]]
-    for each in pool:
+    for request in pool:
         batch = batches[-1]
-        full = examples and sum(one.num_examples for one in batch) + each.num_examples > examples
+        full = (
+            examples
+            and sum(other.num_examples for other in batch) + request.num_examples > examples
+        )
         if batch and (full or (requests and len(batch) == requests)):
             batches.append([])
-        batches[-1].append(each)
+        batches[-1].append(request)
     return batches
 
 
 def scores_of(predictor: LocalPredictor, request: SampleRequest) -> NDArray[np.float32]:
-    """The scores of one request."""
     [answer] = predictor.predict_merged([request])
     if isinstance(answer, Exception):
         raise answer

@@ -1,6 +1,9 @@
-"""Trains on the Parquet files of a run: ``python -m benchmarks.workers.parquet_training FOLDER
-CONFIG READER``. READER: ``training`` trains on batches of `ParquetBatches`, ``batches`` only reads
-them, and ``loader`` only reads those of a DataLoader."""
+"""Trains on Parquet files, or only reads them. Speaks the line protocol of `benchmarks.child`.
+
+``python -m benchmarks.workers.parquet_training FOLDER CONFIG READER``. The READER ``training``
+trains on batches of `ParquetBatches`, ``batches`` only reads these, and ``loader`` only reads
+batches of a DataLoader.
+"""
 
 import sys
 import time
@@ -23,7 +26,6 @@ from embershard.training.steps import dense_optimizer, training_steps
 
 
 def main(folder: Path, name: str, reader: str) -> None:
-    """Serves blocks until the input ends."""
     config = read_config(folder / name)
     torch.set_num_threads(1)
     dataset = load_dataset(config.data, tasks=config.tasks, cache=folder / "cache")
@@ -69,7 +71,7 @@ def main(folder: Path, name: str, reader: str) -> None:
             "examples_per_cpu_second": examples / cpu,
             "step_us": passed / steps * 1e6,
             "wait_us": waited / steps * 1e6,
-            # Training runs on this thread, the reader on others.
+            # Training runs on this thread, and the reader on others.
             "step_cpu_us": own_cpu / steps * 1e6,
             "reader_cpu_us": (cpu - own_cpu) / steps * 1e6,
         }

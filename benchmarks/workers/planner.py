@@ -1,7 +1,7 @@
-"""Plans the 856 tables on one thread; blocks as `benchmarks.child` says.
+"""Plans the 856 tables on one thread. Speaks the line protocol of `benchmarks.child`.
 
-``python -m benchmarks.workers.planner RANKS [PEER_PYTHON]``. With PEER_PYTHON TorchRec's planner
-makes the plan, in that environment. Either plan is priced by embershard's planner.
+``python -m benchmarks.workers.planner RANKS [PEER_PYTHON]``. With PEER_PYTHON, TorchRec's planner
+makes the plan in that environment. embershard's planner computes the costs of either plan.
 """
 
 import json
@@ -31,16 +31,14 @@ from embershard.sharding import (
 BATCH_SIZE: Final = 512
 PATH: Final = "sparse"
 MEMORY_SLACK: Final = 1.5
-"""Memory of all ranks, relative to the tables."""
+"""Memory of all ranks, relative to the size of the tables."""
 
 PEER: Final = Path(__file__).parents[1] / "peers" / "torchrec_planner.py"
 PEER_SECONDS: Final = 300
-"""TorchRec's planner then returns the best of its proposals."""
+"""Time after which TorchRec's planner returns its best proposal so far."""
 
 
 class Case:
-    """The tables, and our planner of them."""
-
     def __init__(self, tables: Sequence[DrawnTable], ranks: int) -> None:
         size = sum(4 * table.rows * table.dim for table in tables)
         self.tables, self.ranks = tables, ranks
@@ -69,7 +67,6 @@ class Case:
         )
 
     def ours(self, _: float) -> Mapping[str, float]:
-        """A block: one plan of ours."""
         start = time.process_time()
         plan = self.planner.plan(self.model, self.sharders)
         cpu_seconds = time.process_time() - start
@@ -82,7 +79,6 @@ class Case:
         }
 
     def theirs(self, python: str) -> Mapping[str, float]:
-        """A block: one plan of TorchRec's planner."""
         request = {
             "tables": [table._asdict() for table in self.tables],
             "ranks": self.ranks,
@@ -105,16 +101,16 @@ class Case:
         }
 
     def busiest_us(self, plan: ShardingPlan) -> float:
-        """The seconds of the busiest rank, both phases together."""
+        """Time of the busiest rank in both phases together."""
         loads = self.planner.price(plan, self.model, self.sharders)
         return max(load.seconds for load in loads) * 1e6
 
 
 def sharding_plan(rectangles: Mapping[str, Sequence[Sequence[int]]]) -> ShardingPlan:
-    """A plan of shards by table: first row, end, first column, end, rank."""
+    """Make a plan from shards by table: first row, end row, first column, end column, rank."""
     sharding = {
         name: ParameterSharding(
-            sharding_type="column_wise",  # A name only: the rectangles count.
+            sharding_type="column_wise",  # Has no effect, since the shards are explicit.
             compute_kernel="fused",
             sharding_spec=tuple(
                 Shard(table=name, rows=(first, end), columns=(left, right), devices=(rank,))
@@ -127,7 +123,6 @@ def sharding_plan(rectangles: Mapping[str, Sequence[Sequence[int]]]) -> Sharding
 
 
 def main(ranks: int, *peer: str) -> None:
-    """Serves blocks of one plan each."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     case = Case(reuse_tables(), ranks)

@@ -1,9 +1,9 @@
-"""Scores the rows of a folder of `benchmarks.parquet_tasks.clicks`:
+"""Scores the rows of a folder of `benchmarks.parquet_tasks.clicks`. Speaks the line protocol of
+`benchmarks.child`.
 
-python -m benchmarks.workers.score FOLDER SIDE
-
-``files`` does what `embershard score` does, ``rows`` scores Arrow's record batches in memory, and
-``requests`` calls the predictor with requests in memory.
+``python -m benchmarks.workers.score FOLDER SIDE``. The SIDE ``files`` does the same as `embershard
+score`, ``rows`` scores Arrow record batches in memory, and ``requests`` calls the predictor with
+requests in memory.
 """
 
 import sys
@@ -20,7 +20,6 @@ KEEP = ["user_id", "item_id"]
 
 
 def main(folder: Path, side: str) -> None:
-    """Serves blocks until the input ends."""
     package = folder / "repository" / "ranker" / "1"
     scorer, predictor = BatchScorer(package), LocalPredictor(package)
     files = find_files([str(folder / "clicks")], "clicks")

@@ -1,6 +1,7 @@
-"""A rank that holds half of a large table, under ``torchrun``: memory, and saving beside training.
+"""A rank with half of a large table: measures its memory and an asynchronous save.
 
-python -m benchmarks.workers.sharded_state
+Run ``python -m benchmarks.workers.sharded_state`` under ``torchrun``. Rank 0 speaks the line
+protocol of `benchmarks.child`.
 """
 
 import shutil
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 
 from benchmarks.child import memory_bytes, serve_blocks
-from benchmarks.sharded_step import start_rank, told
+from benchmarks.sharded_step import broadcast_steps, start_rank
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.optim.keyed import local_pieces
@@ -34,17 +35,16 @@ ROWS, DIM, EXAMPLES = 1_600_000, 64, 32_768
 FEW_ROWS: Final = 1600
 RANKS: Final = 2
 BLOCKS: Final = 2 * ROWS_OF_BLOCK * DIM * 4
-"""Bytes that building takes on device meta; see docs/sharding.md, "Memory of a rank"."""
+"""Bytes needed to build from device meta, see docs/sharding.md, "Memory of a rank"."""
 STEP: Final = 8 * EXAMPLES + 8 * EXAMPLES * RANKS + 4 * (2 * DIM * EXAMPLES * RANKS) * 2
-"""Bytes of a step: an id an example, and half of all ids go to each of two ranks."""
+"""Bytes of a step with one id per example. Each of the two ranks receives half of all ids."""
 
 
 def main() -> None:
-    """Joins the ranks, builds and trains a step, then serves blocks."""
     start_rank()
-    step(build(FEW_ROWS), FEW_ROWS)  # Libraries are loaded, and threads started, in the first step.
+    step(build(FEW_ROWS), FEW_ROWS)  # The first step loads libraries and starts threads.
     before = memory_bytes("self")
-    Path("/proc/self/clear_refs").write_text("5")  # The peak starts anew.
+    Path("/proc/self/clear_refs").write_text("5")  # Resets the peak.
     model = build(ROWS)
     step(model, ROWS)
     peak = memory_bytes("self", "VmHWM") - before
@@ -56,7 +56,7 @@ def main() -> None:
             local_pieces(tensor).values() if isinstance(tensor, ShardedTensor) else [tensor]
         )
     ]
-    # Row-wise state stands there once for each column range, here once.
+    # Counts row-wise state once, although tensors of column ranges repeat it.
     held = sum(shard.numel() * shard.element_size() for shard in shards)
     writer = AsyncStateWriter(dist.new_group(backend="gloo"))
     box = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
@@ -85,17 +85,16 @@ def main() -> None:
         }
 
     if dist.get_rank():
-        while told(0):
+        while broadcast_steps(0):
             block(0)
     else:
-        serve_blocks(lambda seconds: block(told(1) * seconds))
-        told(0)
+        serve_blocks(lambda seconds: block(broadcast_steps(1) * seconds))
+        broadcast_steps(0)
         shutil.rmtree(folder)
     dist.destroy_process_group()
 
 
 def build(rows: int) -> DistributedModelParallel:
-    """One table in row ranges."""
     table = EmbeddingBagConfig(
         name="t", num_embeddings=rows, embedding_dim=DIM, feature_names=["f"]
     )
@@ -106,7 +105,7 @@ def build(rows: int) -> DistributedModelParallel:
 
 
 def step(model: DistributedModelParallel, rows: int) -> None:
-    """Forward and backward, with one id an example, spread over all rows."""
+    """Run forward and backward with one id per example. The ids are spread over all rows."""
     ids = torch.linspace(0, rows - 1, EXAMPLES).long()
     features = KeyedJaggedTensor(["f"], ids, lengths=torch.ones(EXAMPLES).long())
     model(features).values().sum().backward()

@@ -1,6 +1,5 @@
-"""A rank of sharded training, under ``torchrun``:
-
-python -m benchmarks.workers.sharded_training PART PLAN TABLES
+"""A rank of sharded training with embershard. Run it under ``torchrun`` as
+``python -m benchmarks.workers.sharded_training PART PLAN TABLES``, see `benchmarks.sharded_step`.
 """
 
 from collections.abc import Callable
@@ -28,7 +27,6 @@ EMBERSHARD = Library(embershard, embershard.DLRM, plans=sharding, distributed=sh
 
 
 def main() -> None:
-    """Joins the ranks, then serves blocks."""
     case = Case.from_arguments()
     start_rank()
     model, tables = EMBERSHARD.build(case)
@@ -56,7 +54,7 @@ def main() -> None:
 
 
 def _step(case: Case, model: DistributedModelParallel) -> Callable[[Tensor, object], object] | None:
-    """None: as of every library."""
+    """The step of a part that other libraries do not have. None for all other parts."""
     if case.part == "pipelined":
         labels = (torch.arange(EXAMPLES) % 2).float()
 
@@ -90,14 +88,15 @@ def _step(case: Case, model: DistributedModelParallel) -> Callable[[Tensor, obje
 
 
 def _count_bytes(group: Any) -> Callable[[], float]:
-    """Bytes that this rank sends to all ranks, itself too, in the exchanges of a group."""
+    """Count the bytes that this rank sends in exchanges of a group, including those to itself.
+    Returns a function that returns the count."""
     sent, exchange = 0.0, dist.all_to_all_single
 
-    def counting(output: Tensor, given: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def counting(output: Tensor, sent_tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         nonlocal sent
         if kwargs["group"] is group:
-            sent += given.numel() * given.element_size()
-        return exchange(output, given, *args, **kwargs)
+            sent += sent_tensor.numel() * sent_tensor.element_size()
+        return exchange(output, sent_tensor, *args, **kwargs)
 
     setattr(dist, "all_to_all_single", counting)  # noqa: B010  mypy refuses the assignment
     return lambda: sent

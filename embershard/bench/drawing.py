@@ -15,7 +15,7 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.bench.id_sources import IdSource, scattered, zipf_ranks
 from embershard.bench.load_options import PooledRequest
 from embershard.client import ServedInput, ServedModel
-from embershard.client.asking import name_of, priority_of, version_of
+from embershard.client.arguments import name_of, priority_of, version_of
 from embershard.errors import InputError
 
 Span = tuple[int, int]

@@ -5,7 +5,7 @@ from typing import Any, Self, Unpack
 
 import grpc.aio
 
-from embershard.client.asking import (
+from embershard.client.arguments import (
     Names,
     PredictArguments,
     at_least_one,

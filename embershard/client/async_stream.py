@@ -9,7 +9,7 @@ from typing import Self, Unpack
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.asking import Names, PredictArguments, predict_request
+from embershard.client.arguments import Names, PredictArguments, predict_request
 from embershard.client.core import CLOSE_SECONDS, GRACE_SECONDS, ClientCore, Outstanding, Waiting
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of, timeout_ms
@@ -48,7 +48,7 @@ class AsyncPredictStream:
         left = waiting.deadline + GRACE_SECONDS - time.monotonic()
         try:
             async with asyncio.timeout(left), self._room:
-                return await self._ask(waiting)
+                return await self._send(waiting)
         except TimeoutError:
             raise DeadlineError(f"{self._address}: no answer before the deadline") from None
 
@@ -84,7 +84,7 @@ class AsyncPredictStream:
         else:
             await self.cancel()
 
-    async def _ask(self, waiting: AsyncWaiting) -> Prediction:
+    async def _send(self, waiting: AsyncWaiting) -> Prediction:
         await self._unsent.acquire()
         if self._ended is not None:
             self._unsent.release()
@@ -101,7 +101,6 @@ class AsyncPredictStream:
         return InputError(f"{self._address}: expected an open stream")
 
     def _end(self, error: Ended) -> None:
-        """Take no more requests."""
         self._ended = error
         self._requests.put_nowait(None)  # Half-closes the call.
 
@@ -117,7 +116,6 @@ class AsyncPredictStream:
             return  # The call has ended. The reader handles its error.
 
     async def _read(self) -> None:
-        """Read answers until the call ends."""
         error: Ended = partial(UnavailableError, f"{self._address}: the server ended the stream")
         try:
             async for message in self._call:

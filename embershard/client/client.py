@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import grpc
 
-from embershard.client.asking import (
+from embershard.client.arguments import (
     PriorityName,
     at_least_one,
     model_request,
@@ -55,7 +55,6 @@ class BlockingCore(ClientCore):
             raise InputError(f"{self.address}: expected an open client, got a closed one")
 
     def close(self) -> None:
-        """See `Client.close`."""
         if self._is_inherited():  # Threads that were not forked may hold its locks.
             return
         self.closed.set()

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.asking import (
+from embershard.client.arguments import (
     Names,
     at_least_one,
     check_address,
@@ -51,8 +51,6 @@ GRACE_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Generic[Future]):
-    """A request whose answer is awaited."""
-
     future: Future
     request: pb.PredictRequest
     inputs: Inputs
@@ -161,10 +159,9 @@ class ClientCore(ABC):
     async def get_model(
         self, model: object, version: object, label: object, timeout_seconds: float | None
     ) -> ServedModel:
-        """As `Client.get_model`."""
         deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
         request = model_request(model, version, label)
-        return await self._ask_model(request, deadline, self._timeout(timeout_seconds))
+        return await self._fetch_model(request, deadline, self._timeout(timeout_seconds))
 
     async def learn(
         self, names: Names, deadline: float, stale: ServedModel | None = None
@@ -177,7 +174,7 @@ class ClientCore(ABC):
         model, version, label = names
         left = remaining_seconds(deadline, address=self.address)
         request = pb.GetModelRequest(model=model, version=version, label=label)
-        return await self._ask_model(request, deadline, left)
+        return await self._fetch_model(request, deadline, left)
 
     async def predict(
         self, request: pb.PredictRequest, inputs: Inputs, timeout_seconds: float | None
@@ -271,7 +268,7 @@ class ClientCore(ABC):
     def _timeout(self, timeout_seconds: float | None) -> float:
         return self.timeout_seconds if timeout_seconds is None else timeout_seconds
 
-    async def _ask_model(
+    async def _fetch_model(
         self, request: pb.GetModelRequest, deadline: float, timeout_seconds: float
     ) -> ServedModel:
         try:

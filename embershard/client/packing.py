@@ -181,7 +181,6 @@ def _num_examples(
 def _dense_bytes(
     model: ServedModel, columns: Mapping[str, Float32Array], scope: Scope, rows: int
 ) -> bytes:
-    """Bytes of a matrix ``(rows, inputs of the scope)``."""
     items = [item for item in model.dense if item.scope == scope]
     matrix = np.empty((rows, len(items)), dtype="<f4")
     for index, item in enumerate(items):
@@ -199,7 +198,6 @@ def _dense_bytes(
 def _weights(
     item: ServedInput, lists: Mapping[str, FlatLists], weights: Mapping[str, object]
 ) -> Array:
-    """The weights of one input, one per id."""
     none = FlatLists(np.zeros(0, np.int32), np.zeros(0, np.float32), nested=True)
     ids = lists.get(item.name, none)
     if item.name not in weights:

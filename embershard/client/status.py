@@ -8,7 +8,7 @@ import time
 
 import grpc
 
-from embershard.client.asking import check_timeout
+from embershard.client.arguments import check_timeout
 from embershard.errors import (
     DeadlineError,
     EmbershardError,
@@ -64,7 +64,6 @@ def error_for(
     retry_after_seconds: float | None = None,
     timeout_seconds: float | None = None,
 ) -> EmbershardError:
-    """The error for a status code and its message."""
     kind = ERRORS.get(code, InternalError)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         expected = "expected a server with embershard's protocol"

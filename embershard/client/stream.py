@@ -14,7 +14,7 @@ from typing import Self, Unpack
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.asking import Names, PredictArguments, predict_request
+from embershard.client.arguments import Names, PredictArguments, predict_request
 from embershard.client.core import CLOSE_SECONDS, GRACE_SECONDS, ClientCore, Outstanding, run
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of, timeout_ms
@@ -182,7 +182,6 @@ class PredictStream:
         self._room.notify_all()
 
     def _read(self) -> None:
-        """Read answers until the call ends."""
         error: Callable[[], EmbershardError] = partial(
             UnavailableError, f"{self._address}: the server ended the stream"
         )

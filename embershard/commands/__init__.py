@@ -1,4 +1,4 @@
-"""One file a few commands: their arguments, and what they do."""
+"""The commands of the command line."""
 
 from embershard.commands.parser import Parser
 from embershard.commands.signals import StopSignals

@@ -1,4 +1,4 @@
-"""The command ``embershard bench``: its flags, and what it prints and writes."""
+"""`embershard bench`."""
 
 import argparse
 import json
@@ -21,18 +21,16 @@ RECORDED: Final = "recorded"
 STANDARD_OUTPUT: Final = Path("-")
 
 OBJECTIVE_MISSED: Final = 3
-"""Exit code if no rate held the objective."""
 
 START_OF_LINE: Final = "\r\x1b[K"
-"""Clears the line of a terminal."""
 
 DRAWN: Final = (
     *("examples", "ids", "lengths", "id_range", "package", "pool", "priority"),
     *("version", "label"),
 )
-"""Flags that shape drawn requests."""
+"""Flags about generated requests, which --replay excludes."""
 
-# Flags by their options. A flag that is not set leaves the default.
+# The flag of each option. If the flag is not set, the option keeps its default.
 LOAD: Final = {
     "duration_seconds": "duration",
     "max_requests": "requests",
@@ -60,65 +58,107 @@ def add_bench(commands: Any) -> None:
     command = commands.add_parser(
         "bench",
         help="put a server under load and measure it",
-        description="Put a server under load and measure it. Without a rate, an objective or a "
-        "number in flight it sends one request after the other.",
+        description="Put a server under load and measure it. Without --rate, --slo or --in-flight, "
+        "one request is sent at a time.",
     )
     add = command.add_argument
-    target_help = "a loopback address, or any with --allow-remote"
+    target_help = "address of the server; a loopback address, unless --allow-remote is set"
     add("--target", required=True, metavar="HOST:PORT", help=target_help)
-    add("--model", default="", help="(default: the only one served)")
-    add("--version", type=int, metavar="N", help="(default: the default version, also after swaps)")
-    add("--label", metavar="LABEL", help="measure the version with that label, as canary")
-    how = command.add_mutually_exclusive_group()
-    how.add_argument(
+    add("--model", default="", help="model to measure (default: the only one that is served)")
+    add(
+        "--version",
+        type=int,
+        metavar="N",
+        help="version to measure (default: the default version, even if it changes meanwhile)",
+    )
+    add("--label", metavar="LABEL", help="measure the version with this label, such as canary")
+    _add_rate(command)
+    _add_requests(add)
+    _add_sending(add)
+    add(
+        "--server-pid",
+        type=int,
+        metavar="PID",
+        help="process whose CPU time is measured (default: the one that listens on a local target)",
+    )
+    add("--json", type=Path, metavar="FILE", help="write the report to FILE; -: standard output")
+    add("--allow-remote", action="store_true", help="allow a target on another machine")
+    add_connecting(command.add_argument_group("security"))
+    command.set_defaults(run=_bench)
+
+
+def _add_rate(command: argparse.ArgumentParser) -> None:
+    loop = command.add_mutually_exclusive_group()
+    loop.add_argument(
         "--rate",
         type=_rate,
         metavar="R|recorded",
-        help="open loop: requests per second at random times; recorded: as --replay has them",
+        help="open loop: send R requests per second at random times; recorded: send them at the "
+        "times in the file of --replay",
     )
-    how.add_argument(
-        "--in-flight", type=int, metavar="N", help="closed loop: this many wait for an answer"
+    loop.add_argument(
+        "--in-flight", type=int, metavar="N", help="closed loop: keep N requests in flight"
     )
-    add("--slo", metavar="'p99<10ms'", help="find the highest rate that holds; --rate: the first")
-    add("--duration", type=float, metavar="SECONDS", help="(default: 10)")
-    add("--requests", type=int, metavar="N", help="at most (default: 1000000)")
-    add("--warmup", type=float, metavar="SECONDS", help="not counted (default: 1)")
-    add("--timeout", type=float, metavar="SECONDS", help="of a request (default: 1)")
-    add("--replay", type=Path, metavar="FILE", help="send what embershard serve --record wrote")
-    add("--examples", metavar="N|A..B|mlperf", help="in a request (default: 1)")
-    add("--ids", metavar="zipf:ALPHA|uniform", help="(default: zipf:1.05)")
+    add = command.add_argument
+    add(
+        "--slo",
+        metavar="'p99<10ms'",
+        help="find the highest rate that meets this objective; --rate is the first one tried",
+    )
+    add("--duration", type=float, metavar="SECONDS", help="length of a run (default: 10)")
+    add("--requests", type=int, metavar="N", help="most requests of a run (default: 1000000)")
+    add("--warmup", type=float, metavar="SECONDS", help="time before measurement (default: 1)")
+    add("--timeout", type=float, metavar="SECONDS", help="timeout of a request (default: 1)")
+
+
+def _add_requests(add: Any) -> None:
+    add("--replay", type=Path, metavar="FILE", help="send requests of embershard serve --record")
+    add(
+        "--examples",
+        metavar="N|A..B|mlperf",
+        help="examples in a request; mlperf: sizes from MLPerf's DLRM-v2 (default: 1)",
+    )
+    add("--ids", metavar="zipf:ALPHA|uniform", help="distribution of ids (default: zipf:1.05)")
     add(
         "--lengths",
         action="append",
         default=[],
         metavar="[FEATURE=]A..B",
-        help="ids of a list (default: up to the model's limit, at most 50; 1 where it has none)",
+        help="number of ids in a list (default: 1, or up to the model's limit but at most 50)",
     )
     add(
         "--id-range",
         action="append",
         default=[],
         metavar="[FEATURE=]A..B",
-        help="ids to send where the server does not say which it knows",
+        help="ids to send if the server does not report which ids it knows",
     )
-    add("--package", type=Path, help="the package that is served: its vocabularies' ids are sent")
-    add("--priority", metavar="interactive|background", help="(default: interactive)")
-    add("--pool", type=int, metavar="N", help="different requests (default: 1000)")
-    add("--seed", type=int, help="(default: 0)")
-    add("--max-in-flight", type=int, metavar="N", help="of an open loop (default: 4096)")
-    add("--threads", type=int, help="each sends, and has one that receives (default: 1)")
-    add("--connections", type=int, help="of each thread (default: 1)")
-    add("--streams", type=int, metavar="N", help="send on so many (default: a call a request)")
-    add("--protocol", metavar="embershard|oip|torchrec", help="to send in (default: embershard)")
-    add("--server-pid", type=int, metavar="PID", help="(default: who listens on a local port)")
-    add("--json", type=Path, metavar="FILE", help="write the report there; -: to standard output")
-    add("--allow-remote", action="store_true", help="let the target be another machine")
-    add_connecting(command.add_argument_group("security"))
-    command.set_defaults(run=_bench)
+    add("--package", type=Path, help="the served package; ids are taken from its vocabularies")
+    add("--priority", metavar="interactive|background", help="of requests (default: interactive)")
+    add("--pool", type=int, metavar="N", help="number of different requests (default: 1000)")
+    add("--seed", type=int, help="seed of requests and sending times (default: 0)")
+
+
+def _add_sending(add: Any) -> None:
+    add(
+        "--max-in-flight",
+        type=int,
+        metavar="N",
+        help="most requests in flight in an open loop (default: 4096)",
+    )
+    add("--threads", type=int, help="sending threads; each has a receiving one (default: 1)")
+    add("--connections", type=int, help="connections of each thread (default: 1)")
+    add(
+        "--streams",
+        type=int,
+        metavar="N",
+        help="send on N streams (default: a call for each request)",
+    )
+    add("--protocol", metavar="embershard|oip|torchrec", help="protocol (default: embershard)")
 
 
 def _bench(args: argparse.Namespace) -> int:
-    """Runs a bench. What it measured is shown and written before an error or a signal ends it."""
+    """Measure, print and write the report, even after a signal, and only then raise errors."""
     options = _bench_options(args)
     with ExitStack() as files:
         file = None
@@ -133,11 +173,10 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _run(options: "BenchOptions") -> "tuple[BenchReport, KeyboardInterrupt | None]":
-    """The report, and the signal that ended the bench early."""
+    """Return the report, and the signal that ended the run early or None."""
     from embershard.bench import BenchInterrupt, run_bench
 
     def show(text: str) -> None:
-        """Write over the last line of a terminal."""
         if sys.stderr.isatty():
             print(f"{START_OF_LINE}{text}", end="", file=sys.stderr, flush=True)
 
@@ -152,7 +191,7 @@ def _run(options: "BenchOptions") -> "tuple[BenchReport, KeyboardInterrupt | Non
 def _show(report: "BenchReport", path: Path | None, file: ReportFile | None) -> None:
     from embershard.bench import report_json, report_table
 
-    # JSON on standard output has it to itself.
+    # JSON on standard output must be alone there, so the table goes to standard error.
     is_json_printed = path == STANDARD_OUTPUT
     text = json.dumps(report_json(report), indent=2) + "\n"
     if file is not None:
@@ -163,15 +202,17 @@ def _show(report: "BenchReport", path: Path | None, file: ReportFile | None) -> 
 
 
 def _check_served(report: "BenchReport") -> None:
-    """Raise an error if the server is gone, or if a run without an objective had no good answer."""
+    """Raise an error if the server is gone, or if a run without an objective had no OK answer."""
     result = report.result
     if report.lost:
         raise UnavailableError(f"the server does not answer any more: {report.lost}")
     if report.options.objective is not None or result.ok:
         return
     if not result.requests:
-        within = f"{result.window_seconds:g} s"
-        raise InputError(f"no request was due in {within}: use a longer --duration")
+        window = f"{result.window_seconds:g} s"
+        raise InputError(
+            f"--duration: expected at least one request within {window}, got none; use a longer one"
+        )
     codes = ", ".join(sorted(result.by_code))
     raise RetryError(f"none of {result.requests:,} requests succeeded: {codes}")
 
@@ -196,11 +237,11 @@ def _check_together(args: argparse.Namespace) -> None:
         for name in DRAWN:
             if getattr(args, name) not in (None, []):
                 flag = "--" + name.replace("_", "-")
-                raise InputError(f"--replay sends what was recorded: expected no {flag} with it")
+                raise InputError(f"{flag}: expected none with --replay, which sends a recording")
 
 
 def _bench_options(args: argparse.Namespace) -> Any:
-    """A `BenchOptions`; the class loads numpy, which other commands do without."""
+    """Make a `BenchOptions`. Its import is slow, because it imports numpy."""
     from embershard import bench
 
     objective = bench.parse_objective(args.slo) if args.slo else None
@@ -235,6 +276,5 @@ def _bench_options(args: argparse.Namespace) -> Any:
 
 
 def _set(args: argparse.Namespace, flags: Mapping[str, str]) -> dict[str, Any]:
-    """The options whose flags were set."""
     values = {option: getattr(args, flag) for option, flag in flags.items()}
     return {option: value for option, value in values.items() if value is not None}

@@ -1,5 +1,4 @@
-"""Costs of this machine: `embershard calibrate`, and `embershard plan --compare`, which puts what a
-server or a training run measured beside the estimate."""
+"""`embershard calibrate`, and the comparison with a server for `embershard plan --compare`."""
 
 from __future__ import annotations
 
@@ -23,20 +22,20 @@ if TYPE_CHECKING:
 def add_calibrate(commands: Any) -> None:
     command = commands.add_parser(
         "calibrate",
-        help="measure this machine for plans of training and of serving",
-        description="Measures lookups, updates and messages of this machine, on every core and in "
-        "under two minutes when it is idle, and writes what they cost, for "
-        "`Topology(machine=read_machine(FILE))` and `embershard plan --machine`. Of a GPU it "
-        "measures lookups, updates and copies, in half a minute and with 24 GiB of its memory; "
-        "messages between GPUs and lookups of a server are published figures.",
+        help="measure the costs of this machine, for plans of training and serving",
+        description="Measures lookups, updates and messages on all cores of this machine, in under "
+        "two minutes if it is idle. Writes their costs to a file for "
+        "`Topology(machine=read_machine(FILE))` and `embershard plan --machine`. With a GPU it "
+        "measures lookups, updates and copies, in half a minute and with 24 GiB of GPU memory; "
+        "the costs of messages between GPUs and of a server's lookups are published figures.",
     )
     command.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="JSON; replaced if it is there"
+        "--out", type=Path, required=True, metavar="FILE", help="JSON file to write or replace"
     )
     command.add_argument(
         "--device",
         default="cpu",
-        help="what is measured: cpu, or a GPU, as cuda or cuda:1 (default: %(default)s)",
+        help="device to measure: cpu, or a GPU such as cuda or cuda:1 (default: %(default)s)",
     )
     command.set_defaults(run=_calibrate)
 
@@ -46,7 +45,7 @@ def _calibrate(args: argparse.Namespace) -> None:
     from embershard.planner import calibrate
 
     check_folder("--out", args.out)
-    set_malloc_options(os.environ)  # As a process that trains.
+    set_malloc_options(os.environ)  # Training sets them too.
     machine = calibrate(
         device=args.device,
         lookup_seconds=None if args.device.startswith("cuda") else _lookup_seconds(),
@@ -55,8 +54,8 @@ def _calibrate(args: argparse.Namespace) -> None:
     machine.save(args.out)
     print(
         f"{args.out}: {machine.processor}, in {machine.calibration_seconds:.0f} s; "
-        f"two measurements differ by {machine.repeat_error:.0%}, costs from a measurement by "
-        f"{machine.fit_error:.0%}"
+        f"repeated measurements differ by {machine.repeat_error:.0%}, computed costs from "
+        f"measurements by {machine.fit_error:.0%}"
     )
 
 
@@ -71,26 +70,26 @@ BYTES_MAX = 64 << 20
 
 
 def compare(args: argparse.Namespace, package: Package, load: LookupLoad, machine: Machine) -> str:
-    """The estimate of a plan beside what a server measured, as text."""
+    """Compare a plan's estimated costs with a server's measurements. Returns text."""
     from embershard.planner.comparison import compare_devices, read_batches
 
     manifest = package.manifest
     name = args.name or manifest.default_plan
     if name not in manifest.plans:
         known = ", ".join(manifest.plans)
-        raise InputError(f"compare: expected a plan of the package ({known}), got {name!r}")
+        raise InputError(f"--name: expected a plan of the package ({known}), got {name!r}")
     measured = read_batches(
         _metrics(args.compare),
         model=manifest.model,
         version=manifest.version,
         source=args.compare,
     )
-    found = compare_devices(package.plan(name), manifest.tables, load, machine, measured)
-    return f"load of {load.source}\n{found.to_text()}"
+    comparison = compare_devices(package.plan(name), manifest.tables, load, machine, measured)
+    return f"load of {load.source}\n{comparison.to_text()}"
 
 
 def _metrics(source: str) -> str:
-    """Of a file, or of the port of metrics of a server."""
+    """Read metrics from a file, or from the address of a server's metrics port."""
     if Path(source).is_file():
         return Path(source).read_text(encoding="utf-8", errors="replace")
     address = source.removeprefix("http://").removesuffix("/metrics").rstrip("/")
@@ -104,8 +103,9 @@ def _metrics(source: str) -> str:
             return bytes(answer.read(BYTES_MAX)).decode(errors="replace")
     except HTTPException as error:
         raise InputError(
-            f"--compare: expected a server's --metrics-port, got {address}, which answers no HTTP"
+            f"--compare: expected a server's --metrics-port, got {address}, which does not speak "
+            "HTTP"
         ) from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)  # Of URLError: what its text wraps.
+        reason = getattr(error, "reason", error)  # URLError has its cause in `reason`.
         raise InputError(f"--compare: expected metrics at {address}, got {reason}") from error

@@ -10,55 +10,61 @@ from embershard.errors import ConfigError, EmbershardError, InputError, NotFound
 from embershard.formatting import printable
 
 INDEX_SECONDS: Final = 60.0
-"""How long a server has to list its versions."""
 
-SOCKET_HELP = "of the server: what `embershard serve --control` made"
+SOCKET_HELP = "control socket of the server, see `embershard serve --control`"
 
 
 def add_load(commands: Any) -> None:
     command = commands.add_parser(
         "load",
-        help="have a server load a version",
-        description="Has a server load versions while it answers requests, waits until they are "
-        "served, and prints what is in the repository. Without a model it looks at the whole "
-        "repository and its labels again, as SIGHUP has it do.",
+        help="make a server load a version",
+        description="Makes a server load versions while it answers requests, waits until they are "
+        "served, and prints all versions of the repository. Without MODEL the server reads its "
+        "repository and labels again, as after SIGHUP.",
     )
     add = command.add_argument
     add("socket", type=nonempty_path, metavar="SOCKET", help=SOCKET_HELP)
-    add("model", nargs="?", metavar="MODEL", help="(default: all that are served)")
+    add("model", nargs="?", metavar="MODEL", help="name of a model (default: all served models)")
     add(
         "--version",
         type=int,
         default=0,
         metavar="N",
-        help="this one, besides what the server's rule and the labels say (default: just those)",
+        help="version to serve in addition to those that the server's --version and the labels "
+        "select (default: only those)",
     )
     add(
         "--replace",
         action="store_true",
-        help="unload the old version first, if the memory does not hold both: nothing of "
-        "the model is served meanwhile",
+        help="unload the old version first if memory does not hold both; the model is not served "
+        "meanwhile",
     )
     command.set_defaults(run=_load)
 
 
 def add_unload(commands: Any) -> None:
-    command = commands.add_parser("unload", help="have a server unload a version or a model")
+    command = commands.add_parser("unload", help="make a server unload a version or a model")
     add = command.add_argument
     add("socket", type=nonempty_path, metavar="SOCKET", help=SOCKET_HELP)
     add("model", metavar="MODEL", help="name of the model")
-    add("--version", type=int, default=0, metavar="N", help="(default: the whole model)")
+    add(
+        "--version",
+        type=int,
+        default=0,
+        metavar="N",
+        help="version to unload (default: the whole model)",
+    )
     command.set_defaults(run=_unload)
 
 
 def add_label(commands: Any) -> None:
     command = commands.add_parser(
         "label",
-        help="say which version is stable, canary or shadow",
-        description="Writes a model's labels.json, whole or not at all. Servers see it when they "
-        "look at the repository again (SIGHUP, or `embershard load SOCKET`). If no version is "
-        "stable, canary and shadow also label the default version stable: the one that the server "
-        "behind --control serves, else the highest other one.",
+        help="label a version stable, canary or shadow",
+        description="Writes a model's labels.json atomically. Servers read it after SIGHUP or "
+        "`embershard load SOCKET`. If no version is labelled stable yet, the labels canary and "
+        "shadow also label the default version stable: the one that the server at --control "
+        "serves, else the highest version that is neither canary nor shadow.",
     )
     add = command.add_argument
     add(
@@ -69,12 +75,12 @@ def add_label(commands: Any) -> None:
     )
     add("model", metavar="MODEL", help="name of the model")
     add("label", choices=("stable", "canary", "shadow"), metavar="LABEL", help="%(choices)s")
-    add("version", type=int, metavar="VERSION", help="0: no version has the label any more")
+    add("version", type=int, metavar="VERSION", help="number of the version; 0 removes the label")
     add("--control", type=nonempty_path, metavar="SOCKET", help=f"{SOCKET_HELP} (default: none)")
     add(
         "--mlflow",
         metavar="URI",
-        help="tracking URI of MLflow: also make the label the alias of the version that "
+        help="tracking URI of MLflow: also set the label as an alias of the version that "
         "`embershard export --mlflow` registered (default: none)",
     )
     command.set_defaults(run=_label)
@@ -84,7 +90,7 @@ def _load(args: argparse.Namespace) -> None:
     if args.model is None:
         for flag in ("version", "replace"):
             if getattr(args, flag):
-                raise ConfigError(f"--{flag}: expected a MODEL with it")
+                raise ConfigError(f"--{flag}: expected MODEL with it, got none")
         _order(args.socket, {"order": "refresh"})
         return
     if not args.model:
@@ -108,17 +114,17 @@ def _order(socket: Path, document: dict[str, Any]) -> None:
         raise
     _print_index(answer["index"], to=sys.stdout)
     unserved = answer["unserved_seconds"]
-    cost = f"; nothing of it was served for {unserved:.1f} s" if unserved else ""
+    cost = f"; the model was not served for {unserved:.1f} s" if unserved else ""
     print(f"took {answer['seconds']:.1f} s{cost}")
 
 
 def _print_index(index: list[dict[str, Any]], *, to: Any) -> None:
-    for each in index:
-        marks = [*(["default"] if each["is_default"] else []), *each["labels"]]
-        name = f"{each['model']} {each['version']}"
-        says_why = each["reason"] and each["state"] in ("failed", "ready")
-        reason = f": {each['reason']}" if says_why else ""
-        line = f"{name:24} {each['state']}{reason}  {', '.join(marks)}"
+    for entry in index:
+        marks = [*(["default"] if entry["is_default"] else []), *entry["labels"]]
+        name = f"{entry['model']} {entry['version']}"
+        has_reason = entry["reason"] and entry["state"] in ("failed", "ready")
+        reason = f": {entry['reason']}" if has_reason else ""
+        line = f"{name:24} {entry['state']}{reason}  {', '.join(marks)}"
         print(printable(line.rstrip()), file=to)
 
 
@@ -133,10 +139,10 @@ def _label(args: argparse.Namespace) -> None:
         why = (
             f"the server at {args.control} serves it"
             if served
-            else "it is taken as the one being served because it is the highest that is neither "
-            "canary nor shadow (--control SOCKET asks the server)"
+            else "it is the highest that is neither canary nor shadow (with --control SOCKET, the "
+            "server's default version is taken)"
         )
-        print(f"version {written.made_stable} is labelled stable, too: no version was, and {why}")
+        print(f"also labelled version {written.made_stable} stable: no version was, and {why}")
     if args.mlflow is not None:
         from embershard.tracking import set_aliases
 
@@ -145,11 +151,10 @@ def _label(args: argparse.Namespace) -> None:
 
 
 def _default_version(socket: Path, model: str) -> int:
-    """The default version of a server's model."""
     from embershard.serving.control import order
 
     index = order(socket, {"order": "index"}, timeout_seconds=INDEX_SECONDS)["index"]
-    defaults = {each["model"]: each["version"] for each in index if each["is_default"]}
+    defaults = {entry["model"]: entry["version"] for entry in index if entry["is_default"]}
     if model not in defaults:
         got = ", ".join(sorted(defaults)) or "none"
         raise NotFoundError(f"{socket}: expected a server of model {model!r}, got models: {got}")

@@ -20,7 +20,7 @@ SHOWN = {"label": "tasks", "split": "splits by", "request": "requests", "weight"
 
 def add_data(commands: Any) -> None:
     command = commands.add_parser(
-        "data", help="propose a configuration for Parquet files, or describe its data"
+        "data", help="propose a configuration for Parquet files, or describe the data of one"
     )
     actions = command.add_subparsers(dest="action", required=True, metavar="init | describe")
     _add_init(actions)
@@ -40,37 +40,38 @@ def _add_init(actions: Any) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help="a column of labels, each a task of its own; may be repeated (default: columns of 0 "
-        "and 1 whose names say label, click, buy or the like)",
+        help="column with the labels of a task; may be repeated (default: columns of 0 and 1 with "
+        "names such as label, click or buy)",
     )
     command.add_argument(
         "--request",
         metavar="COLUMN",
-        help="column whose equal values are one request (default: a column named as one)",
+        help="column that identifies a request; rows with equal values are one request (default: "
+        "a column with a name such as request_id, if there is one)",
     )
     command.add_argument(
         "--time",
         metavar="COLUMN",
-        help="column to split by (default: the first timestamp; without one, rows are split by a "
-        "hash)",
+        help="column to split by (default: the first timestamp; if there is none, rows are split "
+        "by a hash)",
     )
     command.add_argument(
         "--rows",
         type=int,
         default=SAMPLE_ROWS,
         metavar="N",
-        help="rows to look at, spread over the files (default: %(default)s)",
+        help="number of rows to examine, spread over the files (default: %(default)s)",
     )
     command.add_argument(
-        "--overwrite", action="store_true", help="replace the file of --out (default: refuse)"
+        "--overwrite", action="store_true", help="replace an existing file (default: refuse)"
     )
     command.set_defaults(run=_init)
 
 
 def _add_describe(actions: Any) -> None:
-    command = actions.add_parser("describe", help="print what training will see")
+    command = actions.add_parser("describe", help="describe the data that a run trains on")
     command.add_argument(
-        "config", type=Path, metavar="CONFIG.toml", help="file of a run; see `embershard train`"
+        "config", type=Path, metavar="CONFIG.toml", help="configuration, see `embershard train`"
     )
     command.add_argument(
         "--rows",
@@ -93,9 +94,11 @@ def _init(args: argparse.Namespace) -> None:
 
     _check_rows(args.rows)
     if args.out.exists() and not args.overwrite:
-        raise InputError(f"--out: expected a new file, got {args.out}; --overwrite replaces it")
+        raise InputError(
+            f"--out: expected a file that does not exist, got {args.out}; pass --overwrite"
+        )
     if not args.out.parent.is_dir():
-        raise InputError(f"--out: expected a file in a folder, got {args.out}")
+        raise InputError(f"--out: expected a file in an existing folder, got {args.out}")
     sample, rows = sample_rows(args.files, args.rows)
     proposal = propose(
         sample,
@@ -145,7 +148,7 @@ def _describe(args: argparse.Namespace) -> None:
 
 
 def _null_shares(config: DataConfig | ParquetConfig, dataset: Dataset[Any]) -> dict[str, float]:
-    """The share of nulls of each dense input of Parquet files, if the files say it."""
+    """Share of nulls in each dense input, if the data are Parquet files with null counts."""
     from embershard.data import ParquetConfig
 
     if not isinstance(config, ParquetConfig):

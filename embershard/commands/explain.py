@@ -9,16 +9,15 @@ from embershard.commands.predict import REQUEST_HELP, read_request
 from embershard.errors import InputError
 
 UNBOUNDED_COLUMNS = 10_000
-"""Width of the tables if standard output is no terminal: no line is folded."""
+"""Width of tables if standard output is no terminal, so that no line is wrapped."""
 
 
 def add_explain(commands: Any) -> None:
     command = commands.add_parser(
         "explain",
-        help="take one request apart: ids, rows, vectors, scores",
-        description="Take one request apart as a server sees it: what every id becomes, and how "
-        "the scores change when an input is left out. The package is loaded into this process; no "
-        "server is asked.",
+        help="explain one request: ids, rows, vectors, scores",
+        description="Explain one request: the row and vector of each id, and how the scores change "
+        "if an input is left out. Loads the package into this process and needs no server.",
     )
     add_package(command)
     add = command.add_argument
@@ -26,21 +25,21 @@ def add_explain(commands: Any) -> None:
         "request",
         metavar="REQUEST.json",
         nargs="?",
-        help=f"{REQUEST_HELP}; left out, a request that the package keeps is explained",
+        help=f"{REQUEST_HELP} (default: a sample request of the package)",
     )
     add(
         "--sample",
         type=int,
         metavar="NUMBER",
-        help="which of the requests that the package keeps, from 0 (default: the first)",
+        help="number of the package's sample request, from 0 (default: 0)",
     )
-    add("--example", type=int, metavar="NUMBER", help="show one example only, from 0")
+    add("--example", type=int, metavar="NUMBER", help="show only this example, from 0")
     add("--all", action="store_true", help="show every example, and every id of a list")
     add(
         "--format",
         choices=("table", "json"),
         default="table",
-        help="json has everything, for programs (default: %(default)s)",
+        help="json contains all details, for programs (default: %(default)s)",
     )
     command.set_defaults(run=_explain)
 
@@ -54,7 +53,7 @@ def _explain(args: argparse.Namespace) -> None:
     )
 
     if args.request is not None and args.sample is not None:
-        raise InputError("expected either a sample or a request, got both")
+        raise InputError("expected REQUEST.json or --sample, got both")
     folder = package_folder(args.package)
     if args.request is None:
         explanation = explain_sample(folder, args.sample or 0)
@@ -63,8 +62,8 @@ def _explain(args: argparse.Namespace) -> None:
     num_examples = explanation.asked.sample.num_examples
     if args.example is not None and not 0 <= args.example < num_examples:
         last = num_examples - 1
-        expected = f"expected 0 .. {last}" if last >= 0 else "the request has none"
-        raise InputError(f"example: {expected}, got {args.example}")
+        expected = f"0 .. {last}" if last >= 0 else "none, as the request has no examples"
+        raise InputError(f"--example: expected {expected}, got {args.example}")
     examples = [] if args.example is None else [args.example]
     if args.format == "json":
         print(json.dumps(explanation_json(explanation, examples=examples)))

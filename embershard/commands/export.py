@@ -12,13 +12,13 @@ from embershard.commands.triton_config import write_config
 
 
 def add_export(commands: Any) -> None:
-    command = commands.add_parser("export", help="make a package of a checkpoint")
+    command = commands.add_parser("export", help="export a checkpoint as a package")
     add = command.add_argument
     add(
         "checkpoint",
         type=Path,
         metavar="CHECKPOINT",
-        help="a checkpoint's folder, or the folder of several, of which the highest step is taken; "
+        help="folder of a checkpoint, or a folder with several, whose highest step is exported; "
         "with --model also a folder of save_state, or a file with a state dict (.safetensors, .pt)",
     )
     add(
@@ -26,49 +26,47 @@ def add_export(commands: Any) -> None:
         type=Path,
         required=True,
         metavar="REPOSITORY/MODEL/VERSION",
-        help="where the package goes; VERSION is a number from 1 that is not there yet",
+        help="folder to write; VERSION is a number from 1 that does not exist yet",
     )
     add(
         "--weights",
         default="int8",
-        help="how tables are stored: int8, int4, fp16 or fp32; or patterns of table names, of "
-        "which the first that fits counts: 'users=int8,*=int4' (default: %(default)s)",
+        help="type of the tables' rows: int8, int4, fp16 or fp32; or types by patterns of table "
+        "names, such as 'users=int8,*=int4', where the first match counts (default: %(default)s)",
     )
     add(
         "--dense-dtype",
         choices=("fp32", "bf16"),
         default="fp32",
-        help="what linear layers of the dense program take; bf16 is faster where the processor has "
-        "it (AVX-512 BF16), and the export says what it does to scores (default: %(default)s)",
+        help="data type of the dense program's linear layers; bf16 is faster on processors with "
+        "AVX-512 BF16, and the export prints how it changes scores (default: %(default)s)",
     )
     _add_plan(command)
     add(
         "--model",
         metavar="PACKAGE.MODULE:FACTORY",
-        help="your own model: a function without arguments that gives (module, schema), whose "
-        "weights are those of CHECKPOINT; imported from the current folder or what is installed; "
-        "tables on device meta are read chunk by chunk and need not fit in memory (default: the "
-        "model that CHECKPOINT names)",
+        help="your own model: a function without arguments that returns (module, schema), in a "
+        "module of the current folder or an installed package. Its weights are read from "
+        "CHECKPOINT. Tables on device meta are read in chunks and need not fit in memory (default: "
+        "the model that CHECKPOINT names)",
     )
     _add_choices(add)
     command.set_defaults(run=_export)
 
 
 def _add_choices(add: Any) -> None:
-    """Adds flags for rows to leave out and files to write in addition."""
     add(
         "--min-accesses",
         type=int,
         metavar="N",
-        help="leave out rows that training looked up fewer than N times; their ids become unknown "
-        "ones; for checkpoints with training.count_accesses, and tables without hashed ids "
-        "(default: keep all)",
+        help="leave out rows that training looked up fewer than N times; their ids become unknown. "
+        "Needs a checkpoint of a run with training.count_accesses. Tables with hashed ids keep all "
+        "rows (default: keep all)",
     )
     add(
         "--triton",
         action="store_true",
-        help="also have NVIDIA Triton serve it: write config.pbtxt beside the versions, as "
-        "`embershard triton-config` does",
+        help="also write config.pbtxt for NVIDIA Triton, as `embershard triton-config` does",
     )
     add(
         "--mlflow",
@@ -83,14 +81,15 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     add(
         "--devices",
         default="1xcpu",
-        help="what the package's plan spreads the tables over: 2xcpu (default: %(default)s)",
+        help="devices of the package's plan, such as 2xcpu (default: %(default)s)",
     )
     add(
         "--plan",
         default="table",
         metavar="STRATEGY",
-        help="how: table (whole tables), row, column, replicate, or auto, by measured costs and "
-        "what the package's samples look up; `embershard plan` adds more (default: %(default)s)",
+        help="strategy of that plan: table (whole tables), row, column, replicate, or auto, from "
+        "measured costs and the lookups of the package's samples. `embershard plan` adds further "
+        "plans (default: %(default)s)",
     )
 
 
@@ -101,9 +100,10 @@ def _export(args: argparse.Namespace) -> None:
     from embershard.training import latest_checkpoint
 
     if args.model is not None:
-        sys.path.insert(0, os.getcwd())  # It names what lies here, as `python -m` would.
-    weights = (args.checkpoint, args.checkpoint / ".metadata")  # The latter of save_state.
-    is_state = args.model is not None and any(each.is_file() for each in weights)
+        sys.path.insert(0, os.getcwd())  # Modules of this folder can be named.
+    # A file with a state dict, or a folder of save_state, which has a file .metadata.
+    state_files = (args.checkpoint, args.checkpoint / ".metadata")
+    is_state = args.model is not None and any(file.is_file() for file in state_files)
     source = args.checkpoint if is_state else latest_checkpoint(args.checkpoint)
     pruned = dict[str, PrunedTable]()
     with export_bar(str(args.out)) as progress:

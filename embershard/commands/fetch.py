@@ -17,38 +17,37 @@ if TYPE_CHECKING:
     from embershard.serving.metrics.http_server import Handler, HttpServer
 
 ORDER_SECONDS: Final = 3600.0
-"""A refresh loads versions; one that takes longer is sent again."""
+"""Timeout of a refresh, which loads versions. The next poll sends it again."""
 
 STUCK_SECONDS: Final = ORDER_SECONDS + 600
-"""A watch that gives no sign of life for so long besides its interval is to be started again."""
+"""A watch without progress for this time plus its interval counts as stuck."""
 
 
 def add_fetch(commands: Any) -> None:
     command = commands.add_parser(
         "fetch",
         help="download packages from an object store or a web server",
-        description="Download versions of models and their labels into a repository of this "
-        "machine. A version appears there whole and verified, or not at all; a fetch "
-        "that was interrupted goes on where it stopped, and files that other versions have are "
-        "taken from them.",
+        description="Download versions of models and their labels into a local repository. A "
+        "version appears complete and verified, or not at all. An interrupted fetch continues "
+        "where it stopped. Files that other local versions have are linked, not downloaded.",
     )
     add = command.add_argument
-    add("url", metavar="URL", help="of a repository: s3://bucket/path, https://..., file:///...")
+    add("url", metavar="URL", help="a repository: s3://bucket/path, https://... or file:///...")
     add(
         "repository",
         type=nonempty_path,
         metavar="REPOSITORY",
         help="folder of models, made if missing",
     )
-    add("--model", default="", help="which to fetch (default: the only one there)")
-    add("--all", dest="all_models", action="store_true", help="fetch every model there")
+    add("--model", default="", help="model to fetch (default: the only one at URL)")
+    add("--all", dest="all_models", action="store_true", help="fetch all models at URL")
     add(
         "--label",
         action="append",
         default=[],
         choices=("stable", "canary", "shadow"),
-        help="fetch the version with this label, and the label; may be given several times "
-        "(default: stable where the model has labels there, else the highest version)",
+        help="fetch the version with this label, and the label; may be repeated (default: stable "
+        "if the model has labels at URL, else the highest version)",
     )
     add(
         "--version",
@@ -56,20 +55,22 @@ def add_fetch(commands: Any) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="fetch this version, whatever the labels say, and no label",
+        help="fetch this version, and no labels (default: selected by labels)",
     )
     add(
         "--trusted-key",
         type=nonempty_path,
         metavar="PEM",
-        help="public keys (Ed25519), one of which must have signed the package (default: any)",
+        help="file of public keys (Ed25519), one of which must have signed the package (default: "
+        "signatures are not checked)",
     )
     add(
         "--stall-timeout",
         type=float,
         default=120.0,
         metavar="SECONDS",
-        help="give up if no byte comes for so long, over http, https and s3 (default: %(default)g)",
+        help="give up after this time without a byte, over http, https and s3 (default: "
+        "%(default)g)",
     )
     _add_watch(command.add_argument_group("following the repository").add_argument)
     command.set_defaults(run=_fetch)
@@ -80,37 +81,37 @@ def _add_watch(add: Any) -> None:
         "--watch",
         type=float,
         metavar="SECONDS",
-        help="poll: after so many seconds, fetch new versions and label moves, "
-        "until SIGTERM (default: fetch once)",
+        help="poll at this interval, and fetch new versions and moved labels, until SIGTERM "
+        "(default: fetch once)",
     )
     add(
         "--control",
         type=nonempty_path,
         metavar="SOCKET",
-        help="with --watch: of the server to load them, see embershard serve --control "
-        "(default: none)",
+        help="with --watch: control socket of the server that loads the versions, see embershard "
+        "serve --control (default: none)",
     )
     add(
         "--keep",
         type=int,
         metavar="N",
-        help="with --watch and --control: remove old versions; keep those that are labelled, "
-        "served or followed, and N more: the latest former stable ones, then the highest "
+        help="with --watch and --control: remove old versions, except those that are labelled, "
+        "served or followed, and N more: first those that were stable last, then the highest "
         "(default: remove none)",
     )
     add(
         "--metrics-port",
         type=int,
         metavar="N",
-        help="with --watch: port of metrics and probes, over HTTP; 0: a free one (default: none)",
+        help="with --watch: HTTP port of metrics and probes; 0: a free port (default: none)",
     )
     add(
         "--metrics-host",
         metavar="HOST",
-        help="with --metrics-port: its address; 0.0.0.0 lets other machines read (default: "
-        "127.0.0.1)",
+        help="with --metrics-port: address to listen on; 0.0.0.0 allows other machines to connect "
+        "(default: 127.0.0.1)",
     )
-    add("--log-json", action="store_true", help="with --watch: log as JSON, one object a line")
+    add("--log-json", action="store_true", help="with --watch: log one JSON object per line")
 
 
 def _fetch(args: argparse.Namespace) -> None:
@@ -134,9 +135,9 @@ def _fetch_once(args: argparse.Namespace, selection: Selection) -> None:
 
     for flag in ("control", "keep", "log_json", "metrics_port", "metrics_host"):
         if getattr(args, flag) is not None and getattr(args, flag) is not False:
-            raise ConfigError(f"--{flag.replace('_', '-')}: expected with --watch only")
+            raise ConfigError(f"--{flag.replace('_', '-')}: expected --watch with it, got none")
     with bytes_bar("fetching", args.url) as progress:
-        found = fetch_models(
+        models = fetch_models(
             args.url,
             args.repository,
             selection,
@@ -144,25 +145,25 @@ def _fetch_once(args: argparse.Namespace, selection: Selection) -> None:
             stall_seconds=args.stall_timeout,
             progress=progress,
         )
-    for each in found:
-        _print_fetched(each, args.url)
+    for model in models:
+        _print_fetched(model, args.url)
 
 
-def _print_fetched(found: FetchedModel, url: str) -> None:
-    if found.is_highest:
-        (version,) = found.versions
-        print(f"{found.model}: no labels at {url}: fetched the highest version, {version}")
-    for each in found.fetched:
-        here = each.reused_bytes + each.resumed_bytes
-        if each.damage:
-            print(f"{each.folder} was damaged, and is replaced: {each.damage}")
+def _print_fetched(model: FetchedModel, url: str) -> None:
+    if model.is_highest:
+        (highest,) = model.versions
+        print(f"{model.model}: no labels at {url}: fetched the highest version, {highest}")
+    for version in model.fetched:
+        local_bytes = version.reused_bytes + version.resumed_bytes
+        if version.damage:
+            print(f"{version.folder} was damaged and has been replaced: {version.damage}")
         print(
-            f"{each.model} {each.version} is in {each.folder}: "
-            f"{each.fetched_bytes:,} bytes fetched, {here:,} were here"
+            f"{version.model} {version.version} is in {version.folder}: "
+            f"{version.fetched_bytes:,} bytes fetched, {local_bytes:,} reused"
         )
-    for label, version in found.labels.items():
-        if version:
-            print(f"{found.model} {version} is labelled {label}")
+    for label, number in model.labels.items():
+        if number:
+            print(f"{model.model} {number} is labelled {label}")
 
 
 def _watch(args: argparse.Namespace, selection: Selection) -> None:
@@ -177,7 +178,7 @@ def _watch(args: argparse.Namespace, selection: Selection) -> None:
         keep=args.keep,
     )
 
-    def ask(name: str) -> dict[str, Any]:
+    def send_order(name: str) -> dict[str, Any]:
         return order(args.control, {"order": name}, timeout_seconds=ORDER_SECONDS)
 
     log = EventLog(DescriptorStream(sys.stderr.fileno()), as_json=args.log_json)
@@ -185,16 +186,16 @@ def _watch(args: argparse.Namespace, selection: Selection) -> None:
         Source(args.url, stall_seconds=args.stall_timeout),
         args.repository,
         options,
-        order=ask if args.control else None,
+        order=send_order if args.control else None,
         write=log.write,
     )
-    said = {"url": args.url, "repository": str(args.repository), "seconds": args.watch}
+    fields = {"url": args.url, "repository": str(args.repository), "seconds": args.watch}
     try:
         with _metrics(args, watch.status) as port:
-            where = {"metrics": port.url} if port else {}
-            log.write("watching", {**said, "control": str(args.control or ""), **where})
+            metrics = {"metrics": port.url} if port else {}
+            log.write("watching", {**fields, "control": str(args.control or ""), **metrics})
             follow(watch)
-    except KeyboardInterrupt:  # SIGTERM, too: the end that a watch is meant to have.
+    except KeyboardInterrupt:  # SIGTERM raises it too. A watch has no other normal end.
         log.write("stopped", {})
     finally:
         log.close()
@@ -204,7 +205,7 @@ def _watch(args: argparse.Namespace, selection: Selection) -> None:
 def _metrics(args: argparse.Namespace, status: WatchStatus) -> Iterator[HttpServer | None]:
     if args.metrics_port is None:
         if args.metrics_host is not None:
-            raise ConfigError("--metrics-host: expected with --metrics-port only")
+            raise ConfigError("--metrics-host: expected --metrics-port with it, got none")
         yield None
         return
     if not 0 <= args.metrics_port <= 65535:
@@ -217,7 +218,8 @@ def _metrics(args: argparse.Namespace, status: WatchStatus) -> Iterator[HttpServ
 
 
 def watch_routes(status: WatchStatus, stuck_seconds: float) -> dict[str, Handler]:
-    """``/metrics``; ``/healthz``, which lists problems; ``/livez``, which tells a stuck watch."""
+    """Routes of the metrics port. ``/healthz`` answers 503 with a list of problems, and ``/livez``
+    503 if the watch is stuck."""
     from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
     from embershard.serving.metric import Metrics, from_native
@@ -232,7 +234,7 @@ def watch_routes(status: WatchStatus, stuck_seconds: float) -> dict[str, Handler
 
     def live(_: str) -> Response:
         idle = status.idle_seconds()
-        return answer([f"no sign of life for {idle:.0f} s"] if idle > stuck_seconds else [])
+        return answer([f"no progress for {idle:.0f} s"] if idle > stuck_seconds else [])
 
     return {
         "/metrics": lambda _: Response(content_type=CONTENT_TYPE_PLAIN_0_0_4, body=text()),

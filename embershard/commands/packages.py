@@ -15,19 +15,18 @@ if TYPE_CHECKING:
 
 
 def add_inspect(commands: Any) -> None:
-    command = commands.add_parser("inspect", help="say what a package holds")
+    command = commands.add_parser("inspect", help="print the contents of a package")
     add_package(command)
     command.add_argument(
         "--program",
         action="store_true",
-        help="also load the package as a server does, and say how its dense program runs on this "
-        "machine, and why",
+        help="also load the package as a server does, and print how its dense program runs on this "
+        "machine and why",
     )
     command.set_defaults(run=_inspect)
 
 
 def add_package(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Adds the argument `package`."""
     command.add_argument(
         "package",
         type=nonempty_path,
@@ -38,7 +37,8 @@ def add_package(command: argparse.ArgumentParser, *, optional: bool = False) -> 
 
 
 def package_folder(path: Path) -> Path:
-    """Refuses a file, and a folder one or two levels too high, naming the packages below."""
+    """Return the folder of a package. The error for a folder one or two levels too high names the
+    packages in it."""
     if path.is_file():
         hint = "; `embershard train FILE --dry-run` prints the plan of a training run"
         raise PackageError(
@@ -62,9 +62,9 @@ def package_folder(path: Path) -> Path:
 
 
 def check_folder(option: str, file: Path | None) -> None:
-    """Refuses a file to write whose folder is not there."""
+    """Refuse a file to write whose folder does not exist."""
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
-        raise InputError(f"{option}: expected a file in a folder, got {file}")
+        raise InputError(f"{option}: expected a file in an existing folder, got {file}")
 
 
 def _inspect(args: argparse.Namespace) -> None:
@@ -86,14 +86,14 @@ def add_verify(commands: Any) -> None:
         "--samples",
         action="store_true",
         help="also load the package as a server does, and compare the scores of its samples with "
-        "those that it says they have",
+        "the stored ones",
     )
     command.add_argument(
         "--trusted-key",
         type=nonempty_path,
         metavar="PEM",
-        help="public keys (Ed25519), one of which must have signed the package; its fingerprint is "
-        "printed",
+        help="file of public keys (Ed25519), one of which must have signed the package; prints the "
+        "fingerprint of that key",
     )
     command.set_defaults(run=_verify)
 
@@ -119,7 +119,7 @@ def _verify(args: argparse.Namespace) -> None:
 
 
 def _misplaced(folder: Path, manifest: Manifest) -> str:
-    """Says that the folder has the number of another version: no server takes the package there."""
+    """A warning if the folder is named after another version, because servers refuse it then."""
     name = folder.resolve().name
     if not name.isdecimal() or name == str(manifest.version):
         return ""
@@ -127,7 +127,7 @@ def _misplaced(folder: Path, manifest: Manifest) -> str:
 
 
 def _scored_samples(package: Package) -> str:
-    """Runs the samples; the predictor refuses a package whose scores differ."""
+    """Run the samples. The predictor refuses a package if scores differ."""
     from embershard.serving import LocalPredictor
 
     LocalPredictor(package.path, slots=1)
@@ -137,9 +137,9 @@ def _scored_samples(package: Package) -> str:
 def add_sign(commands: Any) -> None:
     command = commands.add_parser(
         "sign",
-        help="sign a package, for servers that ask for it",
-        description="Write the signature of a package beside its folder, as VERSION.sig. A server "
-        "with --trusted-key loads no version without one by a key that it trusts.",
+        help="sign a package, for servers that require signatures",
+        description="Write a package's signature to VERSION.sig next to its folder. A server with "
+        "--trusted-key loads only versions that a trusted key has signed.",
     )
     add_package(command)
     command.add_argument(
@@ -147,7 +147,7 @@ def add_sign(commands: Any) -> None:
         type=nonempty_path,
         required=True,
         metavar="PEM",
-        help="a private key (Ed25519) without a password",
+        help="file with a private key (Ed25519) that has no password",
     )
     command.set_defaults(run=_sign)
 

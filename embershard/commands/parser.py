@@ -1,4 +1,4 @@
-"""The parser of every command line, of examples and benchmarks too."""
+"""The parser of all command lines, including those of examples and benchmarks."""
 
 import argparse
 from pathlib import Path
@@ -6,18 +6,18 @@ from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes flags by their whole names, and refuses a command line in one sentence."""
+    """Refuses abbreviated flags, and reports an error as a single line."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(allow_abbrev=False, **given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
 def nonempty_path(text: str) -> Path:
-    """The type of arguments that are paths: an empty one, such as an unset variable of a script
-    gives, is refused. ``Path("")`` is the current folder."""
+    """Convert an argument to a path. Refuses an empty one, which often comes from an unset variable
+    of a script and would mean the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("expected a path, got ''")
     return Path(text)

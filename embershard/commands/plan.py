@@ -23,29 +23,29 @@ BATCH_EXAMPLES = 256
 def add_plan_command(commands: Any) -> None:
     command = commands.add_parser(
         "plan",
-        help="add a plan to a package: which part of which table lies on which device",
-        description="Adds a plan to a package, whole or not at all. `embershard serve --plan NAME` "
-        "serves it; scores stay the same, up to rounding where rows are cut.",
+        help="add a plan to a package, which places its tables on devices",
+        description="Adds a plan to a package atomically. `embershard serve --plan NAME` uses it. "
+        "Scores stay the same, except for rounding if a table is cut by rows.",
     )
     add_package(command, optional=True)
     add = command.add_argument
     add(
         "--devices",
         metavar="DEVICES",
-        help="how many, of what kind, and the memory of each: 4xcpu, 2xcpu:8GiB, 8xcuda:80GB; "
-        "without memory, cpu devices have no cap. The threads of a batch are shared out among "
-        "them. 1xtorch-cpu tries a plan for a GPU without one",
+        help="number, kind and memory of devices, such as 4xcpu, 2xcpu:8GiB or 8xcuda:80GB. "
+        "Without a size, the memory of cpu devices is not limited. The threads of a batch are "
+        "divided among them. 1xtorch-cpu tests a plan for a GPU on a machine without one",
     )
     add(
         "--strategy",
         default=AUTO,
         metavar="STRATEGY",
-        help="table (whole tables), row, column (each table cut), replicate (each table "
-        "everywhere) or auto, by measured costs and load (default: %(default)s)",
+        help="table (whole tables), row or column (every table is cut), replicate (every table on "
+        "every device), or auto, from measured costs and load (default: %(default)s)",
     )
-    add("--name", metavar="NAME", help="of the plan: a new one (default: the devices, as 4xcpu)")
-    add("--default", action="store_true", help="serve it where no other plan is asked for")
-    add("--dry-run", action="store_true", help="print the plan, and leave the package as it is")
+    add("--name", metavar="NAME", help="name of the new plan (default: the devices, as in 4xcpu)")
+    add("--default", action="store_true", help="make it the plan that servers use by default")
+    add("--dry-run", action="store_true", help="print the plan without changing the package")
     _add_measured(command)
     _add_compared(command)
     command.set_defaults(run=_plan)
@@ -57,48 +57,48 @@ def _add_measured(command: argparse.ArgumentParser) -> None:
         "--samples",
         type=Path,
         metavar="FILE",
-        help="requests in the form of a package's samples.safetensors, whose lookups are the load "
-        "(default: the package's own samples)",
+        help="file of requests in the format of samples.safetensors, whose lookups are the load "
+        "(default: the package's samples)",
     )
     measured.add_argument(
         "--requests",
         type=Path,
         metavar="FILE",
-        help="what `embershard serve --record` wrote, in place of --samples",
+        help="file of requests from `embershard serve --record`, instead of --samples",
     )
     measured.add_argument(
         "--batch-examples",
         type=int,
         metavar="N",
-        help=f"examples of a batch to plan for (default: {BATCH_EXAMPLES})",
+        help=f"examples in the batch whose time is minimized (default: {BATCH_EXAMPLES})",
     )
     measured.add_argument(
         "--machine",
         type=Path,
         metavar="FILE",
-        help="what `embershard calibrate` wrote (default: the costs that ship)",
+        help="file of `embershard calibrate` (default: the built-in costs)",
     )
     measured.add_argument(
         "--constraint",
         action="append",
         default=[],
         metavar="TABLE=CUT,CUT",
-        help="cuts that a table may have: table, column, row, replicate; may be repeated",
+        help="allowed cuts of a table: table, column, row, replicate; may be repeated",
     )
     shown = command.add_argument_group("report of --strategy auto")
-    shown.add_argument("--report", type=Path, metavar="FILE.html", help="write the report there")
-    shown.add_argument("--explain", metavar="TABLE", help="print every cut of a table")
+    shown.add_argument("--report", type=Path, metavar="FILE.html", help="file for the report")
+    shown.add_argument("--explain", metavar="TABLE", help="print all cuts of this table")
 
 
 def _add_compared(command: argparse.ArgumentParser) -> None:
-    closed = command.add_argument_group("comparison with what was measured, in place of a new plan")
-    closed.add_argument(
+    compared = command.add_argument_group("comparison with measurements, instead of a new plan")
+    compared.add_argument(
         "--compare",
         metavar="HOST:PORT|RUN",
-        help="print measured time beside the estimate. Of a server, the lookups of each device: "
-        "where `embershard serve --metrics-port` listens, or a file with what it said; --name says "
-        'which plan it serves. Of training with sharding.plan = "auto", the step of each rank: '
-        "the run's checkpoint folder, without a package",
+        help="compare measured times with the estimate. HOST:PORT of `embershard serve "
+        "--metrics-port`, or a file with its metrics: the lookups of each device; --name is the "
+        "plan that the server uses. RUN, the checkpoint folder of training with sharding.plan = "
+        '"auto": the step of each rank; takes no package',
     )
 
 
@@ -122,24 +122,24 @@ def _plan(args: argparse.Namespace) -> None:
     name = fleet.name if args.name is None else args.name
     if args.strategy not in {AUTO, *STRATEGIES}:
         raise InputError(
-            f"strategy: expected one of {', '.join([*STRATEGIES, AUTO])}, got {args.strategy!r}"
+            f"--strategy: expected one of {', '.join([*STRATEGIES, AUTO])}, got {args.strategy!r}"
         )
     if args.strategy == AUTO:
-        plan, text = _explained(args, package, fleet, name)
+        plan, text = _auto_plan(args, package, fleet, name)
     else:
-        wanted = f"expected --strategy auto, got --strategy {args.strategy}"
-        _refuse(args, ONLY_AUTO, wanted)
+        problem = f"expected --strategy auto, got --strategy {args.strategy}"
+        _refuse(args, ONLY_AUTO, problem)
         plan = make_plan(package, fleet.devices, name=name, strategy=args.strategy)
         fleet = without_reserve(fleet, package.manifest, _load(args, package), BATCH_EXAMPLES)
         check_memory(plan, package.manifest.tables, fleet)
         text = "\n".join(_device_lines(package, plan)) + "\n"
     if not args.dry_run:
         add_plan(folder, plan, default=args.default)
-    by_default = ", by default" if args.default else ""
-    kept = "; not added" if args.dry_run else ""
+    default = ", the default" if args.default else ""
+    dry_run = "; not added" if args.dry_run else ""
     print(
         f"{folder}: plan {plan.name}: {len(plan.shards)} shards on {len(plan.devices)} devices"
-        f"{by_default}{kept}"
+        f"{default}{dry_run}"
     )
     print(text, end="")
 
@@ -149,15 +149,16 @@ ONLY_AUTO = ("samples", "requests", "batch_examples", "machine", *REPORTED)
 NOT_COMPARED = ("devices", "batch_examples", *REPORTED, "default", "dry_run")
 
 
-def _refuse(args: argparse.Namespace, options: Sequence[str], wanted: str) -> None:
+def _refuse(args: argparse.Namespace, options: Sequence[str], problem: str) -> None:
+    """Raise an error with ``problem`` if one of the options is set."""
     for option in options:
         value = getattr(args, option)
         if not (value is None or value is False or value == []):
-            raise InputError(f"--{option.replace('_', '-')}: {wanted}")
+            raise InputError(f"--{option.replace('_', '-')}: {problem}")
 
 
 def _compare(args: argparse.Namespace) -> None:
-    """Of a server with a package, or of a training run without one."""
+    """Compare with a server, which needs a package, or with a training run, which takes none."""
     from embershard.commands.calibrate import compare
     from embershard.package import Package
     from embershard.planner import compare as compare_run
@@ -171,7 +172,7 @@ def _compare(args: argparse.Namespace) -> None:
     if not is_run and args.package is None:
         raise InputError(
             "plan: expected a package, or --compare with the folder of a run, got "
-            f"--compare {args.compare}, no folder"
+            f"--compare {args.compare}, which is not a folder"
         )
     folder = None if is_run else package_folder(args.package)
     without = (*NOT_COMPARED, *(("name", "samples", "requests", "machine") if is_run else ()))
@@ -186,7 +187,7 @@ def _compare(args: argparse.Namespace) -> None:
 
 
 def _machine(args: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, list[str]]:
-    """The costs, and what makes them doubtful; without a fleet those of processors."""
+    """The costs of the fleet's devices, or of CPUs if it is None; and warnings about the costs."""
     from embershard.planner import read_machine
     from embershard.planner.machine import default_machine
 
@@ -194,8 +195,8 @@ def _machine(args: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, li
     machine, warnings = default_machine(kind, memory), list[str]()
     if args.machine is not None:
         machine = read_machine(args.machine)
-        if found := machine.mismatch(kind):
-            warnings.append(f"{args.machine}: {found}")
+        if mismatch := machine.mismatch(kind):
+            warnings.append(f"{args.machine}: {mismatch}")
     if kind != "cpu":
         where = repr(machine.processor) if kind == "cuda" else kind
         warnings.append(f"costs of a server's lookups on {where} are not measured")
@@ -203,14 +204,14 @@ def _machine(args: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, li
 
 
 def _warn(*warnings: str) -> None:
-    for each in warnings:
-        print(f"embershard plan: warning: {each}", file=sys.stderr)
+    for warning in warnings:
+        print(f"embershard plan: warning: {warning}", file=sys.stderr)
 
 
-def _explained(
+def _auto_plan(
     args: argparse.Namespace, package: Package, fleet: Fleet, name: str
 ) -> tuple[Plan, str]:
-    """The plan, and what is printed of it; writes the report."""
+    """Search a plan and write its report. Returns the plan and the text to print."""
     from embershard.planner import explained_plan, parse_constraints, serving_problem
     from embershard.planner.fleet import without_reserve
 
@@ -218,8 +219,8 @@ def _explained(
     machine, warnings = _machine(args, fleet)
     if args.samples is None and args.requests is None:
         warnings.append(
-            f"the load is that of the package's {len(package.samples()):,} samples, random ones if "
-            "its export got none: --requests or --samples gives requests"
+            f"the load is that of the package's {len(package.samples()):,} samples, which are "
+            "random unless the export was given samples; pass --requests or --samples"
         )
     load = _load(args, package)
     examples = BATCH_EXAMPLES if args.batch_examples is None else args.batch_examples
@@ -233,16 +234,16 @@ def _explained(
     )
     fleet = without_reserve(fleet, package.manifest, load, examples)
     problem = replace(problem, fleet=fleet)
-    found = explained_plan(problem, name=name, warnings=warnings)
-    text = f"load of {load.source}\n{found.report.to_text()}"
+    result = explained_plan(problem, name=name, warnings=warnings)
+    text = f"load of {load.source}\n{result.report.to_text()}"
     if args.explain is not None:
-        text += f"\n{found.report.explain(args.explain)}"
+        text += f"\n{result.report.explain(args.explain)}"
     if args.report is not None:
         manifest = package.manifest
         title = f"Plan {name} of {manifest.model} {manifest.version}"
-        args.report.write_text(found.report.to_html(title=title), encoding="utf-8")
+        args.report.write_text(result.report.to_html(title=title), encoding="utf-8")
         text += f"report: {args.report}\n"
-    return found.plan, text
+    return result.plan, text
 
 
 def _load(args: argparse.Namespace, package: Package) -> LookupLoad:
@@ -270,7 +271,7 @@ def _load(args: argparse.Namespace, package: Package) -> LookupLoad:
 
 
 def _device_lines(package: Package, plan: Plan) -> list[str]:
-    """What each device holds, and its share of the bytes that lookups read."""
+    """A line for each device: its bytes, and its share of the bytes that lookups read."""
     from embershard.package.placement import device_bytes, device_load, ids_of_tables
 
     tables = package.manifest.tables

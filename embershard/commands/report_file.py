@@ -1,4 +1,4 @@
-"""A file that a command writes at its end, checked before its work begins."""
+"""A file that a command writes at its end, but whose path is checked at the start."""
 
 import os
 from pathlib import Path
@@ -9,17 +9,18 @@ from embershard.errors import InputError
 
 
 class ReportFile:
-    """In a block of it a temporary file lies beside the file. `write` puts it in the file's place,
-    whole; a file that was there stays if it is not called, or fails. A pipe or device is opened as
-    it is.
+    """A report for use in a ``with`` block, in which a temporary file exists next to the file.
 
-    Raises, on entry and by `write`:
-        InputError: it cannot be written.
+    `write` replaces the file atomically. An earlier file remains if `write` fails or is not called.
+    A pipe or device is opened directly.
+
+    Raises:
+        InputError: the file cannot be written. Raised on entry and by `write`.
     """
 
     def __init__(self, option: str, path: Path) -> None:
         self._option, self._path = option, path
-        # Links such as /dev/stdout and /dev/fd/N are not followed: a pipe has no path.
+        # Links such as /dev/stdout are not followed, because their target may be a pipe.
         if path.is_relative_to("/dev") or (path.exists() and not path.is_file()):
             self._part = self._target = path
         else:
@@ -46,7 +47,7 @@ class ReportFile:
             self._part.unlink(missing_ok=True)
 
     def write(self, text: str) -> None:
-        """REQUIRES: in the block, once."""
+        """REQUIRES: called in the block, at most once."""
         assert self._file is not None
         try:
             with self._file as file:

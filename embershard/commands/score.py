@@ -13,7 +13,7 @@ from embershard.errors import InputError
 from embershard.formatting import count_text, rate_text
 
 DRIFTED = 3
-"""Exit status of `skew` if something's drift is above --fail-above."""
+"""Exit status of `skew` if a drift is above --fail-above."""
 
 if TYPE_CHECKING:
     from embershard.score import BatchScorer
@@ -26,27 +26,27 @@ def add_score(commands: Any) -> None:
     _add_data(command)
     _add_out(
         command,
-        present="files whose scores are there already are skipped",
+        present="files that already have scores there are skipped",
         overwrite="scores of other files or of another package",
     )
     command.add_argument(
         "--keep",
         action="append",
         metavar="COLUMN",
-        help="a column to carry along; may be repeated (default: all)",
+        help="column to copy to the output; may be repeated (default: all)",
     )
     command.add_argument(
         "--output",
         action="append",
         default=[],
         metavar="NAME",
-        help="an output to write; may be repeated (default: all)",
+        help="output of the model to write; may be repeated (default: all)",
     )
     command.add_argument(
         "--request-rows",
         action="store_true",
-        help="a row is a request: inputs of candidates have a list with an element for each, as "
-        "do the scores (default: a row is a candidate)",
+        help="a row is a request; inputs of candidates are lists with an element for each "
+        "candidate, and so are scores (default: a row is a candidate)",
     )
     command.set_defaults(run=_score)
 
@@ -62,28 +62,28 @@ def add_vectors(commands: Any) -> None:
         "--key",
         required=True,
         metavar="COLUMN",
-        help="column of the ids; the first row of an id counts",
+        help="column of the ids; the first row of each id is used",
     )
     command.add_argument(
-        "--output", required=True, metavar="NAME", help="the output that is the vector"
+        "--output", required=True, metavar="NAME", help="output of the model that is the vector"
     )
     command.set_defaults(run=_vectors)
 
 
 def add_skew(commands: Any) -> None:
     command = commands.add_parser(
-        "skew", help="compare served requests with training data, and say what moved"
+        "skew", help="compare served requests with training data, and print what has drifted"
     )
     command.add_argument(
-        "recording", type=Path, metavar="RECORDING", help="what `embershard serve --record` wrote"
+        "recording", type=Path, metavar="RECORDING", help="file of `embershard serve --record`"
     )
     command.add_argument(
         "--package",
         type=nonempty_path,
         required=True,
         metavar="PACKAGE",
-        help="folder of a version with the schema of the recorded one: it names the inputs of the "
-        "recording, and scores the training data",
+        help="folder of a version with the schema of the recorded one, which scores the training "
+        "data",
     )
     _add_data(command)
     command.add_argument(
@@ -91,7 +91,7 @@ def add_skew(commands: Any) -> None:
         type=int,
         default=200_000,
         metavar="N",
-        help="most rows to read, spread over the files (default: %(default)s)",
+        help="most training rows to read, spread over the files (default: %(default)s)",
     )
     command.add_argument(
         "--requests",
@@ -104,8 +104,8 @@ def add_skew(commands: Any) -> None:
         "--fail-above",
         type=float,
         metavar="DRIFT",
-        help="exit with status 3 if anything's drift is above this (default: 0.25 is large, and "
-        "the status is 0)",
+        help="exit with status 3 if a drift is above this (default: print drifts above 0.25, and "
+        "exit with 0)",
     )
     command.set_defaults(run=_skew)
 
@@ -123,16 +123,21 @@ def _add_data(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="INPUT=COLUMN",
-        help="the column of an input that is named otherwise; may be repeated (default: the "
-        "column with the input's name)",
+        help="column of an input that has another name; may be repeated (default: the column with "
+        "the input's name)",
     )
     command.add_argument(
-        "--plan", default="", metavar="NAME", help="the package's plan (default: its first)"
+        "--plan", default="", metavar="NAME", help="plan of the package (default: its default plan)"
     )
 
 
 def _add_out(command: argparse.ArgumentParser, *, present: str, overwrite: str) -> None:
-    """``present``: what happens to results in the folder; ``overwrite``: what the flag replaces."""
+    """Add the flags --out and --overwrite.
+
+    Args:
+        present: help about results that exist in the folder.
+        overwrite: what --overwrite replaces.
+    """
     command.add_argument(
         "--out",
         type=Path,
@@ -163,7 +168,7 @@ def _score(args: argparse.Namespace) -> None:
     seconds = time.monotonic() - started
     skipped = count_text(scored.skipped, "file")
     if not scored.files:
-        print(f"nothing to do: the scores of {skipped} are in {args.out} already")
+        print(f"nothing to do: {args.out} already has the scores of {skipped}")
     else:
         kept = f", skipped {skipped} with scores" if scored.skipped else ""
         print(

@@ -24,7 +24,7 @@ def add_serve(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="which to serve; may be given several times (default: all that are there)",
+        help="model to serve; may be repeated (default: all models of the repository)",
     )
     add(
         "--version",
@@ -32,8 +32,8 @@ def add_serve(commands: Any) -> None:
         action=Once,
         default="",
         metavar="latest|N|LABEL",
-        help="default version of a model, for requests without one (default: the one labelled "
-        "stable, else the highest that is neither canary nor shadow)",
+        help="default version of each model, for requests that name none (default: the version "
+        "labelled stable, else the highest that is neither canary nor shadow)",
     )
     add_flags(command, ServerOptions, ProcessOptions)
     command.set_defaults(run=_serve)

@@ -9,18 +9,17 @@ from typing import Any, Self
 
 
 class StopSignals:
-    """In a `with` block of it SIGTERM and SIGHUP raise `KeyboardInterrupt` as Ctrl-C does. A
-    command then removes what is half done and ends the processes that it has started. An
-    interrupt may surface as another error, for example while numpy is imported, or while
-    `threading` waits for a lock.
+    """In its ``with`` block, SIGTERM and SIGHUP raise `KeyboardInterrupt` as Ctrl-C does.
 
-    A signal that is ignored stays so: `nohup` ignores SIGHUP. Outside the main thread the block
-    changes nothing.
+    The exception lets a command remove unfinished files and end its child processes. It may surface
+    as another error, for example during the import of numpy or while `threading` waits for a lock.
+
+    Signals that are ignored remain ignored, such as SIGHUP under `nohup`. The block has no effect
+    outside the main thread.
     """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        """The last signal that was received."""
 
         self._defers_stop = False
         self._before: dict[signal.Signals, Any] = {}
@@ -38,8 +37,8 @@ class StopSignals:
 
     @contextmanager
     def stop_deferred(self) -> Iterator[Callable[[], bool]]:
-        """In the block SIGTERM and the first Ctrl-C raise nothing; a second Ctrl-C does. The
-        function returns true once one of both signals was received."""
+        """In the block, SIGTERM and the first Ctrl-C raise nothing, but a second Ctrl-C does. The
+        yielded function returns True after one of these signals was received."""
         self._defers_stop = True
         try:
             yield lambda: self.received in (signal.SIGTERM, signal.SIGINT)
@@ -55,7 +54,7 @@ class StopSignals:
 
     @property
     def words(self) -> str:
-        """The message of a command that a signal ended."""
+        """Message for the end of a command by a signal."""
         if self.received is None or self.received is signal.SIGINT:
             return "interrupted"
         return f"ended by {self.received.name}"

@@ -26,21 +26,21 @@ def add_train(commands: Any) -> None:
         "config",
         type=Path,
         metavar="CONFIG.toml",
-        help="data, model, training and checkpoint; paths in it count from the current folder",
+        help="configuration of the run; relative paths in it count from the current folder",
     )
     command.add_argument(
         "--data",
         type=Path,
         metavar="PATH",
-        help="where movielens, criteo or yambda lies, in place of the file's data.path; other data "
-        "sets have no such path, and Parquet files stand in the file's data.files",
+        help="path of movielens, criteo or yambda, instead of data.path in the file; for Parquet "
+        "files, set data.files in the file",
     )
     command.add_argument(
         "--overwrite",
         action="store_true",
-        help="start anew and replace the checkpoints of an earlier run in checkpoint.folder; not "
-        "with --resume (default: resume an unfinished run of the same file and data, refuse "
-        "others)",
+        help="start from scratch and replace the checkpoints of an earlier run in "
+        "checkpoint.folder; excludes --resume (default: resume an unfinished run with the same "
+        "configuration and data, and refuse any other)",
     )
     command.add_argument(
         "--resume",
@@ -52,39 +52,38 @@ def add_train(commands: Any) -> None:
         "--plan-report",
         type=Path,
         metavar="FILE.html",
-        help='with sharding.plan = "auto": write the report of the plan there, besides printing it',
+        help='with sharding.plan = "auto": also write the report of the plan to this file',
     )
     command.add_argument(
         "--explain",
         metavar="TABLE",
-        help='with sharding.plan = "auto": print every cut of a table',
+        help='with sharding.plan = "auto": print all cuts of this table',
     )
     command.add_argument(
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
-        help="where tables and batches lie; cuda: under torchrun, a GPU for each rank "
+        help="device of tables and batches; cuda needs torchrun, and gives each rank a GPU "
         "(default: %(default)s)",
     )
     command.add_argument(
         "--dry-run",
         action="store_true",
-        help="check file, data, model, plan and checkpoint folder for these ranks and print what "
-        "would run: steps, plan, memory; train nothing and write nothing but the data's download "
-        "or preparation",
+        help="check configuration, data, model, plan and checkpoint folder, and print steps, plan "
+        "and memory without training; writes only data that is downloaded or prepared",
     )
     command.set_defaults(run=_train)
 
 
 def _train(args: argparse.Namespace) -> None:
     if "RANK" not in os.environ and not args.config.exists():  # Checked before torch is imported.
-        raise ConfigError(f"{args.config}: there is no such file")
+        raise ConfigError(f"{args.config}: expected a TOML file, got a path that does not exist")
     from embershard.malloc_options import set_malloc_options
     from embershard.training.ranks import ranks_of_torchrun
 
     set_malloc_options(os.environ)
     with ranks_of_torchrun(args.device) as ranks:
-        args.ranks = ranks  # The command line prints errors by them.
+        args.ranks = ranks  # The command line needs them to print errors.
         if args.device == "cuda":
             ranks = ranks.on_gpus()
         config, data = ranks.agree(lambda: _read(args, ranks), error=ConfigError)
@@ -97,32 +96,32 @@ def _read(args: argparse.Namespace, ranks: Ranks) -> tuple[RunConfig, DataConfig
     from embershard.training.config import AUTO
 
     config = read_config(args.config)
-    config.check_model()  # Before the data is read, which may take long.
+    config.check_model()  # Checked now, since reading the data may take long.
     data = config.data.at(args.data) if args.data else config.data
     path = data.path if isinstance(data, DataConfig) and not args.data else None
     if path and not path.expanduser().exists():
         problem = f"expected a file or folder, found none at {path.expanduser().absolute()}"
         raise config.refusal("data", "path", problem=problem)
-    page = args.plan_report
-    if page is not None and not page.parent.is_dir():
-        raise InputError(f"--plan-report: expected a file in a folder, got {page}")
-    for name, value in (("--plan-report", page), ("--explain", args.explain)):
+    report = args.plan_report
+    if report is not None and not report.parent.is_dir():
+        raise InputError(f"--plan-report: expected a file in an existing folder, got {report}")
+    for name, value in (("--plan-report", report), ("--explain", args.explain)):
         if value is not None and config.sharding.plan != AUTO:
             problem = f'expected "{AUTO}" with {name}, got {config.sharding.plan}'
             raise config.refusal("sharding", "plan", problem=problem)
         if value is not None and ranks.env is None:
             raise InputError(
-                f"{name}: expected ranks of torchrun (--nproc-per-node 1 will do), got a process "
-                "alone, which plans nothing"
+                f"{name}: expected ranks of torchrun (--nproc-per-node 1 is enough), got a single "
+                "process, which makes no plan"
             )
     return config, data
 
 
-def _show_plan(report: PlanReport, *, page: Path | None, explained: str | None) -> None:
-    text = "" if explained is None else f"\n{report.explain(explained)}"
+def _show_plan(report: PlanReport, *, html_file: Path | None, table: str | None) -> None:
+    text = "" if table is None else f"\n{report.explain(table)}"
     print(report.to_text() + text, flush=True)
-    if page is not None:
-        page.write_text(report.to_html(title="Plan of training"), encoding="utf-8")
+    if html_file is not None:
+        html_file.write_text(report.to_html(title="Plan of training"), encoding="utf-8")
 
 
 def _train_on(
@@ -142,7 +141,7 @@ def _train_on(
         "resume": args.resume,
         "env": ranks.env,
         "job": ranks.job,
-        "planned": partial(_show_plan, page=args.plan_report, explained=args.explain),
+        "planned": partial(_show_plan, html_file=args.plan_report, table=args.explain),
     }
     if args.dry_run:
         report = dry_run(config, dataset, **options)
@@ -154,7 +153,7 @@ def _train_on(
         try:
             result = train(config, dataset, progress=progress, stop=stop, **options)
         except TrainingStopped:
-            if args.signals.received is None:  # Only another rank received a signal.
+            if args.signals.received is None:  # Another rank received the signal.
                 args.signals.received = signal.SIGTERM
             raise
     if ranks.rank == 0:

@@ -19,17 +19,17 @@ def add_triton_config(commands: Any) -> None:
 
     command = commands.add_parser(
         "triton-config",
-        help="have NVIDIA Triton serve a package",
-        description="Writes config.pbtxt into the folder of a package's model: the repository is "
-        "then one that Triton serves as it stands. docs/triton.md says how.",
+        help="write the configuration with which NVIDIA Triton serves a package",
+        description="Writes config.pbtxt into the folder of the package's model. Triton can then "
+        "serve the repository without further changes, see docs/triton.md.",
     )
     add_package(command, optional=True)
     add = command.add_argument
-    add("--force", action="store_true", help="overwrite another config.pbtxt (default: refuse)")
+    add("--force", action="store_true", help="replace another config.pbtxt (default: refuse)")
     add(
         "--backend-directory",
         action="store_true",
-        help="print the folder for `tritonserver --backend-directory`, and do nothing else",
+        help="only print the folder for `tritonserver --backend-directory`",
     )
     add_flags(command, TritonOptions)
     command.set_defaults(run=_triton_config)
@@ -38,12 +38,17 @@ def add_triton_config(commands: Any) -> None:
 def write_config(
     package: Path, options: TritonOptions | None = None, *, force: bool = False
 ) -> None:
-    """Writes the configuration beside a package's versions, and says what was done. None: the
-    default options. ``force``: another configuration may be overwritten."""
+    """Write the configuration next to a package's versions, and print the result.
+
+    Args:
+        package: folder of one version.
+        options: None takes the default options.
+        force: replace a different configuration.
+    """
     from embershard.serving.triton import write_model_config
 
     file, is_new = write_model_config(package, options, force=force)
-    print(f"wrote {file}" if is_new else f"{file} says the same already")
+    print(f"wrote {file}" if is_new else f"{file} is unchanged")
 
 
 def _triton_config(args: argparse.Namespace) -> None:

@@ -102,7 +102,7 @@ def check_shares(section: Section) -> None:
 
 
 class SplitConfig(Section):
-    """Which rows train the model, and which measure it."""
+    """Division of the rows into training, validation and test split."""
 
     by: Literal["time", "hash", "files"]
     """``time``: the newest rows are the test split, those before them the validation split.

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.client.asking import names_of, with_string
+from embershard.client.arguments import names_of, with_string
 from embershard.errors import EmbershardError, InputError, InternalError, PlanError, RequestError
 from embershard.explain.request import Asked, IdRows, asked_inputs, asked_sample, map_ids
 from embershard.package import Package

@@ -21,8 +21,8 @@ LISTING_BYTES_MAX: Final = 8 << 20
 LISTED_MAX: Final = 20_000
 PAGES_MAX: Final = 1000
 BLOCK_BYTES: Final = 4 << 20
-RANGE_BEHIND_END: Final = 416
-"""HTTP status if a range begins behind the end of the file."""
+RANGE_AFTER_END: Final = 416
+"""HTTP status if a range begins after the end of the file."""
 
 
 class Stream(Protocol):
@@ -46,7 +46,7 @@ class FileSystem(Protocol):
     def open(self, path: str, offset: int) -> tuple[AbstractContextManager[Stream], int]:
         """Open a file. Also returns the offset at which the stream begins, ``offset`` or 0.
 
-        The stream is empty if the offset is behind the end of the file.
+        The stream is empty if the offset is after the end of the file.
 
         Raises:
             PackageError: it is not a regular file.
@@ -128,7 +128,7 @@ class _Http:
         try:
             stream = self._get(path, offset)
         except ClientResponseError as error:
-            if error.status != RANGE_BEHIND_END:
+            if error.status != RANGE_AFTER_END:
                 raise
             return io.BytesIO(), offset
         has_ranges = stream.r.status == 206

@@ -83,7 +83,7 @@ class FileDownloads:
                 self._fetch(file, spec)
                 (self._parts / spec.sha256).rename(target)
         self._local[spec.sha256] = target
-        self._show(0)
+        self._report_progress(0)
 
     def _link(self, target: Path, spec: FileSpec) -> bool:
         """Link or copy a local file. Returns False if there is none that is intact."""
@@ -103,7 +103,7 @@ class FileDownloads:
         for attempt in range(2):  # Twice, since the local part or the transfer may be damaged.
             if attempt:
                 stamp = self._remote.stamp(file)
-            received = self._fill(part, file, spec)
+            received = self._append_missing(part, file, spec)
             if received == spec:
                 return
             part.unlink()
@@ -114,7 +114,7 @@ class FileDownloads:
         )
         raise self._remote.record_damage(file, stamp, message)
 
-    def _fill(self, part: Path, file: str, spec: FileSpec) -> FileSpec:
+    def _append_missing(self, part: Path, file: str, spec: FileSpec) -> FileSpec:
         """Append the missing bytes to the part. Returns its size and digest afterwards."""
         if _size(part) > spec.bytes:
             part.unlink()
@@ -127,14 +127,13 @@ class FileDownloads:
             size, fetched = before, 0
             blocks = self._remote.blocks(file, lambda: size) if size < spec.bytes else iter(())
             for block in blocks:
-                block = block[
-                    : spec.bytes + 1 - size
-                ]  # One byte too many shows that it is too long.
+                # One additional byte shows that the remote file is too long.
+                block = block[: spec.bytes + 1 - size]
                 _write_all(stream, block)
                 digest.update(block)
                 size += len(block)
                 fetched += len(block)
-                self._show(size)
+                self._report_progress(size)
                 if size > spec.bytes:
                     break
         received = FileSpec(bytes=size, sha256=digest.hexdigest())
@@ -143,7 +142,7 @@ class FileDownloads:
             self.fetched_bytes += fetched
         return received
 
-    def _show(self, file_bytes: int) -> None:
+    def _report_progress(self, file_bytes: int) -> None:
         if self._progress is not None:
             done = self.fetched_bytes + self.reused_bytes + self.resumed_bytes + file_bytes
             self._progress(min(done, self._total_bytes), self._total_bytes)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from embershard.errors import ConfigError, EmbershardError, NotFoundError, PackageError
-from embershard.fetch.fetching import Fetched, FetchProgress, fetch_version
+from embershard.fetch.fetch_version import Fetched, FetchProgress, fetch_version
 from embershard.fetch.local import LocalVersions
 from embershard.fetch.source import STALL_SECONDS, Source
 from embershard.package.labels import (
@@ -32,10 +32,8 @@ class Selection:
     """The versions to fetch. The values are checked when it is built."""
 
     model: str = ""
-    """Name of the model. Empty: the only model of the remote."""
 
     all_models: bool = False
-    """Fetch all models of the remote."""
 
     version: int = 0
     """Version to fetch regardless of labels. 0: versions are selected by labels."""
@@ -58,8 +56,6 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedModel:
-    """The result of fetching a model."""
-
     model: str
 
     fetched: tuple[Fetched, ...]

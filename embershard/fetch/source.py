@@ -102,14 +102,14 @@ class Source:
             PackageError: the listing is too large or repeats itself.
             UnavailableError: all attempts failed, or the answer was too slow.
         """
-        return sorted(self._listed(folder))
+        return sorted(self._list(folder))
 
     def folders(self, folder: str) -> list[str]:
         """Sorted names of the folders in a folder. See `names` for the errors."""
-        return sorted(name for name, is_folder in self._listed(folder).items() if is_folder)
+        return sorted(name for name, is_folder in self._list(folder).items() if is_folder)
 
-    def _listed(self, folder: str) -> dict[str, bool]:
-        return self._tried(folder, lambda: self._files.folders(self._path(folder)))
+    def _list(self, folder: str) -> dict[str, bool]:
+        return self._retry(folder, lambda: self._files.folders(self._path(folder)))
 
     def read(self, file: str, *, bytes_max: int) -> bytes:
         """Read a small file, at most ``bytes_max + 1`` bytes.
@@ -170,7 +170,7 @@ class Source:
         except Exception:  # Every file system has its own. Reading the file reports the error.
             return ""
 
-    def _tried(self, file: str, action: Callable[[], Result]) -> Result:
+    def _retry(self, file: str, action: Callable[[], Result]) -> Result:
         attempt = 1
         while True:
             try:

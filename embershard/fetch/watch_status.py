@@ -45,7 +45,6 @@ class WatchStatus:
         self._beat = self._monotonic()
 
     def fail(self, event: str) -> None:
-        """Record a failure of this poll."""
         self._is_failing = True
         self._failures[event] += 1
 

@@ -144,7 +144,7 @@ class DMTConfig(DLRMBaseConfig):
     """Name of the model."""
 
     towers: Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_as_tuples)] = ()
-    """For each tower the names of its sparse inputs; each input stands in exactly one."""
+    """For each tower the names of its sparse inputs; each input is in exactly one tower."""
 
     tower_count: Annotated[int, Field(ge=1)] = 2
     """Without ``towers``: the number of towers that share the inputs evenly, in their order."""

@@ -209,7 +209,7 @@ class ClassConfig(BaseConfig):
 
     class_: Annotated[str, Field(alias="class")]
     """``package.module:Class``; the current folder is importable. All other keys are arguments of
-    its constructor. [Your own class](models.md#your-own-class) tells the requirements."""
+    its constructor. [Your own class](models.md#your-own-class) lists the requirements."""
 
     embedding_dim: EmbeddingDim = 16
     """Columns of every table. A parameter of the constructor with this name gets it as well."""

@@ -207,7 +207,7 @@ class PLEConfig(NamedConfig):
     """Layers of each expert."""
 
     tower_layers: LogitLayers = (32, 1)
-    """Layers of each task's tower; the last is 1 wide."""
+    """Layers of each task's tower. The last is 1, the width of a logit."""
 
     def _constructor_arguments(
         self, tables: Sequence[EmbeddingBagConfig], schema: Schema

@@ -232,7 +232,7 @@ class TwoTowerConfig(NamedConfig):
     """Name of the model."""
 
     tower_layers: Layers = (64, 32)
-    """Layers of either tower; the last is as wide as the vectors, and linear."""
+    """Layers of each tower. The last is linear, and as wide as the vectors."""
 
     loss: TowerLoss = "bce"
     """``bce``: the task's loss, row by row. ``in_batch``: a softmax over the items of the batch for

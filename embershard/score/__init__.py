@@ -1,4 +1,4 @@
-"""Scores of data sets, by the server's C++ predictor in this process."""
+"""Scores data sets with the server's C++ predictor in this process."""
 
 from embershard.score.batch_scorer import BadRow, BatchScorer, Scores
 from embershard.score.files import ScoredFiles, score_files

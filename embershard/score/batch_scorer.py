@@ -29,7 +29,7 @@ class BadRow:
     """A row without scores."""
 
     row: int
-    """Its place among the rows that were given, from 0."""
+    """Position in the passed rows, from 0."""
 
     reason: str
 
@@ -46,7 +46,7 @@ class Scores:
     """First example of each request row, ``[N + 1]``; the last is E. None for impression rows."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """An array for each output, of N values. Those of request rows are arrays."""
+        """Arrays of N values by output. For request rows, each value is an array of scores."""
         if self.offsets is None:
             return dict(self.outputs)
         return {
@@ -55,17 +55,14 @@ class Scores:
         }
 
     def columns(self) -> dict[str, pa.Array]:
-        """A column for each output, of N values. Those of request rows are lists."""
+        """Columns of N values by output. For request rows, each value is a list of scores."""
         return {name: output_column(values, self.offsets) for name, values in self.outputs.items()}
 
 
 class PreparedRows(NamedTuple):
-    """Rows as requests."""
-
     rows: Rows
     requests: list[RowRequest]
     counts: NDArray[np.int64]
-    """Examples of each row."""
 
     bad_rows: list[BadRow]
 
@@ -135,12 +132,11 @@ class BatchScorer:
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the outputs."""
         return [output.name for output in self._outputs]
 
     @property
     def output_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each output's value for an example."""
+        """Shape of an example's value, by output."""
         return {output.name: output.shape for output in self._outputs}
 
     @property
@@ -150,28 +146,24 @@ class BatchScorer:
 
     @property
     def columns(self) -> list[str]:
-        """Columns that are read, each once."""
+        """Columns that are read, without duplicates."""
         return list(dict.fromkeys(self._columns.values()))
 
     def check_columns(self, path: str, schema: pa.Schema) -> None:
-        """Refuses rows without the columns, or with columns of other types.
-
-        Args:
-            path: file that has the columns, for messages.
-            schema: types of its columns.
+        """Check that rows have the needed columns. ``path`` is their file, for messages.
 
         Raises:
-            DataError: a missing column, or one of another type.
+            DataError: a column is missing or has the wrong type.
         """
         for needed in self._reader.needed:
             column_kind(path, schema, needed)
 
     def check_key(self, column: str) -> None:
-        """Refuses a column of ids of examples, such as items, as the key of outputs of the request
-        scope, such as vectors of users.
+        """Refuse a key that differs between the examples of a request, such as an item's id, if an
+        output has one value per request, such as a user's vector.
 
         Raises:
-            InputError: only inputs of the example scope read the column.
+            InputError: only inputs of example scope read the column.
         """
         schema = self.package.schema()
         items: list[DenseInput | SparseInput] = [*schema.dense, *schema.sparse]
@@ -185,17 +177,17 @@ class BatchScorer:
             )
 
     def __call__(self, rows: Any) -> Any:
-        """The same rows, with a column for each output, named as by `score_columns`.
+        """Add a column for each output to rows. `score_columns` names the columns.
 
         Args:
             rows: a pyarrow Table or RecordBatch, or a dict of numpy arrays.
 
         Returns:
-            The same kind as ``rows``; a RecordBatch gives a Table.
+            The same type as ``rows``, but a Table for a RecordBatch.
 
         Raises:
             InputError: see `score_columns`.
-            DataError: a column is missing or has another type, or a row cannot be scored.
+            DataError: a column is missing or has the wrong type, or a row cannot be scored.
         """
         table = pa.table(rows) if isinstance(rows, Mapping) else rows
         if isinstance(table, pa.RecordBatch):
@@ -217,7 +209,7 @@ class BatchScorer:
         return table
 
     def prepare(self, rows: Rows) -> PreparedRows:
-        """Requests of the rows; rows that make none are found by halves and become bad rows."""
+        """Make requests from rows. If that fails, halves are tried until the bad rows are found."""
         requests, bad_rows = list[RowRequest](), list[BadRow]()
         counts = np.full(len(rows), int(self.rows == "impression"), np.int64)
         pending = [(0, len(counts))] if len(counts) else []
@@ -239,8 +231,8 @@ class BatchScorer:
         return PreparedRows(rows, requests, counts, bad_rows)
 
     def run(self, prepared: PreparedRows) -> Scores:
-        """Outputs of prepared rows. A request that is refused is tried again in halves, until its
-        bad rows are alone."""
+        """Score prepared rows. A refused request is split into halves and tried again, until its
+        bad rows are found."""
         rows, requests = prepared.rows, prepared.requests
         bad_rows = {bad.row: bad for bad in prepared.bad_rows}
         offsets = offsets_of(prepared.counts)
@@ -275,18 +267,18 @@ class BatchScorer:
 
 
 def score_columns(outputs: Sequence[str], kept: Sequence[str]) -> dict[str, str]:
-    """Column of each output: its name, followed by ``_score`` if a kept column has that name, such
-    as the label of the same task.
+    """Choose the column of each output: its name, or its name and ``_score`` if a kept column has
+    the name, such as the label of the same task.
 
     Raises:
-        InputError: another column has that name as well.
+        InputError: both names are taken.
     """
     columns = {name: f"{name}_score" if name in kept else name for name in outputs}
     for name, column in columns.items():
         if column in kept or list(columns.values()).count(column) > 1:
             raise InputError(
-                f"output {name!r}: expected a free column {name!r} or {column!r}, got columns or "
-                "outputs with both names; name the columns to keep, or rename one"
+                f"output {name!r}: expected that the name {name!r} or {column!r} is free, got "
+                "columns or outputs with both names; keep fewer columns (--keep), or rename one"
             )
     return columns
 
@@ -294,8 +286,8 @@ def score_columns(outputs: Sequence[str], kept: Sequence[str]) -> dict[str, str]
 def output_column(
     values: NDArray[np.float32], offsets: NDArray[np.int64] | None = None
 ) -> pa.Array:
-    """float32 ``[E]`` as a column of float, ``[E, ...]`` as one of lists of one size. With offsets,
-    a list of these for each row."""
+    """Convert ``[E]`` to a column of floats, and ``[E, ...]`` to a column of fixed-size lists. With
+    offsets, each row gets a list of the values of its examples."""
     column = pa.array(values.reshape(-1))
     if values.ndim > 1:
         column = pa.FixedSizeListArray.from_arrays(column, int(np.prod(values.shape[1:])))

@@ -1,10 +1,10 @@
 """Scores Parquet files into Parquet files.
 
     OUT/<file>        kept columns and a column for each output, in the order of the rows
-    OUT/_bad/<file>   rows without scores: number of the row, reason, kept columns
+    OUT/_bad/<file>   rows without scores: row number, reason, kept columns
 
-A file appears whole or not at all. Its metadata names its source, package and columns. A run that
-was killed can therefore be started again, and scores only the missing files.
+A file appears atomically. Its metadata names its source, package and columns, so that a run that
+was killed can be started again and scores only the missing files.
 """
 
 from __future__ import annotations
@@ -33,23 +33,18 @@ from embershard.score.requests import RowShape
 from embershard.score.targets import BAD_FOLDER, MADE_OF, find_sources, target_paths
 
 BATCH_ROWS: Mapping[RowShape, int] = {"impression": 32768, "request": 1024}
-"""Rows that are scored at once. Smaller batches cost more CPU time a row."""
+"""Rows that are scored together. Smaller batches need more CPU time per row."""
 
 BATCHES_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredFiles:
-    """Counts of a call of `score_files`."""
-
     files: int
-    """Files that were scored."""
 
     skipped: int
-    """Files whose scores were there already."""
 
     rows: int
-    """Rows of the files that were scored."""
 
     bad_rows: int
     """Rows without scores, including those of skipped files."""
@@ -68,18 +63,17 @@ def score_files(
 
     Args:
         scorer: the package, and the columns of its inputs.
-        patterns: files, folders, globs and URLs of Parquet files. Scores that lie in ``out`` are
-            left out.
-        out: folder to write to; made if it is not there.
-        keep: columns to carry along. None: all.
+        patterns: files, folders, globs and URLs of Parquet files. Scores in ``out`` are left out.
+        out: folder to write to; made if it does not exist.
+        keep: columns to copy to the output. None copies all.
         overwrite: replace scores of other files or of another package.
         progress: called with the rows done and the rows of all files.
 
     Raises:
-        DataError: no files, a damaged one, one that changed meanwhile, or a column that is missing
-            or of another type.
-        InputError: ``out`` has scores that were made of something else, or a source would be
-            written over; or see `score_columns`.
+        DataError: there are no files, a file is damaged or changed meanwhile, or a column is
+            missing or has the wrong type.
+        InputError: ``out`` has scores of other files or of another package, a source would be
+            replaced, or see `score_columns`.
     """
     files = find_sources(patterns, out)
     targets = target_paths(files, out)
@@ -101,7 +95,7 @@ def score_files(
 
     for file, footer, target in zip(files, footers, targets, strict=True):
         columns = _Columns(footer.schema.names if keep is None else list(keep), names)
-        made_of = _made_of(scorer, file, columns)
+        made_of = _content_key(scorer, file, columns)
         if _is_done(out / target, made_of, overwrite):
             skipped += 1
             skipped_rows += footer.metadata.num_rows
@@ -124,17 +118,14 @@ def _check_kept(path: str, schema: pa.Schema, keep: Sequence[str] | None) -> Non
 
 
 class _Columns(NamedTuple):
-    """Columns of a file of scores."""
-
     kept: Sequence[str]
     scores: Mapping[str, str]
-    """Column of each output."""
 
 
-def _made_of(scorer: BatchScorer, file: SourceFile, columns: _Columns) -> bytes:
-    """Everything that the bytes of a file of scores depend on."""
+def _content_key(scorer: BatchScorer, file: SourceFile, columns: _Columns) -> bytes:
+    """Everything that determines the content of a file of scores, as JSON."""
     manifest = scorer.package.manifest
-    said = {
+    document = {
         "source": list(file),
         "package": [manifest.model, manifest.version, scorer.package_digest],
         "outputs": columns.scores,
@@ -142,7 +133,7 @@ def _made_of(scorer: BatchScorer, file: SourceFile, columns: _Columns) -> bytes:
         "rows": scorer.rows,
         "keep": columns.kept,
     }
-    return json.dumps(said).encode()
+    return json.dumps(document).encode()
 
 
 def _is_done(target: Path, made_of: bytes, overwrite: bool) -> bool:
@@ -179,7 +170,7 @@ def _score_file(
     made_of: bytes,
     report: Callable[[int], None],
 ) -> int:
-    """Returns the number of bad rows."""
+    """Score one file. Returns its number of bad rows."""
     kept_schema = pa.schema([footer.schema.field(name) for name in columns.kept])
     good = _NewFile(out / target, {MADE_OF: made_of})
     bad = _NewFile(out / BAD_FOLDER / target, {MADE_OF: made_of})
@@ -187,7 +178,7 @@ def _score_file(
         batches = (scorer.prepare(rows) for rows in row_batches(scorer, file, footer, columns.kept))
         for prepared in prefetched(batches, BATCHES_AHEAD):
             batch, scores = prepared.rows.batch, scorer.run(prepared)
-            # Strings of a row group with few values are read as dictionaries.
+            # If a row group has few different strings, they are read as a dictionary column.
             carried = pa.Table.from_batches([batch.select(columns.kept)]).cast(kept_schema)
             good.write(_good_rows(carried, scores, columns.scores))
             if scores.bad_rows:
@@ -204,7 +195,7 @@ def _score_file(
 def row_batches(
     scorer: BatchScorer, file: SourceFile, footer: Footer, kept: Sequence[str]
 ) -> Iterator[Rows]:
-    """The rows of a file with the columns that are read and kept; at least one batch."""
+    """Yield the rows of a file with the columns that are read and kept, at least one batch."""
     columns = list(dict.fromkeys([*scorer.columns, *kept]))
     number = 0
     for group in range(footer.metadata.num_row_groups):
@@ -212,7 +203,7 @@ def row_batches(
         for rows in read_rows(file, group, columns, first=number, rows_max=rows_max):
             yield rows
             number += len(rows)
-    if number == 0:  # The file of scores has the columns all the same.
+    if number == 0:  # An empty batch, so that the file of scores has its columns.
         batch = pa.RecordBatch.from_pylist([], footer.schema)
         yield Rows(batch, file.path, 0, np.arange(0))
 
@@ -242,7 +233,7 @@ def _bad_rows(kept: pa.Table, prepared: PreparedRows, scores: Scores) -> pa.Tabl
 
 
 class _NewFile:
-    """A Parquet file that appears when it is published. Without rows there is none."""
+    """A Parquet file that appears when it is published, if anything was written."""
 
     def __init__(self, path: Path, metadata: Mapping[bytes, bytes]) -> None:
         self._path, self._metadata = path, dict(metadata)
@@ -269,7 +260,6 @@ class _NewFile:
         os.replace(self._partial, self._path)
 
     def discard(self) -> None:
-        """Delete the file if it is not published."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

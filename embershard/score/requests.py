@@ -1,4 +1,4 @@
-"""Makes requests of rows, and rows of requests.
+"""Converts rows to requests, and requests to rows.
 
 rows         a row is       a request has
 ──────────   ────────────   ─────────────────────────────────────────────────────────────
@@ -25,26 +25,20 @@ from embershard.package.schema import DenseInput, Schema, SparseInput
 RowShape: TypeAlias = Literal["impression", "request"]
 
 UNSHARED_EXAMPLES = 256
-"""Rows of one request, for packages without inputs of request scope."""
+"""Most rows of a request for packages without inputs of request scope."""
 
 
 class RowRequest(NamedTuple):
-    """A request of some rows."""
-
     request: SampleRequest
     first: int
-    """The first of its rows."""
 
     stop: int
-    """The row after its last one."""
 
     example: int
     """Its first example, among the examples of all rows."""
 
 
 class RequestReader:
-    """Makes requests of rows."""
-
     def __init__(
         self, schema: Schema, columns: Mapping[str, str], rows: RowShape, examples_max: int
     ) -> None:
@@ -84,14 +78,14 @@ class RequestReader:
     def read(
         self, rows: Rows, first: int = 0, example: int = 0
     ) -> tuple[list[RowRequest], NDArray[np.int64]]:
-        """The requests of N rows, in order; and the number of examples of each row, ``[N]``.
+        """Convert N rows. Returns requests in order, and each row's number of examples, ``[N]``.
 
         Args:
             first: number of the first row.
             example: number of the first example.
 
         Raises:
-            DataError: a value that no request can have.
+            DataError: a request cannot have a value.
         """
         candidates, counts = rows, np.ones(len(rows), np.int64)
         if self._rows == "request":
@@ -117,8 +111,8 @@ class RequestReader:
     def _differs_from_row_before(
         self, dense: NDArray[np.float32], sparse: Sequence[JaggedColumn]
     ) -> NDArray[np.bool_]:
-        """bool ``[N]``: inputs of request scope differ from those of the row before. The first row
-        differs."""
+        """bool ``[N]``: True if inputs of request scope differ from the previous row's. Always True
+        for the first row."""
         differs = np.ones(len(dense), np.bool_)
         differs[1:] = (dense[1:] != dense[:-1]).any(axis=1)
         for item, column in zip(self._schema.sparse, sparse, strict=True):
@@ -128,7 +122,8 @@ class RequestReader:
 
 
 def _cut(starts: NDArray[np.int64], count: int, size_max: int) -> NDArray[np.int64]:
-    """First examples of requests with at most ``size_max`` examples; there are ``count`` in all."""
+    """Cut requests with the first examples ``starts`` into requests of at most ``size_max``
+    examples. Returns their first examples. ``count`` is the number of all examples."""
     sizes = np.diff(np.append(starts, count))
     parts = -(-sizes // size_max)
     part = np.arange(int(parts.sum())) - np.repeat(offsets_of(parts)[:-1], parts)
@@ -137,7 +132,7 @@ def _cut(starts: NDArray[np.int64], count: int, size_max: int) -> NDArray[np.int
 
 
 def _differs_from_list_before(column: JaggedColumn) -> NDArray[np.bool_]:
-    """bool ``[N]``: the list differs from the one before. The first does not."""
+    """bool ``[N]``: True if a list differs from the previous one. Always False for the first."""
     before = column.take(np.maximum(np.arange(len(column.lengths)) - 1, 0))
     differs: NDArray[np.bool_] = column.lengths != before.lengths
     [alike] = np.nonzero(~differs)
@@ -155,16 +150,16 @@ def pack_requests(
     starts: NDArray[np.int64],
     request_rows: NDArray[np.int64],
 ) -> list[SampleRequest]:
-    """Cuts N examples into R requests, whose arrays are views of a few large ones.
+    """Make R requests from N examples. Their arrays are views of a few large ones.
 
     Args:
-        shared_dense: inputs of request scope, a row for each row, float32 ``[rows, F]``.
-        dense: inputs of example scope, float32 ``[N, F]``.
-        sparse: ids of each sparse input: a list for each row or example, by its scope.
+        shared_dense: dense inputs of request scope for each row, float32 ``[rows, F]``.
+        dense: dense inputs of example scope, float32 ``[N, F]``.
+        sparse: ids of each sparse input, with a list for each row or each example, by its scope.
         starts: first example of each request, int64 ``[R]``.
-        request_rows: the row that has the inputs of request scope, int64 ``[R]``.
+        request_rows: row whose inputs of request scope a request gets, int64 ``[R]``.
     """
-    # The lists of one input that a request has lie side by side: gather these blocks, [R, inputs].
+    # A request takes consecutive lists of each input. Gather these blocks, [R, inputs].
     ends = np.append(starts, len(dense))[1:]
     is_shared = [item.scope == "request" for item in schema.sparse]
     firsts = np.stack([request_rows if shared else starts for shared in is_shared], axis=1)
@@ -199,7 +194,8 @@ def pack_requests(
 def _joined_blocks(
     columns: Sequence[NDArray[np.int64]], firsts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> JaggedColumn:
-    """The parts ``[first, stop)`` of the columns, both ``[R, columns]``, row after row."""
+    """Concatenate the parts ``[first, stop)`` of all columns, row by row. ``firsts`` and ``stops``
+    are ``[R, columns]``."""
     column_starts = offsets_of(np.array([len(column) for column in columns]))[:-1]
     return JaggedColumn.of_ranges(
         np.concatenate(columns), (firsts + column_starts).ravel(), (stops - firsts).ravel()
@@ -209,7 +205,7 @@ def _joined_blocks(
 def unpack_requests(
     schema: Schema, requests: Sequence[SampleRequest]
 ) -> tuple[NDArray[np.float32], list[JaggedColumn]]:
-    """The rows of requests. Inputs of request scope are repeated for each example.
+    """Convert requests to rows. Inputs of request scope are repeated for each example.
 
     Returns:
         Dense inputs, float32 ``[N, F]``, and N lists for each sparse input.

@@ -1,4 +1,4 @@
-"""Compares served requests with training rows: which inputs and scores have moved.
+"""Compares served requests with training rows, to find inputs and scores that have drifted.
 
 recording ──► requests ──┐
                          ├──► columns of inputs and outputs ──► drift of each
@@ -36,7 +36,7 @@ MEASURES: Final = {
     "unknown ids": "share",
     "scores": "mean",
 }
-"""Kinds of figures, and the measure that is shown for training and serving."""
+"""The measure that is shown for each kind of figure."""
 
 
 class Figure(NamedTuple):
@@ -46,7 +46,6 @@ class Figure(NamedTuple):
     """A key of `MEASURES`."""
 
     name: str
-    """Name of the input or output."""
 
     train: float
     served: float
@@ -55,16 +54,13 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skew:
-    """Served requests beside training rows."""
+    """Result of a comparison of served requests with training rows."""
 
     requests: int
-    """Requests that were compared."""
 
     examples: int
-    """Examples of these requests."""
 
     rows: int
-    """Training rows that were compared."""
 
     bad_rows: Sequence[BadRow]
     """Training rows without scores."""
@@ -72,14 +68,14 @@ class Skew:
     figures: Sequence[Figure]
 
     def moved(self, limit: float = LARGE_DRIFT) -> list[Figure]:
-        """Figures whose drift is above the limit, the largest first."""
+        """Figures with a drift above the limit, by descending drift."""
         moved = [figure for figure in self.figures if figure.drift > limit]
         return sorted(moved, key=lambda figure: -figure.drift)
 
     def to_text(self, limit: float = LARGE_DRIFT) -> str:
-        """A table for each kind of figure; the last line names what moved."""
+        """Format a table for each kind of figure. The last line names those above the limit."""
         lines = [
-            f"{self.requests:,} served requests with {self.examples:,} examples beside "
+            f"{self.requests:,} served requests with {self.examples:,} examples, compared with "
             f"{self.rows:,} training rows"
         ]
         if self.bad_rows:
@@ -114,14 +110,14 @@ def compare(
         rows: about the largest number of rows to compare, spread over the files.
 
     Raises:
-        InputError: the recording is damaged, of another schema, or without answered requests.
-        DataError: no files, a damaged one, a column that is missing or of another type, or no row
-            that makes a request.
+        InputError: the recording is damaged, has another schema, or has no answered requests.
+        DataError: there are no files, a file is damaged, a column is missing or has the wrong type,
+            or no row can be converted to a request.
     """
     schema = scorer.package.schema()
     samples = recorded_samples(recording, scorer.package.manifest, most=requests)
-    served = _of_requests(schema, samples, scorer.output_shapes)
-    train, bad_rows = _of_rows(schema, scorer, patterns, rows)
+    served = _side_of_requests(schema, samples, scorer.output_shapes)
+    train, bad_rows = _side_of_rows(schema, scorer, patterns, rows)
     return Skew(
         requests=len(samples),
         examples=len(served.dense),
@@ -132,7 +128,7 @@ def compare(
 
 
 class _Side(NamedTuple):
-    """N examples of training or serving."""
+    """N examples from training or from serving."""
 
     dense: NDArray[np.float32]
     """``[N, F]``."""
@@ -142,7 +138,7 @@ class _Side(NamedTuple):
     """All finite values of each output, flat."""
 
 
-def _of_requests(
+def _side_of_requests(
     schema: Schema, samples: Sequence[SampleRequest], outputs: Mapping[str, tuple[int, ...]]
 ) -> _Side:
     dense, sparse = unpack_requests(schema, samples)
@@ -164,10 +160,10 @@ def _of_requests(
     return _Side(dense, lists, values)
 
 
-def _of_rows(
+def _side_of_rows(
     schema: Schema, scorer: BatchScorer, patterns: Sequence[str], rows: int
 ) -> tuple[_Side, list[BadRow]]:
-    """A sample of the rows with their scores, and its rows without scores."""
+    """Sample and score rows. Also returns the rows without scores."""
     files = find_files(patterns, "--data")
     for file, footer in zip(files, read_footers(files), strict=True):
         scorer.check_columns(file.path, footer.schema)
@@ -177,12 +173,12 @@ def _of_rows(
         scores = scorer.run(prepared)
         bad_rows += scores.bad_rows
         if prepared.requests:
-            side = _of_requests(schema, [part.request for part in prepared.requests], {})
+            side = _side_of_requests(schema, [part.request for part in prepared.requests], {})
             outputs = {name: out[np.isfinite(out)] for name, out in scores.outputs.items()}
             parts.append(side._replace(outputs=outputs))
     if not parts:
         reason = f"; the first of {len(bad_rows):,}: {bad_rows[0].reason}" if bad_rows else ""
-        raise DataError(f"--data: expected rows that make requests, found none{reason}")
+        raise DataError(f"--data: expected rows that can be scored, got none{reason}")
     side = _Side(
         np.concatenate([part.dense for part in parts]),
         [IdLists.joined(lists) for lists in zip(*(part.sparse for part in parts), strict=True)],
@@ -196,27 +192,29 @@ def _of_rows(
 
 def _figures(schema: Schema, train: _Side, served: _Side) -> Iterator[Figure]:
     for column, name in enumerate(schema.dense_names()):
-        yield _of_values("values", name, train.dense[:, column], served.dense[:, column])
+        yield _value_figure("values", name, train.dense[:, column], served.dense[:, column])
     inputs = list(zip(schema.sparse, train.sparse, served.sparse, strict=True))
     for item, own, other in inputs:
         count, other_count = len(np.unique(own.values)), len(np.unique(other.values))
         yield Figure("ids", item.name, count, other_count, id_drift(own.values, other.values))
     for item, own, other in inputs:
-        yield _of_values("lengths", item.name, own.lengths, other.lengths)
+        yield _value_figure("lengths", item.name, own.lengths, other.lengths)
     for item, own, other in inputs:
         if not isinstance(item.ids, Hash):
-            yield _of_unknown(item, own.values, other.values)
+            yield _unknown_figure(item, own.values, other.values)
     for name, values in train.outputs.items():
         if len(values) and len(served.outputs[name]):
-            yield _of_values("scores", name, values, served.outputs[name])
+            yield _value_figure("scores", name, values, served.outputs[name])
 
 
-def _of_values(kind: str, name: str, train: NDArray[Any], served: NDArray[Any]) -> Figure:
+def _value_figure(kind: str, name: str, train: NDArray[Any], served: NDArray[Any]) -> Figure:
     mean, other_mean = (float(values.mean(dtype=np.float64)) for values in (train, served))
     return Figure(kind, name, mean, other_mean, value_drift(train, served))
 
 
-def _of_unknown(item: SparseInput, train: NDArray[np.int64], served: NDArray[np.int64]) -> Figure:
+def _unknown_figure(
+    item: SparseInput, train: NDArray[np.int64], served: NDArray[np.int64]
+) -> Figure:
     counts, other_counts = (_count_unknown(item, ids) for ids in (train, served))
     share, other_share = (float(pair[0] / max(1, pair.sum())) for pair in (counts, other_counts))
     return Figure(
@@ -225,7 +223,7 @@ def _of_unknown(item: SparseInput, train: NDArray[np.int64], served: NDArray[np.
 
 
 def _count_unknown(item: SparseInput, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many ids the map does not know, and how many it knows."""
+    """Numbers of unknown and of known ids, ``[2]``."""
     assert item.ids is not None
     unknown = int((item.ids.lookup(ids) == ZERO_ROW).sum())
     return np.array([unknown, len(ids) - unknown])

@@ -1,4 +1,4 @@
-"""Finds the files to score, and the place of the scores of each.
+"""Finds the files to score, and chooses the path of each file's scores.
 
 sources in --data                          scores in --out
 ─────────────────────────────────────────  ───────────────────────────────────────
@@ -16,16 +16,16 @@ from embershard.data.parquet_files import SourceFile, file_key, find_files, foot
 from embershard.errors import DataError, InputError
 
 MADE_OF = b"embershard.scores"
-"""Key in the metadata of written files."""
+"""Metadata key of written files."""
 
 BAD_FOLDER = "_bad"
 
 
 def find_sources(patterns: Sequence[str], out: Path) -> list[SourceFile]:
-    """The files of all patterns, without those in ``out`` that an earlier run wrote.
+    """Find the files of all patterns, except those in ``out`` that an earlier run wrote.
 
     Raises:
-        DataError: no files, or one in ``out`` that is no Parquet file.
+        DataError: there are no files, or a file in ``out`` is not a Parquet file.
     """
     folder = os.path.realpath(out)
     files = [
@@ -40,7 +40,7 @@ def find_sources(patterns: Sequence[str], out: Path) -> list[SourceFile]:
 
 
 def target_paths(files: Sequence[SourceFile], out: Path) -> list[str]:
-    """Path in ``out`` of each file's scores.
+    """Choose the path of each file's scores in ``out``.
 
     Raises:
         InputError: see `check_targets`.
@@ -53,10 +53,9 @@ def target_paths(files: Sequence[SourceFile], out: Path) -> list[str]:
 
 
 def check_targets(files: Sequence[SourceFile], out: Path, targets: Sequence[str]) -> None:
-    """Refuses to write over a source, or twice to one path.
-
+    """
     Raises:
-        InputError: a target is a source, or the target of two files.
+        InputError: a target is one of the sources, or two targets are the same file.
     """
     sources = {file_key(file.path) for file in files}
     written = set[str]()
@@ -64,19 +63,19 @@ def check_targets(files: Sequence[SourceFile], out: Path, targets: Sequence[str]
         path = file_key(str(out / target))
         if path in sources:
             raise InputError(
-                f"--out: expected a folder whose files are no sources, got {out}, where scores "
-                f"would replace {path} of --data; choose another folder"
+                f"--out: expected a folder without files of --data, got {out}, where scores would "
+                f"replace {path}; choose another folder"
             )
         if path in written:
             raise InputError(
-                f"--data: expected files with paths of their own in --out, got two for {path}; "
-                "score them in two runs"
+                f"--data: expected files with different paths in --out, got two for {path}; score "
+                "them in two runs"
             )
         written.add(path)
 
 
 def _rooted(path: str) -> str:
-    """The path below a folder that is named after the scheme, such as ``/file`` or ``/s3``."""
+    """Prefix the path with a folder that is named after the scheme, such as ``/file``."""
     scheme, _, rest = path.rpartition("://")
     if scheme in ("", "file", "local"):
         scheme, rest = "file", os.path.abspath(rest)

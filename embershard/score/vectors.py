@@ -1,4 +1,4 @@
-"""Vectors of all ids of a data set, for an index of nearest neighbours."""
+"""Writes one vector for each id of a data set, for an index of nearest neighbours."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from embershard.score.targets import MADE_OF, check_targets, find_sources
 
 FILES = ("vectors.parquet", "vectors.npy", "ids.npy")
 SCRATCH = ".vectors.partial"
-"""Folder in ``out`` while files are written. A killed run leaves it; the next run starts anew."""
+"""Temporary folder in ``out``. If a killed run left one, the next run starts from scratch."""
 
 
 def write_vectors(
     scorer: BatchScorer, patterns: Sequence[str], out: Path, *, key: str, overwrite: bool = False
 ) -> tuple[int, int]:
-    """Write the vector of each id: ``vectors.parquet`` (columns ``id`` and ``vector``),
-    ``vectors.npy`` (float32 ``[ids, width]``) and ``ids.npy``, in the order of the rows.
+    """Write the vector of each id, in the order of the rows, to ``vectors.parquet`` (columns ``id``
+    and ``vector``), ``vectors.npy`` (float32 ``[ids, width]``) and ``ids.npy``.
 
     Args:
-        scorer: has one output, the vector.
-        patterns: Parquet files with a row, or more, for each id. The first row counts, in the
+        scorer: must have one output, the vector.
+        patterns: Parquet files with at least one row for each id. The first row is used, in the
             order of the patterns.
         out: folder to write to.
         key: column of the ids, integers or strings.
@@ -44,9 +44,9 @@ def write_vectors(
         Number of ids, and the width of a vector.
 
     Raises:
-        InputError: the output is no vector or has another scope than the key, vectors lie in
-            ``out``, or a source would be written over.
-        DataError: see `score_files`; a row that cannot be scored, or an id that is null.
+        InputError: the output is not a vector or has another scope than the key, ``out`` has
+            vectors, or a source would be replaced.
+        DataError: a row cannot be scored, an id is null, or see `score_files`.
     """
     [(name, shape)] = scorer.output_shapes.items()
     if len(shape) != 1:
@@ -55,9 +55,7 @@ def write_vectors(
     scratch = out / SCRATCH
     present = [file for file in FILES if (out / file).exists()]
     if present and not overwrite and not scratch.exists():
-        raise InputError(
-            f"--out: expected no vectors in {out}, found {present[0]}; pass --overwrite"
-        )
+        raise InputError(f"--out: expected no vectors in {out}, got {present[0]}; pass --overwrite")
     ids, vectors = _first_vectors(scorer, patterns, out, key, name)
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -73,7 +71,7 @@ def write_vectors(
 def _first_vectors(
     scorer: BatchScorer, patterns: Sequence[str], out: Path, key: str, output: str
 ) -> tuple[pa.Array, NDArray[np.float32]]:
-    """Each id once, in the order of their first rows, and the vectors of these rows."""
+    """All ids without duplicates, in the order of their first rows, and these rows' vectors."""
     files = find_sources(patterns, out)
     check_targets(files, out, FILES)
     footers = read_footers(files)
@@ -96,7 +94,7 @@ def _first_vectors(
 def _key_type(
     scorer: BatchScorer, files: Sequence[SourceFile], footers: Sequence[Footer], key: str
 ) -> pa.DataType | None:
-    """The type of the ids; None if files have several types of integers or of strings."""
+    """The type of the ids. None if it differs, such as int32 in one file and int64 in another."""
     kinds, key_types = set[str](), set[pa.DataType]()
     for file, footer in zip(files, footers, strict=True):
         scorer.check_columns(file.path, footer.schema)
@@ -109,7 +107,7 @@ def _key_type(
 
 
 def _first_rows(rows: Rows, key: str) -> tuple[list[Any], NDArray[np.int64]]:
-    """Each id of the rows once, and the first row that has it."""
+    """All ids of the rows without duplicates, and the first row of each."""
     keys = rows.batch.column(key)
     if pa.types.is_dictionary(keys.type):
         keys = keys.dictionary_decode()

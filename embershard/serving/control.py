@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from embershard import errors
 from embershard.errors import ConfigError, EmbershardError, InternalError, UnavailableError
-from embershard.serving.loading import LoadCost
+from embershard.serving.reports import LoadCost
 
 if TYPE_CHECKING:
     from embershard.serving import Server
@@ -59,7 +59,7 @@ class Control:
             ConfigError: the path exists and is not a socket, or a server listens on it.
             UnavailableError: the socket cannot be made.
         """
-        _remove_dead(path)
+        _remove_stale_socket(path)
         self._path = path
         before = os.umask(0o177)  # A later chmod would let others connect before it.
         try:
@@ -162,7 +162,7 @@ class _Handler(socketserver.StreamRequestHandler):
         controlled = self.server.server
         answer: dict[str, Any]
         try:
-            answer = dict(_carry_out(controlled, _parsed(self.rfile.readline(LINE_MAX))))
+            answer = dict(_carry_out(controlled, _parse_order(self.rfile.readline(LINE_MAX))))
         except TimeoutError:
             return  # The client sent nothing.
         except Exception as error:
@@ -185,7 +185,7 @@ def _failure(error: Exception) -> dict[str, Any]:
     return {"error": "InternalError", "message": f"control: {type(error).__name__}: {error}"}
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse_order(line: bytes) -> dict[str, Any]:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -218,8 +218,7 @@ def _carry_out(server: Server, document: dict[str, Any]) -> LoadCost | dict[str,
     return {}
 
 
-def _remove_dead(path: Path) -> None:
-    """Remove the socket if its server has ended."""
+def _remove_stale_socket(path: Path) -> None:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

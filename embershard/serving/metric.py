@@ -19,7 +19,6 @@ class Histogram(NamedTuple):
 
     @property
     def observations(self) -> int:
-        """Number of observations."""
         return sum(self.counts)
 
     def quantile(self, share: float) -> float | None:
@@ -77,7 +76,6 @@ class Metrics:
             yield from metrics
 
     def find(self, name: str, **labels: object) -> list[Metric]:
-        """The metrics with this name and these labels."""
         wanted = {label: str(value) for label, value in labels.items()}.items()
         return [metric for metric in self._by_name.get(name, ()) if wanted <= metric.labels.items()]
 
@@ -94,7 +92,6 @@ class Metrics:
         return max((value for value in values if not isinstance(value, Histogram)), default=0.0)
 
     def by(self, name: str, label: str, **labels: object) -> dict[str, float]:
-        """The sums by the values of a label."""
         sums: dict[str, float] = {}
         for metric in self.find(name, **labels):
             assert not isinstance(metric.value, Histogram)
@@ -102,7 +99,6 @@ class Metrics:
         return sums
 
     def histogram(self, name: str, **labels: object) -> Histogram:
-        """The sum of histograms."""
         total = EMPTY
         for metric in self.find(name, **labels):
             assert isinstance(metric.value, Histogram)

@@ -19,7 +19,6 @@ class _Option:
     about: str
     """Description for ``--help`` and the generated pages."""
     unit: str = ""
-    """Placeholder of the flag."""
     zero: str = ""
     """Meaning of 0 or of the empty text."""
     change: str = ""
@@ -30,7 +29,6 @@ class _Option:
     choices: tuple[str, ...] = ()
     """Allowed texts. Empty: any text."""
     group: str = ""
-    """Heading of the flag in ``--help``."""
     flag: str = ""
     """Name of the flag. Empty: the option's name with ``-`` for ``_``."""
     is_native: bool = True
@@ -81,7 +79,7 @@ def check_options(options: Any) -> None:
             raise ConfigError(f"{declared.name}: expected {_expected(declared.default)}, got ''")
         needs = described.needs
         if needs and value != declared.default and getattr(options, needs) == default[needs]:
-            raise ConfigError(f"{declared.name}: expected {needs} with it, got {value!r} alone")
+            raise ConfigError(f"{declared.name}: expected {needs} as well, got only {value!r}")
 
 
 def _kind(declared: Field[Any], described: _Option) -> type:

@@ -15,7 +15,6 @@ class DenseProgram:
     target: str
     """Value of the option ``dense_program``: ``cpu`` or ``cpu-fp32``."""
     why: str
-    """Why this form was chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +28,6 @@ class ServedPackage:
     is_default: bool = True
     """True if it answers requests that name no version."""
     plan: str = ""
-    """Name of the plan that places its tables."""
     program: DenseProgram
 
 

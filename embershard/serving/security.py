@@ -13,7 +13,7 @@ Report = Callable[[str], None]
 
 
 def check_security(options: ServerOptions, *, report: Report) -> None:
-    """Refuse now the options that would be refused after the tables are loaded.
+    """Refuse options that the extension would refuse only after the tables are loaded.
 
     ``report`` is called from any thread, with a sentence, if a file changed and cannot be used.
     """

@@ -10,9 +10,9 @@ from typing import Literal, Self
 from embershard.errors import ConfigError, NotFoundError
 from embershard.memory_limit import memory_limit
 from embershard.serving._native import fbgemm_folder, load_extension
-from embershard.serving.loading import IndexEntry, LoadCost, LoadEvent, Recorded, SlowRequest
 from embershard.serving.metric import Metrics, from_native, load_failures
 from embershard.serving.options import ServerOptions, native_keywords
+from embershard.serving.reports import IndexEntry, LoadCost, LoadEvent, Recorded, SlowRequest
 from embershard.serving.repository import DenseProgram, ServedPackage, check_models, models_in
 from embershard.serving.security import check_security, warn_if_exposed
 from embershard.serving.traffic_split import parse_weights
@@ -85,7 +85,7 @@ class Server:
             models=models,
             version=str(version or ""),
             fbgemm_folder=fbgemm_folder(),
-            load_report=_reporter(on_event, self._load_failures),
+            load_report=_make_load_report(on_event, self._load_failures),
             connections_report=LOG.warning,
             record_report=LOG.error,
             security_report=LOG.error,
@@ -223,7 +223,7 @@ class Server:
         self.stop()
 
 
-def _reporter(
+def _make_load_report(
     on_event: Callable[[LoadEvent], None] | None, failures: Counter[str]
 ) -> Callable[[str, str, int, float, str], None]:
     """Make the function that the extension calls. It must not refer to the server: the extension
@@ -253,7 +253,7 @@ def _check_weighted(weights: str, repository: Path) -> None:
 
 
 def _check_record(path: str | None, repository: Path) -> None:
-    """Refuse now the files that would be refused after the tables are loaded."""
+    """Refuse files that the extension would refuse only after the tables are loaded."""
     if path is None:
         return
     if Path(path).exists():
@@ -261,11 +261,10 @@ def _check_record(path: str | None, repository: Path) -> None:
     if not Path(path).parent.is_dir():
         raise ConfigError(f"record: expected a file in a folder that exists, got {path}")
     if repository.resolve() in Path(path).resolve().parent.parents:
-        raise ConfigError(f"record: expected a file beside the models of {repository}, got {path}")
+        raise ConfigError(f"record: expected a file outside the models of {repository}, got {path}")
 
 
 def _check_recorded(path: str | None, models: Sequence[str]) -> None:
-    """Refuse to record more than one model."""
     if path is not None and len(models) > 1:
         raise ConfigError(
             "record: a recording (--record) is of one model: expected one (--model NAME), "

@@ -75,7 +75,8 @@ class TrainingConfig(Section):
     """Settings of the optimizers and of the steps."""
 
     batch_size: Annotated[int, Field(ge=1, lt=1 << 31)] = 512
-    """Number of examples of a step on all ranks. With request rows, its most candidates."""
+    """Number of examples of a step on all ranks. With request rows, the largest number of
+    candidates."""
 
     epochs: Positive = 10
     """Largest number of passes over the training split. Early stopping usually ends sooner."""
@@ -100,7 +101,7 @@ class TrainingConfig(Section):
 
     decay: Literal["linear", "cosine"] | None = None
     """Curve by which both learning rates fall after the warm-up, over the steps of all epochs.
-    Without it they stay."""
+    Without it they stay constant."""
 
     decay_end: Annotated[float, Field(ge=0, le=1)] = 0.0
     """With ``decay``: factor of the learning rates after the last step."""

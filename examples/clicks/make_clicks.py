@@ -1,4 +1,4 @@
-"""Writes a made-up click log as Parquet, to try the five commands of README on.
+"""Writes a made-up click log as Parquet, for the five commands of README.
 
     python examples/clicks/make_clicks.py clicks --rows 200000
 
@@ -21,12 +21,12 @@ FILE_ROWS = 50_000
 
 
 def popular(rng: np.random.Generator, size: int, kinds: int) -> np.ndarray:
-    """Numbers below ``kinds``, int64 ``[size]``, small ones far more often."""
+    """Draw numbers below ``kinds``, int64 ``[size]``. Small ones are far more frequent."""
     return np.minimum((rng.random(size) ** 3 * kinds).astype(np.int64), kinds - 1)
 
 
 def make(rows: int, seed: int) -> pa.Table:
-    """A log of ``rows`` rows in the order of time, whose labels depend on the columns."""
+    """Make a log in the order of time. The labels depend on the columns."""
     rng = np.random.default_rng(seed)
     dense = rng.standard_normal((rows, DENSE)).astype(np.float32)
     dense[:, 6:] = np.exp(dense[:, 6:])  # Counts and prices have heavy tails.

@@ -1,4 +1,4 @@
-"""The whole way on real ratings: train, export int8, serve, ask. `make demo` runs this."""
+"""Trains on real ratings, exports to int8, serves, and sends requests. `make demo` runs this."""
 
 import argparse
 import json
@@ -33,24 +33,23 @@ RECOMMENDATIONS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the served model answered."""
+    """Results with the served model."""
 
     test_auc: float
     latency_ms: NDArray[np.float64]
-    """Of each ranking request, as the client sees it."""
+    """Latency of each ranking request, measured by the client."""
 
     examples_per_second: float
     user: int
     titles: list[str]
     best: ClientRequest
-    """Asks about those titles alone."""
+    """A request about only those titles."""
 
 
 def main() -> None:
-    """Run every step and print one table."""
-    given = _arguments()
+    args = _arguments()
     config = read_config(HERE / "movielens.toml")
-    movielens = load_movielens(movielens_folder(given.data))
+    movielens = load_movielens(movielens_folder(args.data))
     with training_bar("dlrm on movielens") as progress:
         trained = train(config, movielens.dataset, overwrite=True, progress=progress)
     ended = "stopped early at" if trained.stopped_early else "ended with"
@@ -63,7 +62,7 @@ def main() -> None:
     with Server(repository, model="movielens", version=version, options=options) as server:
         print(f"serving   movielens {version} on {server.address}", flush=True)
         with Client(server.address, timeout_seconds=10) as client:
-            served = _ask(client, movielens)
+            served = _send_requests(client, movielens)
     _print_table(movielens, trained, Package.open(out), served)
     request = repository / "request.json"
     request.write_text(_request_text(movielens, served.best))
@@ -81,7 +80,7 @@ def _next_version(model: Path) -> Path:
     return model / str(max(versions, default=0) + 1)
 
 
-def _ask(client: Client, movielens: MovieLens) -> Served:
+def _send_requests(client: Client, movielens: MovieLens) -> Served:
     scores = np.empty(len(movielens.dataset.test), np.float32)
     for request in client_requests(movielens.dataset.test):
         scores[request.positions] = _predict(client, request)["score"]
@@ -91,16 +90,16 @@ def _ask(client: Client, movielens: MovieLens) -> Served:
     latency_ms = np.empty(len(ranking))
     answers = []
     started = time.perf_counter()
-    for place, each in enumerate(ranking):
+    for place, ranked in enumerate(ranking):
         sent = time.perf_counter()
-        answers.append(_predict(client, each.request)["score"])
+        answers.append(_predict(client, ranked.request)["score"])
         latency_ms[place] = 1000 * (time.perf_counter() - sent)
     seconds = time.perf_counter() - started
 
     known = users.index(movielens.known_test_users[0])
     best = np.argsort(-answers[known])[:RECOMMENDATIONS]
     return Served(
-        best=_about(movielens, ranking[known].request, best),
+        best=_select_examples(movielens, ranking[known].request, best),
         test_auc=area_under_curve(scores, movielens.dataset.test.labels),
         latency_ms=latency_ms,
         examples_per_second=CANDIDATES * len(ranking) / seconds,
@@ -110,14 +109,14 @@ def _ask(client: Client, movielens: MovieLens) -> Served:
 
 
 def _predict(client: Client, request: ClientRequest) -> Prediction:
-    sparse = {name: Lists(each.lengths, each.values) for name, each in request.sparse.items()}
+    sparse = {name: Lists(column.lengths, column.values) for name, column in request.sparse.items()}
     return client.predict("movielens", dense=request.dense, sparse=sparse)
 
 
-def _about(
+def _select_examples(
     movielens: MovieLens, request: ClientRequest, examples: NDArray[np.int64]
 ) -> ClientRequest:
-    """The same request about some of its examples."""
+    """Make a request with some of the examples."""
     sparse = {
         item.name: request.sparse[item.name].take(examples)
         if item.scope == "example"
@@ -128,44 +127,44 @@ def _about(
 
 
 def _request_text(movielens: MovieLens, request: ClientRequest) -> str:
-    """A request as `embershard predict` reads it, a line an input."""
+    """Format a request for `embershard predict`, with one line for each input."""
     schema, text_of = movielens.dataset.schema, _texts(movielens)
     dense: dict[str, object] = {}
     for place, number in enumerate(schema.dense):
         values = [round(value, 4) for value in request.dense[:, place].tolist()]
         dense[number.name] = values[0] if number.scope == "request" else values
     sparse: dict[str, object] = {}
-    for each in schema.sparse:
-        column = request.sparse[each.name]
+    for item in schema.sparse:
+        column = request.sparse[item.name]
         ids = [text_of.get(value, value) for value in column.values.tolist()]
         ends = np.cumsum(column.lengths).tolist()
         lists = [ids[end - size : end] for end, size in zip(ends, column.lengths, strict=True)]
-        sparse[each.name] = lists[0] if each.scope == "request" else lists
+        sparse[item.name] = lists[0] if item.scope == "request" else lists
     parts = {
         part: ",\n".join(
-            f"  {json.dumps(name)}: {json.dumps(given)}" for name, given in named.items()
+            f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in inputs.items()
         )
-        for part, named in (("dense", dense), ("sparse", sparse))
+        for part, inputs in (("dense", dense), ("sparse", sparse))
     }
     inner = ",\n".join(f' "{part}": {{\n{lines}\n }}' for part, lines in parts.items())
     return f"{{\n{inner}\n}}\n"
 
 
 def _texts(movielens: MovieLens) -> dict[int, str]:
-    """By the ids that they stand for, the strings of users and items."""
+    """The strings of users and items by their ids."""
     log = movielens.log
     texts: set[str] = set()
     for user in log.user_table.values():
         texts |= {age_band(user.age), user.gender, user.occupation, user.zip_code[:3]}
     for item in log.item_table.values():
         texts |= {year_band(item.year), *item.genres}
-    return {hash_string(each): each for each in texts}
+    return {hash_string(text): text for text in texts}
 
 
 def _print_next(repository: Path, request: Path) -> None:
     print(
         f"""
-serve it, then ask about these titles from another terminal:
+serve it, then score these titles from another terminal:
   .venv/bin/embershard serve {repository} --model movielens
   .venv/bin/embershard predict 127.0.0.1:50051 {request}"""
     )
@@ -181,7 +180,7 @@ def _print_table(
     int8_bytes = sum(table.table_bytes for table in tables)
     p50, p99 = np.percentile(served.latency_ms, [50, 99])
     rows = f"{len(data.train):,} train, {len(data.valid):,} validation, {len(data.test):,} test"
-    asked = f"{len(served.latency_ms)} users x {CANDIDATES} items in turn"
+    requests = f"{len(served.latency_ms)} users x {CANDIDATES} items in turn"
     fp32, int8 = f"{trained.test.auc:.4f}", f"{served.test_auc:.4f}"
     print(
         f"""
@@ -189,7 +188,7 @@ rows           {rows}
                       fp32   int8, served
 test AUC            {fp32}         {int8}   baseline without a model {baseline:.4f}
 table bytes      {fp32_bytes:>9,}      {int8_bytes:>9,}
-p50 / p99 ms             -    {f"{p50:.2f} / {p99:.2f}":>11}   {asked}
+p50 / p99 ms             -    {f"{p50:.2f} / {p99:.2f}":>11}   {requests}
 examples/s               -      {served.examples_per_second:>9,.0f}
 
 user {served.user} may like"""

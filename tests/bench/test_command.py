@@ -123,7 +123,7 @@ def test_a_replay_takes_no_version(capsys, tmp_path):
     for flags in (("--version", "8"), ("--label", "canary")):
         replay = ("--replay", str(tmp_path / "calls"))
         assert main(["bench", "--target", "127.0.0.1:1", *replay, *flags]) == 1
-        words = f"--replay sends what was recorded: expected no {flags[0]} with it"
+        words = f"{flags[0]}: expected none with --replay, which sends a recording"
         assert words in capsys.readouterr().err
 
 

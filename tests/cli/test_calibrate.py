@@ -18,7 +18,8 @@ def test_the_time_that_a_calibration_took_is_printed_and_kept(tmp_path, monkeypa
     assert main(["calibrate", "--out", str(out)]) == 0
     assert read_machine(out) == machine
     assert capsys.readouterr().out == (
-        f"{out}: test, in 97 s; two measurements differ by 7%, costs from a measurement by 12%\n"
+        f"{out}: test, in 97 s; repeated measurements differ by 7%, computed costs from "
+        "measurements by 12%\n"
     )
 
 

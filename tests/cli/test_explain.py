@@ -192,7 +192,7 @@ def test_what_a_server_refuses_is_refused_in_the_same_words(
     {
         "no-such-sample": (["--sample", "9"], "InputError: sample: expected 0 .. 2, got 9"),
         "negative-sample": (["--sample", "-1"], "InputError: sample: expected 0 .. 2, got -1"),
-        "no-such-example": (["--example", "1"], "InputError: example: expected 0 .. 0, got 1"),
+        "no-such-example": (["--example", "1"], "InputError: --example: expected 0 .. 0, got 1"),
     },
 )
 def test_options_that_name_nothing_are_refused(package, capsys, arguments, words):
@@ -211,7 +211,7 @@ def test_a_request_and_a_sample_together_are_refused(package, request_file, caps
     code, _, err = explain(capsys, package, "--sample", 0, request_file)
     assert (code, err) == (
         1,
-        "embershard explain: InputError: expected either a sample or a request, got both\n",
+        "embershard explain: InputError: expected REQUEST.json or --sample, got both\n",
     )
 
 

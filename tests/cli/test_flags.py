@@ -61,8 +61,8 @@ def test_a_flag_given_twice_is_refused(capsys):
 @cases(
     ("arguments", "words"),
     {
-        "version": (["--version", 2], "ConfigError: --version: expected a MODEL with it"),
-        "replace": (["--replace"], "ConfigError: --replace: expected a MODEL with it"),
+        "version": (["--version", 2], "ConfigError: --version: expected MODEL with it, got none"),
+        "replace": (["--replace"], "ConfigError: --replace: expected MODEL with it, got none"),
         "empty": (["", "--version", 2], "InputError: MODEL: expected the name of a model, got ''"),
     },
 )

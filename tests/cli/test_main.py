@@ -228,6 +228,6 @@ def test_training_where_only_a_server_is_installed_says_what_it_needs():
     )
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
-        "embershard train: it needs torchmetrics, which is not installed: "
+        "embershard train: expected the Python package torchmetrics, which is not installed: "
         "pip install 'embershard[cpu]'\n"
     )

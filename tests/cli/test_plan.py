@@ -26,7 +26,7 @@ def own(repository, tmp_path):
 def test_plan_adds_a_plan_that_inspect_shows(own, capsys):
     requests = ["--devices", "4xcpu", "--strategy", "column", "--name", "wide", "--default"]
     assert main(["plan", str(own), *requests]) == 0
-    said = f"{own}: plan wide: 8 shards on 4 devices, by default\n"
+    said = f"{own}: plan wide: 8 shards on 4 devices, the default\n"
     first, *devices = capsys.readouterr().out.splitlines(keepends=True)
     assert first == said
     assert [line.split()[0] for line in devices] == ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
@@ -41,8 +41,8 @@ def test_plan_adds_a_plan_that_inspect_shows(own, capsys):
 
 
 OF_SAMPLES = (
-    "warning: the load is that of the package's 3 samples, random ones if its export got none: "
-    "--requests or --samples gives requests\n"
+    "warning: the load is that of the package's 3 samples, which are random unless the export was "
+    "given samples; pass --requests or --samples\n"
 )
 
 
@@ -115,7 +115,7 @@ def test_comparing_with_a_port_that_answers_no_http_is_told(own, capsys):
         thread.join(60)
     assert capsys.readouterr().err == (
         "embershard plan: InputError: --compare: expected a server's --metrics-port, got "
-        f"{address}, which answers no HTTP\n"
+        f"{address}, which does not speak HTTP\n"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
         ),
         "strategy": (
             ["--devices", "2xcpu", "--strategy", "rows"],
-            "strategy: expected one of table, row, column, replicate, auto, got 'rows'",
+            "--strategy: expected one of table, row, column, replicate, auto, got 'rows'",
         ),
         "rule-explained": (
             ["--devices", "2xcpu", "--strategy", "row", "--explain", "users"],
@@ -228,7 +228,7 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
         ),
         "report": (
             ["--devices", "2xcpu", "--report", "nowhere/plan.html"],
-            "--report: expected a file in a folder, got nowhere/plan.html",
+            "--report: expected a file in an existing folder, got nowhere/plan.html",
         ),
         "machine": (
             ["--devices", "2xcpu", "--machine", "nowhere.json"],

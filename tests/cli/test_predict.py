@@ -141,7 +141,7 @@ def test_a_file_that_is_not_there(address, tmp_path, capsys):
     code, _, err = predict(capsys, address, str(tmp_path / "none.json"))
     assert code == 1
     assert "InputError" in err
-    assert "none.json: there is no such file\n" in err
+    assert "none.json: expected a JSON file, got a path that does not exist\n" in err
 
 
 def test_no_server(capsys):

@@ -157,7 +157,7 @@ def test_a_file_in_a_package_is_refused(repository):
     path = repository / "ranker" / "1" / "calls"
     ended = run("serve", repository, "--record", path)
     assert ended.returncode == 1
-    words = f"ConfigError: record: expected a file beside the models of {repository}, got {path}"
+    words = f"ConfigError: record: expected a file outside the models of {repository}, got {path}"
     assert words in ended.stderr
     assert not path.exists()
 

@@ -50,9 +50,8 @@ def test_a_canary_on_the_highest_version_leaves_the_default_version_serving(repo
     assert labelled.stdout.splitlines() == [
         "ranker 2        canary",
         "ranker 1        stable",
-        "version 1 is labelled stable, too: no version was, and it is taken as the one being "
-        "served because it is the highest that is neither canary nor shadow (--control SOCKET "
-        "asks the server)",
+        "also labelled version 1 stable: no version was, and it is the highest that is neither "
+        "canary nor shadow (with --control SOCKET, the server's default version is taken)",
     ]
     with serving(repository, "--threads", 1) as server:
         with Client(server.address, timeout_seconds=60) as client:
@@ -74,7 +73,7 @@ def test_label_with_control_labels_the_served_version_stable(repository, tmp_pat
     assert labelled.stdout.splitlines() == [
         "ranker 3        canary",
         "ranker 1        stable",
-        f"version 1 is labelled stable, too: no version was, and the server at {socket} serves it",
+        f"also labelled version 1 stable: no version was, and the server at {socket} serves it",
     ]
     assert refused.returncode == 0  # A version is stable: the server has no say.
 

@@ -41,7 +41,7 @@ def test_a_second_time_there_is_nothing_to_do(package, config, capsys):
     before = config.stat()
     capsys.readouterr()
     assert main(["triton-config", str(package)]) == 0
-    assert capsys.readouterr().out == f"{config} says the same already\n"
+    assert capsys.readouterr().out == f"{config} is unchanged\n"
     assert config.stat() == before
 
 
@@ -65,7 +65,7 @@ def test_a_version_with_the_same_tensors_needs_no_other(package, config, capsys)
     second = export_ranker(package.parents[1], version=2, weights="int4")
     capsys.readouterr()
     assert main(["triton-config", str(second)]) == 0
-    assert capsys.readouterr().out == f"{config} says the same already\n"
+    assert capsys.readouterr().out == f"{config} is unchanged\n"
 
 
 def test_a_damaged_package_gets_none(package, config, capsys):

@@ -158,7 +158,7 @@ def test_no_python_code_runs_for_each_row(column_of, row):
 
 
 KINDS = "expected ids that are integers of 64 bits or strings, got "
-BOTH = "expected all ids to be strings or none, got both"
+BOTH = "expected only integers or only strings, got both"
 
 
 @cases(

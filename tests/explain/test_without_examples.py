@@ -79,4 +79,6 @@ def test_the_command_says_that_there_is_no_example_to_show(package, tmp_path, ca
     assert main(["explain", str(package), str(file)]) == 0
     assert capsys.readouterr().out.startswith("attending 1")
     assert main(["explain", str(package), str(file), "--example", "0"]) == 1
-    assert capsys.readouterr().err.endswith("InputError: example: the request has none, got 0\n")
+    assert capsys.readouterr().err.endswith(
+        "InputError: --example: expected none, as the request has no examples, got 0\n"
+    )

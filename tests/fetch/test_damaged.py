@@ -124,7 +124,7 @@ def test_the_command_says_what_was_damaged(far, here, fetched):
     (folder / CHUNK).unlink()
     ended = run("fetch", far.as_uri(), here, "--version", 1)
     first, second = ended.stdout.splitlines()
-    assert first == f"{folder} was damaged, and is replaced: {CHUNK}: missing file"
+    assert first == f"{folder} was damaged and has been replaced: {CHUNK}: missing file"
     assert second.startswith(f"small 1 is in {folder}: ")
     assert len(run("fetch", far.as_uri(), here, "--version", 1).stdout.splitlines()) == 1
 

@@ -441,7 +441,7 @@ def test_the_command_says_what_it_did(far, here):
     ended = run("fetch", f"file://{far}", here, "--version", 1)
     assert (ended.returncode, ended.stdout) == (
         0,
-        f"small 1 is in {here}/small/1: {total(package):,} bytes fetched, 0 were here\n",
+        f"small 1 is in {here}/small/1: {total(package):,} bytes fetched, 0 reused\n",
     )
     assert Package.open(here / "small" / "1").manifest.version == 1
     failed = run("fetch", f"file://{far}", here, "--model", "large")

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from embershard.errors import ConfigError, PackageError, UnavailableError
-from embershard.fetch import Selection, WatchOptions, fetch_package, follow, watching
+from embershard.fetch import Selection, WatchOptions, fetch_package, follow
+from embershard.fetch import watch as watch_module
 from embershard.package.labels import read_labels
 from tests.cases import cases
 from tests.fetch.conftest import label, never, publish, versions_in
@@ -150,9 +151,9 @@ def test_a_pause_looks_for_signals_every_second(monkeypatch):
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(watching.time, "sleep", sleep)
-    watching.sleep_in_steps(2.5)
+    monkeypatch.setattr(watch_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(watch_module.time, "sleep", sleep)
+    watch_module.sleep_in_steps(2.5)
     assert slept == [1, 1, 0.5]
 
 
@@ -176,13 +177,13 @@ def test_a_disk_error_does_not_end_the_watch(far, here, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patched:
-        patched.setattr("embershard.fetch.fetching.sync_tree", refuse)
+        patched.setattr("embershard.fetch.fetch_version.sync_tree", refuse)
         assert watched.poll() == ["fetch_failed", "refreshed"]
     assert watched.poll() == ["fetched", "refreshed"]
 
 
 def test_the_page_lists_every_event():
-    written = re.findall(r'_write\("(\w+)"', (ROOT / "embershard/fetch/watching.py").read_text())
+    written = re.findall(r'_write\("(\w+)"', (ROOT / "embershard/fetch/watch.py").read_text())
     assert len(written) > 5
     listed = re.findall(r"`(\w+)`", (ROOT / "docs" / "fetch.md").read_text())
     assert {*written} - {*listed} == set()

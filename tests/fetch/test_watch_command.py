@@ -154,7 +154,7 @@ def test_a_watch_is_stuck_after_its_interval_and_the_longest_load():
     now[0] = 4230.0
     assert live("").status == 200
     now[0] = 4231.0
-    assert (live("").status, live("").body) == (503, b"no sign of life for 4231 s\n")
+    assert (live("").status, live("").body) == (503, b"no progress for 4231 s\n")
 
 
 @cases(
@@ -168,7 +168,7 @@ def test_a_watch_is_stuck_after_its_interval_and_the_longest_load():
         ),
         "host-once": (
             ("--metrics-host", "0.0.0.0"),
-            "ConfigError: --metrics-host: expected with --watch only",
+            "ConfigError: --metrics-host: expected --watch with it, got none",
         ),
         "port": (("--watch", 1, "--metrics-port", 65536), "--metrics-port: expected 0..65535"),
         "control": (("--control", "s"), "ConfigError: --control: expected with"),

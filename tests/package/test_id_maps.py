@@ -182,12 +182,12 @@ def test_a_vocabulary_does_not_change_with_the_list_it_came_from():
         "one-string": (lambda: Vocabulary("ab"), "a list of ids, got str 'ab'"),
         "set": (lambda: Vocabulary({"a", "b"}), "a list of ids in order, got set"),
         "mapping": (lambda: Vocabulary({5: 1, 7: 0}), "a list of ids in order, got dict"),
-        "mixed": (lambda: Vocabulary([1, "b"]), "all ids to be strings or none, got both"),
+        "mixed": (lambda: Vocabulary([1, "b"]), "only integers or only strings, got both"),
         "float": (lambda: Vocabulary([1.0]), r"or strings, got float \(1.0\)"),
         "bool": (lambda: Vocabulary([True]), r"got bool \(True\)"),
         "too-large": (lambda: Vocabulary([2**64]), "64 bits, got 18446744073709551616"),
         "two-dims": (lambda: Vocabulary(np.ones((2, 2), int)), "one dimension"),
-        "surrogate": (lambda: Vocabulary(["\ud800"]), "that UTF-8 can hold"),
+        "surrogate": (lambda: Vocabulary(["\ud800"]), "that UTF-8 can encode"),
     },
 )
 def test_refusals(build, message):

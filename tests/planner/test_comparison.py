@@ -104,7 +104,7 @@ def test_a_plan_is_of_a_package_or_a_run(capsys):
     words = "plan: expected a package, or --compare with the folder of a run, got "
     assert f"{words}neither" in capsys.readouterr().err
     assert main(["plan", "--compare", "nowhere"]) == 1
-    assert f"{words}--compare nowhere, no folder" in capsys.readouterr().err
+    assert f"{words}--compare nowhere, which is not a folder" in capsys.readouterr().err
 
 
 @cases(

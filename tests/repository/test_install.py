@@ -93,7 +93,7 @@ def test_a_python_that_is_too_old_is_refused(checkout, machine):
     old.chmod(0o755)
     done = run(checkout, machine, "python", PYTHON="python9")
     assert done.returncode == 1
-    assert "needs Python 3.11 or later, got Python 3.9.1" in done.stderr
+    assert "expected Python 3.11 or later, got Python 3.9.1" in done.stderr
 
 
 def test_a_virtual_environment_of_someone_else_is_left_alone(checkout, machine):
@@ -102,7 +102,9 @@ def test_a_virtual_environment_of_someone_else_is_left_alone(checkout, machine):
     theirs.write_text("home = /usr/bin\n")
     done = run(checkout, machine, "python")
     assert done.returncode == 1
-    assert done.stderr.endswith(".venv was not made by this script; move it away\n")
+    assert done.stderr.endswith(
+        "expected a folder that this script made, got another; move it away\n"
+    )
     assert theirs.exists()
 
 
@@ -201,6 +203,6 @@ def test_an_unknown_stage_is_refused(checkout, machine):
     done = run(checkout, machine, "everything")
     assert (done.returncode, done.stderr) == (
         1,
-        "install: unknown stage 'everything'; "
-        "known: python, serving, browser, fuzz, proxy, triton, torch, all\n",
+        "install: expected python, serving, browser, fuzz, proxy, triton, torch or all, "
+        "got 'everything'\n",
     )

@@ -17,7 +17,7 @@ from embershard.package.samples import SampleLists
 from embershard.package.schema import Schema, SparseInput
 from embershard.score import BatchScorer
 from embershard.score.requests import unpack_requests
-from embershard.score.skew import Skew, _of_requests, compare
+from embershard.score.skew import Skew, _side_of_requests, compare
 from tests.bench.recordings import call, write_recording
 from tests.score.conftest import ITEMS, ROWS, SCHEMA, rows
 
@@ -87,7 +87,7 @@ def test_of_a_long_list_only_ids_that_the_model_sees_count() -> None:
     lists = SampleLists(np.array([3]), np.array([7, 8, 9]), None)
     request = SampleRequest.of_lists(np.empty(0, np.float32), np.empty((2, 0), np.float32), [lists])
 
-    [history] = _of_requests(schema, [request], {}).sparse
+    [history] = _side_of_requests(schema, [request], {}).sparse
 
     assert history.values.tolist() == [8, 9, 8, 9]
     assert history.lengths.tolist() == [2, 2]

@@ -90,7 +90,7 @@ def test_without_flags_options_are_the_defaults(options):
         ({"form": "xml"}, "form: expected text or json, got 'xml'"),
         ({"port": -1}, "port: expected 0..2147483647, got -1"),
         ({"log": ""}, "log: expected a path, or None for none, got ''"),
-        ({"log": "x"}, "log: expected file with it, got 'x' alone"),
+        ({"log": "x"}, "log: expected file as well, got only 'x'"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(value, words):

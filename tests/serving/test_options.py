@@ -129,14 +129,14 @@ def test_the_extension_is_given_the_parts_of_a_traffic_split(text, label, share)
 )
 def test_an_option_without_the_one_that_it_needs_is_refused(option, value, needed):
     (name,) = needed
-    words = re.escape(f"{option}: expected {name} with it, got {value} alone")
+    words = re.escape(f"{option}: expected {name} as well, got only {value}")
     with pytest.raises(ConfigError, match=f"^{words}$"):
         ServerOptions(**{option: value})
     assert getattr(ServerOptions(**needed, **{option: value}), option) == value
 
 
 def test_an_address_of_metrics_needs_their_port(tmp_path):
-    words = r"^metrics_host: expected metrics_port with it, got '0\.0\.0\.0' alone$"
+    words = r"^metrics_host: expected metrics_port as well, got only '0\.0\.0\.0'$"
     with pytest.raises(ConfigError, match=words):
         ProcessOptions(repository=tmp_path, metrics_host="0.0.0.0")
     ProcessOptions(repository=tmp_path, metrics_host="0.0.0.0", metrics_port=0)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from embershard.errors import UnavailableError
-from embershard.serving.loading import LoadEvent
 from embershard.serving.option import check_options, option
 from embershard.serving.options import ServerOptions
+from embershard.serving.reports import LoadEvent
 from embershard.serving.server import Server
 from embershard.serving.server_process.logs import (
     DescriptorStream,
@@ -78,21 +78,21 @@ class ProcessOptions:
 
     metrics_port: int | None = option(
         None,
-        "port of metrics and the status page, over HTTP",
+        "HTTP port of metrics and the status page",
         unit="N",
-        zero="a free one, which is printed",
+        zero="a free port, which is printed",
         most=65535,
         group="metrics and logs",
     )
     metrics_host: str = option(
         "127.0.0.1",
-        "address of that port; 0.0.0.0 lets other machines read",
+        "address of the metrics port; 0.0.0.0 allows other machines",
         unit="HOST",
         group="metrics and logs",
         needs="metrics_port",
     )
     log_json: bool = option(
-        False, "log to standard error as JSON, one object a line", group="metrics and logs"
+        False, "log one JSON object per line to standard error", group="metrics and logs"
     )
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
-from embershard.serving.loading import SlowRequest
+from embershard.serving.reports import SlowRequest
 from embershard.serving.server_process.logs import EventLog
 
 if TYPE_CHECKING:

@@ -52,52 +52,52 @@ class TritonOptions:
     plan: str = plan_option()
     kind: str = option(
         "cpu",
-        "where instances run; gpu: on the GPUs of the plan",
+        "devices of the instances; gpu: the GPUs of the plan",
         choices=("cpu", "gpu"),
     )
     tables: TableResidency = tables_option()  # noqa: RUF009
     dense_program: str = dense_program_option()
     threads: int = option(
         0,
-        "threads of lookups and of the dense program, of an instance",
+        "threads of each instance, for lookups and for the dense program",
         unit="N",
-        zero="all instances together have one a core",
-        change="Raise it if one request is so large that it needs several threads to be in time",
+        zero="one for each core, divided among all instances",
+        change="Raise it if a single request needs several threads to meet its deadline",
         most=1024,
     )
     instances: int = option(
         0,
-        "how many batches run at the same time; instances share one copy of the model",
+        "number of batches that run at the same time; instances share one copy of the model",
         unit="N",
-        zero="one for each core that Triton finds when it starts, with --threads one; of kind gpu "
-        "3 in all, and at least one a GPU",
-        change="Lower it if there are other models beside this one",
+        zero="one for each core that Triton finds at its start, or one if --threads is set; with "
+        "--kind gpu 3, but at least one for each GPU",
+        change="Lower it if Triton serves other models too",
     )
     max_batch_requests: int = option(256, "most requests in a batch", unit="N", least=1)
     max_batch_examples: int = option(
         0,
-        "a batch is full with so many examples; a larger request is split",
+        "number of examples that fill a batch; a larger request is split",
         unit="N",
-        zero="as many as `embershard serve` merges",
-        change="Raise it if a model gains from more",
+        zero="the default of `embershard serve`",
+        change="Raise it if the model is faster with larger batches",
     )
     max_batch_ids: int = option(
-        0, "a batch is full with so many ids", unit="N", zero="the backend's default"
+        0, "number of ids that fill a batch", unit="N", zero="the backend's default"
     )
     max_queue_delay_us: int = option(
         0,
-        "how long the first request of a batch waits for others while an instance is idle",
+        "time for which the first request of a batch waits for others if an instance is idle",
         unit="US",
-        zero="not at all; requests still gather while it is busy",
+        zero="it does not wait; requests still gather while all instances are busy",
     )
     max_queued_requests: int = option(
-        4096, "requests that may wait; one more is refused", unit="N", zero="no limit"
+        4096, "most waiting requests; further ones are refused", unit="N", zero="no limit"
     )
     default_timeout_ms: int = option(
         1000,
-        "how long a request may wait before it is refused; clients may ask for less",
+        "longest time that a request may wait before it is refused; clients may set a shorter one",
         unit="MS",
-        zero="for ever, and what clients ask for is ignored",
+        zero="no limit, and the clients' timeouts are ignored",
     )
 
     def __post_init__(self) -> None:

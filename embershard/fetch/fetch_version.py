@@ -85,7 +85,7 @@ def fetch_version(
         return _damage(out, remote.digest_line, source, lambda: local.damage(out, progress))
 
     if damage() == "":
-        _keep(out, signature)
+        _write_signature(out, signature)
         if work.exists():  # An earlier fetch ended before it removed the replaced version.
             remove_unfinished(work)
         return Fetched(model=model, version=version, folder=out)
@@ -94,14 +94,14 @@ def fetch_version(
     with _locked(work), room_needed(work):
         local_damage = damage()
         if local_damage == "":  # Another fetch was faster.
-            _keep(out, signature)
+            _write_signature(out, signature)
             return Fetched(model=model, version=version, folder=out)
         manifest = _fetch_manifest(remote, work / "package", model, version)
         files = FileDownloads(
             remote=remote,
             package=work / "package",
             parts=work / "parts",
-            local={**_files_of_size(out, manifest), **_files_by_digest(_others(out))},
+            local={**_files_of_size(out, manifest), **_files_by_digest(_other_versions(out))},
             total_bytes=sum(spec.bytes for spec in manifest.files.values()),
             progress=progress,
         )
@@ -109,7 +109,7 @@ def fetch_version(
         files.check_room(manifest.files)
         for file, spec in sorted(manifest.files.items()):
             files.download(file, spec)
-        _keep(out, signature)  # First, so that a server finds the signature with the version.
+        _write_signature(out, signature)  # Before the version, which a server may load at once.
         _publish(work / "package", out)
         local.remember(out, manifest)
         # Also removes a replaced version. Processes that have mapped its files keep their contents.
@@ -129,7 +129,6 @@ def fetch_version(
 def _trusted_signature(
     source: Source, version: str, digest_line: bytes, trusted_key: str | Path | None
 ) -> bytes | None:
-    """The verified signature, or None if ``trusted_key`` is None."""
     if trusted_key is None:
         return None
     if trusted_key == "":  # It often comes from an unset variable and must not disable the check.
@@ -143,7 +142,7 @@ def _trusted_signature(
     return signature
 
 
-def _keep(out: Path, signature: bytes | None) -> None:
+def _write_signature(out: Path, signature: bytes | None) -> None:
     if signature is not None:
         write_signature(out, signature)
 
@@ -232,7 +231,7 @@ def _fetch_manifest(remote: RemoteVersion, package: Path, model: str, version: i
     return manifest
 
 
-def _others(out: Path) -> list[Path]:
+def _other_versions(out: Path) -> list[Path]:
     """Folders of the model's other versions, highest version first."""
     folders = [path for path in out.parent.iterdir() if version_of(path.name) and path != out]
     return sorted(folders, key=lambda path: version_of(path.name), reverse=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from embershard.errors import ConfigError, EmbershardError, UnavailableError
-from embershard.fetch.fetching import UNFINISHED, remove_unfinished
+from embershard.fetch.fetch_version import UNFINISHED, remove_unfinished
 from embershard.fetch.local import LocalVersions
 from embershard.fetch.models import (
     DEFAULT_LABEL,
@@ -44,7 +44,6 @@ Order = Callable[[str], Mapping[str, Any]]
 """Sends a server the order ``refresh`` or ``index`` and returns its answer."""
 
 Write = Callable[[str, Mapping[str, object]], None]
-"""Writes an event with its fields to the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,6 @@ class WatchOptions:
     """Time between the starts of two polls. A poll retries whatever failed in the last one."""
 
     trusted_key: str | Path | None = None
-    """See `fetch_package`."""
 
     keep: int | None = None
     """Number of versions of a model to keep, in addition to those that are labelled, served or

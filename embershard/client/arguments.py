@@ -85,7 +85,6 @@ def names_of(argument: str, value: object) -> list[str]:
 
 
 def priority_of(value: object) -> pb.Priority:
-    """The priority with this name."""
     if isinstance(value, str) and value in PRIORITIES:
         return PRIORITIES[value]
     raise InputError(f"priority: expected interactive or background, got {value!r:.40}")
@@ -103,7 +102,6 @@ ENVELOPE_BYTES = 32
 """Number of bytes that a stream adds to a request at most."""
 
 Names = tuple[str, int, str]
-"""Model, version and label of a request."""
 
 
 class PredictArguments(TypedDict, total=False):

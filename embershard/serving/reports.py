@@ -5,8 +5,6 @@ from typing import Literal, TypedDict
 
 
 class LoadCost(TypedDict):
-    """The time of a load or an unload."""
-
     seconds: float
     unserved_seconds: float
     """Part of `seconds` in which no version of the model answered."""
@@ -85,7 +83,6 @@ class Recorded(TypedDict):
     """Number of sampled requests that are missing, for lack of memory or because of `problem`."""
 
     bytes: int
-    """Size of the file."""
 
     problem: str
     """Why the recording ended early. Empty if it did not."""
