@@ -33,17 +33,17 @@ RECOMMENDATIONS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the served model answered."""
+    """Answers of the served model, and how fast they came."""
 
     test_auc: float
     latency_ms: NDArray[np.float64]
-    """Of each ranking request, as the client sees it."""
+    """Latency of each ranking request, as the client sees it."""
 
     examples_per_second: float
     user: int
     titles: list[str]
     best: ClientRequest
-    """Asks about those titles alone."""
+    """A request about those titles only."""
 
 
 def main() -> None:
@@ -82,8 +82,8 @@ def _next_version(model: Path) -> Path:
 
 
 def _ask(client: Client, movielens: MovieLens) -> Served:
-    scores = np.empty(len(movielens.dataset.test), np.float32)
-    for request in client_requests(movielens.dataset.test):
+    scores = np.empty(len(movielens.test), np.float32)
+    for request in client_requests(movielens.test):
         scores[request.positions] = _predict(client, request)["score"]
 
     users = [int(user) for user in movielens.test_users]
@@ -101,7 +101,7 @@ def _ask(client: Client, movielens: MovieLens) -> Served:
     best = np.argsort(-answers[known])[:RECOMMENDATIONS]
     return Served(
         best=_about(movielens, ranking[known].request, best),
-        test_auc=area_under_curve(scores, movielens.dataset.test.labels),
+        test_auc=area_under_curve(scores, movielens.test.labels),
         latency_ms=latency_ms,
         examples_per_second=CANDIDATES * len(ranking) / seconds,
         user=users[known],
@@ -152,7 +152,7 @@ def _request_text(movielens: MovieLens, request: ClientRequest) -> str:
 
 
 def _texts(movielens: MovieLens) -> dict[int, str]:
-    """By the ids that they stand for, the strings of users and items."""
+    """The strings of users and items, by their ids."""
     log = movielens.log
     texts: set[str] = set()
     for user in log.user_table.values():
@@ -175,7 +175,7 @@ def _print_table(
     movielens: MovieLens, trained: TrainingResult, package: Package, served: Served
 ) -> None:
     data = movielens.dataset
-    baseline = area_under_curve(movielens.baseline["test"], data.test.labels)
+    baseline = area_under_curve(movielens.test_baseline, movielens.test.labels)
     tables = package.manifest.tables
     fp32_bytes = sum(table.fp32_bytes for table in tables)
     int8_bytes = sum(table.table_bytes for table in tables)
