@@ -2,7 +2,7 @@
 
 from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint
 from embershard.data.fetch import DEFAULT_CACHE, fetch_movielens
-from embershard.data.movielens import MovieLens, RankingRequest, load_movielens
+from embershard.data.movielens_requests import MovieLens, RankingRequest, load_movielens
 from embershard.data.parquet_batches import ParquetBatches
 from embershard.data.parquet_config import ParquetConfig
 from embershard.data.random_batches import RandomRecDataset

@@ -7,7 +7,7 @@
     example   item_like_rate, item_log_count   item, genres, year_band
 
 Rates, counts and history use ratings with a strictly smaller timestamp only. A like is a rating of
-at least 4. The dense columns are standardised with the training split's mean and deviation.
+at least 4.
 """
 
 from collections.abc import Mapping
@@ -16,29 +16,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.data.base import JaggedColumn, TableHint
+from embershard.data.base import JaggedColumn
 from embershard.data.earlier import Earlier, EarlierEvents
 from embershard.data.movielens_files import Item, RatingLog, User
-from embershard.package.id_maps import Vocabulary
-from embershard.package.schema import DenseInput, Schema, SparseInput
+from embershard.package.schema import Scope
 
 LIKED_RATING = 4.0
 HISTORY_ITEMS = 50
 PRIOR_RATINGS = 5.0
 PRIOR_LIKE_RATE = 0.55
 
-DENSE = ("user_like_rate", "user_log_count", "item_like_rate", "item_log_count")
-
-TABLES = (
-    *(
-        TableHint(name=name, features=(name,), pooling="sum")
-        for name in ("user", "age_band", "gender", "occupation", "zip3")
-    ),
-    TableHint(name="history", features=("history",), pooling="mean"),
-    TableHint(name="item", features=("item",), pooling="sum"),
-    TableHint(name="genres", features=("genres",), pooling="mean"),
-    TableHint(name="year_band", features=("year_band",), pooling="sum"),
-)
+DENSE: Mapping[str, Scope] = {
+    "user_like_rate": "request",
+    "user_log_count": "request",
+    "item_like_rate": "example",
+    "item_log_count": "example",
+}
+SPARSE: Mapping[str, Scope] = {
+    **dict.fromkeys(("user", "age_band", "gender", "occupation", "zip3", "history"), "request"),
+    **dict.fromkeys(("item", "genres", "year_band"), "example"),
+}
 
 AGES_FROM = (18, 25, 35, 45, 50, 56)
 
@@ -60,10 +57,10 @@ def year_band(year: int | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawFeatures:
-    """Features of Q triples of user, item and moment, before dense columns are standardised."""
+    """Features of Q triples of user, item and moment."""
 
-    dense: NDArray[np.float64]
-    """``[Q, 4]``, columns as in `DENSE`, not standardised."""
+    dense: NDArray[np.float32]
+    """``[Q, 4]``, columns as in `DENSE`."""
 
     sparse: Mapping[str, JaggedColumn]
     """Raw ids; strings as their XXH3-64."""
@@ -78,8 +75,8 @@ class MovieLensFeatures:
         self._items = EarlierEvents(log.items, log.timestamps, self.liked, log.users)
         self._user_columns = _user_columns(log.user_table)
         self._item_columns = _item_columns(log.item_table)
-        self._user_position = {user: at for at, user in enumerate(log.user_table)}
-        self._item_position = {item: at for at, item in enumerate(log.item_table)}
+        self._user_ids = np.array(list(log.user_table))
+        self._item_ids = np.array(list(log.item_table))
 
     def at(
         self,
@@ -87,13 +84,10 @@ class MovieLensFeatures:
         items: NDArray[np.int64],
         timestamps: NDArray[np.int64],
     ) -> RawFeatures:
-        """Features of ``users`` and ``items`` just before ``timestamps``; all int64 ``[Q]``.
-
-        Raises:
-            KeyError: a user or an item that the log's tables do not list.
-        """
-        user_at = _positions(users, self._user_position)
-        item_at = _positions(items, self._item_position)
+        """Features of ``users`` and ``items`` just before ``timestamps``; all int64 ``[Q]``. The
+        log's tables list these users and items."""
+        user_at = np.searchsorted(self._user_ids, users)
+        item_at = np.searchsorted(self._item_ids, items)
         sparse = {
             "user": JaggedColumn.of_lists(users),
             **{name: column.take(user_at) for name, column in self._user_columns.items()},
@@ -111,37 +105,9 @@ class MovieLensFeatures:
                 np.log1p(item_counts.ratings),
             ],
             axis=1,
+            dtype=np.float32,
         )
         return RawFeatures(dense=dense, sparse=sparse)
-
-
-def movielens_schema(training: Mapping[str, JaggedColumn]) -> Schema:
-    """The schema, with vocabularies of the ids in the training split.
-
-    ``history`` lists items, so it has the vocabulary of ``item``. Unknown ids have no vector.
-    """
-
-    vocabularies = {
-        name: Vocabulary(np.unique(column.values), unknown="zero")
-        for name, column in training.items()
-    }
-    vocabularies["history"] = vocabularies["item"]
-    return Schema(
-        dense=[
-            DenseInput(name, scope="request" if name.startswith("user") else "example")
-            for name in DENSE
-        ],
-        sparse=[
-            SparseInput(
-                name,
-                scope="example" if name in ("item", "genres", "year_band") else "request",
-                ids=vocabularies[name],
-                max_ids=HISTORY_ITEMS if name == "history" else 0,
-                keep="last" if name == "history" else "reject",
-            )
-            for name in training
-        ],
-    )
 
 
 def _like_rate(counts: Earlier) -> NDArray[np.float64]:
@@ -166,8 +132,3 @@ def _item_columns(items: Mapping[int, Item]) -> dict[str, JaggedColumn]:
         "genres": JaggedColumn.of_lists([item.genres for item in items.values()]),
         "year_band": JaggedColumn.of_lists([year_band(item.year) for item in items.values()]),
     }
-
-
-def _positions(ids: NDArray[np.int64], position: Mapping[int, int]) -> NDArray[np.int64]:
-    known, inverse = np.unique(ids, return_inverse=True)
-    return np.array([position[number] for number in known.tolist()], np.int64)[inverse]

@@ -11,30 +11,47 @@ items       ml-100k.item            u.item, ``|``: item, title (year), date, -, 
 ==========  ======================  =============================================
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.data.delimited import DelimitedFile, text, whole_number
 from embershard.errors import DataError
 
 # In the order of u.item's flags.
-GENRES = (
+GENRES: Final = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),
     *("Documentary", "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery"),
     *("Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
-NO_YEAR = ("", "unknown", "unkonwn", "V")  # The last two are in recbole's file.
-YEARS = (1870, 2099)
-USER_COLUMNS = ("user_id", "age", "gender", "occupation", "zip_code")
-ITEM_COLUMNS = ("item_id", "movie_title", "release_date", "video_date", "url", *GENRES)
-RATING_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
-TITLE_YEAR = re.compile(r"\s*\((\d{4})\)\s*$")
+RATINGS: Final = ("user_id", "item_id", "rating", "timestamp")
+USERS: Final = ("user_id", "age", "gender", "occupation", "zip_code")
+RECBOLE: Final = {
+    "ml-100k.inter": RATINGS,
+    "ml-100k.user": USERS,
+    "ml-100k.item": ("item_id", "movie_title", "release_year", "class"),
+}
+ORIGINAL: Final = {
+    "u.data": RATINGS,
+    "u.user": USERS,
+    "u.item": ("item_id", "movie_title", "release_date", "video_date", "url", *GENRES),
+}
+TYPES: Final = {
+    **dict.fromkeys(("user_id", "item_id", "age", "timestamp"), "int64"),
+    "rating": "float64",
+    **dict.fromkeys(GENRES, "bool"),
+}
+"""Types of columns; others are strings."""
+
+YEAR: Final = re.compile(r"(?:18|19|20)\d\d")
+TITLE_YEAR: Final = re.compile(r"\s*\((\d{4})\)\s*$")
 
 Value = TypeVar("Value")
 
@@ -73,114 +90,145 @@ class RatingLog:
     """``[N]``, seconds since 1970, rising."""
 
     user_table: Mapping[int, User]
+    """By id, rising."""
+
     item_table: Mapping[int, Item]
+    """By id, rising."""
 
     def __len__(self) -> int:
         return len(self.users)
 
+    @property
+    def request_numbers(self) -> NDArray[np.int64]:
+        """``[N]``: equal for ratings of one user and second."""
+        _, users = np.unique(self.users, return_inverse=True)
+        times, moments = np.unique(self.timestamps, return_inverse=True)
+        return users.astype(np.int64) * len(times) + moments
 
-def read_movielens_files(folder: Path) -> RatingLog:
-    """Read the layout that the folder holds."""
-    folder = Path(folder)
-    if (folder / "ml-100k.inter").is_file():
-        users = _recbole_file(folder / "ml-100k.user")
-        item_table = _recbole_items(_recbole_file(folder / "ml-100k.item"))
-        ratings = _recbole_file(folder / "ml-100k.inter")
-    elif (folder / "u.data").is_file():
-        users = _original_file(folder / "u.user", "|", USER_COLUMNS)
-        item_table = _original_items(_original_file(folder / "u.item", "|", ITEM_COLUMNS))
-        ratings = _original_file(folder / "u.data", "\t", RATING_COLUMNS)
-    elif not folder.is_dir():
+
+def movielens_files(folder: Path) -> list[Path]:
+    """The files of ratings, users and items in the layout that the folder holds."""
+    for layout in (RECBOLE, ORIGINAL):
+        files = [folder / name for name in layout]
+        if files[0].is_file():
+            return files
+    if not folder.is_dir():
         raise DataError(
             f"{folder}: expected a folder that holds MovieLens-100K, found none at "
             f"{folder.absolute()}"
         )
-    else:
-        raise DataError(
-            f"{folder}: expected MovieLens-100K as ml-100k.inter, .user, .item "
-            f"or as u.data, u.user, u.item, got neither"
-        )
-    return _rating_log(ratings, _user_table(users), item_table)
+    raise DataError(
+        f"{folder}: expected MovieLens-100K as ml-100k.inter, .user, .item "
+        f"or as u.data, u.user, u.item, got neither"
+    )
 
 
-def _rating_log(
-    file: DelimitedFile, user_table: Mapping[int, User], item_table: Mapping[int, Item]
-) -> RatingLog:
-    users = file.read("user_id", "a user of the user file", _key_of(user_table))
-    items = file.read("item_id", "an item of the item file", _key_of(item_table))
-    ratings = file.read("rating", "a number from 0 to 5", _rating)
-    timestamps = file.read("timestamp", "whole seconds, at least 0", whole_number(first=0))
-    order = np.argsort(np.array(timestamps, np.int64), kind="stable")
+def read_movielens_files(folder: Path) -> RatingLog:
+    """Read the layout that the folder holds.
+
+    Raises:
+        DataError: a file that is missing or cannot be read, with its line.
+    """
+    paths = movielens_files(folder)
+    ratings, users, items = (_read(path) for path in paths)
+    make_items = _original_items if paths[0].name in ORIGINAL else _recbole_items
+    user_values = (users[name].tolist() for name in USERS[1:])
+    user_table = _by_id(paths[1], "user_id", users, map(User, *user_values))
+    item_table = _by_id(paths[2], "item_id", items, make_items(items))
+    stars, timestamps = ratings["rating"], ratings["timestamp"]
+    for name, expected, is_right in (
+        ("user_id", "a user of the user file", np.isin(ratings["user_id"], list(user_table))),
+        ("item_id", "an item of the item file", np.isin(ratings["item_id"], list(item_table))),
+        ("rating", "a number from 0 to 5", (stars >= 0) & (stars <= 5)),
+        ("timestamp", "seconds, at least 0", timestamps >= 0),
+    ):
+        _check(paths[0], name, ratings, is_right, expected)
+    order = np.argsort(timestamps, kind="stable")
     return RatingLog(
-        users=np.array(users, np.int64)[order],
-        items=np.array(items, np.int64)[order],
-        ratings=np.array(ratings, np.float64)[order],
-        timestamps=np.array(timestamps, np.int64)[order],
+        users=ratings["user_id"][order],
+        items=ratings["item_id"][order],
+        ratings=stars[order],
+        timestamps=timestamps[order],
         user_table=user_table,
         item_table=item_table,
     )
 
 
-def _recbole_file(path: Path) -> DelimitedFile:
-    return DelimitedFile(path, delimiter="\t", encoding="utf-8")
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of one file. pyarrow is imported here, because the rest of the library does not
+    need it."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    is_original = path.name in ORIGINAL
+    columns = (ORIGINAL if is_original else RECBOLE)[path.name]
+    delimiter = "|" if path.name in ("u.user", "u.item") else "\t"
+    names = list(columns)
+    try:
+        if not is_original:
+            with path.open(encoding="latin-1") as lines:
+                names = [cell.partition(":")[0] for cell in lines.readline().split(delimiter)]
+        table = csv.read_csv(
+            path,
+            read_options=csv.ReadOptions(
+                column_names=names,
+                skip_rows=0 if is_original else 1,
+                encoding="latin-1" if is_original else "utf8",
+                use_threads=False,  # Errors have the number of the line only then.
+            ),
+            parse_options=csv.ParseOptions(
+                delimiter=delimiter, quote_char=False, ignore_empty_lines=False
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types={name: TYPES.get(name, "string") for name in columns},
+                include_columns=columns,
+                null_values=[],
+            ),
+        )
+    except (OSError, pa.ArrowException) as error:
+        expected = f"columns {', '.join(columns)}, split by {delimiter!r}"
+        raise DataError(f"{path}: expected {expected}, got: {error}") from error
+    return {name: table[name].to_numpy() for name in columns}
 
 
-def _original_file(path: Path, delimiter: str, columns: Sequence[str]) -> DelimitedFile:
-    return DelimitedFile(path, delimiter=delimiter, encoding="latin-1", columns=columns)
+def _recbole_items(columns: Mapping[str, NDArray[Any]]) -> list[Item]:
+    rows = zip(*(columns[name] for name in ("movie_title", "release_year", "class")), strict=True)
+    return [
+        Item(title, int(year) if YEAR.fullmatch(year) else None, tuple(genres.split()))
+        for title, year, genres in rows
+    ]
 
 
-def _user_table(file: DelimitedFile) -> dict[int, User]:
-    ages = file.read("age", "an age from 0 to 150", whole_number(0, 150))
-    texts = (file.read(name, "some text", text) for name in ("gender", "occupation", "zip_code"))
-    return _by_id(file, "user_id", map(User, ages, *texts))
-
-
-def _recbole_items(file: DelimitedFile) -> dict[int, Item]:
-    titles = file.read("movie_title", "some text", text)
-    years = file.read("release_year", "a year, or none", _year)
-    genres = file.read("class", "genres split by spaces", lambda cell: tuple(cell.split()))
-    return _by_id(file, "item_id", map(Item, titles, years, genres))
-
-
-def _original_items(file: DelimitedFile) -> dict[int, Item]:
-    titles = file.read("movie_title", "some text", text)
-    flags = np.array([file.read(genre, "0 or 1", ("0", "1").index) for genre in GENRES], bool)
+def _original_items(columns: Mapping[str, NDArray[Any]]) -> list[Item]:
+    flags = np.stack([columns[genre] for genre in GENRES], axis=1)
     items = []
-    for position, title in enumerate(titles):
+    for title, of_item in zip(columns["movie_title"], flags, strict=True):
         year = TITLE_YEAR.search(title)
-        genres = tuple(np.array(GENRES)[flags[:, position]].tolist())
+        genres = tuple(compress(GENRES, of_item))
         items.append(Item(TITLE_YEAR.sub("", title), int(year[1]) if year else None, genres))
-    return _by_id(file, "item_id", items)
+    return items
 
 
-def _by_id(file: DelimitedFile, column: str, values: Iterable[Value]) -> dict[int, Value]:
-    ids = file.read(column, "a whole number of 64 bits", whole_number())
-    table: dict[int, Value] = {}
-    for line, (key, value) in enumerate(zip(ids, values, strict=True), file.first_line):
-        if key in table:
-            raise file.refusal(line, column, "an id not listed before", str(key))
-        table[key] = value
-    return table
+def _by_id(
+    path: Path, name: str, columns: Mapping[str, NDArray[Any]], values: Iterable[Value]
+) -> dict[int, Value]:
+    ids = columns[name]
+    _, first = np.unique(ids, return_index=True)
+    _check(path, name, columns, np.isin(np.arange(len(ids)), first), "an id not listed before")
+    return dict(sorted(zip(ids.tolist(), values, strict=True)))
 
 
-def _key_of(table: Mapping[int, object]) -> Callable[[str], int]:
-    number = whole_number()
-
-    def convert(cell: str) -> int:
-        key = number(cell)
-        if key not in table:
-            raise ValueError
-        return key
-
-    return convert
-
-
-def _rating(cell: str) -> float:
-    rating = float(cell)
-    if not 0 <= rating <= 5:  # NaN fails this test, too.
-        raise ValueError
-    return rating
-
-
-def _year(cell: str) -> int | None:
-    return None if cell in NO_YEAR else whole_number(*YEARS)(cell)
+def _check(
+    path: Path,
+    name: str,
+    columns: Mapping[str, NDArray[Any]],
+    is_right: NDArray[np.bool_],
+    expected: str,
+) -> None:
+    """Refuses a file with a wrong value in the column ``name``."""
+    if not is_right.all():
+        row = int(np.argmin(is_right))
+        line = row + (1 if path.name in ORIGINAL else 2)
+        raise DataError(
+            f"{path}:{line}: column {name!r}: expected {expected}, got {columns[name][row]}"
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Never, Self
 
@@ -31,6 +31,8 @@ from embershard.sections import Section, as_tuple
 SPLITS: Final = ("train", "valid", "test")
 SHUFFLE_ROWS: Final = 262_144
 DEFAULT_SHARE: Final = 0.1
+ID_KEYS: Final = ("ids", "buckets", "rows", "min_count", "max_size", "unknown")
+"""Keys of `SparseColumn` that are equal for inputs with one id map."""
 
 
 def _check_name(name: str) -> str:
@@ -182,8 +184,8 @@ class SparseColumn(Section):
     """``request``: candidates of a request share the list. ``example``: each has its own."""
 
     ids: Literal["vocabulary", "hash", "identity"] = "vocabulary"
-    """``vocabulary``: each id of the training split has a row, and all others share one. ``hash``:
-    an id's row is its hash. ``identity``: the id is the row."""
+    """``vocabulary``: each id of the training split has a row; ``unknown`` says what all others
+    have. ``hash``: an id's row is its hash. ``identity``: the id is the row."""
 
     buckets: Annotated[
         Annotated[int, Field(ge=1, le=MAX_ROWS)] | None, Field(validate_default=True)
@@ -196,12 +198,19 @@ class SparseColumn(Section):
     """With ``ids = "identity"``: rows of the table. Other ids than 0 to rows - 1 are an error."""
 
     min_count: Annotated[int, Field(ge=1)] = 1
-    """With ``ids = "vocabulary"``: ids that the training split has less often share the row of
-    unknown ids."""
+    """With ``ids = "vocabulary"``: ids that the training split has less often are unknown."""
 
     max_size: Annotated[int, Field(ge=1)] | None = None
     """With ``ids = "vocabulary"``: largest number of ids with a row of their own, the most
     frequent ones."""
+
+    unknown: Literal["oov", "zero"] = "oov"
+    """With ``ids = "vocabulary"``: with ``oov`` unknown ids share a row, with ``zero`` they have
+    none, and their vector is zero."""
+
+    vocabulary: InputName | None = None
+    """With ``ids = "vocabulary"``: another table whose ids this table has, in rows of its own.
+    Without it the ids are those of the table's inputs."""
 
     null: Literal["empty", "error"] = "empty"
     """``empty``: a null stands for no id, also in a list. ``error``: it is an error."""
@@ -231,7 +240,7 @@ class SparseColumn(Section):
             raise ValueError(f'expected none with ids = "{ids}"')
         return value
 
-    @field_validator("min_count", "max_size", mode="before")
+    @field_validator("min_count", "max_size", "unknown", "vocabulary", mode="before")
     @classmethod
     def _is_of_a_vocabulary(cls, value: object, info: ValidationInfo) -> object:
         ids = info.data.get("ids", "vocabulary")
@@ -287,18 +296,16 @@ class ParquetConfig(Section):
     ) -> dict[str, SparseColumn]:
         if both := sparse.keys() & info.data.get("dense", {}).keys():
             raise ValueError(f"expected other names than those of dense inputs, got {min(both)!r}")
-        for table, names in tables_of(sparse).items():
-            first, *others = (sparse[name] for name in names)
-            for name, other in zip(names[1:], others, strict=True):
-                for key in ("ids", "buckets", "rows", "min_count", "max_size"):
-                    if getattr(first, key) != getattr(other, key):
-                        raise ValueError(
-                            f"expected the same {key} for inputs {names[0]!r} and {name!r} of "
-                            f"table {table!r}"
-                        )
+        tables = tables_of(sparse)
+        for table, names in tables.items():
+            _check_alike(sparse, names, (*ID_KEYS, "vocabulary"), f"table {table!r}")
             poolings = {sparse[name].pooling for name in names}
             if len(poolings - {None}) > 1:
                 raise ValueError(f"expected one pooling for the inputs of table {table!r}")
+        for vocabulary, names in vocabularies_of(sparse).items():
+            if vocabulary not in tables:
+                raise ValueError(f"expected a vocabulary of {list(tables)}, got {vocabulary!r}")
+            _check_alike(sparse, names, ID_KEYS, f"vocabulary {vocabulary!r}")
         return sparse
 
     def at(self, path: Path) -> Never:
@@ -308,7 +315,31 @@ class ParquetConfig(Section):
 
 def tables_of(sparse: Mapping[str, SparseColumn]) -> dict[str, list[str]]:
     """Names of the inputs that share each table, in order."""
-    tables: dict[str, list[str]] = {}
-    for name, column in sparse.items():
-        tables.setdefault(column.table or name, []).append(name)
-    return tables
+    return _grouped({name: column.table or name for name, column in sparse.items()})
+
+
+def vocabularies_of(sparse: Mapping[str, SparseColumn]) -> dict[str, list[str]]:
+    """Names of the inputs that share the ids of each table, in order."""
+    return _grouped(
+        {name: column.vocabulary or column.table or name for name, column in sparse.items()}
+    )
+
+
+def _grouped(groups: Mapping[str, str]) -> dict[str, list[str]]:
+    """Names by their group."""
+    names: dict[str, list[str]] = {}
+    for name, group in groups.items():
+        names.setdefault(group, []).append(name)
+    return names
+
+
+def _check_alike(
+    sparse: Mapping[str, SparseColumn], names: Sequence[str], keys: Iterable[str], owner: str
+) -> None:
+    """Refuses inputs that differ in one of the keys."""
+    first, *others = names
+    for name, key in itertools.product(others, keys):
+        if getattr(sparse[first], key) != getattr(sparse[name], key):
+            raise ValueError(
+                f"expected the same {key} for inputs {first!r} and {name!r} of {owner}"
+            )

@@ -44,7 +44,7 @@ from embershard.data.parquet_columns import (
     row_times,
     row_weights,
 )
-from embershard.data.parquet_config import SPLITS, ParquetConfig, tables_of
+from embershard.data.parquet_config import SPLITS, ParquetConfig, vocabularies_of
 from embershard.data.parquet_files import (
     SourceFile,
     file_key,
@@ -233,8 +233,13 @@ class _Pass:
             configs = [scope_config(config, scope) for scope in SCOPES]
         self._parts = [_Part.of(part) for part in configs]
         self._candidates: list[list[NDArray[np.int32]]] = [[] for _ in SPLITS]
-        self._tables = {name: spec.table or name for name, spec in config.sparse.items()}
-        self._counts = {table: IdCounts() for table in self._tables.values()}
+        vocabularies = vocabularies_of(config.sparse)
+        self._counts = {name: IdCounts() for name in vocabularies}
+        self._counts_of = {
+            name: self._counts[vocabulary]
+            for vocabulary, names in vocabularies.items()
+            for name in names
+        }
         self._dictionaries = {name: LastDictionary(np.asarray) for name in config.sparse}
         self._label_sums = np.zeros((len(SPLITS), len(tasks)))
         self._label_counts = np.zeros((len(SPLITS), len(tasks)), np.int64)
@@ -361,7 +366,7 @@ class _Pass:
             counts = np.bincount(ids, counts, len(dictionary)).astype(np.int64)
             ids = self._dictionaries[name].values(dictionary)
         seen = counts > 0
-        self._counts[self._tables[name]].add(ids[seen], counts[seen])
+        self._counts_of[name].add(ids[seen], counts[seen])
 
     def _moments_of_inputs(self) -> dict[str, tuple[float, float]]:
         inputs = (
@@ -382,7 +387,7 @@ class _Pass:
 
     def _vocabularies(self) -> dict[str, NDArray[np.int64]]:
         vocabularies = {}
-        for table, names in tables_of(self._config.sparse).items():
+        for table, names in vocabularies_of(self._config.sparse).items():
             spec = self._config.sparse[names[0]]
             if spec.ids != "vocabulary":
                 continue

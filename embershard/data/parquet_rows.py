@@ -82,6 +82,8 @@ class RowLookup:
     def __init__(self, ids: IdMap) -> None:
         self._ids = ids
         self._unknown_row = ids.num_rows - 1  # For vocabularies; other maps know every id.
+        if isinstance(ids, Vocabulary) and ids.unknown == "zero":
+            self._unknown_row = ZERO_ROW
         self._dtype = np.int32 if ids.num_rows <= DIRECT_MAX else np.int64
         self._first, self._direct = 0, np.empty(0, np.int32)
         if isinstance(ids, Vocabulary):

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.data.base import TableHint
-from embershard.data.parquet_config import DenseColumn, ParquetConfig, SparseColumn, tables_of
+from embershard.data.parquet_config import (
+    DenseColumn,
+    ParquetConfig,
+    SparseColumn,
+    tables_of,
+    vocabularies_of,
+)
 from embershard.errors import DataError, InputError
 from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary
 from embershard.package.schema import DenseInput, Schema, SparseInput
@@ -53,9 +59,12 @@ def make_schema(config: ParquetConfig, learned: Learned) -> Schema:
     Raises:
         DataError: inputs that a schema refuses.
     """
-    vocabularies = {
-        table: Vocabulary(ids, unknown="oov") for table, ids in learned.vocabularies.items()
-    }
+    vocabularies: dict[str, Vocabulary] = {}
+    for table, names in vocabularies_of(config.sparse).items():
+        if table in learned.vocabularies:
+            unknown = config.sparse[names[0]].unknown
+            vocabulary = Vocabulary(learned.vocabularies[table], unknown=unknown)
+            vocabularies |= dict.fromkeys(names, vocabulary)
     try:
         return Schema(
             dense=[
@@ -71,7 +80,7 @@ def make_schema(config: ParquetConfig, learned: Learned) -> Schema:
                 SparseInput(
                     name,
                     scope=spec.scope,
-                    ids=_id_map(spec, vocabularies.get(spec.table or name)),
+                    ids=_id_map(spec, vocabularies.get(name)),
                     max_ids=spec.max_ids,
                     keep=spec.keep,
                 )

@@ -12,7 +12,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from embershard.data.base import Dataset, Progress
 from embershard.data.fetch import cache_folder, fetch_movielens
-from embershard.data.movielens import load_movielens
 from embershard.data.parquet_batches import check_pyarrow, load_parquet
 from embershard.data.parquet_config import ParquetConfig, Share, check_shares
 from embershard.data.synthetic import (
@@ -155,21 +154,15 @@ class _Source(NamedTuple):
     """Keys of `DataConfig` that this data set has."""
 
 
-def _movielens(config: DataConfig, _: object, cache: Path, __: object) -> Dataset[Any]:
-    return load_movielens(movielens_folder(config.path, cache)).dataset
-
-
 def _synthetic(config: DataConfig, *_: object) -> Dataset[Any]:
     settings = config.model_dump(include={"examples", "seed"}, exclude_none=True)
-    return planted_click_log(SyntheticConfig(**settings)).dataset
-
-
-def _synthetic_criteo(config: DataConfig, *_: object) -> Dataset[Any]:
-    settings = config.model_dump(include={"examples", "seed"}, exclude_none=True)
-    log = SyntheticConfig(
-        inputs=CRITEO_INPUTS, request_dense=0, example_dense=CRITEO_DENSE, **settings
-    )
-    return replace(planted_click_log(log).dataset, name="synthetic_criteo")
+    if config.name == "synthetic_criteo":
+        settings |= {
+            "inputs": CRITEO_INPUTS,
+            "request_dense": 0,
+            "example_dense": CRITEO_DENSE,
+        }
+    return replace(planted_click_log(SyntheticConfig(**settings)).dataset, name=config.name)
 
 
 def _from_files(
@@ -178,18 +171,24 @@ def _from_files(
     cache: Path,
     progress: Progress | None,
 ) -> Dataset[Any]:
-    """A data set of the user's files, which become Parquet files first."""
+    """A data set of files, which become Parquet files first."""
     check_pyarrow(config.name)
     from embershard.data.criteo import criteo_sections
+    from embershard.data.movielens import movielens_sections
     from embershard.data.yambda import yambda_sections
 
-    if config.path is None:
+    path = movielens_folder(config.path, cache) if config.name == "movielens" else config.path
+    if path is None:
         raise InputError(f"data set {config.name!r}: expected data.path, where it lies, got none")
-    make_sections = {"criteo": criteo_sections, "yambda": yambda_sections}[config.name]
+    make_sections = {
+        "criteo": criteo_sections,
+        "movielens": movielens_sections,
+        "yambda": yambda_sections,
+    }[config.name]
     ids = config.model_dump(include={"min_count", "buckets"}, exclude_none=True)
     if "buckets" in ids:
         ids["ids"] = "hash"
-    sections = make_sections(config.path.expanduser(), ids, cache, progress)
+    sections = make_sections(path.expanduser(), ids, cache, progress)
     sections["split"] |= config.model_dump(include={"valid", "test"}, exclude_none=True)
     labelled = {name: task.model_copy(update={"label": LABEL}) for name, task in tasks.items()}
     parquet = ParquetConfig.model_validate({"name": "parquet", **sections})
@@ -200,10 +199,10 @@ FILE_KEYS: Final = frozenset({"path", "valid", "test", "min_count", "buckets"})
 
 DATASETS: Mapping[str, _Source] = MappingProxyType(
     {
-        "movielens": _Source(_movielens, frozenset({"path"})),
+        "movielens": _Source(_from_files, frozenset({"path"})),
         "criteo": _Source(_from_files, FILE_KEYS),
         "yambda": _Source(_from_files, FILE_KEYS),
         "synthetic": _Source(_synthetic, frozenset({"examples", "seed"})),
-        "synthetic_criteo": _Source(_synthetic_criteo, frozenset({"examples", "seed"})),
+        "synthetic_criteo": _Source(_synthetic, frozenset({"examples", "seed"})),
     }
 )

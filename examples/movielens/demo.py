@@ -81,8 +81,8 @@ def _next_version(model: Path) -> Path:
 
 
 def _send_requests(client: Client, movielens: MovieLens) -> Served:
-    scores = np.empty(len(movielens.dataset.test), np.float32)
-    for request in client_requests(movielens.dataset.test):
+    scores = np.empty(len(movielens.test), np.float32)
+    for request in client_requests(movielens.test):
         scores[request.positions] = _predict(client, request)["score"]
 
     users = [int(user) for user in movielens.test_users]
@@ -100,7 +100,7 @@ def _send_requests(client: Client, movielens: MovieLens) -> Served:
     best = np.argsort(-answers[known])[:RECOMMENDATIONS]
     return Served(
         best=_select_examples(movielens, ranking[known].request, best),
-        test_auc=area_under_curve(scores, movielens.dataset.test.labels),
+        test_auc=area_under_curve(scores, movielens.test.labels),
         latency_ms=latency_ms,
         examples_per_second=CANDIDATES * len(ranking) / seconds,
         user=users[known],
@@ -121,14 +121,14 @@ def _select_examples(
         item.name: request.sparse[item.name].take(examples)
         if item.scope == "example"
         else request.sparse[item.name]
-        for item in movielens.dataset.schema.sparse
+        for item in movielens.schema.sparse
     }
     return ClientRequest(request.dense[examples], sparse, request.positions[examples])
 
 
 def _request_text(movielens: MovieLens, request: ClientRequest) -> str:
     """Format a request for `embershard predict`, with one line for each input."""
-    schema, text_of = movielens.dataset.schema, _texts(movielens)
+    schema, text_of = movielens.schema, _texts(movielens)
     dense: dict[str, object] = {}
     for place, number in enumerate(schema.dense):
         values = [round(value, 4) for value in request.dense[:, place].tolist()]
@@ -174,7 +174,7 @@ def _print_table(
     movielens: MovieLens, trained: TrainingResult, package: Package, served: Served
 ) -> None:
     data = movielens.dataset
-    baseline = area_under_curve(movielens.baseline["test"], data.test.labels)
+    baseline = area_under_curve(movielens.test_baseline, movielens.test.labels)
     tables = package.manifest.tables
     fp32_bytes = sum(table.fp32_bytes for table in tables)
     int8_bytes = sum(table.table_bytes for table in tables)

@@ -64,6 +64,23 @@ def recbole_files() -> dict[str, list[str]]:
     }
 
 
+def files_of(log: RatingLog) -> dict[str, list[str]]:
+    """The files of a log in recbole's layout."""
+    ratings = zip(log.users, log.items, log.ratings, log.timestamps, strict=True)
+    items = (
+        (key, item.title, item.year, " ".join(item.genres)) for key, item in log.item_table.items()
+    )
+    rows = {
+        "inter": ratings,
+        "user": ((key, *user) for key, user in log.user_table.items()),
+        "item": items,
+    }
+    return {
+        f"ml-100k.{name}": [HEADERS[name], *("\t".join(map(str, row)) for row in of_file)]
+        for name, of_file in rows.items()
+    }
+
+
 def original_files() -> dict[str, list[str]]:
     """File name to lines."""
 
@@ -110,7 +127,7 @@ def random_log(count: int, *, seed: int = 0, moments: int = 60) -> RatingLog:
             int(item): Item(
                 title=f"film {item}",
                 year=int(rng.integers(1930, 1999)),
-                genres=("Drama", f"genre {item % 4}"),
+                genres=("Drama", f"genre{item % 4}"),
             )
             for item in items
         },

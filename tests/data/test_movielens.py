@@ -1,17 +1,15 @@
-"""Features know no future, splits are by time, and the figures of the real data come out."""
+"""Features know no future, and splits are by time."""
 
 import numpy as np
 import pytest
+import torch
 
-from embershard.data import to_rows
-from embershard.data.movielens import movielens_from_log
+from embershard.data import batches
 from embershard.data.movielens_features import MovieLensFeatures, age_band, year_band
 from embershard.data.movielens_files import RatingLog
-from embershard.errors import DataError, InputError
+from embershard.errors import DataError
 from embershard.ids import hash_string
-from tests.cases import cases
 from tests.data.small_movielens import random_log
-from tests.oracles import share_of_ordered_pairs
 
 
 def changed(log, **columns):
@@ -114,60 +112,66 @@ def test_an_earlier_rating_does_reach_the_features():
     assert features_of(changed(log, ratings=flipped), row) != features_of(log, row)
 
 
-def test_splits_are_80_10_10_of_the_rows_in_the_order_of_time():
+def one_batch(split):
+    (batch,) = split.batches(batch_size=1000)
+    return batch
+
+
+def test_splits_are_80_10_10_of_the_rows_in_the_order_of_time(load_log):
     log = random_log(205)
 
-    dataset = movielens_from_log(log).dataset
+    dataset = load_log(log).dataset
 
-    splits = [dataset.train, dataset.valid, dataset.test]
-    assert [len(split) for split in splits] == [164, 20, 21]
-    users = np.concatenate([split.sparse["user"].values for split in splits])
-    labels = np.concatenate([split.labels for split in splits])
-    assert users.tolist() == log.users.tolist()
-    assert labels.tolist() == [float(rating >= 4) for rating in log.ratings]
+    batches = [one_batch(split) for split in (dataset.train, dataset.valid, dataset.test)]
+    assert [len(batch.labels) for batch in batches] == [164, 20, 21]
+    labels = [label for batch in batches for label in batch.labels.tolist()]
+    assert labels == [float(rating >= 4) for rating in log.ratings]
+    users = dataset.schema.sparse[0].ids.ids[batches[0].sparse["user"].values().numpy()]
+    assert users.tolist() == log.users[:164].tolist()
 
 
-def test_dense_columns_are_standardised_by_the_training_split_alone():
+def test_dense_inputs_are_standardised_by_the_training_split(load_log):
     log = random_log(200)
 
-    movielens = movielens_from_log(log)
+    dataset = load_log(log).dataset
 
-    train = movielens.dataset.train.dense
+    train = one_batch(dataset.train).dense.numpy()
     assert train.mean(axis=0) == pytest.approx([0, 0, 0, 0], abs=1e-5)
     assert train.std(axis=0) == pytest.approx([1, 1, 1, 1], abs=1e-5)
     raw = MovieLensFeatures(log).at(log.users, log.items, log.timestamps).dense
     first = raw[:160]
     expected = (raw[180:] - first.mean(axis=0)) / first.std(axis=0)
-    assert movielens.dataset.test.dense == pytest.approx(expected, abs=1e-5)
+    assert one_batch(dataset.test).dense.numpy() == pytest.approx(expected, abs=1e-5)
 
 
-def test_vocabularies_come_from_the_training_split():
+def test_vocabularies_come_from_the_training_split(load_log):
     log = random_log(200)
     users = log.users.copy()
     users[:160] = np.where(users[:160] == 107, 100, users[:160])
     users[190] = 107  # only in the test split
 
-    dataset = movielens_from_log(changed(log, users=users)).dataset
+    dataset = load_log(changed(log, users=users)).dataset
 
-    ids = {column.name: column.ids for column in dataset.schema.sparse}
+    ids = {item.name: item.ids for item in dataset.schema.sparse}
     assert set(ids["user"].ids.tolist()) == set(users[:160].tolist())
-    assert to_rows(dataset.test).rows["user"].values[10] == -1
-    assert ids["history"].same_ids(ids["item"])
+    assert one_batch(dataset.test).sparse["user"].values()[10] == -1
+    assert set(ids["item"].ids.tolist()) == set(log.items[:160].tolist())
 
 
-def test_ratings_of_one_user_and_second_are_one_request():
+def test_ratings_of_one_user_and_second_are_one_request(load_log):
     log = random_log(200)
 
-    dataset = movielens_from_log(log).dataset
+    dataset = load_log(log).dataset
 
-    numbers = np.concatenate([s.request for s in (dataset.train, dataset.valid, dataset.test)])
+    splits = (dataset.train, dataset.valid, dataset.test)
+    numbers = [number for split in splits for number in one_batch(split).request.tolist()]
     pairs = list(zip(log.users.tolist(), log.timestamps.tolist(), strict=True))
-    assert len(set(zip(numbers.tolist(), pairs, strict=True))) == len(set(pairs))
-    assert len(set(numbers.tolist())) == len(set(pairs))
+    assert len(set(zip(numbers, pairs, strict=True))) == len(set(pairs))
+    assert len(set(numbers)) == len(set(pairs))
 
 
-def test_scopes_and_tables():
-    dataset = movielens_from_log(random_log(50)).dataset
+def test_a_history_has_the_ids_of_items_in_a_table_of_its_own(load_log):
+    dataset = load_log(random_log(50)).dataset
 
     schema = dataset.schema
     assert schema.dense_names("request") == ["user_like_rate", "user_log_count"]
@@ -179,52 +183,28 @@ def test_scopes_and_tables():
         "history",
         "genres",
     ]
+    assert [table.name for table in dataset.tables] == schema.sparse_names()
+    ids = {item.name: item.ids for item in schema.sparse}
+    assert ids["history"] is ids["item"]
 
 
-def test_a_ranking_request_asks_about_unrated_items_as_of_now():
-    log = random_log(60)
-    movielens = movielens_from_log(log)
-    user = int(log.users[-1])
-    rated = set(log.items[log.users == user].tolist())
+def test_the_test_split_in_memory_has_the_rows_of_the_files(load_log):
+    movielens = load_log(random_log(200))
 
-    items, request = movielens.ranking_request(user, candidates=8, seed=4)
-
-    assert len(set(items.tolist())) == 8
-    assert not rated & set(items.tolist())
-    assert request.dense.shape == (8, 4)
-    assert request.sparse["item"].values.tolist() == items.tolist()
-    assert request.sparse["user"].values.tolist() == [user]
-    likes = log.items[(log.users == user) & (log.ratings >= 4)]
-    assert request.sparse["history"].values.tolist() == likes.tolist()
-    again = movielens.ranking_request(user, candidates=8, seed=4)
-    assert again.items.tolist() == items.tolist()
+    from_files, (in_memory,) = (
+        one_batch(movielens.dataset.test),
+        batches(movielens.test, batch_size=1000),
+    )
+    assert torch.allclose(from_files.dense, in_memory.dense, atol=1e-6)
+    assert torch.equal(from_files.labels, in_memory.labels)
+    assert torch.equal(from_files.request, in_memory.request)
+    assert torch.equal(from_files.sparse.values(), in_memory.sparse.values())
+    assert torch.equal(from_files.sparse.lengths(), in_memory.sparse.lengths())
 
 
-@cases(
-    ("user", "candidates", "message"),
-    {
-        "user": (1, 5, "user: expected one of the data's, got 1"),
-        "too-many": (100, 30, "candidates: expected 1 to"),
-        "none": (100, 0, "candidates: expected 1 to"),
-    },
-)
-def test_an_impossible_ranking_request_is_refused(user, candidates, message):
-    with pytest.raises(InputError, match=message):
-        movielens_from_log(random_log(60)).ranking_request(user, candidates=candidates)
-
-
-def test_titles_carry_their_year():
-    movielens = movielens_from_log(random_log(20))
-    year = movielens.log.item_table[3].year
-
-    assert movielens.title(3) == f"film 3 ({year})"
-    with pytest.raises(InputError, match="expected one of the data's, got 999"):
-        movielens.title(999)
-
-
-def test_too_few_ratings_are_refused():
-    with pytest.raises(DataError, match="at least 10 ratings, got 9"):
-        movielens_from_log(random_log(9))
+def test_too_few_ratings_for_three_splits_are_refused(load_log):
+    with pytest.raises(DataError, match="expected rows in the test split, got none of 4 rows"):
+        load_log(random_log(4))
 
 
 @pytest.mark.parametrize(
@@ -239,28 +219,3 @@ def test_age_bands(age, band):
 )
 def test_year_bands(year, band):
     assert year_band(year) == band
-
-
-def test_real_data_has_the_known_sizes(movielens):
-    dataset = movielens.dataset
-
-    assert (len(dataset.train), len(dataset.valid), len(dataset.test)) == (80_000, 10_000, 10_000)
-    assert len(movielens.log.user_table) == 943
-    assert len(movielens.log.item_table) == 1682
-    assert len(movielens.test_users) == 166
-    assert movielens.title(483) == "Casablanca (1942)"
-    assert movielens.log.ratings.sum() == 352_986
-
-
-def test_known_test_users_are_those_of_the_test_split_that_training_has_seen(movielens):
-    trained = set(movielens.log.users[:80_000].tolist())
-    tested = set(movielens.log.users[90_000:].tolist())
-
-    assert movielens.known_test_users.tolist() == sorted(trained & tested)
-    assert 0 < len(movielens.known_test_users) < len(movielens.test_users)
-
-
-def test_the_baseline_without_a_model_reaches_0_740_on_the_test_split(movielens):
-    auc = share_of_ordered_pairs(movielens.baseline["test"], movielens.dataset.test.labels)
-
-    assert auc == pytest.approx(0.740, abs=5e-4)

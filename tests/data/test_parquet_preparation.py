@@ -163,6 +163,18 @@ def test_vocabularies_have_the_ids_of_training_by_frequency(tmp_path):
     assert item_ids.unknown == word_ids.unknown == "oov"
 
 
+def test_unknown_ids_without_a_row_have_no_vector(tmp_path):
+    files = write(tmp_path / "files", table(10, item=pa.array([5] * 4 + [6] * 5 + [7])))
+    sections = {"sparse": {"item": {"unknown": "zero", "min_count": 4}}}
+    dataset = load(files, **sections, split={"by": "time", "column": "time", "valid": 0.0})
+    (item,) = dataset.schema.sparse
+    assert (item.ids.unknown, item.ids.num_rows) == ("zero", 2)
+    (train,) = dataset.train.batches(batch_size=10)
+    assert train.sparse["item"].values().tolist() == [1] * 4 + [0] * 5
+    (test,) = dataset.test.batches(batch_size=10)
+    assert test.sparse["item"].values().tolist() == [-1]
+
+
 def test_inputs_of_one_table_share_its_ids(tmp_path):
     history = pa.array([[1, 2], [2]] * 5)
     dataset = load(
@@ -174,6 +186,19 @@ def test_inputs_of_one_table_share_its_ids(tmp_path):
     assert item.ids.ids.tolist() == [2, 1, 3]  # 12, 4 and 4 of 8 training rows.
     (hint,) = dataset.tables
     assert (hint.name, hint.features, hint.pooling) == ("items", ("item", "history"), "mean")
+
+
+def test_two_tables_with_one_vocabulary_share_ids_and_not_rows(tmp_path):
+    history = pa.array([[1, 2], [2]] * 5)
+    dataset = load(
+        write(tmp_path / "files", table(10, item=pa.array([2, 3] * 5), history=history)),
+        sparse={"history": {"vocabulary": "item"}, "item": {}},
+    )
+    past, item = dataset.schema.sparse
+    assert item.ids is past.ids
+    assert item.ids.ids.tolist() == [2, 1, 3]  # 12, 4 and 4 of 8 training rows.
+    hints = [(hint.name, hint.features, hint.pooling) for hint in dataset.tables]
+    assert hints == [("history", ("history",), "mean"), ("item", ("item",), "sum")]
 
 
 def test_hashed_and_identity_ids_need_no_vocabulary(tmp_path):

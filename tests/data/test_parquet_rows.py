@@ -34,10 +34,11 @@ def test_a_vocabulary_has_the_same_rows_near_and_far(spread):
     """Near ids are found in an array by id, far ones by a search."""
     known = (np.array([1, -2, 0, 2, -1]) * spread).astype(np.int64)
     extremes = np.array([-(2**63), 2**63 - 1, 3, 4, -3], np.int64)
-    lookup = RowLookup(Vocabulary(known, unknown="oov"))
-    assert lookup.rows(known).tolist() == [0, 1, 2, 3, 4]
     unknown = np.setdiff1d(extremes, known)
-    assert lookup.rows(unknown).tolist() == [5] * len(unknown)
+    for policy, row in (("oov", 5), ("zero", -1)):
+        lookup = RowLookup(Vocabulary(known, unknown=policy))
+        assert lookup.rows(known).tolist() == [0, 1, 2, 3, 4]
+        assert lookup.rows(unknown).tolist() == [row] * len(unknown)
 
 
 def test_hashed_ids_have_the_rows_of_their_map():

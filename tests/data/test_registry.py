@@ -18,11 +18,11 @@ def test_movielens_is_read_from_the_folder_that_is_named(tmp_path):
     ]
     files["ml-100k.inter"] = [HEADERS["inter"], *rows]
 
-    dataset = load_dataset(
-        DataConfig(name="movielens", path=write(tmp_path, files, encoding="utf-8"))
-    )
+    config = DataConfig(name="movielens", path=write(tmp_path, files, encoding="utf-8"))
+    dataset = load_dataset(config, cache=tmp_path / "cache")
 
-    assert [len(dataset.train), len(dataset.valid), len(dataset.test)] == [9, 1, 2]
+    assert dataset.name == "movielens"
+    assert [len(dataset.train), len(dataset.valid), len(dataset.test)] == [10, 1, 1]
 
 
 def test_synthetic_takes_examples_and_seed():

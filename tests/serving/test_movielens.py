@@ -69,7 +69,7 @@ def as_asked(movielens, request) -> Asked:
 
 
 def scores(local, *args: Asked) -> list[np.ndarray]:
-    """Of requests run as one batch."""
+    """Scores of requests that run as one batch."""
     answers = local.answers([named(request).SerializeToString() for request in args])
     return [outputs_of(answer)["score"] for answer in answers]
 
@@ -147,8 +147,8 @@ def test_scores_are_those_of_the_packages_bytes(movielens_local, package, asked)
 
 
 def served_auc(local, movielens) -> float:
-    """Of the test split, asked as clients do."""
-    test = movielens.dataset.test
+    """AUC of the test split, requested as clients do."""
+    test = movielens.test
     served = np.empty(len(test), np.float32)
     for request in client_requests(test):
         (served[request.positions],) = scores(local, as_asked(movielens, request))
@@ -158,7 +158,7 @@ def served_auc(local, movielens) -> float:
 def test_int8_served_keeps_the_test_auc(movielens, trained, movielens_local):
     auc = served_auc(movielens_local, movielens)
     assert abs(auc - trained.test.auc) <= 0.001
-    assert auc > area_under_curve(movielens.baseline["test"], movielens.dataset.test.labels)
+    assert auc > area_under_curve(movielens.test_baseline, movielens.test.labels)
 
 
 def test_bf16_served_keeps_the_test_auc(movielens, trained, movielens_local, tmp_path):
@@ -174,6 +174,6 @@ def test_ids_of_users_never_seen_are_counted(movielens, movielens_local, asked):
     counts = {
         count.feature: count.count for count in pb.PredictResponse.FromString(answer).unknown_ids
     }
-    known = set(movielens.dataset.train.sparse["item"].values.tolist())
+    known = set(movielens.log.items[: len(movielens.dataset.train)].tolist())
     unknown = sum(ids[0] not in known for ids in asked[0].sparse["item"])
     assert counts.get("item", 0) == unknown

@@ -62,13 +62,13 @@ def asked(movielens):
 
 def test_int8_served_keeps_the_test_auc(movielens, model):
     trained, package = model
-    local, test = MessagePredictor(package, threads=1), movielens.dataset.test
+    local, test = MessagePredictor(package, threads=1), movielens.test
     served = np.empty(len(test), np.float32)
     for request in client_requests(test):
         (served[request.positions],) = scores(local, as_asked(movielens, request))
     auc = area_under_curve(served, test.labels)
     assert abs(auc - trained.test.auc) <= 0.001
-    assert auc > area_under_curve(movielens.baseline["test"], test.labels) - BASELINE_LESS > CHANCE
+    assert auc > area_under_curve(movielens.test_baseline, test.labels) - BASELINE_LESS > CHANCE
 
 
 def test_scores_are_those_of_the_packages_bytes_however_requests_are_split(model, asked):

@@ -261,6 +261,22 @@ def test_parquet_files_are_read_from_a_file(tmp_path):
             'ids = "hash"\nbuckets = 4',
             ":14: key 'data.sparse.item.min_count': expected none with ids = \"hash\", got 2",
         ),
+        "unknown": (
+            'column = "item_id"\nmin_count = 2',
+            'ids = "hash"\nbuckets = 4\nunknown = "zero"',
+            ":[0-9]+: key 'data.sparse.item.unknown': expected none with ids = \"hash\", got",
+        ),
+        "vocabulary-of-no-table": (
+            'table = "item"\nmin_count = 2',
+            'vocabulary = "films"',
+            ":[0-9]+: key 'data.sparse': expected a vocabulary of .*'item'.*, got 'films'",
+        ),
+        "vocabulary": (
+            'table = "item"\nmin_count = 2',
+            'vocabulary = "item"',
+            ":[0-9]+: key 'data.sparse': expected the same min_count for inputs 'item' and "
+            "'history' of vocabulary 'item'",
+        ),
         "shared-table": (
             'table = "item"\nmin_count = 2',
             'table = "item"',

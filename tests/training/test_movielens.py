@@ -27,7 +27,7 @@ def test_the_median_of_five_seeds_is_above_the_baseline(tmp_path):
         run = config.model_copy(update={"training": training, "checkpoint": checkpoint})
         results.append(train(run, movielens.dataset).test.auc)
 
-    baseline = area_under_curve(movielens.baseline["test"], movielens.dataset.test.labels)
+    baseline = area_under_curve(movielens.test_baseline, movielens.test.labels)
     print(f"\nmovielens: test AUC {sorted(results)}, median {median(results)}, baseline {baseline}")
     assert baseline == pytest.approx(0.740, abs=0.001)
     assert median(results) >= baseline + 0.002
