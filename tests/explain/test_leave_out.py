@@ -104,14 +104,14 @@ class Counting:
 
 def asked_with(package, asked):
     """The request as explain holds it, and a predictor."""
-    from embershard.explain.request import asked_inputs
+    from embershard.explain.request import client_request
     from embershard.package import Package
     from embershard.serving import LocalPredictor
 
     predictor = LocalPredictor(package, threads=1)
     sample = predictor.request(dense=asked.dense, sparse=asked.sparse, weights=asked.weights)
     manifest = Package.open(package).manifest
-    return asked_inputs(manifest, sample, asked.dense, asked.sparse), predictor
+    return client_request(manifest, sample, asked.dense, asked.sparse), predictor
 
 
 def test_a_small_request_is_one_merged_call(package):
