@@ -18,7 +18,7 @@ from embershard.export.pruning import PrunedTable, prunable_counts, prune_rows
 from embershard.export.tables import Weights
 from embershard.export.tracing import uncompiled_name
 from embershard.package.schema import Schema
-from embershard.package.sealing import room_needed
+from embershard.package.files import room_needed
 from embershard.sharding.held_tables import read_access_counts
 from embershard.sharding.state_reads import WRAPPERS, wrapper_prefix
 from embershard.training import (
